@@ -1,4 +1,4 @@
-"""A core that asks others, and peers in the hands of a test."""
+"""A core that asks other nodes, and peers that a test controls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.sorted_file import SortedFile
     from gossipkv.wire.rpc import Value
 
-# `(handle, message id, method, parameters)`; of a read that no other node has answered None and the report.
+# A tuple of (handle, message id, method, parameters); for a read without an answer: method None and the report.
 HandOff = tuple[int, int, bytes | None, bytes]
 
 PARTITIONS = 4
@@ -37,13 +37,13 @@ HERE = [key for key in RECORDS if partition_of(key) == 0]
 
 
 def table(files: list[SortedFile | None], *, active: bool = True, identity: bytes = IDENTITY) -> PublishedTable:
-    """The database `db` with `v1`, which has passed where it is active."""
+    """Return the database `db` with `v1`, which has passed if it is active."""
     return PublishedTable([("db", "v1" if active else None, [("v1", 0, files, identity, active)])])
 
 
 @dataclass
 class Link:
-    """A connection to a peer, whose other end is in the hands of the test."""
+    """A connection to a peer, whose other end the test controls."""
 
     asker: Asker
     column: int
@@ -52,19 +52,19 @@ class Link:
     sent: msgpack.Unpacker = field(default_factory=lambda: msgpack.Unpacker(raw=True))
 
     def has_requests(self) -> bool:
-        """Whether it was asked since the last time."""
+        """Return True if requests have come since the last call."""
         held = self.requests()
         self.waiting += held
         return bool(held)
 
     def requests(self) -> list[list[object]]:
-        """What it was asked since the last time."""
+        """Return the requests since the last call."""
         self.sent.feed(self.asker.client.driver.take_output(self.handle, 1 << 30, self.asker.client.now_ms))
         waiting, self.waiting = self.waiting, []
         return waiting + list(self.sent)
 
     def asked(self, expected: bytes = b"get") -> int:
-        """The id of the only request since the last time, which is of that method."""
+        """Return the id of the only request since the last call, which must have the `expected` method."""
         requests = self.requests()
         assert len(requests) == 1
         ((kind, msgid, method, _),) = requests
@@ -90,7 +90,7 @@ class Link:
 
 
 class Asker:
-    """A core that has partition 0 and asks others for the rest, with one client."""
+    """A core with partition 0 that asks other nodes for the rest, and one client."""
 
     def __init__(self, directory: Path, peers: int = 1, *, files: list[SortedFile | None] | None = None, **limits: int):
         self.files = files or make_version(directory, "db", "v1", RECORDS, PARTITIONS).files
@@ -104,13 +104,13 @@ class Asker:
         self.core.publish(published)
 
     def link(self, column: int) -> Link:
-        """A peer that holds everything, and the connection to it."""
+        """Connect a peer that holds all partitions."""
         self.core.set_peer(column, f"peer{column}:1", 0)
         self.core.set_holder(IDENTITY, PARTITIONS, column, ALL)
         return Link(self, column, self.client.driver.adopt(column, self.client.now_ms))
 
     def get(self, key: bytes, msgid: int = 1, **options: Value) -> None:
-        """A client asks, and nobody has answered yet."""
+        """Send a get; check that no answer has come."""
         assert self.client.send(rpc.request(msgid, "get", ["db", key, options])) == []
         assert self.client.received == b""
 
@@ -119,7 +119,7 @@ class Asker:
         return self.client.answers()
 
     def wait(self, elapsed_ms: int) -> list[HandOff]:
-        """Time passes, in steps; what is handed to Python meanwhile."""
+        """Let time pass in steps; return the hand-offs to Python."""
         handed: list[HandOff] = []
         for _ in range(elapsed_ms):
             self.client.now_ms += 1

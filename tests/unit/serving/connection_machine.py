@@ -1,8 +1,8 @@
-"""The connection core through anything, against the oracle's node.
+"""A state machine of the connection core, compared with the oracle's node.
 
-Several connections on one core, driven by hand.  Each has a stream of requests, right, wrong and damaged, which arrives
-in pieces cut anywhere; peers read little or nothing; Python answers in any order, twice, late, or for connections
-that are gone; time passes; tables change.  The limits are so low that every run meets them.
+A test drives several connections of one core. Each has a stream of requests, valid, invalid and damaged, which arrives
+in arbitrary pieces; peers read little or nothing; Python answers in any order, twice, late, or to closed connections;
+time passes; tables change. The limits are so low that every run meets them.
 """
 
 import functools
@@ -61,7 +61,7 @@ HANDED_OFF = [
     ("get_many", ["db", [b"k"], {"explain": True}]),
     ("", [b"x" * 90]),
 ]
-GOES_ON = [b"\xa1m\x80", b"\x05\x90", b"\xc0\xc0"]  # Behind an id: whole, and no request.
+GOES_ON = [b"\xa1m\x80", b"\x05\x90", b"\xc0\xc0"]  # Behind an id: complete messages that are no requests.
 REFUSED = [b"\xa1m\xc6\xff\xff\xff\xff", b"\xa1m\xdd\xff\xff\xff\xff", b"\xa1m" + b"\x91" * 8, b"\xa1m\x91\xc1"]
 IGNORED = [rpc.notification("note", [1]), b"\x91\x02", rpc.notification("note", [b"x" * 70])]
 HTTP = b"GET / HTTP/1.1\r\n\r\n"
@@ -70,7 +70,7 @@ FATAL = [rpc.response(1, None), rpc.response(2**32 - 1, [1]), b"\x90", b"\xc1", 
 
 
 def make_stream(count, seed):
-    """So many messages, one in five of them no good, some of those with a byte changed."""
+    """Return a stream of `count` messages; a fifth are invalid, and some of these have one byte changed."""
     draw = random.Random(seed)
     stream = b""
     for _ in range(count):
@@ -98,7 +98,7 @@ STREAMS = st.builds(make_stream, st.integers(1, 8), st.integers(0, 2**32 - 1))
 
 @functools.cache
 def wording():
-    """What the core says, by reason; whether the codes are right is the oracle's to judge."""
+    """Return the core's messages by reason; the oracle decides about the codes."""
 
     def said(data, **limits):
         peer = Peer(make_core(max_frame=LIMITS["max_frame"], **limits))
@@ -125,9 +125,9 @@ def wording():
 
 
 class Real:
-    """The core and its driver, as far as the machine touches them; bugs are planted here."""
+    """The core and its driver as far as the machine uses them; bugs are planted here."""
 
-    tables = ()  # TABLES, in files.
+    tables = ()  # TABLES with files.
 
     def __init__(self):
         self.core = make_core(**self.limits())
@@ -171,7 +171,7 @@ class Real:
         self.driver.expire(now_ms)
 
     def state(self, handle):
-        """Whether it reads, and whether it is to be closed."""
+        """Return whether a connection reads, and whether it should be closed."""
         return self.driver.wants_input(handle), self.driver.should_close(handle)
 
     def counters(self):
@@ -179,30 +179,30 @@ class Real:
 
 
 class Connections(RuleBasedStateMachine):
-    """The steps."""
+    """The steps of the state machine."""
 
-    met: ClassVar = Counter()  # What has occurred in all runs.
+    met: ClassVar = Counter()  # Events of all runs.
 
     def __init__(self):
         super().__init__()
         self.model = Node(TABLES[0], Limits(**LIMITS), wording(), now_ms=1)
         self.real = Real()
-        self.live = []  # Handles.
-        self.unsent = {}  # By handle: what the peer has yet to send.
-        self.handed_off = []  # Handle and message id of every hand-off ever.
+        self.live = []
+        self.unsent = {}  # By handle: bytes that the peer has not sent yet.
+        self.handed_off = []  # Handle and message id of all hand-offs so far.
 
     def pick(self, which, wanted=lambda connection: True):
-        """One of the connections; of those that are wanted, if there are such."""
+        """Choose a connection, among the wanted ones if there are any."""
         found = [handle for handle in self.live if wanted(self.model.connections[handle])] or self.live
         return found[which % len(found)]
 
     def note(self, hand_offs):
-        order = operator.itemgetter(0)  # Each connection's are in order, the connections in turn.
+        order = operator.itemgetter(0)  # Hand-offs are ordered within a connection; connections take turns.
         assert sorted(hand_offs, key=order) == sorted(self.model.take_hand_offs(), key=order)
         self.handed_off += [hand_off[:2] for hand_off in hand_offs]
 
     def deliver(self, handle, size):
-        """So many bytes of what the peer has to send arrive, if the node reads."""
+        """Deliver the next bytes of a peer, if the node reads."""
         data, self.unsent[handle] = self.unsent[handle][:size], self.unsent[handle][size:]
         self.model.feed(handle, data)
         self.note(self.real.feed(handle, data, self.model.now_ms))
@@ -249,7 +249,7 @@ class Connections(RuleBasedStateMachine):
     @precondition(lambda self: self.handed_off)
     @rule(which=st.integers(0, 5), old=st.booleans(), size=st.sampled_from([1, 1, 60, 250, 400]))
     def reply(self, which, old, size):
-        """To one of the latest or of the first, asked or answered or gone, unless its peer has too much to read."""
+        """Reply to one of the latest or first hand-offs, whatever its state, unless its peer has too much to read."""
         self.answer(*self.handed_off[(which if old else -1 - which) % len(self.handed_off)], b"x" * size)
 
     def answer(self, handle, msgid, result):
@@ -262,7 +262,7 @@ class Connections(RuleBasedStateMachine):
 
     @rule()
     def run(self):
-        """What was held back goes on where it may."""
+        """Continue held-back requests where the limits allow."""
         self.model.run()
         self.note(self.real.run(self.model.now_ms))
 
@@ -275,7 +275,7 @@ class Connections(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(which=st.integers(0, 3), how=st.sampled_from(["end of input", "gone", "too much", "drain"]))
     def end(self, which, how):
-        """A peer has sent its last; or the transport is gone; or Python drops it; or all are to end."""
+        """End a peer's input, lose the transport, drop a connection for memory, or drain all."""
         for handle in tuple(self.live) if how == "drain" else [self.pick(which)]:
             if how == "gone":
                 self.close(handle)
@@ -294,7 +294,7 @@ class Connections(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(count=st.integers(1, 40), seed=st.integers(0, 2**32 - 1))
     def traffic(self, count, seed):
-        """What connections do most of the time, for a while."""
+        """Do the usual steps of connections for a while."""
         draw = random.Random(seed)
         for _ in range(count):
             which = draw.randrange(4)
@@ -323,7 +323,7 @@ class Connections(RuleBasedStateMachine):
 
     @invariant()
     def both_agree(self):
-        """Who reads, who is to be closed, and every counter."""
+        """Reading, closing and every counter agree."""
         for handle in self.live:
             connection = self.model.connections[handle]
             assert self.real.state(handle) == (connection.reads(), connection.over())
@@ -331,7 +331,7 @@ class Connections(RuleBasedStateMachine):
 
     @invariant()
     def limits_hold(self):
-        """With both agreeing on the sums, those of each connection are the model's."""
+        """No limit is exceeded in the model, and the sums agree."""
         assert self.model.held_bytes <= LIMITS["max_held"]
         assert len(self.live) <= LIMITS["max_connections"]
         for connection in self.model.connections.values():
@@ -339,7 +339,7 @@ class Connections(RuleBasedStateMachine):
             assert len(connection.output) < LIMITS["max_queued"] + LIMITS["max_frame"]
 
     def teardown(self):
-        """In the end everybody reads and Python answers: each request has had one answer, and nothing is left."""
+        """Once all peers read and Python answers, each request has one answer and nothing is held."""
         for _ in range(1000):
             self.run()
             for handle, msgid in self.handed_off:

@@ -1,4 +1,4 @@
-"""What the node's tests share: small files, versions, cores, and a peer that talks to a core by hand."""
+"""Small files, versions and cores for the tests of a node, and a peer that drives a core by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LIMITS = {
 
 
 def make_core(**limits: int) -> Core:
-    """A core with small limits, or those given."""
+    """Return a core with small limits, or the given ones."""
     given = {**LIMITS, **limits}
     group = LoopGroup(
         1,
@@ -59,7 +59,7 @@ def make_core(**limits: int) -> Core:
 
 @dataclass
 class BuiltVersion:
-    """A dataset version as the library would hold it."""
+    """A dataset version in the form of the library."""
 
     database: str
     name: str
@@ -83,7 +83,7 @@ def make_file(directory: Path, records: Mapping[bytes, bytes]) -> SortedFile:
 def make_version(
     directory: Path, database: str, name: str, records: Mapping[bytes, bytes], partitions: int = 1
 ) -> BuiltVersion:
-    """A version whose records lie in the partitions where Sequins' function puts them."""
+    """Return a version whose records are partitioned by Sequins' function."""
     groups: list[dict[bytes, bytes]] = [{} for _ in range(partitions)]
     for key, value in records.items():
         groups[partitioner.partition("sequins", key, partitions)][key] = value
@@ -91,13 +91,13 @@ def make_version(
 
 
 def one_database(directory: Path, records: Mapping[bytes, bytes], partitions: int = 1) -> Published:
-    """The database `db` with the active version `v1`."""
+    """Return the database `db` with the active version `v1`."""
     return publish([(make_version(directory, "db", "v1", records, partitions), True)])
 
 
 @dataclass
 class Peer:
-    """One connection of a core, and its client's end."""
+    """A connection of a core, and its client's end."""
 
     core: Core
     now_ms: int = 1
@@ -120,7 +120,7 @@ class Peer:
         self.received += self.driver.take_output(self.handle, 1 << 30, self.now_ms)
 
     def answers(self) -> list[list[Value]]:
-        """All answers read since the last time, whole."""
+        """Return all answers since the last call; they must be complete."""
         unpacker = msgpack.Unpacker(max_buffer_size=1 << 28)
         unpacker.feed(self.received)
         answers = list(unpacker)
@@ -129,7 +129,7 @@ class Peer:
         return answers
 
     def ask(self, method: str, *params: Value, msgid: int = 1) -> list[Value]:
-        """One request that the core answers, in as many slices as that takes; `[error, result]`."""
+        """Return `[error, result]` of a request that the core answers, in as many slices as needed."""
         hand_offs = self.send(rpc.request(msgid, method, params))
         while self.driver.has_work and self.received == b"":
             hand_offs += self.driver.run(self.now_ms)
@@ -140,7 +140,7 @@ class Peer:
         return [error, result]
 
     def hands_off(self, method: str, *params: Value, msgid: int = 1) -> bool:
-        """Whether a request goes to Python, as it came; it is then answered."""
+        """Return True if a request is handed off unchanged; the hand-off is then answered."""
         frame = rpc.request(msgid, method, params)
         hand_offs = self.send(frame)
         while self.driver.has_work and self.received == b"" and not hand_offs:
@@ -157,7 +157,7 @@ class Peer:
 
 
 def is_pinned(file: SortedFile | None) -> bool:
-    """True if a reader holds the file; else it is closed."""
+    """Return True if a reader holds the file; otherwise close the file."""
     assert file is not None
     try:
         file.close()

@@ -1,4 +1,4 @@
-"""A loop that speaks HTTP over real sockets, stepped by hand: a stream goes in, in pieces, and what becomes of it."""
+"""An HTTP loop over real sockets that a test steps by hand."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from gossipkv.serving._serving import Caller, Core, PendingRequest
 
-RESET = struct.pack("ii", 1, 0)  # Without a farewell, which would hold a port for a minute.
-QUIET_ROUNDS = 2  # In one a connection is read again that has been held, in the next there would be something to do.
+RESET = struct.pack("ii", 1, 0)  # Closing without a FIN avoids ports in TIME_WAIT for a minute.
+QUIET_ROUNDS = 2  # One round reads a held connection again; the next shows whether work is left.
 DATE = re.compile(rb"Date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT\r\n")
 
 
 class Asked(NamedTuple):
-    """What was handed off, instead of an answer."""
+    """A hand-off in place of an answer."""
 
     method: bytes
     params: bytes
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 def make_http_core(directory: Path, **limits: int) -> Core:
-    """A core that has the datasets, but for that of the other node."""
+    """Return a core with all datasets except the other node's."""
     core = make_core(**limits)
     versions = []
     for name, records in world.RECORDS.items():
@@ -56,7 +56,7 @@ def make_http_core(directory: Path, **limits: int) -> Core:
 
 
 class Served:
-    """A loop that has the datasets; all else it hands over, and is answered in any order."""
+    """A loop with the datasets; hand-offs are answered in any order."""
 
     def __init__(self, directory: Path, **limits: int) -> None:
         self.core = make_http_core(directory, **{**PATIENT, **limits})
@@ -69,7 +69,7 @@ class Served:
         self.detached: list[tuple[int, Caller, bytes]] = []
 
     def connect(self, *, receive_buffer: int | None = None) -> socket.socket:
-        """The only client's socket; it does not block."""
+        """Return the socket of the only client; the socket does not block."""
         self.until(lambda: self.loop.connection_count == 0)
         client = socket.socket()
         if receive_buffer is not None:
@@ -82,7 +82,7 @@ class Served:
         return client
 
     def step(self) -> None:
-        """One round; what it hands off is kept, and what it leaves to others."""
+        """Do one round; keep its hand-offs and detached connections."""
         self.hand_offs += self.loop.round(Asked, 10_000, 1000)
         self.detached += self.loop.take_detached()
         assert self.core.broken_invariants() == []
@@ -94,12 +94,12 @@ class Served:
             assert time.monotonic() < deadline, "the loop never got there"
 
     def reply(self, number: int = 0) -> None:
-        """Answer what was handed off as Python does."""
+        """Answer a hand-off as Python does."""
         pending = self.hand_offs.pop(number)
         self.loop.complete(pending, response(pending.waiting.method, pending.waiting.params))
 
     def answer_stream(self, pieces: list[bytes]) -> Told:
-        """What becomes of a stream of which no answer is longer than a socket holds; all that is whole is answered."""
+        """Return the outcome of a stream whose answers fit in a socket buffer."""
         draw = random.Random(len(pieces[0]))
         with self.connect() as client:
             for piece in pieces:
@@ -114,13 +114,13 @@ class Served:
             return Told(DATE.sub(b"Date: %b\r\n" % world.DATE.encode(), received), self.left(), ends)
 
     def _go_on(self, draw: random.Random) -> None:
-        """A round, behind an answer of Python's or none."""
+        """Do a round, possibly after an answer from Python."""
         if self.hand_offs and draw.random() < 0.7:
             self.reply(draw.randrange(len(self.hand_offs)))
         self.step()
 
     def left(self) -> bytes | None:
-        """What the gateway gets: what was read, and what lies in the socket."""
+        """Return the gateway's part: the bytes that were read, and those in the socket."""
         if not self.detached:
             return None
         ((descriptor, _, data),) = self.detached
@@ -134,7 +134,7 @@ class Served:
 
 
 def received_of(client: socket.socket) -> tuple[bytes, bool]:
-    """What lies there, and whether the end does."""
+    """Return the bytes in the socket, and whether the end has come."""
     received = bytearray()
     try:
         while data := client.recv(1 << 16):

@@ -1,6 +1,6 @@
-"""Drawn streams of HTTP: what the oracle says of them, the gateway, and whoever else is held to both.
+"""Random streams of HTTP, judged by the oracle; the gateway and the loop are compared with the oracle.
 
-A stream is its number: `stream_of` draws the same again.
+A number identifies a stream: `stream_of` draws the same one again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_REQUESTS = 4
 
 
 class Told(NamedTuple):
-    """What a stream is answered, what of it is left to the gateway (None: nothing), and whether the connection ends."""
+    """The answers to a stream, the rest for the gateway (None: nothing), and whether the connection ends."""
 
     answered: bytes
     left: bytes | None
@@ -32,7 +32,7 @@ class Told(NamedTuple):
 
 
 def stream_of(number: int) -> tuple[int, list[bytes]]:
-    """How many requests, and the pieces in which they arrive."""
+    """Return the number of requests, and the pieces in which the stream arrives."""
     draw = random.Random(number)
     requests = draw.randint(1, MAX_REQUESTS)
     return requests, cut(draw, stream(draw, requests))
@@ -41,9 +41,9 @@ def stream_of(number: int) -> tuple[int, list[bytes]]:
 def judge_all(
     numbers: Iterable[int], answer_stream: AnswerStream | None = None, *, gateway_each: int = 1
 ) -> Counter[str]:
-    """Hold `answer_stream`, and with each so manieth stream the gateway, to the oracle.
+    """Compare `answer_stream`, and the gateway for each `gateway_each`-th stream, with the oracle.
 
-    Returns how many requests were drawn, and what was seen of them.
+    Returns the number of requests, and the counts of results.
     """
     seen: Counter[str] = Counter()
 
@@ -63,7 +63,7 @@ def judge_all(
 async def judge(
     pieces: list[bytes], answer_stream: AnswerStream | None = None, *, by_gateway: bool = True
 ) -> list[str]:
-    """One stream; the statuses of its plain requests, and what is left behind them."""
+    """Judge one stream; return the statuses of its plain requests, and the kind of the rest."""
     data = b"".join(pieces)
     reading = http.read(data)
     expected = expected_answers(reading)
@@ -84,7 +84,7 @@ async def judge(
 
 
 def expected_answers(reading: http.Reading) -> list[bytes]:
-    """What the oracle says to each plain request."""
+    """Return the oracle's answers to the plain requests."""
     return [
         http.answer(request, result_of(request.database.decode(), request.key), date=DATE) for request in reading.plain
     ]

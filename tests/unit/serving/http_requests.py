@@ -1,6 +1,6 @@
-"""Requests of HTTP as programs send them, and as they are when bytes, lines or headers are no more what they were.
+"""HTTP requests as programs send them, and with changed bytes, lines or headers.
 
-All is drawn from a `random.Random`, so that a seed is a stream.
+A `random.Random` draws everything, so that a seed identifies a stream.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.unit.serving.http_world import FAILED, RECORDS, TABLE, VERSIONS
 if TYPE_CHECKING:
     import random
 
-# All but the request line, as each is sent by a program of today.
+# Heads without the request line, as present programs send them.
 HEADS = [
     b"Host: localhost:7072\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n",
     (
@@ -38,7 +38,7 @@ HEADS = [
     ),
     b"Accept-Encoding: identity\r\nHost: node:7072\r\nUser-Agent: Python-urllib/3.11\r\nConnection: close\r\n",
     b"Host: 127.0.0.1:7072\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n",
-    b"Host: 127.0.0.1:7072\r\n",  # wrk
+    b"Host: 127.0.0.1:7072\r\n",
     (
         b"host: node\r\nconnection: keep-alive\r\naccept: */*\r\naccept-language: *\r\nsec-fetch-mode: cors\r\n"
         b"user-agent: node\r\naccept-encoding: br, gzip, deflate\r\n"
@@ -93,7 +93,7 @@ METHODS = [b"POST", b"PUT", b"get", b"GETT", b"OPTIONS", b"CONNECT", b"HEAD ", b
 
 
 def request(draw: random.Random, head: bytes) -> bytes:
-    """One as a program sends it; more often of a key that is there than not."""
+    """Return a program's request, usually for a key that exists."""
     database, key = draw.choice(DATABASES), draw.choice(KEYS)
     if draw.random() < 0.3:
         head += b"Range: %b\r\n" % _often(draw, RANGES, ODD_RANGES)
@@ -117,7 +117,7 @@ def _often(draw: random.Random, usual: list[bytes], odd: list[bytes]) -> bytes:
 
 
 def escaped(draw: random.Random, key: bytes) -> bytes:
-    """A key as it stands in a target: what must be is an escape, and now and then what need not."""
+    """Return a key in a target: required escapes, and sometimes unneeded ones."""
     form = draw.choice([b"%%%02X", b"%%%02x"])
     rare = draw.random() < 0.2
     return b"".join(
@@ -127,12 +127,12 @@ def escaped(draw: random.Random, key: bytes) -> bytes:
 
 
 def spoiled(draw: random.Random, head: bytes) -> bytes:
-    """The same with one thing changed that a program, somebody in between, or an attacker may change."""
+    """Return the head with a change that a program, a proxy or an attacker may make."""
     return draw.choice(CHANGES)(draw, head)
 
 
 def _byte(draw: random.Random, head: bytes) -> bytes:
-    """One byte is another, too many, or missing."""
+    """Change, insert or remove a byte."""
     at = draw.randrange(len(head) + 1)
     put = bytes([draw.choice(BYTES)]) if draw.random() < 0.8 else b""
     return head[:at] + put + head[at + draw.randrange(2) :]
@@ -144,7 +144,7 @@ def _bit(draw: random.Random, head: bytes) -> bytes:
 
 
 def _lines(draw: random.Random, head: bytes) -> bytes:
-    """A line of the head is said twice, is missing, stands elsewhere, or goes on in the next."""
+    """Duplicate, remove, shuffle or fold header lines."""
     line, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     at = draw.randrange(len(lines)) if lines else 0
     match draw.randrange(4):
@@ -169,7 +169,7 @@ def _line_end(draw: random.Random, head: bytes) -> bytes:
 
 
 def _case(draw: random.Random, head: bytes) -> bytes:
-    """Names in another case, and values between blanks; both mean the same."""
+    """Change the case of a name or the blanks around a value; the meaning stays."""
     line, end, rest = head.partition(b"\r\n")
     fields = rest.split(b"\r\n")
     at = draw.randrange(len(fields))
@@ -206,7 +206,7 @@ def _request_line(draw: random.Random, head: bytes) -> bytes:
 
 
 def _long(draw: random.Random, head: bytes) -> bytes:
-    """About as long as a head may be, or with about as many headers."""
+    """Extend the head to about the size limit, or to about the limit of headers."""
     if draw.random() < 0.5:
         here = head.count(b"\r\n") - 2
         return head.removesuffix(b"\r\n") + b"Via: x\r\n" * (100 + draw.randint(-1, 1) - here) + b"\r\n"
@@ -215,7 +215,7 @@ def _long(draw: random.Random, head: bytes) -> bytes:
 
 
 def _around(draw: random.Random, head: bytes) -> bytes:
-    """Something before it, behind it, or not all of it."""
+    """Put bytes before or behind the head, or truncate the head."""
     match draw.randrange(3):
         case 0:
             return draw.choice([b"\r\n", b"\n", b" ", b"\0", b"\x16\x03\x01", b"\x94\x00\x01", b"*1\r\n"]) + head
@@ -243,7 +243,7 @@ CHANGES = [
 
 
 def stream(draw: random.Random, requests: int) -> bytes:
-    """So many of one program, or of several behind a proxy; most but the last are whole and right."""
+    """Return a stream of requests by one program, or several behind a proxy; most but the last are valid."""
     said, program = b"", _often(draw, HEADS, ODD_HEADS)
     for left in reversed(range(requests)):
         if draw.random() < 0.3:
@@ -256,6 +256,6 @@ def stream(draw: random.Random, requests: int) -> bytes:
 
 
 def cut(draw: random.Random, data: bytes) -> list[bytes]:
-    """A stream as it arrives: whole, or in pieces."""
+    """Return the pieces in which a stream arrives."""
     at = [0, *sorted(draw.randrange(len(data)) for _ in range(draw.choice([0, 1, 1, 3, 10]))), len(data)]
     return [data[begin:end] for begin, end in pairwise(at) if begin < end]

@@ -1,6 +1,6 @@
-"""What attackers send so that two who read a stream disagree where a request ends, and what becomes of it.
+"""Request-smuggling streams, on whose message boundaries two readers may disagree.
 
-In each stands a second request, within what is a body or may be taken for one: a get whose value is `SMUGGLED`.
+Each has a second request within a body or an apparent body: a get whose value is `SMUGGLED`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ INNER = b"GET /db/ten HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 class Attack(NamedTuple):
-    """A stream, and the statuses that it gets."""
+    """A stream, and the statuses of its answers."""
 
     stream: bytes
     statuses: tuple[int, ...]
@@ -32,15 +32,15 @@ CHUNK = b"%x\r\n%b\r\n0\r\n\r\n" % (len(INNER), INNER)
 EMPTY_CHUNKS = b"0\r\n\r\n"
 SMALL = b"Content-Length: 4"
 
-# Refused, or the last that is answered; then the connection ends.
+# Each stream is refused, or its answer is the last one; then the connection ends.
 ATTACKS = {
-    # Of two lengths one reader takes the first, another the second.
+    # One reader uses the first of two lengths, another the second.
     "CL.TE": Attack(_post(b"Content-Length: 38", CHUNKED, body=EMPTY_CHUNKS + INNER), (400,)),
     "TE.CL": Attack(_post(CHUNKED, SMALL, body=CHUNK), (400,)),
     "CL.CL": Attack(_post(b"Content-Length: 0", LENGTH), (400,)),
     "CL, CL": Attack(_post(b"Content-Length: 0, %d" % len(INNER)), (400,)),
     "CL.CL alike, of a GET": Attack(_get(LENGTH, LENGTH), (400,)),
-    # A body that whoever knows that GET has none takes for a request.
+    # A reader that expects no body of GET takes the body for a request.
     "a body of GET": Attack(_get(LENGTH), (400,)),
     "chunks of GET": Attack(_get(CHUNKED, body=CHUNK), (400,)),
     "empty chunks of GET": Attack(_get(CHUNKED, body=EMPTY_CHUNKS + INNER), (400,)),
@@ -49,14 +49,14 @@ ATTACKS = {
     "a body of PUT": Attack(_get(LENGTH, line=b"PUT /db/k HTTP/1.1"), (405,)),
     "chunks of DELETE": Attack(_get(CHUNKED, line=b"DELETE /db/k HTTP/1.1", body=CHUNK), (405,)),
     "a body that is waited for": Attack(_get(LENGTH, b"Expect: 100-continue"), (400,)),
-    # A length that is none.
+    # The length is invalid.
     "CL with a sign": Attack(_post(b"Content-Length: +%d" % len(INNER)), (400,)),
     "CL below nothing": Attack(_post(b"Content-Length: -1"), (400,)),
     "CL in hexadecimal": Attack(_post(b"Content-Length: 0x22"), (400,)),
     "CL with a blank in it": Attack(_post(b"Content-Length: 3 4"), (400,)),
     "CL without digits": Attack(_post(b"Content-Length:"), (400,)),
     "CL of 2^64": Attack(_post(b"Content-Length: 18446744073709551616"), (413,)),
-    # TE.TE: a coding that one reader knows and another does not.
+    # TE.TE: one reader knows the coding and another does not.
     "TE of another name": Attack(_post(b"Transfer-Encoding: xchunked", LENGTH), (501,)),
     "TE quoted": Attack(_post(b'Transfer-Encoding: "chunked"', body=CHUNK), (501,)),
     "TE behind a vertical tab": Attack(_post(b"Transfer-Encoding: \x0bchunked", body=CHUNK), (400,)),
@@ -81,7 +81,7 @@ ATTACKS = {
     "a chunk of 2^64 + 4": Attack(_post(CHUNKED, body=b"10000000000000004\r\n\r\n\r\n\r\n" + INNER), (413,)),
     "a chunk longer than it says": Attack(_post(CHUNKED, body=b"1\r\nab\r\n0\r\n\r\n" + INNER), (400,)),
     "a chunk's extension with LF": Attack(_post(CHUNKED, body=b"0;x\ny\r\n\r\n" + INNER), (400,)),
-    # Where the head ends, and what belongs to a line of it.
+    # The end of the head, and the parts of a header line.
     "bare LF": Attack(_get().replace(b"\r\n", b"\n"), (400,)),
     "bare LF between headers": Attack(_get(b"Accept: x\nCookie: y"), (400,)),
     "a head that ends with LF LF": Attack(b"GET /db/k HTTP/1.1\r\nHost: h\n\n" + INNER, (400,)),
@@ -95,7 +95,7 @@ ATTACKS = {
     "a header without a name": Attack(_get(b": x"), (400,)),
     "a header without a colon": Attack(_get(b"Content-Length"), (400,)),
     "a name with a blank": Attack(_get(b"Content Length: 34"), (400,)),
-    # Whose request it is.
+    # The host of the request.
     "two hosts": Attack(_get(b"Host: h", b"Host: i"), (400,)),
     "two hosts alike": Attack(_get(b"Host: h", b"Host: h"), (400,)),
     "a host over two lines": Attack(_get(b"Host: h", b"\tost: i"), (400,)),
@@ -113,13 +113,13 @@ ATTACKS = {
     "a blank in the target": Attack(_get(line=b"GET /db/k x HTTP/1.1"), (400,)),
     "CONNECT": Attack(_get(line=b"CONNECT h:80 HTTP/1.1"), (400,)),
     "two empty lines before": Attack(b"\r\n\r\n\r\n" + INNER, (400,)),
-    # What is behind the last request.
+    # The bytes behind the last request.
     "another protocol": Attack(_get(b"Connection: Upgrade", b"Upgrade: h2c"), (200,)),
     "close among others": Attack(_get(b"Connection: keep-alive, close"), (200,)),
     "keep-alive, and close": Attack(_get(b"Connection: keep-alive", b"Connection: close"), (200,)),
     "an expectation of another kind": Attack(_get(b"Expect: 200-ok"), (417,)),
 }
-# Odd, but nobody disagrees where these end: what is behind is a request, answered as well, and what is within is none.
+# Odd streams with undisputed boundaries: the request behind is answered, and the one within is not.
 FOLLOWED = {
     "a body of POST": Attack(_post(b"Content-Length: 3", body=b'"k"' + INNER), (200, 200)),
     "chunks of POST": Attack(_post(CHUNKED, body=b'3\r\n"k"\r\n0\r\n\r\n' + INNER), (200, 200)),

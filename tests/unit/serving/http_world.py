@@ -1,4 +1,4 @@
-"""What there is to be read by HTTP in the tests: datasets, a table, and what is refused; and a gateway to it."""
+"""The content for the HTTP tests: datasets, a table and refusals, and a gateway in front of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RECORDS = {
     "away": {b"k": b"of another node", b"ten": b"0000000000"},
 }  # fmt: skip
 VERSIONS = {"db": "v1", "other": "2024-01_B", "away": "3"}
-TIMES_S = {"db": 1_470_052_587}  # Of the others nobody knows.
-AWAY = "away"  # The one that another node has.
+TIMES_S = {"db": 1_470_052_587}  # The other datasets have no known time.
+AWAY = "away"  # The dataset on another node.
 TABLE = "carts"
 FAILED = {
     "coming": Failed("NOT_READY", "coming has no version ready yet", names_database=True),
@@ -46,7 +46,7 @@ def result_of(database: str, key: bytes) -> Found | Failed:
 
 
 def details_of(database: str, failed: Failed) -> dict[str, str | int]:
-    """What the wire says beside code and message."""
+    """Return the details of an error on the wire."""
     if failed.code == "CORRUPT":
         return {"file": "v1/0.gkv", "offset": 4096, "reason": "a checksum"}
     return {"database": database} if failed.names_database else {}
@@ -60,7 +60,7 @@ class Asker:
     """The node, as a gateway asks it."""
 
     async def call(self, method, *params, timeout_ms=None):
-        """Answer a read, or tell the times of versions."""
+        """Answer a read, or return the times of versions."""
         if method == "databases":
             return [{"name": name, "times": {VERSIONS[name]: time_s * 1000 + 999}} for name, time_s in TIMES_S.items()]
         if method == "get_many":
@@ -76,7 +76,7 @@ class Asker:
 
 
 class Pages:
-    """A page is no read."""
+    """Pages, which are no reads."""
 
     async def overview(self, request):
         return text(200, "a page")
@@ -85,18 +85,18 @@ class Pages:
         return text(200, "a page")
 
     def asset(self, name, request):
-        """None is there."""
+        """Return None: there are no assets."""
 
 
 class Gateway:
-    """One connection to a gateway, to its end."""
+    """One connection to a gateway."""
 
     def __init__(self) -> None:
         self.site = Site(ReadContext(Asker(), NODE, lambda name: content_type_of(name).encode()), {}, Pages())
         self.exchange = HttpExchange(RequestLimits(), dates=Dates(lambda: DATE_S))
 
     async def answers(self, data: bytes) -> list[bytes]:
-        """What is said to each request of a stream, up to the one that is not whole, or is refused."""
+        """Return the answers to a stream up to the first request that is incomplete or refused."""
         if data:
             self.exchange.receive(data)
         said = []

@@ -1,6 +1,6 @@
-"""A client of a node with several pumps, as a process: asks by turns over many connections, and notes every step back.
+"""A client process that asks all pumps of a node in turn, and notes every older version after a newer one.
 
-python -m tests.unit.serving.looking PORT, until its input ends; then it says `[looks, [what was wrong, ...]]`.
+Usage: python -m tests.unit.serving.looking PORT; at the end of its input it prints `[looks, [faults, ...]]`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records of TLS 1.3 that are sealed as they should be, whatever is in them: what `ssl` would never say."""
+"""Correctly sealed TLS 1.3 records with contents that `ssl` would never send."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from tests.unit.serving.secured import Client
 
 CHANGE_CIPHER, ALERT, HANDSHAKE, DATA, HEARTBEAT = 20, 21, 22, 23, 24  # Kinds of records.
-RECORD_BYTES = 1 << 14  # The most that one holds.
-KEY_UPDATE = b"\x18\0\0\1"  # A message of a handshake, one byte of which follows: whether the other side is to as well.
-NAMED = "TLS_AES_256_GCM_SHA384"  # What two of OpenSSL agree on.
+RECORD_BYTES = 1 << 14  # The maximal size of a record.
+KEY_UPDATE = b"\x18\0\0\1"  # A handshake message; one byte follows that asks the other side for the same.
+NAMED = "TLS_AES_256_GCM_SHA384"  # The cipher suite on which two OpenSSL peers agree.
 
 
 def raw(kind: int, data: bytes) -> bytes:
@@ -25,9 +25,9 @@ def raw(kind: int, data: bytes) -> bytes:
 
 
 class Sealing:
-    """Goes on with what a client says, which has said nothing yet but a handshake.
+    """Continue the records of a client that has only shaken hands.
 
-    `keys` is the file that its context writes its secrets to, those of this client last.
+    `keys` is the key log of its context; the secrets of this client are the last ones.
     """
 
     def __init__(self, client: Client, keys: Path) -> None:
@@ -54,6 +54,6 @@ class Sealing:
         return head + self._sealed.encrypt(nonce, inner, head)
 
     def change_keys(self) -> None:
-        """Go on with the next ones, as is done behind a `KEY_UPDATE`."""
+        """Derive the next keys, as after a `KEY_UPDATE`."""
         self._secret = self._drawn("traffic upd", hashlib.sha384().digest_size)
         self._begin()

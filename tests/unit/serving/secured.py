@@ -1,4 +1,4 @@
-"""What tests of TLS share: a loop that speaks it, stepped by hand, and clients that are stepped together with it."""
+"""A TLS loop that is stepped by hand, and clients that are stepped with it."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-ALL = 0b111  # Every listener.
+ALL = 0b111  # All listeners.
 NOW = datetime.now(UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 Key = ec.EllipticCurvePrivateKey
 
 
 def nobody(_name: str) -> int:
-    """The user of any certificate, where there are none."""
+    """Return user 0 for any certificate name."""
     return 0
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Where a certificate and its key are."""
+    """The paths of a certificate and its key."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """Signs certificates, and writes them into a directory."""
+    """An authority that signs certificates and writes them into a directory."""
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self.directory = directory
@@ -53,7 +53,7 @@ class Authority:
         self.path.write_text(self.signed.certificate)
 
     def pair(self, name: str, *hosts: str, began: datetime = NOW, uuid: UUID | None = None) -> Pair:
-        """A certificate of a node with such hosts or that uuid, or without any of a client, for 30 days."""
+        """Return a certificate for a node with these hosts or uuid, or for a client, for 30 days."""
         signed = new_certificate((self.signed.certificate, self.signed.key), Subject(name, hosts, uuid), began, 30)
         pair = Pair(self.directory / f"{name}.pem", self.directory / f"{name}.key")
         pair.certificate.write_text(signed.certificate)
@@ -62,7 +62,7 @@ class Authority:
         return pair
 
     def trusting(self, shown: Pair | None = None, *, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
-        """A client's context that trusts this authority, and shows that certificate."""
+        """Return a client's context that trusts this authority, and shows a certificate."""
         context = ssl.create_default_context(cafile=self.path)
         if shown is not None:
             context.load_cert_chain(shown.certificate, shown.key)
@@ -72,7 +72,7 @@ class Authority:
 
 
 class Intermediate(Authority):
-    """An authority that another has signed, which alone is in `path`; who it signs shows it as well."""
+    """An authority below a root, which alone is in `path`; its clients show the intermediate certificate."""
 
     def __init__(self, directory: Path, name: str) -> None:
         super().__init__(directory, name)
@@ -88,7 +88,7 @@ class Intermediate(Authority):
 
 
 def ca_of(name: str, key: Key, issuer: str, signer: Key) -> x509.Certificate:
-    """A certificate of an authority that may have others below it."""
+    """Return a certificate of an authority that may have subordinates."""
     called, by = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in (name, issuer))
     builder = x509.CertificateBuilder(by, called, key.public_key(), x509.random_serial_number(), NOW - HOUR, NOW + DAY)
     return builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(signer, SHA256())
@@ -99,7 +99,7 @@ def pem_of(certificate: x509.Certificate) -> str:
 
 
 class Client:
-    """A client of TLS over a socket that does not block; `advance` does what can be done."""
+    """A TLS client over a non-blocking socket; `advance` does all that is possible now."""
 
     def __init__(self, socket: socket.socket, context: ssl.SSLContext, *, ticket: ssl.SSLSession | None = None) -> None:
         self.socket = socket
@@ -110,12 +110,15 @@ class Client:
         self.unsent = bytearray()
 
     def send(self, data: bytes) -> None:
-        """Send it, as far as the socket takes it now; the rest with `advance`.  Requires: it is shaken."""
+        """Send what the socket takes now; `advance` sends the rest.  The handshake must be complete."""
         self.tls.write(data)
         self.flush()
 
     def advance(self) -> None:
-        """Send what waits and hear what has come.  Raises ssl.SSLError: the other side, or this one, refuses."""
+        """Send waiting bytes and receive.
+
+        Raises ssl.SSLError if either side refuses.
+        """
         self.flush()
         self.hear()
         try:
@@ -144,7 +147,7 @@ class Client:
 
 
 class Secured(Served):
-    """A loop that speaks TLS at each of its listeners, with a certificate of localhost."""
+    """A loop that speaks TLS at each listener, with a certificate for localhost."""
 
     def __init__(self, directory: Path, **limits: int) -> None:
         super().__init__(directory, **limits)
@@ -160,7 +163,7 @@ class Secured(Served):
         *,
         user_named: Callable[[str], int] = nobody,
     ) -> None:
-        """Have newcomers see that certificate, and be the users that theirs name."""
+        """Show this certificate to new connections, and map their certificates to users."""
         self.loop.use_tls(Tls(pair.certificate, pair.key, clients, peers, listeners=ALL), user_named)
 
     def meet(
@@ -185,7 +188,7 @@ class Secured(Served):
         self.until(is_done)
 
     def take(self, client: Client, size: int) -> bytes:
-        """The next so many bytes that the client receives."""
+        """Return the next bytes that the client receives."""
         self.advance(client, lambda: len(client.received) >= size)
         taken = bytes(client.received[:size])
         del client.received[:size]

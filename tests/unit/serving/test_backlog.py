@@ -11,7 +11,7 @@ from tests.oracle import backlog as oracle
 
 
 def test_connections_take_turns() -> None:
-    """Each connection's requests in order; one that asks for much gets one answer where the others get one."""
+    """A connection's requests keep their order, and connections take turns."""
     backlog = Backlog()
     backlog.add([(1, number, b"scan", b"\x90") for number in range(4)])
     backlog.add([(2, 0, b"scan", b"\x90"), (3, 0, b"info", b"\x90"), (2, 1, b"scan", b"\x90")])
@@ -25,7 +25,7 @@ def test_connections_take_turns() -> None:
 
 
 def test_a_connection_that_is_gone() -> None:
-    """Its requests are dropped, their bytes with them; one that has none is no matter."""
+    """The requests of a closed connection are dropped; an unknown connection is ignored."""
     backlog = Backlog()
     backlog.add([(1, 0, b"scan", b"12345"), (2, 0, b"scan", b"123"), (1, 1, b"scan", b"12345")])
     backlog.forget(1)
@@ -36,7 +36,7 @@ def test_a_connection_that_is_gone() -> None:
 
 
 def test_a_connection_that_is_parked() -> None:
-    """Its requests keep their order, also with those that come later, and take their turn when it goes on."""
+    """Its requests keep their order with later ones, and take turns again when it resumes."""
     backlog = Backlog()
     backlog.add([(1, 0, b"scan", b"12345"), (2, 0, b"scan", b"123"), (1, 1, b"scan", b"12345")])
     assert backlog.turn == 1
@@ -53,7 +53,6 @@ def test_a_connection_that_is_parked() -> None:
 
 
 def test_a_parked_connection_that_is_gone() -> None:
-    """Nothing is left of it."""
     backlog = Backlog()
     backlog.add([(1, 0, b"scan", b"12345")])
     backlog.park(1)
@@ -63,7 +62,6 @@ def test_a_parked_connection_that_is_gone() -> None:
 
 
 def test_an_empty_one_has_no_turn() -> None:
-    """Nothing can be taken from it."""
     with pytest.raises(IndexError):
         _ = Backlog().turn
     with pytest.raises(IndexError):
@@ -71,7 +69,7 @@ def test_an_empty_one_has_no_turn() -> None:
 
 
 def test_a_slot_that_is_used_again() -> None:
-    """What the earlier connection of the slot has asked goes when the later one asks, parked or not."""
+    """The earlier connection's requests are dropped when the later one asks, even if parked."""
     backlog = Backlog()
     for parked in (False, True):
         backlog.add([(5, 0, b"scan", b"123"), (6, 0, b"scan", b"1")])
@@ -94,7 +92,7 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=80))
 def test_any_order_of_steps_is_the_oracle_s(steps: list[tuple[str, int, int]]) -> None:
-    """Turns, order, what is dropped, and the two sums."""
+    """Turns, order, drops and both sums agree with the oracle."""
     ours, expected = Backlog(), oracle.Backlog()
     for number, (step, handle, size) in enumerate(steps):
         if step == "add":

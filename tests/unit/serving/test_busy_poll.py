@@ -1,4 +1,4 @@
-"""Whether to look out for the next event: the decision, and that an idle loop makes none."""
+"""The decision to poll for the next event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GAPS = st.one_of(st.sampled_from([1, 20_000, 99_999, 100_000, 100_001, 10**9]), 
 
 @given(st.lists(st.one_of(st.just(busy_poll.HIT), st.just(busy_poll.MISS), GAPS), max_size=60))
 def test_any_history_is_decided_as_by_the_oracle(history: list[str | int]) -> None:
-    """Hits, misses and sleeps in any order."""
+    """The decision agrees with the oracle after any hits, misses and sleeps."""
     policy = PollPolicy()
     for at, event in enumerate(history):
         assert policy.pays() is busy_poll.pays(history[:at])
@@ -29,7 +29,7 @@ def test_any_history_is_decided_as_by_the_oracle(history: list[str | int]) -> No
 
 
 def test_what_the_decision_amounts_to() -> None:
-    """It begins after four short sleeps, goes on while four of five hit, and ends after two misses or a long sleep."""
+    """Polling begins after four short sleeps, survives one miss in five, and ends after two misses or a long sleep."""
     policy = PollPolicy()
     begun = [policy.pays()]
     for _ in range(4):
@@ -50,6 +50,6 @@ def test_what_the_decision_amounts_to() -> None:
 
 
 def test_when_a_node_may_look_out() -> None:
-    """`auto` only with a second core; `on` and `off` whatever there is."""
+    """`auto` needs a second core."""
     assert [polls("auto", 1), polls("auto", 2)] == [False, True]
     assert [polls("on", 1), polls("off", 8)] == [True, False]

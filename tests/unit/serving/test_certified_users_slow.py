@@ -1,4 +1,4 @@
-"""Certificates of clients that name users: who shows one is that user from its start on, whatever it speaks."""
+"""Client certificates that name users: the connection is that user's from the start, in every protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STRANGE = b"PUT /db/key007 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
 
 
 class Named(Secured):
-    """A loop that knows users by certificates: `ana` may read, and nobody else."""
+    """A loop that knows users by certificates; only `ana` may read."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -42,7 +42,7 @@ class Named(Secured):
         return self.authority.trusting((by or self.clients_authority).pair(name, **more))
 
     def asks_as(self, client: Client) -> int | None:
-        """As whom it is handed off what it may not read; None: it may."""
+        """Return the user of a hand-off for a forbidden read, or None if the read is allowed."""
         client.send(GET)
         self.advance(client, lambda: self.hand_offs or client.received)
         if client.received:
@@ -56,7 +56,6 @@ class Named(Secured):
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Named]:
-    """One."""
     served = Named(tmp_path)
     yield served
     served.close()
@@ -64,7 +63,7 @@ def served(tmp_path: Path) -> Iterator[Named]:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_who_shows_a_certificate_is_its_user(served: Named, version: ssl.TLSVersion) -> None:
-    """Without a word; also who comes again with a ticket; a name that is no user's, or none, is nobody's."""
+    """The user holds without `auth`, also for a resumed session; an unknown name is nobody."""
     for name, user in (("ana", None), ("bob", BOB), ("carol", 0), ("anonymous", 0)):
         context = served.context(name)
         context.minimum_version = context.maximum_version = version
@@ -78,7 +77,7 @@ def test_who_shows_a_certificate_is_its_user(served: Named, version: ssl.TLSVers
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_certificate_under_an_intermediate_authority(served: Named, tmp_path: Path, version: ssl.TLSVersion) -> None:
-    """A ticket has the certificate without its chain, and says who signed it: for users alone, again and again."""
+    """A resumed session still knows the issuer: only the users' authority counts."""
     between, strange = Intermediate(tmp_path, "between"), Intermediate(tmp_path, "strange")
     served.clients_authority = between
     served.know(strange.path)
@@ -94,7 +93,7 @@ def test_a_certificate_under_an_intermediate_authority(served: Named, tmp_path: 
 
 
 def test_who_may_sign_for_users(served: Named, tmp_path: Path) -> None:
-    """Neither the authority of nodes, nor anybody for a node: its name is not a user's."""
+    """The nodes' authority cannot sign for users, and a node's certificate is not a user's."""
     peers = Authority(tmp_path, "peers")
     served.know(peers.path)
     assert served.asks_as(served.meet(served.context("bob", peers, uuid=uuid4()))) == 0
@@ -104,7 +103,7 @@ def test_who_may_sign_for_users(served: Named, tmp_path: Path) -> None:
 
 
 def test_a_token_counts_before_the_certificate(served: Named) -> None:
-    """By MessagePack and RESP, where RESET makes it who it was at first."""
+    """A token overrides the certificate; RESET in RESP restores the certificate's user."""
     client = served.meet(served.context("bob"))
     client.send(rpc.request(1, "auth", [b"token"]))
     served.advance(client, lambda: bool(served.hand_offs))
@@ -126,7 +125,7 @@ def test_a_token_counts_before_the_certificate(served: Named) -> None:
 
 
 def test_by_http(served: Named) -> None:
-    """A plain read is answered, or judged, as of that user; the gateway hears who asks, and whence."""
+    """A plain read is judged as that user's, and the gateway learns user and address."""
     for name, user in (("ana", ANA), ("bob", BOB), ("carol", 0)):
         client = served.meet(served.context(name), to=served.http)
         client.send(PLAIN)
@@ -150,7 +149,7 @@ def test_by_http(served: Named) -> None:
 
 
 def test_a_user_who_is_gone_has_no_connection(served: Named) -> None:
-    """However it has come to be that user; who has shown another's token goes on."""
+    """All connections of the removed user end; a connection with another user's token stays."""
     gone, other = (served.meet(served.context("bob")) for _ in range(2))
     other.send(rpc.request(1, "auth", [b"token"]))
     served.advance(other, lambda: bool(served.hand_offs))

@@ -20,7 +20,7 @@ served = usual.served
 
 
 def test_a_thousand_cold_batches_at_once(served: Served, tmp_path: Path) -> None:
-    """Each is answered right, pings meanwhile as well, and nothing is held when all are."""
+    """All batches and the pings among them are answered, and nothing is held at the end."""
     with pages_come_and_go(4):
         version = made(tmp_path / "cold", "none")
     served.core.publish(publish([(version, True)]).table())

@@ -1,4 +1,4 @@
-"""Reads of what is not in memory: each is answered right, whenever its pages come, and nobody waits for another's."""
+"""Reads of pages that are not in memory are correct, and delay no other request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEYS = [key for key, _ in SORTED]
 
 
 class Question(NamedTuple):
-    """What is asked, and what a plain dict would answer."""
+    """A request, and the answer of a plain dict."""
 
     method: str
     params: list[Value]
@@ -41,7 +41,7 @@ class Question(NamedTuple):
 
 
 def question(chance: random.Random) -> Question:
-    """A get, a batch or a page of a scan."""
+    """Draw a get, a batch or a page of a scan."""
     match chance.randrange(4):
         case 0:
             asked = [chance.choice([*KEYS, b"absent"]) for _ in range(chance.choice([1, 40, 400]))]
@@ -58,7 +58,7 @@ def question(chance: random.Random) -> Question:
 
 
 class Client:
-    """One connection, which may have asked several things."""
+    """A connection with several open questions."""
 
     def __init__(self, served: Served) -> None:
         self.socket: socket.socket = served.connect()
@@ -67,7 +67,7 @@ class Client:
         self.answered = 0
 
     def ask(self, msgid: int, question: Question) -> None:
-        """Send it; the loop reads it with its next round."""
+        """Send a question; the loop reads it in its next round."""
         self.asked[msgid] = question
         self.socket.settimeout(None)
         self.socket.sendall(rpc.request(msgid, question.method, question.params))
@@ -89,7 +89,7 @@ class Client:
 
 
 def serve_and_compare(served: Served, chance: random.Random, questions: int) -> None:
-    """Ask from several connections at once, and wait for all answers."""
+    """Ask over several connections at once, and wait for all answers."""
     clients = [Client(served) for _ in range(4)]
     for msgid in range(questions):
         clients[msgid % 4].ask(msgid, question(chance))
@@ -104,7 +104,7 @@ def serve_and_compare(served: Served, chance: random.Random, questions: int) -> 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A loop over real sockets, which serves nothing yet that is asked for here."""
+    """Return a loop over real sockets without the tested data."""
     loop = Served(tmp_path)
     yield loop
     for client in loop.clients:
@@ -117,7 +117,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 def test_what_is_read_from_pages_that_come_and_go_is_right(
     served: Served, tmp_path: Path, compression: str, seed: int
 ) -> None:
-    """Gets, batches and scans, each way, from files whose pages are gone at first, and again now and then."""
+    """Gets, batches and scans are correct while pages leave memory again and again."""
     with pages_come_and_go(seed):
         version = made(tmp_path / "cold", compression)
     served.core.publish(publish([(version, True)]).table())
@@ -130,30 +130,31 @@ def test_what_is_read_from_pages_that_come_and_go_is_right(
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_real_pages_that_are_not_in_memory_are_read(served: Served, tmp_path: Path, compression: str) -> None:
-    """The files are dropped from the system's cache again and again: threads read them, and all is right."""
+    """Files are dropped from the system's cache repeatedly, and threads read them."""
     version = made(tmp_path / "real", compression)
     served.core.publish(publish([(version, True)]).table())
     for seed in range(5):
         for file in version.files:
             assert file is not None
             file.set_paged(False)
-            file.set_paged(True)  # Which drops what is cached.
+            file.set_paged(True)  # This drops cached pages.
         serve_and_compare(served, random.Random(seed), 40)
     assert served.core.counters()["cold_pages_failed"] == 0
 
 
 def test_a_ping_waits_for_no_page(served: Served, tmp_path: Path) -> None:
-    """Whoever asks for nothing is answered while another waits for its pages, of which a step brings one or two."""
+    """A ping is answered while another connection waits for pages, of which a step reads one or two."""
     made(tmp_path / "cold", "none")
     cold, other, chance = Client(served), Client(served), random.Random(1)
     for turn in range(5):
-        with pages_come_and_go(turn):  # None of them is in memory.
+        with pages_come_and_go(turn):  # No page is in memory.
             files: list[SortedFile | None] = [SortedFile(path) for path in sorted((tmp_path / "cold").iterdir())]
         served.core.publish(publish([(BuiltVersion("db", "v1", files), True)]).table())
         for number, key in enumerate(chance.sample(KEYS, 400)):
             cold.ask(number, Question("get", ["db", key], RECORDS[key]))
         served.step(0)
-        other.ask(turn, Question("ping", [], "p"))  # The first letter of "pong": a result is compared by its first.
+        # The first letter of "pong": answers are compared by their first element.
+        other.ask(turn, Question("ping", [], "p"))
         while not other.is_done():
             served.step(0)
         assert not cold.is_done()
@@ -161,7 +162,7 @@ def test_a_ping_waits_for_no_page(served: Served, tmp_path: Path) -> None:
 
 
 def test_who_leaves_while_its_pages_are_read_leaves_nothing(served: Served, tmp_path: Path) -> None:
-    """The pages come back to nobody; the table is let go when they have, and its files can be closed."""
+    """Pages for a closed connection are dropped, and the table releases its files afterwards."""
     with pages_come_and_go(2):
         version = made(tmp_path / "cold", "none")
     served.core.publish(publish([(version, True)]).table())
@@ -176,12 +177,12 @@ def test_who_leaves_while_its_pages_are_read_leaves_nothing(served: Served, tmp_
         served.step()
     for file in version.files:
         assert file is not None
-        file.close()  # BufferError: it is pinned yet.
+        file.close()  # A pinned file would raise BufferError.
 
 
 @pytest.mark.parametrize("method", ["get", "get_many", "scan"])
 def test_a_file_that_is_cut_short_is_handed_off(served: Served, tmp_path: Path, method: str) -> None:
-    """What a pager cannot read is damage, which Python is told of; the loop goes on, and so does this process."""
+    """An unreadable page is damage, which is reported to Python; the loop goes on."""
     served.core.publish(publish([(cut_short(tmp_path / "cut"), True)]).table())
     client = Client(served)
     params: list[Value] = ["db", {"get": KEYS[7], "get_many": [KEYS[7], KEYS[8]], "scan": {"limit": 10}}[method]]
@@ -195,7 +196,7 @@ def test_a_file_that_is_cut_short_is_handed_off(served: Served, tmp_path: Path, 
 
 
 def test_a_read_owes_nothing_to_the_one_before(served: Served, tmp_path: Path) -> None:
-    """Each is patient with a page that cannot be read, whatever the one before it in the same memory has met."""
+    """Each read retries an unreadable page as often, whatever the previous read in the same slot met."""
     served.core.publish(publish([(cut_short(tmp_path / "cut"), True)]).table())
     client = Client(served)
     failed = [0]
@@ -208,7 +209,7 @@ def test_a_read_owes_nothing_to_the_one_before(served: Served, tmp_path: Path) -
 
 
 def test_a_read_waits_for_no_page_of_one_that_has_left(tmp_path: Path) -> None:
-    """Its client is gone while the page is read; whoever has its memory next is answered all the same."""
+    """The client leaves while its page is read; the next user of the slot is answered all the same."""
     with pages_come_and_go(3):
         version = made(tmp_path / "cold", "none")
     core = make_core()
@@ -229,7 +230,7 @@ def test_a_read_waits_for_no_page_of_one_that_has_left(tmp_path: Path) -> None:
 
 
 def cut_short(directory: Path) -> BuiltVersion:
-    """A version of which no page is in memory, and of whose files only the first one is left."""
+    """Return a version with no page in memory, whose files are cut after the first page."""
     sigbus.install()
     version = made(directory, "none")
     for file in version.files:
@@ -241,7 +242,7 @@ def cut_short(directory: Path) -> BuiltVersion:
 
 
 def made(directory: Path, compression: str) -> BuiltVersion:
-    """A version of three partitions, whose records lie where Sequins' function puts them."""
+    """Return a version of three partitions by Sequins' function."""
     directory.mkdir()
     groups: list[dict[bytes, bytes]] = [{}, {}, {}]
     for key, value in RECORDS.items():

@@ -1,4 +1,4 @@
-"""The connection core by hand: what it answers, refuses, holds back, times out, and forgets."""
+"""The connection core, driven by hand: answers, refusals, back-pressure, timeouts and cleanup."""
 
 from __future__ import annotations
 
@@ -31,24 +31,22 @@ def echo(peer: Peer, msgid: int, result: Value) -> bool:
 
 
 def test_ping_is_answered_in_the_core() -> None:
-    """`pong`, without Python."""
     assert Peer(make_core()).ask("ping") == [None, "pong"]
 
 
 def test_ping_with_parameters_is_handed_off() -> None:
-    """Python has the error."""
+    """Python answers with the error."""
     assert Peer(make_core()).hands_off("ping", 1)
 
 
 def test_unknown_methods_are_handed_off() -> None:
-    """Whatever the name, the empty one and a binary one too."""
     peer = Peer(make_core())
     for number, method in enumerate(["", "nope", "get_", "ge", "x" * 1000]):
         assert peer.hands_off(method, number)
 
 
 def test_requests_are_answered_as_they_complete() -> None:
-    """Local answers overtake those that Python owes; each carries its id."""
+    """Local answers overtake those from Python; each has its id."""
     peer = Peer(make_core())
     hand_offs = peer.send(rpc.request(1, "info", []) + rpc.request(2, "ping", []) + rpc.request(3, "status", [{}]))
     assert [(msgid, method) for _, msgid, method, _ in hand_offs] == [(1, b"info"), (3, b"status")]
@@ -60,7 +58,7 @@ def test_requests_are_answered_as_they_complete() -> None:
 
 
 def test_a_reply_is_given_once() -> None:
-    """The second reply to a request, and one to a request that never was, are dropped and counted."""
+    """A second reply, and a reply to no request, are dropped and counted."""
     peer = Peer(make_core())
     peer.send(rpc.request(1, "info", []))
     assert echo(peer, 1, "first")
@@ -72,7 +70,7 @@ def test_a_reply_is_given_once() -> None:
 
 
 def test_a_late_reply_finds_nobody() -> None:
-    """The slot is used again, but the handle names the generation, so the new connection gets nothing of the old."""
+    """The handle contains a generation, so that a reused slot gets no reply of its former connection."""
     core = make_core()
     first = Peer(core)
     first.send(rpc.request(1, "info", []))
@@ -87,7 +85,7 @@ def test_a_late_reply_finds_nobody() -> None:
 
 
 def test_an_id_in_flight_cannot_be_used_again() -> None:
-    """BAD_REQUEST for the second, the first is still answered; then the id is free."""
+    """The second request gets BAD_REQUEST, the first is answered, and then the id is free."""
     peer = Peer(make_core())
     peer.send(rpc.request(5, "info", []))
     for method in ("info", "ping"):
@@ -102,7 +100,7 @@ def test_an_id_in_flight_cannot_be_used_again() -> None:
 
 
 def test_a_reply_larger_than_a_frame() -> None:
-    """The client gets TOO_LARGE with limit and size instead."""
+    """The client gets TOO_LARGE with limit and size."""
     peer = Peer(make_core(max_frame=1000))
     peer.send(rpc.request(1, "scan", []))
     echo(peer, 1, b"x" * 1000)
@@ -115,17 +113,17 @@ def test_a_reply_larger_than_a_frame() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x94\x00\x07\xa1m\x80",  # parameters are a map
-        b"\x94\x00\x07\x05\x90",  # the method is a number
+        b"\x94\x00\x07\xa1m\x80",  # The parameters are a map.
+        b"\x94\x00\x07\x05\x90",  # The method is a number.
         b"\x94\x00\x07\xc0\x90",
-        b"\x93\x00\x07\xa1m",  # three elements
-        b"\x95\x00\x07\xa1m\x90\x90",  # five
+        b"\x93\x00\x07\xa1m",  # The message has three elements.
+        b"\x95\x00\x07\xa1m\x90\x90",  # The message has five elements.
         b"\x92\x00\x07",
         b"\x94\x00\x07\x90\x90",
     ],
 )
 def test_wrong_requests_with_an_id_get_an_error(data: bytes) -> None:
-    """BAD_REQUEST under the id; the connection goes on with the next message."""
+    """BAD_REQUEST comes under the id, and the connection goes on."""
     peer = Peer(make_core())
     assert peer.send(data + PING) == []
     refused, pong = peer.answers()
@@ -142,10 +140,10 @@ def test_wrong_requests_with_an_id_get_an_error(data: bytes) -> None:
         (b"\x90", "bad_message"),
         (b"\x80", "bad_message"),
         (b"\x94\x03\x07\xa1m\x90", "bad_message"),
-        (b"\x94\x00\xff\xa1m\x90", "bad_message"),  # the id is negative
+        (b"\x94\x00\xff\xa1m\x90", "bad_message"),  # The id is negative.
         (b"\x94\x00\xd0\xff\xa1m\x90", "bad_message"),
         (b"\x94\x00\xa1x\xa1m\x90", "bad_message"),
-        (b"\x94\x00\xcf\x00\x00\x00\x01\x00\x00\x00\x00\xa1m\x90", "bad_message"),  # 2**32
+        (b"\x94\x00\xcf\x00\x00\x00\x01\x00\x00\x00\x00\xa1m\x90", "bad_message"),  # The id is 2**32.
         (b"GET / HTTP/1.1\r\n", "bad_message"),
         (rpc.response(1, None), "unasked_response"),
         (b"\xc1", "bad_frame"),
@@ -154,7 +152,7 @@ def test_wrong_requests_with_an_id_get_an_error(data: bytes) -> None:
     ],
 )
 def test_what_has_no_id_ends_the_connection(data: bytes, reason: str) -> None:
-    """Nothing is answered, what follows is not believed, and the reason is counted; others do not notice."""
+    """The connection ends without an answer, and the reason is counted; others are not affected."""
     core = make_core()
     peer, other = Peer(core), Peer(core)
     assert peer.send(PING + data + PING) == []
@@ -178,7 +176,7 @@ def test_what_has_no_id_ends_the_connection(data: bytes, reason: str) -> None:
     ],
 )
 def test_a_refused_frame_is_answered_under_its_id(rest: bytes, code: str) -> None:
-    """A frame that breaks a limit shows its id first: a typed error, then the end, since no boundary is left."""
+    """The error comes under the id, and then the connection ends, since the next boundary is unknown."""
     peer = Peer(make_core())
     peer.send(rpc.request(1, "info", []))
     peer.send(b"\x94\x00\xcd\x01\x00" + rest)
@@ -192,7 +190,6 @@ def test_a_refused_frame_is_answered_under_its_id(rest: bytes, code: str) -> Non
 
 
 def test_notifications_are_ignored_and_counted() -> None:
-    """No answer, no hand-off, no end."""
     peer = Peer(make_core())
     assert peer.send(rpc.notification("anything", [1, {"a": 2}]) + b"\x91\x02" + PING) == []
     assert peer.answers() == [[1, 1, None, "pong"]]
@@ -200,7 +197,6 @@ def test_notifications_are_ignored_and_counted() -> None:
 
 
 def test_a_frame_at_the_limit_and_one_over() -> None:
-    """`max_frame` counts the whole request."""
     for size, handed_off in ((1000, True), (1001, False)):
         peer = Peer(make_core(max_frame=1000))
         frame = rpc.request(1, "m", [b"x" * (size - 9)])
@@ -210,7 +206,7 @@ def test_a_frame_at_the_limit_and_one_over() -> None:
 
 
 def test_hand_offs_in_flight_hold_reading_back() -> None:
-    """At `max_in_flight` that connection is read no more; what had arrived goes on, in order, as replies are given."""
+    """At `max_in_flight` the connection is not read; requests that had arrived continue in order."""
     core = make_core(max_in_flight=3)
     peer, other = Peer(core), Peer(core)
     stream = b"".join(rpc.request(number, "info", []) for number in range(8)) + rpc.request(8, "ping", [])
@@ -235,7 +231,7 @@ def test_hand_offs_in_flight_hold_reading_back() -> None:
 
 
 def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
-    """Answers beyond `max_queued` stop the reading of that connection; its memory is bounded, and reading resumes."""
+    """Answers beyond `max_queued` stop reading, which bounds the memory; reading resumes later."""
     core = make_core(max_queued=10_000)
     core.publish(one_database(tmp_path, {b"k": b"x" * 1000}).table())
     peer, other = Peer(core), Peer(core)
@@ -255,7 +251,7 @@ def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
 
 
 def test_large_answers_come_in_bursts(tmp_path: Path) -> None:
-    """One turn of a connection is bounded in bytes, so the others have theirs; nothing is lost."""
+    """A turn is bounded in bytes, so that other connections get theirs."""
     core = make_core(max_queued=1 << 30, max_held=1 << 30)
     core.publish(one_database(tmp_path, {b"k": b"x" * 100_000}).table())
     peer = Peer(core)
@@ -272,7 +268,7 @@ def test_large_answers_come_in_bursts(tmp_path: Path) -> None:
 
 
 def test_all_memory_together_is_bounded() -> None:
-    """Who would hold more than is left of `max_held` is closed; the others go on."""
+    """The connection that would exceed `max_held` is closed; others go on."""
     core = make_core(max_held=100_000, max_frame=60_000)
     first, second, third = Peer(core), Peer(core), Peer(core)
     half_sent = rpc.request(1, "m", [b"x" * 50_000])[:-1]
@@ -292,7 +288,7 @@ def resident_bytes() -> int:
 
 
 def test_large_frames_leave_no_memory_behind() -> None:
-    """A hundred connections that each sent 1 MiB and then one byte hold that byte, not the MiB."""
+    """A hundred connections that each sent 1 MiB and one byte hold only the bytes."""
     core = make_core(max_frame=1 << 21, max_connections=200)
     frame = rpc.request(1, "m", [b"x" * (1 << 20)])
     Peer(core).send(frame + b"\x94")
@@ -306,7 +302,6 @@ def test_large_frames_leave_no_memory_behind() -> None:
 
 
 def test_another_thread_is_refused() -> None:
-    """A core belongs to the thread that made it."""
     driver = Driver(make_core())
     refused: list[str] = []
 
@@ -323,7 +318,7 @@ def test_another_thread_is_refused() -> None:
 
 
 def test_connections_are_bounded() -> None:
-    """One more than `max_connections` is refused, where all have asked something; one that ends makes room."""
+    """A connection beyond `max_connections` is refused if all others have sent a request."""
     core = make_core(max_connections=3)
     driver = Driver(core)
     handles = []
@@ -341,7 +336,6 @@ def test_connections_are_bounded() -> None:
 
 
 def test_handles_that_are_gone() -> None:
-    """A closed connection's handle is an error for whoever drives by hand."""
     driver = Driver(make_core())
     handle = driver.open(1)
     assert handle is not None
@@ -353,7 +347,7 @@ def test_handles_that_are_gone() -> None:
 
 
 def test_half_sent_frames_time_out() -> None:
-    """A frame has `frame_timeout` from its first byte on, whatever came before it."""
+    """A frame has `frame_timeout` from its first byte."""
     peer = Peer(make_core(frame_timeout_ms=1000))
     peer.send(PING + PING[:2])
     for now_ms in range(100, 1001, 100):
@@ -368,7 +362,7 @@ def test_half_sent_frames_time_out() -> None:
 
 
 def test_a_byte_now_and_then_does_not_help() -> None:
-    """Slow senders are timed by the frame, not by the byte."""
+    """The timeout counts per frame, not per byte."""
     peer = Peer(make_core(frame_timeout_ms=1000))
     data = rpc.request(1, "m", [b"x" * 100])
     for at in range(100):
@@ -381,7 +375,7 @@ def test_a_byte_now_and_then_does_not_help() -> None:
 
 
 def test_each_frame_has_its_own_time() -> None:
-    """A frame that begins as another ends starts a new time."""
+    """A frame that begins at another's end starts a new timeout."""
     peer = Peer(make_core(frame_timeout_ms=1000))
     for step in range(10):
         peer.now_ms = 1 + 900 * step
@@ -392,7 +386,7 @@ def test_each_frame_has_its_own_time() -> None:
 
 
 def test_a_frame_that_we_hold_back_does_not_time_out() -> None:
-    """While reading is off by our own limits, the peer cannot complete its frame, and is not blamed."""
+    """The peer is not blamed while the node's own limits stop reading."""
     peer = Peer(make_core(frame_timeout_ms=1000, max_in_flight=1))
     peer.send(rpc.request(1, "info", []) + rpc.request(2, "info", []) + PING[:3])
     peer.driver.expire(5000)
@@ -409,7 +403,7 @@ def test_a_frame_that_we_hold_back_does_not_time_out() -> None:
 
 
 def test_a_peer_that_never_reads_times_out() -> None:
-    """Answers that nobody takes end the connection; taking any of them starts the time again."""
+    """Unread answers end the connection; each read restarts the time."""
     peer = Peer(make_core(frame_timeout_ms=1000))
     peer.driver.feed(peer.handle, PING * 2, 1)
     peer.driver.expire(900)
@@ -423,7 +417,7 @@ def test_a_peer_that_never_reads_times_out() -> None:
 
 
 def test_idle_connections_end() -> None:
-    """After `idle_timeout` without a byte; one that waits for an answer is not idle."""
+    """A connection that waits for an answer is not idle."""
     core = make_core(idle_timeout_ms=5000)
     idle, waiting = Peer(core), Peer(core)
     waiting.send(rpc.request(1, "refresh", []))
@@ -434,7 +428,7 @@ def test_idle_connections_end() -> None:
 
 
 def test_the_end_of_input_leaves_what_was_asked() -> None:
-    """A peer that has sent its last request still gets its answers; then the connection is done."""
+    """A peer gets its answers after it has ended its input; then the connection is done."""
     peer = Peer(make_core())
     peer.send(rpc.request(1, "info", []) + PING[:2])
     peer.driver.end_input(peer.handle)
@@ -448,7 +442,7 @@ def test_the_end_of_input_leaves_what_was_asked() -> None:
 
 
 def test_the_end_of_input_while_held() -> None:
-    """Requests that had arrived but were held back are answered too."""
+    """Held-back requests are answered after the end of input."""
     peer = Peer(make_core(max_in_flight=1))
     peer.send(rpc.request(1, "a", []) + rpc.request(2, "b", []) + rpc.request(3, "ping", []))
     peer.driver.end_input(peer.handle)
@@ -462,7 +456,7 @@ def test_the_end_of_input_while_held() -> None:
 
 
 def test_hand_offs_of_one_step_are_bounded() -> None:
-    """However many requests arrive at once, Python sees them in portions, all of them, in order."""
+    """Python gets many requests in portions, in order."""
     peer = Peer(make_core(max_in_flight=100_000, max_queued=1 << 24))
     hand_offs = peer.send(b"".join(rpc.request(number, "info", []) for number in range(5000)))
     seen = []
@@ -475,7 +469,7 @@ def test_hand_offs_of_one_step_are_bounded() -> None:
 
 @given(st.integers(0, 2**32))
 def test_ids_in_flight_are_a_set(seed: int) -> None:
-    """Thousands of additions and removals in any order, colliding on purpose: never a wrong membership."""
+    """Thousands of colliding additions and removals never give a wrong membership."""
     draw = random.Random(seed)
     peer = Peer(make_core(max_in_flight=300))
     ids = [draw.choice([1, 16, 2**16]) * draw.randrange(400) for _ in range(400)]
@@ -508,7 +502,7 @@ MESSAGES = st.sampled_from(
 
 
 def transcript(core: Core, pieces: list[bytes]) -> tuple[list[list[Value]], list[tuple[int, bytes, bytes]], bool]:
-    """What comes out for these pieces, each hand-off answered at once."""
+    """Return answers, hand-offs and end for these pieces; each hand-off is answered at once."""
     peer = Peer(core)
     handed_off = []
     for piece in pieces:
@@ -526,7 +520,7 @@ def transcript(core: Core, pieces: list[bytes]) -> tuple[list[list[Value]], list
 
 @given(messages=st.lists(MESSAGES, max_size=12), cuts=st.lists(st.integers(0, 3000), max_size=15))
 def test_splits_change_nothing(messages: list[bytes], cuts: list[int]) -> None:
-    """However a stream is cut into receives, the answers, the hand-offs and the end are the same."""
+    """Answers, hand-offs and end do not depend on how the stream is cut."""
     stream = b"".join(messages)
     places = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
     pieces = [stream[begin:end] for begin, end in itertools.pairwise(places) if begin < end]
@@ -537,13 +531,12 @@ def test_splits_change_nothing(messages: list[bytes], cuts: list[int]) -> None:
 
 
 def test_limits_must_be_positive() -> None:
-    """A core without room for anything is a defect of the caller."""
     with pytest.raises(ValueError, match="positive"):
         make_core(max_queued=0)
 
 
 def test_counters_have_a_name_each() -> None:
-    """Every counter is named, and a quiet core has only its connections."""
+    """A quiet core has counted only its connections."""
     core = make_core()
     Peer(core)
     assert {name for name, count in core.counters().items() if count} == {"connections_accepted", "connections"}
@@ -551,7 +544,7 @@ def test_counters_have_a_name_each() -> None:
 
 
 def test_raw_frames_with_every_head() -> None:
-    """Long heads where short ones would do: `[0, id, method, params]` in its widest form."""
+    """The widest forms of all heads are accepted."""
     peer = Peer(make_core())
     wide = b"\xdd\x00\x00\x00\x04\xcf" + bytes(8) + b"\xce\x00\x00\x00\x09\xdb\x00\x00\x00\x04ping\xdd\x00\x00\x00\x00"
     ((_, msgid, method, params),) = peer.send(wide)

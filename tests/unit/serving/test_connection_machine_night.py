@@ -1,4 +1,4 @@
-"""Bugs planted in the connection core: the machine finds each."""
+"""The state machine finds each bug that is planted in the connection core."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.unit.serving.connection_machine import LIMITS, Connections, Real
 
 
 def plant(monkeypatch, name, change):
-    """A method of the border does something else: `change(real method, self, arguments)`."""
+    """Replace a method of `Real` by `change(real method, self, arguments)`."""
     real = getattr(Real, name)
     monkeypatch.setattr(Real, name, lambda self, *arguments: change(real, self, *arguments))
 
 
 def plant_limit(monkeypatch, **changed):
-    """The core has another limit than it was given."""
+    """Give the core other limits than the model's."""
     plant(monkeypatch, "limits", lambda real, self: {**real(self), **changed})
 
 
 def frames_of(data):
-    """The whole answers in it, and the rest."""
+    """Return the complete answers in `data`, and the rest."""
     unpacker, at, frames = msgpack.Unpacker(raw=True), 0, []
     unpacker.feed(data)
     for _ in unpacker:
@@ -32,7 +32,7 @@ def frames_of(data):
 
 
 def plant_in_answers(monkeypatch, change):
-    """What a peer reads is changed, where it is several whole answers."""
+    """Change the answers that a peer reads, if they are several."""
 
     def take(real, self, *arguments):
         frames, rest = frames_of(real(self, *arguments))
@@ -54,7 +54,7 @@ def reorders_answers(monkeypatch):
 
 
 def loses_bytes_at_a_partial_write(monkeypatch):
-    """What the peer did not take is partly gone."""
+    """Lose a byte when the peer takes only a part."""
 
     def take(real, self, handle, limit, now_ms):
         data = real(self, handle, limit, now_ms)
@@ -66,7 +66,7 @@ def loses_bytes_at_a_partial_write(monkeypatch):
 
 
 def loses_bytes_at_a_split(monkeypatch):
-    """The last byte of a receive that is not a whole message."""
+    """Lose the last byte of a receive that ends within a message."""
 
     def feed(real, self, handle, data, now_ms):
         return real(self, handle, data[:-1] if data and frames_of(data)[1] else data, now_ms)
@@ -75,7 +75,7 @@ def loses_bytes_at_a_split(monkeypatch):
 
 
 def answers_another_connection(monkeypatch):
-    """The one that opened last in the slot gets what a late reply brings."""
+    """Give a late reply to the connection that opened last in the slot."""
 
     def open_(real, self, *arguments):
         handle = real(self, *arguments)
@@ -95,7 +95,7 @@ def takes_a_second_reply(monkeypatch):
 
 
 def forgets_a_reply(monkeypatch):
-    """The fifth is not given to the core."""
+    """Drop the fifth reply."""
 
     def reply(real, self, *arguments):
         self.replies = getattr(self, "replies", 0) + 1
@@ -109,7 +109,7 @@ def loses_a_hand_off(monkeypatch):
 
 
 def hands_off_twice(monkeypatch):
-    """The first of those that were held back."""
+    """Repeat the first of the held-back hand-offs."""
 
     def run(real, self, now_ms):
         hand_offs = real(self, now_ms)
@@ -177,7 +177,7 @@ def forgets_time(monkeypatch):
 
 
 def starts_the_time_again_with_each_byte(monkeypatch):
-    """So that a byte a second keeps a connection: the core hears of a message when its last byte is here."""
+    """Deliver a message with its last byte only, so that each byte extends the timeout."""
 
     def feed(real, self, handle, data, now_ms):
         late = self.__dict__.setdefault("late", {})
@@ -212,7 +212,7 @@ def answers_a_peer_that_does_not_read(monkeypatch):
 
 
 def keeps_what_should_go(monkeypatch):
-    """A connection that takes too much is left."""
+    """Keep a connection that holds too much."""
     plant(monkeypatch, "drop", lambda real, self, handle: None)
 
 
@@ -258,7 +258,6 @@ PLANTED = [
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_bug_is_found(planted, monkeypatch):
-    """By the same machine that finds nothing in the core as it is."""
     planted(monkeypatch)
     # The search ends with the bug, so many examples cost nothing; some bugs take two hundred on average.
     chosen = settings(settings.get_profile("planted"), max_examples=10_000, stateful_step_count=60, database=None)

@@ -1,4 +1,4 @@
-"""The machine finds nothing in the connection core, and finds each of the bugs that are planted here."""
+"""The state machine finds no difference between the connection core and the oracle."""
 
 import pytest
 from hypothesis import settings
@@ -8,8 +8,8 @@ from gossipkv.serving.published import publish
 from tests.unit.serving.connection_machine import TABLES, Connections, Real
 from tests.unit.serving.driven import make_version
 
-# Counters of sockets, of the loop's drain and sleep, and of other nodes (`test_forwarding_machine_slow.py`); and those
-# that come to nothing in the end.
+# Counters of sockets, drains, sleeps and other nodes (`test_forwarding_machine_slow.py`), and those that are 0 at the
+# end.
 BEYOND_THE_DRIVER = {
     "accept_pauses", "closed_reset", "closed_drained", "closed_cut", "busy_polls", "busy_poll_hits",
     "closed_bad_answer", "closed_abandoned", "closed_unauthorized", "closed_as_asked", "closed_detached", "peers",
@@ -38,13 +38,10 @@ def _tables(tmp_path, monkeypatch):
 
 
 def test_the_core_is_the_oracle_s_node():
-    """Through anything; and there is nothing that the core counts by itself that did not happen more than once."""
+    """Every counter that a driver alone can raise was raised more than once."""
     Connections.met.clear()
-    # Inputs follow from the constants of all loaded modules.  Fewer examples than these would miss some counters.
+    # The inputs follow from the constants of all loaded modules. Fewer examples would miss some counters.
     examples = max(400, settings.default.max_examples * 6)
     chosen = settings(max_examples=examples, stateful_step_count=60)
     run_state_machine_as_test(Connections, settings=chosen)
     assert {name: count for name, count in Connections.met.items() if count < 2} == dict.fromkeys(BEYOND_THE_DRIVER, 0)
-
-
-# Planted bugs: what breaks a promise must be found.

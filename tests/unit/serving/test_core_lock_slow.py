@@ -1,4 +1,4 @@
-"""The turn of a pump: one thread at a time, the same one as often as it likes, and its own thread in between."""
+"""The core lock: one thread at a time, re-entrant, and the pump's own thread in between."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TURNS = 300
 
 @pytest.fixture
 def beside() -> Iterator[tuple[Loop, socket.socket]]:
-    """The loop of a second pump, which a thread serves, and a client of it."""
+    """Yield the loop of a second pump, which a thread serves, and a client of the loop."""
     group = LoopGroup(2, max_connections=9, max_of_address=0, max_in_flight=9, max_held=1 << 24)
     of_all = ("connections", "total", "held")
     limits = {name: limit for name, limit in LIMITS.items() if not any(word in name for word in of_all)}
@@ -71,7 +71,7 @@ def counted(loop: Loop) -> int:
 
 
 def served(clients: list[socket.socket]) -> socket.socket:
-    """The one that the thread answers; nobody serves the first pump."""
+    """Return the client that the thread answers; nothing serves the first pump."""
     for client in clients:
         client.sendall(rpc.request(1, "ping", []))
     (client,), _, _ = select.select(clients, [], [], 60)
@@ -81,7 +81,7 @@ def served(clients: list[socket.socket]) -> socket.socket:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_one_thread_at_a_time(beside: tuple[Loop, socket.socket], seed: int) -> None:
-    """Whoever takes it again inside has it on; the pump serves between, and nobody waits for ever."""
+    """The lock is re-entrant; the pump serves in between, and no thread starves."""
     loop, client = beside
     lock, log = loop.core.lock, []
     assert lock is not None
@@ -111,14 +111,13 @@ def test_one_thread_at_a_time(beside: tuple[Loop, socket.socket], seed: int) -> 
 
 
 def test_the_oracle_sees_two_at_once() -> None:
-    """And whoever stays."""
     assert faults([("enter", 1), ("enter", 2), ("leave", 2), ("leave", 1)]) != []
     assert faults([("enter", 1)]) == ["1 never left"]
     assert faults([("leave", 1)]) == ["1 left and was not in"]
 
 
 def test_what_belongs_to_whose_turn_it_is(beside: tuple[Loop, socket.socket]) -> None:
-    """Without it nothing is changed; the first pump is its thread's."""
+    """A change needs the lock; the first pump has none."""
     loop, _ = beside
     with pytest.raises(RuntimeError, match="does not hold the core lock"):
         loop.core.set_peer(0, "n2", 0)
@@ -129,7 +128,7 @@ def test_what_belongs_to_whose_turn_it_is(beside: tuple[Loop, socket.socket]) ->
 
 
 def test_a_thread_that_waits_goes_before_the_pump() -> None:
-    """A pump that gives its turn back and takes it at once has let the thread in."""
+    """A pump that releases the lock and takes it again has let the waiting thread in."""
     lock, entered = CoreLock(), []
     own = OwnThread(lock, -1)
 
@@ -151,7 +150,7 @@ def test_a_thread_that_waits_goes_before_the_pump() -> None:
 
 
 def test_a_sleeping_pump_is_woken() -> None:
-    """A thread that had the turn may have left work for the pump."""
+    """A thread that held the lock may have left work for the pump."""
     lock, waker = CoreLock(), os.eventfd(0)
     own = OwnThread(lock, waker)
     own.take()

@@ -1,4 +1,4 @@
-"""Reads of records that are damaged on this node, and whole on others."""
+"""Reads of records that are damaged on this node, and intact on other nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUES: dict[bytes, bytes] = dict.fromkeys(RECORDS, b"as others have it")
 
 @pytest.fixture
 def asker(tmp_path: Path) -> Asker:
-    """One whose only partition is damaged, and a peer that holds everything."""
+    """Return an asker whose only partition is damaged, and a peer with all partitions."""
     files = make_version(tmp_path, "db", "v1", RECORDS, PARTITIONS).files
     broken = next(path for path in tmp_path.glob("*.gkv") if HERE[0] in path.read_bytes())
     image = bytearray(broken.read_bytes())
@@ -33,14 +33,14 @@ def asker(tmp_path: Path) -> Asker:
 
 
 def damage(asker: Asker) -> list[object]:
-    """What Python heard of damage since the last time."""
+    """Return the reports of damage since the last call."""
     told = asker.core.take_peer_events()
     assert {event for _, event, _ in told} <= {"damaged"}
     return [msgpack.unpackb(what, raw=True) for _, _, what in told]
 
 
 def test_another_owner_is_asked(asker: Asker) -> None:
-    """The client gets the record, and Python hears which one could not be read here: once, until it has looked."""
+    """The client gets the record, and Python one report of the damage until it has looked."""
     for msgid, key in enumerate(HERE[:3]):
         asker.get(key, msgid=msgid)
         asker.links[0].answer(asker.links[0].asked(), VALUES[key])
@@ -51,7 +51,7 @@ def test_another_owner_is_asked(asker: Asker) -> None:
 
 
 def test_what_is_damaged_of_a_batch_is_asked_for(asker: Asker) -> None:
-    """With what is elsewhere anyway, and alone; whole records beside it are read here."""
+    """Keys of damaged and missing partitions are asked for together; intact records are read here."""
     for msgid, keys in enumerate(([HERE[0], AWAY[0], HERE[1]], HERE[:2])):
         assert asker.client.send(rpc.request(msgid, "get_many", ["db", keys])) == []
         ((_, wire, method, (_, asked, _)),) = asker.links[0].requests()
@@ -65,7 +65,7 @@ def test_what_is_damaged_of_a_batch_is_asked_for(asker: Asker) -> None:
 @pytest.mark.parametrize("options", [{"local": True}, {"forwarded": True, "identity": IDENTITY}])
 @pytest.mark.parametrize("method", ["get", "get_many"])
 def test_what_must_stay_here_does(asker: Asker, method: str, options: Value) -> None:
-    """Python says CORRUPT, as on a node alone."""
+    """Python answers CORRUPT, as on a single node."""
     subject = HERE[0] if method == "get" else [HERE[0]]
     handed = asker.client.send(rpc.request(1, method, ["db", subject, options]))
     assert [(msgid, name) for _, msgid, name, _ in handed] == [(1, method.encode())]
@@ -75,7 +75,7 @@ def test_what_must_stay_here_does(asker: Asker, method: str, options: Value) -> 
 @pytest.mark.parametrize("method", ["get", "get_many"])
 @pytest.mark.parametrize("others", ["none", "others", "dead"])
 def test_nobody_else_has_it(asker: Asker, method: str, others: str) -> None:
-    """No node that lives is known to hold this partition: Python says CORRUPT at once."""
+    """Without another live owner Python answers CORRUPT at once."""
     if others == "none":
         asker.core.forget_route(IDENTITY)
     elif others == "others":
@@ -90,7 +90,7 @@ def test_nobody_else_has_it(asker: Asker, method: str, others: str) -> None:
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
 def test_it_is_asked_for_until_the_time_is_over(asker: Asker, method: str) -> None:
-    """In further rounds as well, though the partition is here; then it is given up as others are."""
+    """Further rounds ask as well, until the read is given up like others."""
     subject = HERE[0] if method == "get" else [HERE[0]]
     assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
     (link,) = asker.links
@@ -110,7 +110,7 @@ def test_it_is_asked_for_until_the_time_is_over(asker: Asker, method: str) -> No
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
 def test_who_is_slow_is_asked_once(asker: Asker, method: str) -> None:
-    """Over several rounds, in which what is damaged here is here: its answer counts when it comes."""
+    """A slow owner is asked once over several rounds, and its late answer counts."""
     subject, value = (HERE[0], VALUES[HERE[0]]) if method == "get" else (HERE[:2], [VALUES[key] for key in HERE[:2]])
     assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
     (link,) = asker.links
@@ -124,7 +124,7 @@ def test_who_is_slow_is_asked_once(asker: Asker, method: str) -> None:
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
 def test_it_is_whole_again(asker: Asker, method: str, tmp_path: Path) -> None:
-    """Built again meanwhile, as the same version or a newer one: the next round sees it."""
+    """The next round finds the rebuilt partition, in the same version or a newer one."""
     subject = HERE[0] if method == "get" else [HERE[0]]
     (link,) = asker.links
     assert asker.client.send(rpc.request(1, method, ["db", subject])) == []

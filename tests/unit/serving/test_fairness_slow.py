@@ -1,4 +1,4 @@
-"""No connection, whatever it asks, keeps the others waiting: the loop over real sockets, stepped by hand."""
+"""No connection keeps others waiting: the loop over real sockets, stepped by hand."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from gossipkv.serving._serving import Caller
 
-# What is done at once for requests that have come is 8,000 units, of which a key takes two at least; each of the others
-# has 16 requests of its own, and what waits for its turn a slice of 4,000.  All that is asked is 64,000 keys and more.
+# New requests have 8,000 units of work, and a key takes at least two; each further connection has 16 requests, and
+# queued work has a slice of 4,000. All requests together are over 64,000 keys.
 MAX_KEYS = 4000 + 64 * 16 + 2000
-UNHURRIED_US = 60_000_000  # A look at sockets that ends early, for want of time, may be followed by another.
+UNHURRIED_US = 60_000_000  # A look at sockets that ends early for lack of time may be followed by another.
 
 
 def test_a_flood_does_not_starve_others(tmp_path: Path) -> None:
-    """While one connection sends without end, another's ping is answered within a few steps."""
+    """A ping is answered within a few steps while another connection sends without end."""
     served = Served(tmp_path)
     try:
         flood = served.connect(receive_buffer=1 << 20)
@@ -44,7 +44,7 @@ def test_a_flood_does_not_starve_others(tmp_path: Path) -> None:
 
 
 def test_held_input_for_python_does_not_starve_others(tmp_path: Path) -> None:
-    """Sockets are looked at in each round, also while a pipeline that Python answers goes on and on."""
+    """Every round reads the sockets, also during a long pipeline that Python answers."""
     served = Served(tmp_path, max_in_flight=10)
     flood, other = served.connect(), served.connect()
     answered: list[bytes] = []
@@ -68,7 +68,7 @@ def test_held_input_for_python_does_not_starve_others(tmp_path: Path) -> None:
 
 
 def test_held_input_that_is_much_work_does_not_starve_others(tmp_path: Path) -> None:
-    """Those that are ready have a part of each round, and not one turn in it."""
+    """Ready connections get a part of every round."""
     served = Served(tmp_path, max_queued=1 << 24, max_held=1 << 28)
     floods = [served.connect(receive_buffer=1 << 20) for _ in range(4)]
     others = [served.connect() for _ in range(30)]
@@ -80,7 +80,7 @@ def test_held_input_that_is_much_work_does_not_starve_others(tmp_path: Path) -> 
         served.until(lambda: served.counters("get_manys") > 4)
         for other in others:
             other.sendall(PING)
-        for _ in range(20):  # A few would do, but for one that loses its processor and so ends early.
+        for _ in range(20):  # A few rounds suffice unless a round loses its processor and ends early.
             for flood in floods:
                 with contextlib.suppress(BlockingIOError):
                     flood.send(many * 5)
@@ -102,7 +102,7 @@ def test_held_input_that_is_much_work_does_not_starve_others(tmp_path: Path) -> 
     ids=["large batches", "small batches", "gets"],
 )
 def test_little_is_done_before_one_that_comes_behind_much(tmp_path: Path, requests: bytes) -> None:
-    """Work, not messages, bounds what somebody waits for: so many keys are read before it is looked at, and no more."""
+    """Work, and not the number of messages, bounds the wait of the last connection."""
     served = Served(tmp_path, max_queued=1 << 24, max_held=1 << 28)
     floods = [served.connect(receive_buffer=1 << 20) for _ in range(64)]
     last = served.connect()

@@ -1,4 +1,4 @@
-"""Batches whose keys are elsewhere, driven by hand."""
+"""Batches with keys on other nodes, driven by hand."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def asker(tmp_path: Path) -> Asker:
-    """One that asks one peer."""
+    """Return an asker with one peer."""
     return Asker(tmp_path)
 
 
 def ask_many(asker: Asker, keys: list[bytes], msgid: int = 1, **options: Value) -> None:
-    """A client asks for many, and nobody has answered yet."""
+    """Send a batch; check that no answer has come."""
     assert asker.client.send(rpc.request(msgid, "get_many", ["db", keys, options])) == []
     assert asker.client.received == b""
 
 
 def answer(link: Link, msgid: object, keys: list[bytes], values: dict[bytes, bytes], version: str = "v1") -> None:
-    """The values of a part arrive from a peer."""
+    """Let a peer answer a part of a batch."""
     assert isinstance(msgid, int)
     assert link.say(rpc.response(msgid, [[values.get(key) for key in keys], version])) == []
 
 
 def parts(link: Link) -> list[tuple[int, list[bytes]]]:
-    """The parts that a peer was asked for since the last time: ids and keys."""
+    """Return ids and keys of the parts that a peer was asked for since the last call."""
     asked: list[tuple[int, list[bytes]]] = []
     for kind, msgid, method, params in link.requests():
         assert (kind, method) == (0, b"get_many")
@@ -64,13 +64,13 @@ def parts(link: Link) -> list[tuple[int, list[bytes]]]:
 
 
 def part(link: Link) -> tuple[int, list[bytes]]:
-    """The only part that a peer was asked for since the last time."""
+    """Return the only part since the last call."""
     (asked,) = parts(link)
     return asked
 
 
 def serve(link: Link, values: dict[bytes, bytes], version: str = "v1") -> int:
-    """Answer all that a peer was asked; how many keys that were."""
+    """Answer all parts of a peer; return the number of keys."""
     asked = parts(link)
     for msgid, keys in asked:
         answer(link, msgid, keys, values, version)
@@ -78,7 +78,7 @@ def serve(link: Link, values: dict[bytes, bytes], version: str = "v1") -> int:
 
 
 def split(tmp_path: Path, owners: list[bytes]) -> Asker:
-    """One that asks so many peers, each of which holds those partitions."""
+    """Return an asker with a peer for each set of partitions."""
     asker = Asker(tmp_path, len(owners))
     for column, held in enumerate(owners):
         asker.core.set_holder(IDENTITY, PARTITIONS, column, held)
@@ -86,7 +86,7 @@ def split(tmp_path: Path, owners: list[bytes]) -> Asker:
 
 
 def test_a_batch_is_gathered_in_order(tmp_path: Path) -> None:
-    """Values, misses and repetitions, from here and from two peers."""
+    """Values, misses and repetitions of this node and two peers keep their order."""
     asker = split(tmp_path, [b"\x06", b"\x08"])
     keys = [*RECORDS, b"none", *AWAY[:3], b"neither"]
     ask_many(asker, keys)
@@ -99,7 +99,7 @@ def test_a_batch_is_gathered_in_order(tmp_path: Path) -> None:
 
 
 def test_an_owner_answers_a_part(asker: Asker, tmp_path: Path) -> None:
-    """Through two cores: by identity, though its clients may not have that version yet, and without Python."""
+    """The owner answers by identity, though the version is not active there, and without Python."""
     core = make_core()
     core.publish(table([None, *make_version(tmp_path, "db", "v1", RECORDS, PARTITIONS).files[1:]], active=False))
     owner = Peer(core)
@@ -113,7 +113,7 @@ def test_an_owner_answers_a_part(asker: Asker, tmp_path: Path) -> None:
 
 
 def test_who_holds_all_is_asked_for_all(tmp_path: Path) -> None:
-    """Of equals one that is asked anyway: as few parts as that takes, and now one peer, now the other."""
+    """A batch uses as few parts as possible, and equal peers alternate."""
     asker = Asker(tmp_path, 2)
     asked = []
     for number in range(20):
@@ -126,7 +126,7 @@ def test_who_holds_all_is_asked_for_all(tmp_path: Path) -> None:
 
 
 def test_a_part_is_bounded(asker: Asker) -> None:
-    """By the bytes of its keys, so that no owner has to refuse what a client may ask here."""
+    """The bytes of a part are limited, so that an owner never refuses it."""
     keys = [b"%05d" % number + b"k" * 5000 for number in range(100)]
     ask_many(asker, keys)
     asked = parts(asker.links[0])
@@ -140,7 +140,7 @@ def test_a_part_is_bounded(asker: Asker) -> None:
 
 @pytest.mark.parametrize("code", ["NOT_SERVED", "NOT_READY", "UNKNOWN_VERSION", "CORRUPT", "OVERLOADED", "INTERNAL"])
 def test_a_part_that_fails_goes_elsewhere_alone(tmp_path: Path, code: str) -> None:
-    """Its keys, by their next owners, at once; whatever else was asked or answered stays."""
+    """The keys of a failed part go to their next owners at once; other parts are not affected."""
     asker = split(tmp_path, [b"\x0e", b"\x02", b"\x0c"])
     asker.core.set_peer(1, "peer1:1", 1)
     asker.core.set_peer(2, "peer2:1", 1)
@@ -156,7 +156,7 @@ def test_a_part_that_fails_goes_elsewhere_alone(tmp_path: Path, code: str) -> No
 
 
 def test_a_peer_that_is_lost_is_followed_by_the_next(tmp_path: Path) -> None:
-    """Amid its answer, of which nothing is taken."""
+    """A partial answer is discarded."""
     asker = Asker(tmp_path, 2)
     ask_many(asker, AWAY)
     first, second = asker.links if asker.links[0].has_requests() else asker.links[::-1]
@@ -183,7 +183,7 @@ def test_a_peer_that_is_lost_is_followed_by_the_next(tmp_path: Path) -> None:
     ],
 )
 def test_who_answers_a_part_with_nonsense_is_not_believed(tmp_path: Path, result: Value) -> None:
-    """Its connection ends, nothing of it is taken, and the next one is asked at once."""
+    """The connection ends, the answer is discarded, and the next owner is asked at once."""
     asker = Asker(tmp_path, 2)
     ask_many(asker, AWAY[:5])
     first, second = asker.links if asker.links[0].has_requests() else asker.links[::-1]
@@ -196,7 +196,7 @@ def test_who_answers_a_part_with_nonsense_is_not_believed(tmp_path: Path, result
 
 
 def test_silence_has_the_next_owners_asked_as_well(tmp_path: Path) -> None:
-    """Each key of a part; whoever answers first answers a key, and who was silent may still answer the others."""
+    """The first answer for a key counts; the silent peer may still answer the other keys."""
     asker = split(tmp_path, [b"\x0e", b"\x02", b"\x0c"])
     asker.core.set_peer(1, "peer1:1", 1)
     asker.core.set_peer(2, "peer2:1", 1)
@@ -218,7 +218,7 @@ def test_silence_has_the_next_owners_asked_as_well(tmp_path: Path) -> None:
 
 
 def test_who_is_silent_to_a_part_is_not_asked_again(tmp_path: Path) -> None:
-    """Also not in a later round; until its connection is another one."""
+    """A silent peer is not asked again, in later rounds either, until it has a new connection."""
     asker = Asker(tmp_path, 2)
     ask_many(asker, AWAY, timeout_ms=1000)
     first, second = asker.links if asker.links[0].has_requests() else asker.links[::-1]
@@ -237,7 +237,7 @@ def test_who_is_silent_to_a_part_is_not_asked_again(tmp_path: Path) -> None:
 
 
 def test_an_answer_to_a_part_has_its_time(tmp_path: Path) -> None:
-    """Whose beginning has come late: it is waited for, though the others have refused."""
+    """An answer that has begun is waited for, though the other owners have refused."""
     asker = Asker(tmp_path, 2)
     ask_many(asker, AWAY)
     first, second = asker.links if asker.links[0].has_requests() else asker.links[::-1]
@@ -254,7 +254,7 @@ def test_an_answer_to_a_part_has_its_time(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_from_one_version(tmp_path: Path) -> None:
-    """When the version is switched under it, it begins anew, what had been gathered included."""
+    """A switch of the version restarts the batch with all its keys."""
     asker = split(tmp_path, [b"\x02", b"\x0c"])
     ask_many(asker, [HERE[0], *(next(key for key in AWAY if partition_of(key) == p) for p in (1, 2))])
     first, second = asker.links
@@ -269,7 +269,7 @@ def test_a_batch_is_from_one_version(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_is_here_by_now(asker: Asker) -> None:
-    """The partition has come: this node answers."""
+    """This node answers when the partition has come."""
     ask_many(asker, [HERE[0], AWAY[0]])
     (link,) = asker.links
     link.refuse(part(link)[0], "NOT_READY")
@@ -279,7 +279,7 @@ def test_a_batch_that_is_here_by_now(asker: Asker) -> None:
 
 
 def test_a_batch_is_given_up_once(asker: Asker) -> None:
-    """Its parts have the request's own time; one report, and nothing of it is left."""
+    """Parts share the request's time; one report is made, and nothing is left."""
     ask_many(asker, AWAY[:5], timeout_ms=300)
     assert asker.wait(299) == []
     ((_, msgid, method, report),) = asker.wait(1)
@@ -292,7 +292,7 @@ def test_a_batch_is_given_up_once(asker: Asker) -> None:
 
 
 def test_a_batch_that_is_too_large(tmp_path: Path) -> None:
-    """The parts fit, together they do not: the same words as for one that is here."""
+    """The error is the same as for a batch on this node."""
     asker = Asker(tmp_path, 3, max_frame=2000)
     for column, held in enumerate([b"\x02", b"\x04", b"\x08"]):
         asker.core.set_holder(IDENTITY, PARTITIONS, column, held)
@@ -305,7 +305,7 @@ def test_a_batch_that_is_too_large(tmp_path: Path) -> None:
 
 
 def test_a_part_that_is_too_large(asker: Asker) -> None:
-    """Its owner says so, and that is the answer to the whole."""
+    """The owner's error is the answer to the batch."""
     ask_many(asker, AWAY)
     assert asker.links[0].refuse(part(asker.links[0])[0], "TOO_LARGE") == []
     assert asker.answers() == [[1, 1, ["TOO_LARGE", "no", {}], None]]
@@ -313,7 +313,7 @@ def test_a_part_that_is_too_large(asker: Asker) -> None:
 
 
 def test_a_client_that_leaves_a_batch(asker: Asker) -> None:
-    """Nothing is held for it; what comes late hurts nobody."""
+    """Nothing is held for the client, and a late answer does no harm."""
     ask_many(asker, AWAY[:5])
     asker.client.driver.close(asker.client.handle)
     asker.links[0].has_requests()

@@ -1,4 +1,4 @@
-"""Reads that other nodes answer, driven by hand: two cores and a link between them, or peers that do as they like."""
+"""Reads that other nodes answer, driven by hand: two cores with a link, or peers that misbehave."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def asker(tmp_path: Path) -> Asker:
-    """One that asks one peer."""
+    """Return an asker with one peer."""
     return Asker(tmp_path)
 
 
 def test_a_read_is_answered_by_another_node(asker: Asker, tmp_path: Path) -> None:
-    """Every key, through two cores: the owner answers by identity, though its clients may not have that version yet."""
+    """The owner answers by identity, though the version is not active there."""
     core = make_core()
     core.publish(table([None, *make_version(tmp_path, "db", "v1", RECORDS, PARTITIONS).files[1:]], active=False))
     owner = Peer(core)
@@ -60,7 +60,7 @@ def test_a_read_is_answered_by_another_node(asker: Asker, tmp_path: Path) -> Non
 
 
 def test_what_travels(asker: Asker) -> None:
-    """Database and key as they came, the identity, and that it is forwarded; the answer under the client's own id."""
+    """The request has database, key, identity and `forwarded`; the answer has the client's id."""
     asker.get(AWAY[0], msgid=70_000, timeout_ms=50, min_version="v0")
     (link,) = asker.links
     ((kind, msgid, method, params),) = link.requests()
@@ -73,7 +73,7 @@ def test_what_travels(asker: Asker) -> None:
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
 def test_who_holds_it_is_not_known_yet(asker: Asker, method: str) -> None:
-    """A node that has just begun: the read waits for word of an owner as it would for an owner, and no longer."""
+    """The read waits for news of an owner as long as for an owner."""
     (link,) = asker.links
     subject = AWAY[0] if method == "get" else [AWAY[0]]
     asker.core.forget_route(IDENTITY)
@@ -94,7 +94,7 @@ def test_who_holds_it_is_not_known_yet(asker: Asker, method: str) -> None:
 @pytest.mark.parametrize("value", [b"value", None, b""])
 @pytest.mark.parametrize("options", [{}, {"version": "v1"}, {"min_version": "v0", "timeout_ms": 80}])
 def test_who_has_answered_is_told(tmp_path: Path, value: bytes | None, options: dict[str, Value]) -> None:
-    """The name of the owner that has answered; owners are asked as ever, so they may be older than the option."""
+    """The answer names the owner; owners are asked without the option, since they may be older."""
     asker = Asker(tmp_path, 2)
     asker.get(AWAY[0], explain=True, **options)
     first, second = asker.links if asker.links[0].has_requests() else asker.links[::-1]
@@ -109,7 +109,7 @@ def test_who_has_answered_is_told(tmp_path: Path, value: bytes | None, options: 
 
 
 def test_who_has_answered_is_told_of_what_has_come_here(asker: Asker) -> None:
-    """This node's own name, when the partition is here by then; `explain: false` asks for nothing."""
+    """The node names itself if the partition has come by then; `explain: false` adds nothing."""
     for explain in (True, False):
         asker.get(AWAY[0], explain=explain)
         asker.links[0].refuse(asker.links[0].asked(), "NOT_READY")
@@ -121,7 +121,7 @@ def test_who_has_answered_is_told_of_what_has_come_here(asker: Asker) -> None:
 
 
 def test_an_answer_that_fits_until_it_is_explained(tmp_path: Path) -> None:
-    """The frame that the client may get is no longer for it: TOO_LARGE, and the connection goes on."""
+    """The answer becomes TOO_LARGE, and the connection goes on."""
     asker = Asker(tmp_path, max_frame=2000)
     (link,) = asker.links
     room = 2000 - len(rpc.response(1, [b"x" * 1000, "v1", {"node": "peer0:1"}])) + 1000
@@ -136,7 +136,6 @@ def test_an_answer_that_fits_until_it_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_miss_is_an_answer(asker: Asker) -> None:
-    """An owner that has no such record has answered."""
     asker.get(AWAY[0])
     asker.links[0].answer(asker.links[0].asked(), None)
     assert asker.answers() == [[1, 1, None, [None, "v1"]]]
@@ -144,7 +143,7 @@ def test_a_miss_is_an_answer(asker: Asker) -> None:
 
 @pytest.mark.parametrize("code", ["NOT_SERVED", "NOT_READY", "UNKNOWN_VERSION", "CORRUPT", "OVERLOADED", "INTERNAL"])
 def test_who_refuses_is_followed_by_the_next_at_once(tmp_path: Path, code: str) -> None:
-    """Without any time passing; who is busy goes last from then on."""
+    """The next owner is asked without delay; a busy owner is asked last from then on."""
     asker = Asker(tmp_path, 2)
     asker.get(AWAY[0])
     first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
@@ -160,7 +159,7 @@ def test_who_refuses_is_followed_by_the_next_at_once(tmp_path: Path, code: str) 
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
 def test_an_owner_that_may_send_more_than_the_asker_reads(tmp_path: Path, method: str) -> None:
-    """It is told how much, and says TOO_LARGE: one error that tells what to do, and the connection goes on."""
+    """The owner learns the asker's limit and answers TOO_LARGE; the connection goes on."""
     asker = Asker(tmp_path, max_frame=2000)
     core = make_core(max_frame=1 << 20)
     records = {**dict.fromkeys(AWAY, b"x" * 900), AWAY[0]: b"x" * 2000}
@@ -185,7 +184,7 @@ def test_an_owner_that_may_send_more_than_the_asker_reads(tmp_path: Path, method
 
 @pytest.mark.parametrize("state", [1, 2])
 def test_the_suspected_and_the_dead_are_asked_last(tmp_path: Path, state: int) -> None:
-    """They come behind who is alive, and each read finds them when nobody else answers."""
+    """They are asked after live owners, and still answer if no other node does."""
     asker = Asker(tmp_path, 2)
     doubted, alive = asker.links
     asker.core.set_peer(0, "peer0:1", state)
@@ -199,7 +198,7 @@ def test_the_suspected_and_the_dead_are_asked_last(tmp_path: Path, state: int) -
 
 
 def test_what_all_would_say_is_the_answer(asker: Asker) -> None:
-    """A value over the limit is so everywhere; the owner's error is relayed as it came."""
+    """A value over the limit is so on all owners; the error is relayed unchanged."""
     asker.get(AWAY[0])
     (link,) = asker.links
     assert link.refuse(link.asked(), "TOO_LARGE") == []
@@ -225,7 +224,7 @@ def test_what_all_would_say_is_the_answer(asker: Asker) -> None:
     ],
 )
 def test_who_answers_nonsense_is_not_believed(tmp_path: Path, answer: list[object]) -> None:
-    """Its connection ends, nothing of it reaches the client, and the next one is asked at once."""
+    """The connection ends, the client gets none of it, and the next owner is asked at once."""
     asker = Asker(tmp_path, 2)
     asker.get(AWAY[0])
     first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
@@ -238,7 +237,7 @@ def test_who_answers_nonsense_is_not_believed(tmp_path: Path, answer: list[objec
 
 
 def test_half_an_answer_is_none(tmp_path: Path) -> None:
-    """A peer that resets amid its answer has said nothing."""
+    """A partial answer before a reset is discarded."""
     asker = Asker(tmp_path, 2)
     asker.get(AWAY[0])
     first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
@@ -250,7 +249,7 @@ def test_half_an_answer_is_none(tmp_path: Path) -> None:
 
 
 def test_silence_has_another_one_asked_as_well(tmp_path: Path) -> None:
-    """After a stage; whoever answers first answers, the other's is dropped, and who was silent goes last."""
+    """The first answer wins, the other is dropped, and the silent owner is asked last."""
     asker = Asker(tmp_path, 2)
     asker.get(AWAY[0])
     first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
@@ -268,7 +267,7 @@ def test_silence_has_another_one_asked_as_well(tmp_path: Path) -> None:
 
 
 def test_the_first_one_asked_may_still_answer(tmp_path: Path) -> None:
-    """Another one was asked as well, but what comes first counts."""
+    """The first owner's answer counts although a second one was asked."""
     asker = Asker(tmp_path, 2)
     asker.get(AWAY[0])
     first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
@@ -280,7 +279,7 @@ def test_the_first_one_asked_may_still_answer(tmp_path: Path) -> None:
 
 
 def test_an_answer_under_way_has_its_time(tmp_path: Path) -> None:
-    """A large value that goes on arriving is waited for: nobody else is asked, and it is not given up."""
+    """A large value that keeps arriving is waited for, and no other owner is asked."""
     asker = Asker(tmp_path, 2)
     asker.get(AWAY[0])
     first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
@@ -296,7 +295,7 @@ def test_an_answer_under_way_has_its_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["get", "get_many"])
 @pytest.mark.parametrize("heard_ms", [1, 25, 200])
 def test_an_answer_that_stalls_is_silence(tmp_path: Path, method: str, heard_ms: int) -> None:
-    """A stage after its last byte the next owner is asked too, however long it went on; the first whole one counts."""
+    """A stage after the last byte the next owner is asked; the first complete answer counts."""
     asker = Asker(tmp_path, 2)
     subject, value = (AWAY[0], b"x" * 200) if method == "get" else ([AWAY[0]], [b"x" * 200])
     assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
@@ -318,7 +317,7 @@ def test_an_answer_that_stalls_is_silence(tmp_path: Path, method: str, heard_ms:
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
 def test_an_answer_that_trickles_has_a_second(asker: Asker, method: str) -> None:
-    """Where the client does not say how long it waits."""
+    """A second is the limit if the client gives none."""
     subject, value = (AWAY[0], b"x" * 2000) if method == "get" else ([AWAY[0]], [b"x" * 2000])
     assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
     (link,) = asker.links
@@ -331,7 +330,7 @@ def test_an_answer_that_trickles_has_a_second(asker: Asker, method: str) -> None
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
 def test_an_answer_that_trickles_has_the_clients_time(asker: Asker, method: str) -> None:
-    """However long it goes on arriving: to the millisecond that the client said, which is the end of no stage."""
+    """The client's time limit is exact, though it is not the end of a stage."""
     subject, value = (AWAY[0], b"x" * 200) if method == "get" else ([AWAY[0]], [b"x" * 200])
     assert asker.client.send(rpc.request(1, method, ["db", subject, {"timeout_ms": 100}])) == []
     (link,) = asker.links
@@ -346,7 +345,7 @@ def test_an_answer_that_trickles_has_the_clients_time(asker: Asker, method: str)
 
 
 def test_given_up_in_time_with_a_report(asker: Asker) -> None:
-    """At the earlier of the node's time and the request's own Python is told whom it has asked."""
+    """At the node's or the request's limit Python gets a report of the owners that were asked."""
     asker.get(AWAY[0])
     asker.get(AWAY[1], msgid=2, timeout_ms=10)
     (_, msgid, method, report), *none = asker.wait(10)
@@ -361,7 +360,7 @@ def test_given_up_in_time_with_a_report(asker: Asker) -> None:
 
 
 def test_how_long_it_took_is_kept_apart(asker: Asker) -> None:
-    """From the client's request until its answer, other owners asked meanwhile included; a batch is one."""
+    """The time runs from the client's request to its answer; a batch counts once."""
     asker.get(AWAY[0])
     asker.client.send(rpc.request(2, "get_many", ["db", AWAY[:3]]))
     asker.wait(7)
@@ -376,7 +375,7 @@ def test_how_long_it_took_is_kept_apart(asker: Asker) -> None:
 
 
 def test_begins_anew_when_all_were_asked(asker: Asker) -> None:
-    """After a pause that doubles; until the time is over."""
+    """Rounds begin after a pause that doubles."""
     asker.get(AWAY[0])
     (link,) = asker.links
     asked_at = []
@@ -390,7 +389,7 @@ def test_begins_anew_when_all_were_asked(asker: Asker) -> None:
 
 
 def test_planned_anew_after_a_switch(asker: Asker) -> None:
-    """In the next round a read that named no version asks for the one that is active by then."""
+    """A read without a version asks for the version that is active at the next round."""
     asker.get(AWAY[0])
     asker.get(AWAY[1], msgid=2, version="v1")
     (link,) = asker.links
@@ -410,7 +409,7 @@ def test_planned_anew_after_a_switch(asker: Asker) -> None:
 
 
 def test_a_late_answer_is_taken_by_a_read_that_waits_for_the_disk(asker: Asker, tmp_path: Path) -> None:
-    """Its partition has come meanwhile, and is not in memory: the first answer wins, and its owner is not cut off."""
+    """The partition has come and is not in memory: the first answer wins, and the owner's connection stays."""
     wanted = dict(enumerate(AWAY[:20]))
     for msgid, key in wanted.items():
         asker.get(key, msgid=msgid)
@@ -418,7 +417,7 @@ def test_a_late_answer_is_taken_by_a_read_that_waits_for_the_disk(asker: Asker, 
     asked = {params[1]: at for _, at, _, params in link.requests()}
     with pages_come_and_go(1):
         asker.publish(table(make_version(tmp_path, "db", "v1", RECORDS, PARTITIONS).files))
-        while asker.count("cold_pages") == 0:  # From then on they are read by another thread.
+        while asker.count("cold_pages") == 0:  # Then another thread reads the pages.
             asker.client.now_ms += 1
             assert asker.client.now_ms < 80, "no page was cold, and soon all are given up"
             asker.client.driver.expire(asker.client.now_ms)
@@ -431,7 +430,7 @@ def test_a_late_answer_is_taken_by_a_read_that_waits_for_the_disk(asker: Asker, 
 
 
 def test_answered_here_when_its_partition_has_come(asker: Asker) -> None:
-    """A read that waits for a round is answered by this node as soon as it can be."""
+    """This node answers a waiting read as soon as it has the partition."""
     asker.get(AWAY[0])
     (link,) = asker.links
     link.refuse(link.asked(), "NOT_READY")
@@ -441,7 +440,7 @@ def test_answered_here_when_its_partition_has_come(asker: Asker) -> None:
 
 
 def test_an_id_is_not_used_again_while_its_answer_may_come(asker: Asker) -> None:
-    """Also when the client has gone: what comes for it finds nobody, and hurts nobody."""
+    """An answer for a closed client is dropped and does no harm."""
     (link,) = asker.links
     driver, handle = asker.client.driver, asker.client.handle
     for number in range(20):
@@ -462,7 +461,7 @@ def test_an_id_is_not_used_again_while_its_answer_may_come(asker: Asker) -> None
 
 
 def test_a_connection_with_too_many_unanswered_is_closed(asker: Asker) -> None:
-    """Those whose readers are gone keep their ids; beyond a number of them the connection ends."""
+    """Ids of closed clients stay in use; too many of them end the connection."""
     (link,) = asker.links
     driver = asker.client.driver
     for _ in range(50):
@@ -477,7 +476,7 @@ def test_a_connection_with_too_many_unanswered_is_closed(asker: Asker) -> None:
 
 
 def test_local_and_forwarded_reads_stay_here(asker: Asker) -> None:
-    """Neither is ever forwarded: Python says NOT_SERVED."""
+    """Python answers NOT_SERVED."""
     assert asker.client.hands_off("get", "db", AWAY[0], {"local": True})
     assert asker.client.hands_off("get", "db", AWAY[0], {"forwarded": True, "identity": IDENTITY})
     assert asker.client.hands_off("get", "db", HERE[0], {"forwarded": True, "identity": OTHER})
@@ -489,7 +488,7 @@ def test_local_and_forwarded_reads_stay_here(asker: Asker) -> None:
 
 
 def test_bounded_as_hand_offs_are(tmp_path: Path) -> None:
-    """Reads under way count among those in flight, of a connection and of all."""
+    """Forwarded reads count as in flight, per connection and in total."""
     asker = Asker(tmp_path, max_in_flight_total=3)
     for number in range(3):
         asker.get(AWAY[number], msgid=number)
@@ -499,7 +498,7 @@ def test_bounded_as_hand_offs_are(tmp_path: Path) -> None:
 
 
 def test_peers_are_wanted_lost_and_forgotten(asker: Asker) -> None:
-    """Python hears whom a read would ask without a connection, once until it has heard; one forgotten is silent."""
+    """Python is told once of a missing connection that a read needs; a forgotten peer causes no events."""
     (link,) = asker.links
     link.close()
     assert asker.core.take_peer_events() == [(0, "lost", "closed_by_peer")]
@@ -518,7 +517,7 @@ def test_peers_are_wanted_lost_and_forgotten(asker: Asker) -> None:
 
 
 def test_what_a_peer_does_not_serve_is_told(asker: Asker) -> None:
-    """Python gets the error, whose details name what the peer has active."""
+    """Python gets the error with the peer's active version."""
     (link,) = asker.links
     asker.get(AWAY[0])
     error = ["NOT_SERVED", "gone", {"database": "db", "active": "v2"}]
@@ -527,7 +526,7 @@ def test_what_a_peer_does_not_serve_is_told(asker: Asker) -> None:
 
 
 def test_questions_of_python(asker: Asker) -> None:
-    """They share the connection with reads; what is not answered in time, or lost, is told as well."""
+    """Python's questions share the connection with reads; a timeout or a loss is reported."""
     (link,) = asker.links
     tokens = [asker.core.ask(0, b"serves", msgpack.packb(["db", number]), 50) for number in range(4)]
     assert len({*tokens, 0}) == 5
@@ -548,7 +547,7 @@ def test_questions_of_python(asker: Asker) -> None:
 
 
 def test_what_was_forwarded_amid_gets_that_have_to_wait_is_not_looked_at_again(tmp_path: Path) -> None:
-    """Each is answered once: two are here, those behind them elsewhere, and with these no more may be in flight."""
+    """With `max_in_flight` reached between local and remote gets, each is answered once."""
     asker = Asker(tmp_path, max_in_flight=2)
     keys = [HERE[0], HERE[1], AWAY[0], AWAY[1]]
     requests = b"".join(rpc.request(number, "get", ["db", key]) for number, key in enumerate(keys))

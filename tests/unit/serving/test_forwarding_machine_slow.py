@@ -1,4 +1,4 @@
-"""The relay through anything, against the oracle: clients, peers that refuse, lie, reset or say nothing, and time."""
+"""Forwarding against the oracle: clients, peers that refuse, lie, reset or stay silent, and time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODES = ["NOT_SERVED", "NOT_READY", "UNKNOWN_VERSION", "CORRUPT", "OVERLOADED", 
 
 
 class Relays(RuleBasedStateMachine):
-    """The steps."""
+    """The steps of the state machine."""
 
     met: ClassVar[Counter[str]] = Counter()
     files: ClassVar[list[SortedFile | None]]
@@ -39,16 +39,17 @@ class Relays(RuleBasedStateMachine):
         self.clients[1].driver = self.asker.client.driver
         self.links: dict[int, Link] = dict(enumerate(self.asker.links))
         self.names = itertools.count()
-        self.keys: dict[bytes, int] = {}  # By what travels: the message id of the read that asks for it now.
-        self.owner: dict[int, int] = {}  # By message id: whose it is.
-        self.on_wire: dict[int, dict[int, int]] = {column: {} for column in self.links}  # By id there: message id.
-        self.half: dict[int, tuple[int, int, list[object], bytes]] = {}  # By peer: what comes behind the half.
+        self.keys: dict[bytes, int] = {}  # By key: the message id of the read that asks for the key now.
+        self.owner: dict[int, int] = {}  # By message id: the client.
+        # By peer and wire id: the message id.
+        self.on_wire: dict[int, dict[int, int]] = {column: {} for column in self.links}
+        self.half: dict[int, tuple[int, int, list[object], bytes]] = {}  # By peer: the rest of a partial answer.
         self.expected: dict[int, object] = {}
-        self.many: set[int] = set()  # The batches,
-        self.explained: set[int] = set()  # and the reads that ask who has answered.
+        self.many: set[int] = set()  # Message ids of batches.
+        self.explained: set[int] = set()  # Message ids of reads with `explain`.
 
     def settle(self) -> None:
-        """Tell the model whom the node has asked, and compare what clients got."""
+        """Tell the model which peers were asked, and compare the clients' answers."""
         for column, link in self.links.items():
             for _, msgid, _, (_, subject, _) in link.requests():
                 name = self.keys[subject if isinstance(subject, bytes) else subject[0]]
@@ -72,7 +73,7 @@ class Relays(RuleBasedStateMachine):
         explain=st.booleans(),
     )
     def ask(self, which: int, timeout_ms: int | None, many: bool, explain: bool) -> None:
-        """A client asks for what is elsewhere, alone or in a batch, of which it is one part."""
+        """Let a client ask for a remote key, alone or in a batch with one remote part."""
         name = next(self.names)
         key = AWAY[name % len(AWAY)]
         if key in self.keys and self.keys[key] in self.model.reads:
@@ -90,7 +91,7 @@ class Relays(RuleBasedStateMachine):
         self.settle()
 
     def pick(self, which: int) -> tuple[int, int, int] | None:
-        """Peer, id there and read of something that is not answered yet, of a peer that is not amid an answer."""
+        """Choose (peer, wire id, read) of an open question to a peer that is not amid an answer."""
         waiting = [
             (column, wire, name)
             for column, ids in self.on_wire.items()
@@ -101,8 +102,8 @@ class Relays(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pick(0))
     @rule(which=st.integers(0, 50), value=st.sampled_from([None, b"value", b"v" * 300]), half=st.booleans())
-    def answer(self, which: int, value: bytes | None, half: bool) -> None:  # Hypothesis gives it by name.
-        """A peer has a value, or none; maybe it says the beginning only."""
+    def answer(self, which: int, value: bytes | None, half: bool) -> None:  # Hypothesis passes the argument by name.
+        """Let a peer answer with a value or a miss, or with the beginning only."""
         column, wire, name = self.pick(which) or (0, 0, 0)
         is_part = name in self.many
         frame = rpc.response(wire, [[value, value] if is_part else value, "v1"])
@@ -117,7 +118,7 @@ class Relays(RuleBasedStateMachine):
         self.go_on(list(self.half)[which % len(self.half)], size)
 
     def go_on(self, column: int, size: int) -> None:
-        """So much of its answer comes from a peer."""
+        """Deliver the next bytes of a peer's answer."""
         wire, name, result, frame = self.half.pop(column)
         if size < len(frame):
             self.half[column] = wire, name, result, frame[size:]
@@ -142,7 +143,7 @@ class Relays(RuleBasedStateMachine):
     @precondition(lambda self: self.pick(0))
     @rule(which=st.integers(0, 50), kind=st.integers(0, 5))
     def lie(self, which: int, kind: int) -> None:
-        """A peer answers nonsense, and loses its connection."""
+        """Let a peer answer nonsense and lose its connection."""
         column, wire, name = self.pick(which) or (0, 0, 0)
         awaited = self.model.unanswered[column][name]
         frame = [
@@ -170,8 +171,8 @@ class Relays(RuleBasedStateMachine):
 
     @precondition(lambda self: self.links)
     @rule(which=st.integers(0, 3), half=st.booleans())
-    def reset(self, which: int, half: bool) -> None:  # Hypothesis gives it by name.
-        """A peer is gone, maybe amid an answer."""
+    def reset(self, which: int, half: bool) -> None:  # Hypothesis passes the argument by name.
+        """Reset a peer's connection, possibly amid an answer."""
         column = list(self.links)[which % len(self.links)]
         if half and self.on_wire[column] and column not in self.half:
             self.links[column].say(rpc.response(next(iter(self.on_wire[column])), [b"x" * 50, "v1"])[:20])
@@ -179,7 +180,7 @@ class Relays(RuleBasedStateMachine):
 
     @rule(column=st.integers(0, PEERS - 1))
     def join(self, column: int) -> None:
-        """A peer is dialled, perhaps although there is a connection."""
+        """Connect a peer, possibly over an existing connection."""
         older = self.links.pop(column, None)
         handle = self.asker.client.driver.adopt(column, self.asker.client.now_ms)
         if older is not None:
@@ -234,12 +235,12 @@ class Relays(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """As many ids are in flight as there are reads."""
+        """Every read is in flight, and no other request."""
         counters = self.asker.core.counters()
         assert counters["in_flight"] == len(self.model.reads)
 
     def teardown(self) -> None:
-        """In the end all are answered or given up, and nothing is held."""
+        """At the end all reads are answered or given up, and nothing is held."""
         self.wait(600)
         for column in list(self.half):
             self.go_on(column, 1 << 10)
@@ -249,10 +250,10 @@ class Relays(RuleBasedStateMachine):
 
 
 def test_the_relay_is_the_oracle_s(tmp_path: Path) -> None:
-    """Through anything; and each thing that is counted has happened."""
+    """Each counter of forwarding has been raised."""
     Relays.files = make_version(tmp_path, "db", "v1", RECORDS, PARTITIONS).files
     Relays.met.clear()
-    examples = max(150, settings.default.max_examples * 4)  # Of fewer not all has happened.
+    examples = max(150, settings.default.max_examples * 4)  # Fewer examples would miss some counters.
     run_state_machine_as_test(Relays, settings=settings(max_examples=examples, stateful_step_count=60))
     met = {name for name in Relays.met if Relays.met[name] > 0 and name.startswith("forward")}
     assert met >= {

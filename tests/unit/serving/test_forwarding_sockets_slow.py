@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """Two loops over real sockets; the first one has partition 0 and asks the second one for the rest."""
+    """Two loops over real sockets; the first has partition 0 and asks the second for the rest."""
 
     def __init__(self, directory: Path, **limits: int) -> None:
         self.asker, self.owner = Served(directory, **limits), Served(directory)
@@ -66,7 +66,7 @@ class Cluster:
 
 
 def test_over_sockets(tmp_path: Path) -> None:
-    """Two loops: all keys are answered, those of one round leave together, and Python sees none of them."""
+    """All keys are answered, and Python is called for none of them."""
     cluster = Cluster(tmp_path)
     client = cluster.asker.connect()
     requests = b"".join(rpc.request(number, "get", ["db", key]) for number, key in enumerate(RECORDS))
@@ -81,7 +81,7 @@ def test_over_sockets(tmp_path: Path) -> None:
 
 
 def test_who_is_of_another_cluster_is_told_so_and_goes(tmp_path: Path) -> None:
-    """What its hello is refused with is the last that it is told; who is refused otherwise may go on."""
+    """The refused hello ends the connection only if the refusal says so."""
     owner = Served(tmp_path)
     client = owner.connect()
     for msgid, ends in enumerate((False, True)):
@@ -98,7 +98,7 @@ def test_who_is_of_another_cluster_is_told_so_and_goes(tmp_path: Path) -> None:
 
 
 def test_no_python_call_for_what_is_forwarded(tmp_path: Path) -> None:
-    """5,000 pipelined reads, and their peer dies amid them: the profile sees the few calls of the rounds."""
+    """The profile of 5,000 pipelined reads, amid which a peer dies, shows only the few calls of the rounds."""
     cluster = Cluster(tmp_path)
     second = socket.create_connection(cluster.owner.address)
     cluster.asker.core.set_peer(1, "second:1", 0)
@@ -147,7 +147,7 @@ def test_no_python_call_for_what_is_forwarded(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_is_silent_costs_a_stage(tmp_path: Path) -> None:
-    """The timer has the next one asked; nothing else moves the loop."""
+    """Only the timer makes the loop ask the next owner."""
     cluster = Cluster(tmp_path, proxy_stage_timeout_ms=25)
     silent, peer = socket.socketpair()
     cluster.asker.core.set_peer(0, "owner:1", 1)
@@ -163,7 +163,7 @@ def test_a_peer_that_is_silent_costs_a_stage(tmp_path: Path) -> None:
 
 
 def test_a_report_reaches_python(tmp_path: Path) -> None:
-    """Without a method; what it answers is the error that the client gets."""
+    """The hand-off has no method; Python's answer is the client's error."""
     cluster = Cluster(tmp_path, proxy_timeout_ms=100, proxy_stage_timeout_ms=25)
     cluster.asker.core.forget_peer(0)
     client = cluster.asker.connect()
@@ -199,7 +199,7 @@ def test_draining_does_not_wait_for_peers(tmp_path: Path) -> None:
 
 
 def test_a_connection_for_a_loop_that_is_over_is_closed(tmp_path: Path) -> None:
-    """Whoever dialled while the node ended need not know of that."""
+    """A dialler need not know that the loop has ended."""
     cluster = Cluster(tmp_path)
     cluster.close()
     here, there = socket.socketpair()
@@ -209,7 +209,7 @@ def test_a_connection_for_a_loop_that_is_over_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_descriptor_for_nobody_stays_the_caller_s(tmp_path: Path) -> None:
-    """`adopt` of a column that no peer has changes nothing."""
+    """`adopt` of a column without a peer changes nothing."""
     cluster = Cluster(tmp_path)
     here, there = socket.socketpair()
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""100,000 drawn requests of HTTP, most of them as programs send them: loop and gateway say what the oracle does."""
+"""100,000 random HTTP requests, mostly realistic ones: loop and gateway agree with the oracle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.serving.http_driven import Served
 from tests.unit.serving.http_judging import judge_all
 
 PARTS, STREAMS = 4, 10_000
-REQUESTS = 24_500  # Of each part, in streams of two and a half.
+REQUESTS = 24_500  # For each part, at about two and a half requests a stream.
 KINDS = (
     "200",
     "206",
@@ -31,7 +31,7 @@ KINDS = (
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_drawn_requests(tmp_path, part):
-    """Each stream by the loop, each fourth by the gateway as well; nothing that is drawn is rare."""
+    """The loop answers each stream and the gateway each fourth; all kinds of results are frequent."""
     with closing(Served(tmp_path)) as served:
         seen = judge_all(range(part * STREAMS, (part + 1) * STREAMS), served.answer_stream, gateway_each=4)
     assert seen["requests"] > REQUESTS

@@ -1,4 +1,4 @@
-"""Gets by HTTP that other nodes answer: asked together, answered in order, and told from whom."""
+"""HTTP gets that other nodes answer: asked together, answered in order, with the node's name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STRANGE = b"POST / HTTP/1.1\r\n\r\n"
 
 
 class Client:
-    """One that speaks HTTP, of a core that asks others."""
+    """An HTTP client of a core that asks other nodes."""
 
     def __init__(self, asker: Asker) -> None:
         self.driver = asker.client.driver
@@ -39,7 +39,7 @@ class Client:
 
 
 def gets(keys: Sequence[bytes], last: bytes = b"") -> bytes:
-    """A pipeline; `last`: headers of the last of it."""
+    """Return a pipeline; `last` has headers of the last request."""
     requests = [b"GET /db/%b HTTP/1.1\r\nHost: h\r\n" % key for key in keys]
     return b"\r\n".join([*requests, b""])[:-2] + last + b"\r\n"
 
@@ -52,7 +52,7 @@ def answers(keys: Sequence[bytes], *, closes: bool = False) -> bytes:
 
 @given(st.permutations(range(6)), st.booleans())
 def test_answers_come_in_order_whoever_is_quick(tmp_path_factory, order, closes):
-    """All that are elsewhere are asked at once, and those that are here wait for those before them; then it ends."""
+    """All remote keys are asked for at once; local answers wait for earlier ones."""
     asker = Asker(tmp_path_factory.mktemp("http"))
     client, (link,) = Client(asker), asker.links
     assert client.send(gets(KEYS, b"Connection: close\r\n" if closes else b"")) == []
@@ -74,7 +74,7 @@ def test_answers_come_in_order_whoever_is_quick(tmp_path_factory, order, closes)
 
 
 def test_what_nobody_answers(tmp_path):
-    """Python says why; what is behind it waits for that, and no longer."""
+    """Python answers with the reason; later answers wait for it."""
     asker = Asker(tmp_path)
     client = Client(asker)
     assert client.send(gets([AWAY[0], HERE[0]])) == []
@@ -88,7 +88,7 @@ def test_what_nobody_answers(tmp_path):
 
 
 def test_who_is_gone_is_answered_nothing(tmp_path):
-    """What it had asked others is dropped, and what was kept for it."""
+    """Forwarded reads and waiting answers of the closed client are dropped."""
     asker = Asker(tmp_path)
     client, (link,) = Client(asker), asker.links
     client.send(gets(KEYS) + STRANGE)
@@ -101,7 +101,7 @@ def test_who_is_gone_is_answered_nothing(tmp_path):
 
 @pytest.mark.parametrize("last", [b"", b"Connection: close\r\n"])
 def test_gets_that_have_to_wait_keep_their_order(tmp_path, last):
-    """With few in flight a pipeline is read in parts: what was read and had no room is read again, and owed once."""
+    """With few requests in flight a pipeline is read in parts, and each request is answered once."""
     asker = Asker(tmp_path, max_in_flight=2)
     client, (link,) = Client(asker), asker.links
     keys = [HERE[0], *KEYS, AWAY[6]]

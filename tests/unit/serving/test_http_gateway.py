@@ -1,4 +1,4 @@
-"""What is plain of HTTP, and answered by the pump, by an oracle: the gateway says the same, byte for byte."""
+"""The plain HTTP requests that the pump answers, by an oracle: the gateway's answers are byte-identical."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ KINDS = (
 
 
 def test_the_gateway_answers_what_is_plain_as_the_oracle_does():
-    """Of drawn streams every plain request up to the first that is not, and whether the connection ends behind it."""
+    """Answers and end agree for every plain request up to the first other one."""
     seen = judge_all(range(1_000))
     assert all(seen[kind] > 5 for kind in KINDS), seen
 
 
 def test_what_the_gateway_hides_is_not_plain():
-    """By its own list of paths."""
     assert {name.encode() for name in HIDING} == HIDDEN

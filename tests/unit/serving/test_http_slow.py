@@ -1,4 +1,4 @@
-"""HTTP as the loop answers it, held to an oracle and to the gateway: cut anywhere, mutated, smuggled, never refused."""
+"""HTTP answered by the loop agrees with oracle and gateway: streams cut anywhere, mutated and smuggled."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ NOW_MS, HTTP = DATE_S * 1000, 2
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A loop that has the datasets."""
+    """Return a loop with the datasets."""
     served = Served(tmp_path_factory.mktemp("http"))
     yield served
     served.close()
 
 
 def test_drawn_streams_are_answered_as_far_as_they_are_plain(served):
-    """As the oracle and the gateway do; all from the first strange request on is left, however it arrived."""
+    """From the first strange request on all bytes are left to the gateway."""
     judge_all(range(800), served.answer_stream)
 
 
 @pytest.mark.parametrize("limits", [{"max_in_flight": 1}, {"max_in_flight": 2, "max_queued": 100}])
 def test_drawn_streams_under_limits(tmp_path, limits):
-    """Also where a pipeline is read in parts, and what had no room is read again."""
+    """Small limits make the loop read a pipeline in parts."""
     with closing(Served(tmp_path, **limits)) as served:
         judge_all(range(800, 1_100), served.answer_stream)
 
 
 @pytest.mark.parametrize("name", [*ATTACKS, *FOLLOWED])
 async def test_what_may_be_smuggled_is_left_whole(served, name):
-    """Behind a plain request that is answered, or none; also where it arrives in two pieces."""
+    """The stream is left behind an answered request or none, also in two pieces."""
     stream = (ATTACKS | FOLLOWED)[name].stream
     for at in (1, len(stream) // 2, len(stream) - 1):
         await judge([stream[:at], stream[at:]], served.answer_stream)
@@ -54,7 +54,7 @@ async def test_what_may_be_smuggled_is_left_whole(served, name):
 
 
 async def test_a_pipeline_is_the_same_wherever_it_is_cut(served):
-    """Two pieces, at each byte; and byte by byte."""
+    """The pipeline is cut in two at each byte, and into single bytes."""
     stream = PLAIN + OF_PYTHON + PLAIN.replace(b"k ", b"%6B ").replace(b"GET", b"HEAD") + STRANGE
     for at in range(1, len(stream)):
         await judge([stream[:at], stream[at:]], served.answer_stream)
@@ -78,14 +78,14 @@ async def test_a_pipeline_is_the_same_wherever_it_is_cut(served):
     ],
 )
 def test_what_will_never_be_plain_is_not_waited_for(served, begun):
-    """Whoever speaks something else is told by the gateway, at once."""
+    """The gateway answers other protocols at once."""
     assert served.answer_stream([begun]) == (b"", begun, False)
     assert served.answer_stream([PLAIN, begun])[1:] == (begun, False)
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 async def test_the_longest_head(served, more):
-    """Of 8 KiB with the empty line that ends it; of one that is longer all is left that was read."""
+    """A head of 8 KiB with its empty line is answered; all bytes of a longer one are left."""
     head = PLAIN.removesuffix(b"\r\n") + b"Cookie: \r\n\r\n"
     head = head.replace(b"Cookie: ", b"Cookie: " + b"c" * (LONGEST_HEAD + more - len(head)))
     told = served.answer_stream([head])
@@ -95,7 +95,7 @@ async def test_the_longest_head(served, more):
 
 
 def test_who_waits_to_be_left_costs_nothing(served):
-    """What is before a strange request is still to be answered, or to be taken: nothing is done meanwhile."""
+    """The loop does no work while an earlier answer is pending."""
     with served.connect() as client:
         client.sendall(OF_PYTHON + STRANGE)
         served.until(lambda: len(served.hand_offs) == 1)
@@ -109,7 +109,7 @@ def test_who_waits_to_be_left_costs_nothing(served):
 
 
 def test_who_reads_slowly_is_left_when_all_is_read(tmp_path):
-    """Far more than the sockets hold, and a strange request behind it: nothing is done while nothing is taken."""
+    """The loop does no work while the client of a long pipeline takes nothing."""
     with (
         closing(Served(tmp_path, max_queued=16 << 20, max_held=32 << 20)) as served,
         served.connect(receive_buffer=4096) as client,
@@ -134,7 +134,7 @@ def test_who_reads_slowly_is_left_when_all_is_read(tmp_path):
 
 
 async def test_a_peer_that_ends(served):
-    """What is whole is answered before the connection ends; the gateway hears of the end behind what is strange."""
+    """Complete requests are answered before the end; the gateway sees the end behind a strange request."""
     for stream, counter in ((PLAIN, "closed_by_peer"), (PLAIN + PLAIN[:20], "closed_by_peer"), (PLAIN + STRANGE, None)):
         before = served.core.counters()["closed_by_peer"]
         with served.connect() as client:
@@ -152,7 +152,7 @@ async def test_a_peer_that_ends(served):
 
 
 def test_a_request_that_does_not_come_whole(tmp_path):
-    """It has the time that a frame has, and is told in the gateway's words; an answer before it comes before."""
+    """The request has the time of a frame, and the 408 has the gateway's words."""
     driver = Driver(make_http_core(tmp_path))
     handle = driver.open(NOW_MS, listener=HTTP)
     driver.feed(handle, PLAIN[:-1], NOW_MS)
@@ -169,7 +169,7 @@ def test_a_request_that_does_not_come_whole(tmp_path):
 
 
 def test_what_is_strange_may_wait_for_what_was_asked_before(tmp_path):
-    """It has come: that Python takes its time is no fault of it."""
+    """A slow answer from Python does not count against the request behind it."""
     driver = Driver(make_http_core(tmp_path))
     handle = driver.open(NOW_MS, listener=HTTP)
     driver.feed(handle, OF_PYTHON + STRANGE, NOW_MS)

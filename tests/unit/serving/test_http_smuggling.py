@@ -1,4 +1,4 @@
-"""Streams on whose requests two readers may disagree: none is plain, and none gets what stands in a body."""
+"""Smuggling streams: none is plain to the loop, and no request within a body is answered."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.oracle import http
 from tests.unit.serving.http_smuggling import ATTACKS, FOLLOWED, SMUGGLED
 from tests.unit.serving.http_world import Gateway
 
-# What only the gateway answers, with the headers of most of these: it remembers that they were in order.
+# Only the gateway answers this request; its headers are those of most attacks, which are then cached as valid.
 BEFORE = b"GET http://h/db/k HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 @pytest.mark.parametrize("before", [b"", BEFORE])
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_is_the_last_that_is_answered(name, before):
-    """It is left to the gateway, which refuses it, or closes behind its answer."""
+    """The gateway refuses the attack, or closes behind its answer."""
     stream, statuses = ATTACKS[name]
     assert (http.read(stream).plain, http.read(stream).left) in [([], "strange"), ([], "partial")]
     gateway = Gateway()
@@ -27,7 +27,7 @@ async def test_an_attack_is_the_last_that_is_answered(name, before):
 
 @pytest.mark.parametrize("name", FOLLOWED)
 async def test_what_follows_without_doubt_is_answered(name):
-    """By the gateway as well: none of it is plain."""
+    """The gateway answers these, as none is plain."""
     stream, statuses = FOLLOWED[name]
     assert http.read(stream)[:2] == ([], 0)
     gateway = Gateway()
@@ -38,5 +38,5 @@ async def test_what_follows_without_doubt_is_answered(name):
 
 
 def statuses_of(answers: list[bytes]) -> tuple[int, ...]:
-    """What the answers of a connection begin with."""
+    """Return the statuses of a connection's answers."""
     return tuple(int(answer.split()[1]) for answer in answers)

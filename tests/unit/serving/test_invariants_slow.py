@@ -1,4 +1,4 @@
-"""The invariants that the debug build checks in the connection core: each that is broken on purpose is noticed."""
+"""The invariants of the debug build: each one that is broken on purpose is reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BREAKS = {
 
 @pytest.mark.parametrize("which", BREAKS)
 def test_what_is_broken_is_noticed(which: str) -> None:
-    """By what the same connection does next, which names the invariant and the connection."""
+    """The next step of the connection names the invariant and the connection."""
     peer = Peer(make_core())
 
     def go_on() -> None:
@@ -52,7 +52,7 @@ def test_what_is_broken_is_noticed(which: str) -> None:
 
 
 def test_an_answer_that_nobody_awaits_is_noticed(tmp_path: Path) -> None:
-    """A read is forwarded, and its id is lost meanwhile."""
+    """The id of a forwarded read is lost."""
     asker = Asker(tmp_path)
     asker.get(AWAY[0])
     (link,) = asker.links
@@ -62,7 +62,7 @@ def test_an_answer_that_nobody_awaits_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_connection_to_another_peer_is_noticed(tmp_path: Path) -> None:
-    """The table says that it is one peer's, the connection that it is another's."""
+    """The table and the connection name different peers."""
     asker = Asker(tmp_path)
     asker.client.driver.break_invariant(asker.links[0].handle, "another peer")
     with pytest.raises(AssertionError, match="a read asks a peer on the connection to that peer"):
@@ -70,7 +70,7 @@ def test_a_connection_to_another_peer_is_noticed(tmp_path: Path) -> None:
 
 
 def test_only_the_connection_ends(tmp_path: Path) -> None:
-    """The loop closes the one that it was seen at, and tells of it once; the others are served."""
+    """The loop closes and reports the broken connection once; others are served."""
     served = Served(tmp_path)
     broken, whole = served.connect(), served.connect()
     served.until(lambda: served.loop.connection_count == 2)
@@ -87,7 +87,7 @@ def test_only_the_connection_ends(tmp_path: Path) -> None:
 
 
 async def test_the_node_goes_on(tmp_path: Path) -> None:
-    """The pump logs what was noticed, and answers whoever comes next."""
+    """The pump logs the violation, and serves the next client."""
     with capture_logs() as logs, trio.fail_after(PATIENCE_S):
         async with serving(tmp_path) as running:
             client = await running.connect()

@@ -1,4 +1,4 @@
-"""Every limit of a connection core: what stays at it, and what goes one over."""
+"""Every limit of a connection core: the value at the limit is accepted, one more is not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PONG = rpc.response(1, "pong")
 
 
 def nested(depth: int) -> bytes:
-    """A request that is so deep; its parameters are the second level."""
+    """Return a request with `depth` levels; the parameters are the second."""
     value: Value = []
     for _ in range(depth - 2):
         value = [value]
@@ -58,7 +58,7 @@ def nested(depth: int) -> bytes:
     ],
 )
 def test_frames(limit: dict[str, int], within: bytes, beyond: bytes, code: str, counter: str) -> None:
-    """Size, depth and elements: one more ends the connection, with a typed error, and is counted under its reason."""
+    """One more byte, level or element ends the connection with a typed error and is counted."""
     peer = Peer(make_core(**limit))
     assert len(peer.send(within)) == 1
     assert peer.driver.reply(peer.handle, 1, rpc.response(1, None))
@@ -72,13 +72,12 @@ def test_frames(limit: dict[str, int], within: bytes, beyond: bytes, code: str, 
 
 
 def test_more_levels_than_the_scanner_has_room_for() -> None:
-    """A core that would promise them is not made."""
     with pytest.raises(ValueError, match="room for 32 levels"):
         make_core(max_depth=33)
 
 
 def test_keys(tmp_path: Path) -> None:
-    """One of `max_key` bytes is looked up; one byte more is Python's to refuse."""
+    """A key of `max_key` bytes is looked up; one more byte is left to Python to refuse."""
     core = make_core(max_key=10)
     core.publish(one_database(tmp_path, {b"k" * 10: b"v"}).table())
     peer = Peer(core)
@@ -90,7 +89,7 @@ def test_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["start", "end", "prefix"])
 def test_bounds_of_scans(tmp_path: Path, option: str) -> None:
-    """One of `max_key` bytes is taken; one byte more is Python's to refuse, with limit and size."""
+    """A bound of `max_key` bytes is accepted; one more byte is refused by Python with limit and size."""
     core = make_core(max_key=10)
     published = one_database(tmp_path, {b"k": b"v"})
     core.publish(published.table())
@@ -111,7 +110,7 @@ def test_bounds_of_scans(tmp_path: Path, option: str) -> None:
 
 
 def test_cursors_of_scans(tmp_path: Path) -> None:
-    """One with the longest name and key is read; a longer one is none, whatever its checksum says."""
+    """A cursor with the longest name and key is read; a longer one is invalid."""
     core = make_core()
     core.publish(one_database(tmp_path, {b"k": b"v"}).table())
     peer = Peer(core)
@@ -125,7 +124,7 @@ def test_cursors_of_scans(tmp_path: Path) -> None:
 
 
 def test_values(tmp_path: Path) -> None:
-    """One of `max_value` bytes is sent; one byte more is TOO_LARGE with limit and size, alone or among others."""
+    """A value of `max_value` bytes is sent; one more byte is TOO_LARGE, alone or in a batch."""
     core = make_core(max_value=1000)
     core.publish(one_database(tmp_path, {b"fits": b"x" * 1000, b"over": b"x" * 1001}).table())
     peer = Peer(core)
@@ -158,7 +157,7 @@ PARTIES = st.sampled_from(
 
 @given(st.lists(st.tuples(PARTIES, st.booleans()), max_size=60), st.integers(0, 3))
 def test_connections_of_one_address(steps: list[tuple[bytes, bool]], limit: int) -> None:
-    """Who is let in is what the oracle says, whoever came and went before."""
+    """Admission agrees with the oracle, whatever the order of arrivals and ends."""
     driver = Driver(make_core(max_connections_per_address=limit))
     oracle = addresses.Doorkeeper(limit)
     inside: list[tuple[int, bytes]] = []
@@ -203,13 +202,11 @@ def test_thousands_of_addresses_come_and_go() -> None:
 
 
 def test_an_address_has_four_bytes_or_sixteen() -> None:
-    """Anything else is the caller's mistake."""
     with pytest.raises(ValueError, match="4 or 16 bytes"):
         Driver(make_core()).open(1, b"12345")
 
 
 def test_connections_in_all() -> None:
-    """As many as allowed stay; one more is refused."""
     core = make_core(max_connections=2)
     driver = Driver(core)
     assert None not in {driver.open(1), driver.open(1)}
@@ -218,7 +215,6 @@ def test_connections_in_all() -> None:
 
 
 def test_requests_in_flight_of_one_connection() -> None:
-    """As many as allowed are taken at once; one more waits."""
     for count, taken in ((3, 3), (4, 3)):
         peer = Peer(make_core(max_in_flight=3))
         hand_offs = peer.send(b"".join(rpc.request(number, "info", []) for number in range(count)))
@@ -227,7 +223,7 @@ def test_requests_in_flight_of_one_connection() -> None:
 
 
 def test_requests_in_flight_of_all_connections(tmp_path: Path) -> None:
-    """Over the limit of all, what must be handed off is OVERLOADED at once; what is answered here goes on."""
+    """Hand-offs over the limit are OVERLOADED at once; local answers go on."""
     core = make_core(max_in_flight_total=3)
     core.publish(one_database(tmp_path, {b"k": b"v"}).table())
     greedy, modest = Peer(core), Peer(core)
@@ -241,7 +237,7 @@ def test_requests_in_flight_of_all_connections(tmp_path: Path) -> None:
 
 
 def test_elements_that_python_decodes(tmp_path: Path) -> None:
-    """1,024 in a request that is handed off, one more is refused; `get_many` has no other limit than all."""
+    """A hand-off may have 1,024 elements; `get_many` has only the limit of frames."""
     core = make_core()
     core.publish(one_database(tmp_path, {b"k": b"v"}).table())
     peer = Peer(core)
@@ -253,7 +249,7 @@ def test_elements_that_python_decodes(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_reads_for_long_is_not_idle(tmp_path: Path) -> None:
-    """Time in which it takes an answer, however slowly, is not idle time; that begins when it has all."""
+    """Idle time begins when the peer has taken the whole answer, however slowly."""
     core = make_core(idle_timeout_ms=1000, output_timeout_ms=1000)
     core.publish(one_database(tmp_path, {b"k": b"v" * 1000}).table())
     peer = Peer(core)
@@ -272,7 +268,7 @@ def test_a_peer_that_reads_for_long_is_not_idle(tmp_path: Path) -> None:
 
 
 def test_two_gathered_gets_with_one_id_that_python_must_see(tmp_path: Path) -> None:
-    """The second is refused, as the first is in flight; nothing stays in flight once that is answered."""
+    """The second request is refused as a duplicate, and nothing stays in flight."""
     version = make_version(tmp_path, "db", "v1", {b"key": b"value" * 10})
     image = bytearray(next(tmp_path.glob("*.gkv")).read_bytes())
     image[100] ^= 1
@@ -289,7 +285,7 @@ def test_two_gathered_gets_with_one_id_that_python_must_see(tmp_path: Path) -> N
 
 
 def test_elements_of_what_comes_behind(tmp_path: Path) -> None:
-    """A get that Python must see is not refused for the elements of the request behind it."""
+    """A get for Python is not refused for the elements of the request behind it."""
     version = make_version(tmp_path, "db", "v1", {b"k": b"v" * 100})
     image = bytearray(next(tmp_path.glob("*.gkv")).read_bytes())
     image[image.rindex(b"vvvv")] ^= 1
@@ -303,7 +299,7 @@ def test_elements_of_what_comes_behind(tmp_path: Path) -> None:
 
 
 def test_keys_that_were_looked_up_for_nothing(tmp_path: Path) -> None:
-    """A slice is bounded by them as well: each request has a value that is not sent, behind 2,048 keys."""
+    """Lookups for answers that are too large count for the slice: each request has 2,048 keys before its long value."""
     core = make_core(max_value=10)
     core.publish(one_database(tmp_path, {b"k": b"v", b"long": b"x" * 11}).table())
     peer = Peer(core)
@@ -319,7 +315,7 @@ def test_keys_that_were_looked_up_for_nothing(tmp_path: Path) -> None:
 
 
 def test_keys_of_one_turn(tmp_path: Path) -> None:
-    """What one connection's batches have of a step is bounded in work, many small ones or few large ones."""
+    """The batches of a connection have bounded work in a step, many small or few large ones."""
     for count, size in ((60, 200), (6, 2048)):
         core = make_core()
         core.publish(one_database(tmp_path, {b"k": b"v"}).table())
@@ -337,7 +333,7 @@ def test_keys_of_one_turn(tmp_path: Path) -> None:
 
 
 def test_answers_that_one_peer_has_not_read() -> None:
-    """Below `max_queued` reading goes on; at it, it stops."""
+    """Reading goes on below `max_queued` and stops at it."""
     for limit, reads in ((3 * len(PONG) + 1, True), (3 * len(PONG), False)):
         peer = Peer(make_core(max_queued=limit))
         peer.driver.feed(peer.handle, PING * 3, 1)
@@ -345,7 +341,7 @@ def test_answers_that_one_peer_has_not_read() -> None:
 
 
 def test_what_all_connections_hold() -> None:
-    """Input of exactly `max_held` is kept; one byte more closes whoever holds most."""
+    """Exactly `max_held` is kept; one more byte closes the connection that holds most."""
     for limit, closed in ((1000, False), (999, True)):
         core = make_core(max_held=limit)
         first, second = Peer(core), Peer(core)
@@ -359,7 +355,7 @@ def test_what_all_connections_hold() -> None:
 
 
 def test_who_holds_most_is_closed_and_not_who_comes_last() -> None:
-    """Few that hold much do not drive out others that hold little, and their memory is free at once."""
+    """Few large connections do not drive out small ones, and their memory is freed at once."""
     core = make_core(max_held=10_000, max_frame=20_000)
     greedy, modest = Peer(core), Peer(core)
     greedy.send(rpc.request(1, "m", [b"x" * 15_000])[:9_995])
@@ -372,7 +368,7 @@ def test_who_holds_most_is_closed_and_not_who_comes_last() -> None:
 
 
 def test_who_is_closed_for_memory_takes_nobody_along() -> None:
-    """What it has sent behind the request that was too much is not kept, so no room is made for it."""
+    """Input behind the excessive request is not kept, so no other connection is closed for it."""
     core = make_core(max_held=1000, max_frame=2000)
     large, greedy = Peer(core), Peer(core)
     large.send(rpc.request(1, "m", [b"x" * 1000])[:800])
@@ -382,7 +378,7 @@ def test_who_is_closed_for_memory_takes_nobody_along() -> None:
 
 
 def test_methods_count_in_what_is_held() -> None:
-    """A long name of a method waits for Python like parameters do."""
+    """A method's name counts like parameters."""
     core = make_core(max_held=1000, max_frame=2000)
     peer, other = Peer(core), Peer(core)
     other.send(PING[:3])
@@ -392,7 +388,7 @@ def test_methods_count_in_what_is_held() -> None:
 
 
 def test_who_wants_most_goes_itself() -> None:
-    """Whoever would hold more than anybody else does is closed, and the others stay."""
+    """The newcomer that would hold most is closed, and the others stay."""
     core = make_core(max_held=10_000, max_frame=20_000)
     small = [Peer(core) for _ in range(4)]
     for peer in small:
@@ -406,7 +402,7 @@ def test_who_wants_most_goes_itself() -> None:
 
 @pytest.mark.parametrize("name", ["frame", "output", "idle"])
 def test_times(name: str) -> None:
-    """Each of the three has its own setting: at its end a connection stays, a millisecond later it goes."""
+    """Each of the three timeouts has its setting: a connection stays at its end and goes a millisecond later."""
     limits = {"frame_timeout_ms": 9000, "output_timeout_ms": 9000, "idle_timeout_ms": 9000} | {
         f"{name}_timeout_ms": 500
     }
@@ -424,7 +420,7 @@ def test_times(name: str) -> None:
 
 
 class Crowd:
-    """Connections from several addresses to a core that lets 100 in."""
+    """Connections from several addresses to a core that admits 100."""
 
     def __init__(self, *, wants_tokens: bool = False, pause_ms: int = 1) -> None:
         self.pause_ms = pause_ms
@@ -432,7 +428,7 @@ class Crowd:
         self.core.let_read([b"\0"] if wants_tokens else [], wants_tokens=wants_tokens)
         self.driver = Driver(self.core)
         self.now_ms = 1
-        self.of: dict[int, int] = {}  # The address, by handle, in the order in which they came.
+        self.of: dict[int, int] = {}  # The address by handle, in order of arrival.
         self.proven: set[int] = set()
 
     def open(self, address: int) -> int | None:
@@ -451,7 +447,7 @@ class Crowd:
         self.proven.add(handle)
 
     def gone(self) -> list[int]:
-        """Those that are closed, and are no more."""
+        """Close the connections that should be closed; return their handles."""
         gone = [handle for handle in self.of if self.driver.should_close(handle)]
         for handle in gone:
             self.driver.close(handle)
@@ -465,8 +461,9 @@ class Crowd:
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 12))
 def test_silent_connections_make_way(seed: int, addresses: int) -> None:
-    """Nobody is refused while there is one that is silent: of those of the address that has most, the oldest go."""
-    crowd, draw = Crowd(pause_ms=500), random.Random(seed)  # Where nobody was found, half a second passes.
+    """No newcomer is refused while a connection is silent: the oldest silent ones of the busiest address go."""
+    # If none can be evicted, half a second passes before the next attempt.
+    crowd, draw = Crowd(pause_ms=500), random.Random(seed)
     for _ in range(400):
         newcomer = crowd.open(draw.choice([1, draw.randrange(addresses)]))
         assert newcomer is not None or (len(crowd.of) == 100 and len(crowd.proven) >= 99)
@@ -490,7 +487,7 @@ def test_silent_connections_make_way(seed: int, addresses: int) -> None:
 
 @pytest.mark.parametrize("wants_tokens", [False, True])
 def test_a_silent_connection_has_ten_seconds_in_a_crowd(wants_tokens: bool) -> None:
-    """Above 80 % of `max_connections`; where there are users it has to show whose it is."""
+    """The limit applies above 80 % of `max_connections`; with users, a connection must authenticate."""
     crowd = Crowd(wants_tokens=wants_tokens)
     opened = [crowd.open(number % 5) for number in range(81)]
     handles = [handle for handle in opened if handle is not None]
@@ -516,7 +513,7 @@ def test_where_there_is_room_one_may_be_silent() -> None:
 
 
 def test_a_frame_of_nothing_but_arrays_costs_nothing() -> None:
-    """10 MB of 0x90, and of 0x91: refused or dropped at once, and nothing of it is kept."""
+    """10 MB of 0x90 or 0x91 are refused or dropped at once, and nothing is kept."""
     for byte in (b"\x90", b"\x91"):
         peer = Peer(make_core())
         for _ in range(160):

@@ -1,4 +1,4 @@
-"""What the serving core answers from a file that was cut short under its map, or whose disk fails: nothing."""
+"""The serving core answers nothing from a mapped file that was cut short, or whose disk fails."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ EVERY = [*KEYS, *ABSENT]
 
 @dataclass
 class Served:
-    """A file of its own, the core that serves it as partition 0 of 1, and a peer."""
+    """A file, the core that serves it as partition 0 of 1, and a peer."""
 
     file: SortedFile
     peer: Peer
 
     def answers(self, method: str, *params: Value) -> Value:
-        """The result, or None if the core has handed the request off."""
+        """Return the result, or None if the request was handed off."""
         hand_offs = self.peer.send(rpc.request(1, method, ["db", *params]))
         said = self.peer.answers()
         if hand_offs:
@@ -59,7 +59,7 @@ class Served:
 
 @pytest.fixture(params=["none", "lz4"])
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A file on the disk, of either compression."""
+    """Return the path of a file with either compression."""
     sigbus.install()
     compression: str = request.param
     path = tmp_path / f"{compression}.gkv"
@@ -69,9 +69,9 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 @contextmanager
 def serve(path: Path, *, checked: bool = True) -> Iterator[Served]:
-    """A core that serves the file, mapped anew, with every page checked already or none."""
+    """Yield a core that serves the file, newly mapped, with all pages checked or none."""
     with SortedFile(path) as file:
-        file.set_paged(False)  # Or a read would wait for a pager (`test_cold_reads_slow.py`).
+        file.set_paged(False)  # Otherwise a read would wait for a pager (`test_cold_reads_slow.py`).
         table = publish([(BuiltVersion("db", "v1", [file]), True)]).table()
         core = make_core()
         core.publish(table)
@@ -84,7 +84,7 @@ def serve(path: Path, *, checked: bool = True) -> Iterator[Served]:
 
 
 def test_a_get_whose_page_is_missed_is_handed_off(place: Path) -> None:
-    """Of each page in turn: a hit is a hit and a miss a miss, or nothing is said, and from then on nothing at all."""
+    """For each lost page, answers are correct until the loss is noticed, and all later reads are handed off."""
     handed_off = 0
     for page in pages_of(place):
         with serve(place) as served:
@@ -113,13 +113,13 @@ def test_a_long_value_of_which_the_end_is_missed_is_handed_off(place: Path, *, c
                 with pytest.raises(Corrupt) as error:
                     served.file.get(b"long")
                 assert error.value.offset // PAGE == page
-    # The last page is that of the footer.  A compressed value that was read already is not read again.
+    # The last page holds the footer. A compressed value in the cache is not read again.
     assert len(met) >= (2 if checked and place.stem == "lz4" else 4)
 
 
 @pytest.mark.parametrize("size", [1, 50, len(EVERY)])
 def test_a_get_many_of_which_one_page_is_missed_is_handed_off(place: Path, size: int) -> None:
-    """All its values, or none."""
+    """A batch has all its values or none."""
     handed_off = 0
     for page in pages_of(place):
         with serve(place) as served:
@@ -135,7 +135,7 @@ def test_a_get_many_of_which_one_page_is_missed_is_handed_off(place: Path, size:
 
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"limit": 5}, {"start": b"key0301"}, {"prefix": b"key01"}])
 def test_a_scan_of_which_one_page_is_missed_is_handed_off(place: Path, options: dict[str, Value]) -> None:
-    """Its records, or none; also where it ends."""
+    """A scan has all its records or none."""
     handed_off = 0
     for page in pages_of(place):
         with serve(place) as served:
@@ -149,7 +149,7 @@ def test_a_scan_of_which_one_page_is_missed_is_handed_off(place: Path, options: 
 
 
 def test_a_file_cut_anywhere_is_handed_off(place: Path) -> None:
-    """Though every page was checked, and the cut lies within one that is there."""
+    """The file is handed off though every page was checked, and even if the cut is within a page."""
     image = place.read_bytes()
     for size in (*range(0, len(image), 2_039), len(image) - 1):
         with serve(place) as served:
@@ -161,7 +161,7 @@ def test_a_file_cut_anywhere_is_handed_off(place: Path) -> None:
 
 
 def test_what_is_missed_between_two_slices_of_a_page(place: Path, tmp_path: Path) -> None:
-    """What the first slices have copied was right, and yet the page is not answered."""
+    """The page is not answered, although the records of its first slices were correct."""
     other = tmp_path / "other.gkv"
     build(other, [(b"last%d" % number, b"") for number in range(100)])
     with SortedFile(place) as file, SortedFile(other) as whole:
@@ -176,7 +176,7 @@ def test_what_is_missed_between_two_slices_of_a_page(place: Path, tmp_path: Path
 
 
 def page(files: list[SortedFile], work: int, start: bytes | None = None) -> list[Value]:
-    """The records of a page that is made in slices of so much work."""
+    """Return the records of a page that is made in slices of `work`."""
     packed, _ = _serving.page(
         files, start, None, reverse=False, limit=1_000, max_bytes=1 << 20, max_value=1 << 20, slice_work=work
     )

@@ -1,4 +1,4 @@
-"""Resident memory beside what a core says that it holds, over rounds of requests that never come whole."""
+"""Resident memory compared with the core's own count, over rounds of incomplete requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def resident_bytes() -> int:
 
 
 def test_what_is_held_is_what_is_resident() -> None:
-    """In every round, whatever the sizes of the round before were; and hardly anything behind the last."""
+    """Each round's memory is about the counted one, whatever the sizes before, and hardly any is left."""
     core = make_core(max_held=HELD, max_frame=17 * MIB, max_connections=1000)
     draw = random.Random(4)
     frame = rpc.request(1, "get", ["db", b"x" * (9 * MIB)])
@@ -27,7 +27,7 @@ def test_what_is_held_is_what_is_resident() -> None:
         peers = [Peer(core) for _ in range(PEERS)]
         left = [(peer, draw.choice(SIZES)) for peer in peers]
         at = 0
-        while left:  # All of them grow together.
+        while left:  # All requests grow together.
             for peer, _ in left:
                 if not peer.driver.should_close(peer.handle):
                     peer.driver.feed(peer.handle, frame[at : at + 65_536], 1)

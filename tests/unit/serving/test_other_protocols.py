@@ -1,4 +1,4 @@
-"""HTTP and RESP at the port of the wire: one line that says what speaks here, and nothing to who speaks it."""
+"""HTTP and RESP at the port of the wire get one explanatory line; established clients get none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESP = b"*1\r\n$4\r\nPING\r\n"
     ],
 )
 def test_other_protocols_are_told_what_speaks_here(data: bytes, head: bytes, body: bytes, pieces: int) -> None:
-    """Once, in a form that their programs show, however the bytes arrive; then the connection ends."""
+    """The line comes once, in a form that programs show, and then the connection ends."""
     core = make_core()
     peer = Peer(core)
     size = -(-len(data) // pieces)
@@ -50,7 +50,7 @@ def test_other_protocols_are_told_what_speaks_here(data: bytes, head: bytes, bod
 @pytest.mark.parametrize("before", [PING, rpc.request(1, "get", ["db", b"k"]), rpc.notification("note", [])])
 @pytest.mark.parametrize("data", [HTTP, RESP])
 def test_who_has_spoken_is_told_nothing_in_another_protocol(tmp_path: Path, before: bytes, data: bytes) -> None:
-    """A client whose stream goes astray must not read text among its answers, also where a plain get came first."""
+    """A client whose stream goes astray must not find text among its answers."""
     core = make_core()
     core.publish(one_database(tmp_path, {b"k": b"v"}).table())
     for cut in (0, len(before)):

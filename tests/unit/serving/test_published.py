@@ -1,4 +1,4 @@
-"""What is published, and which version of it answers; reads that the core answers itself, and what it hands off."""
+"""Published versions and their choice; reads that the core answers, and those that it hands off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = {b"key%d" % number: b"value%d" % number * (number % 7) for number in r
 
 
 def peer_on(*held: tuple[BuiltVersion, bool], **limits: int) -> Peer:
-    """A peer of a core that serves these."""
+    """Return a peer of a core that serves these versions."""
     core = make_core(**limits)
     core.publish(publish(held).table())
     return Peer(core)
@@ -35,7 +35,7 @@ def peer_on(*held: tuple[BuiltVersion, bool], **limits: int) -> Peer:
 
 @functools.cache
 def small_file() -> SortedFile:
-    """One record, in memory, for a property whose examples cannot share a test's fixtures."""
+    """Return a file with one record in memory: Hypothesis examples cannot share a test's fixtures."""
     with tempfile.TemporaryDirectory() as directory:
         make_file(Path(directory), {b"k": b"v"}).close()
         return SortedFile(next(Path(directory).glob("*.gkv")).read_bytes(), name="small.gkv")
@@ -43,21 +43,20 @@ def small_file() -> SortedFile:
 
 @pytest.fixture
 def peer(tmp_path: Path) -> Peer:
-    """A peer of a core that serves RECORDS in seven partitions."""
+    """Return a peer of a core that serves RECORDS in seven partitions."""
     core = make_core()
     core.publish(one_database(tmp_path, RECORDS, partitions=7).table())
     return Peer(core)
 
 
 def test_get_answers_every_key(peer: Peer) -> None:
-    """Each record comes with the version's name; an empty value is empty and a miss is nil."""
+    """Each answer has the version's name; an empty value is empty and a miss is nil."""
     for key, value in RECORDS.items():
         assert peer.ask("get", "db", key) == [None, [value, "v1"]]
     assert peer.ask("get", "db", b"nowhere") == [None, [None, "v1"]]
 
 
 def test_names_and_keys_as_str_or_bin(peer: Peer) -> None:
-    """Method, database and key may each be `str` or `bin`."""
     for method in (b"get", "get"):
         for database in (b"db", "db"):
             for key in (b"key9", "key9"):
@@ -66,19 +65,18 @@ def test_names_and_keys_as_str_or_bin(peer: Peer) -> None:
 
 
 def test_get_many_keeps_the_order_asked(peer: Peer) -> None:
-    """Hits, misses and repetitions over several windows of the batch."""
     keys = [b"key%d" % (number * 37 % 600) for number in range(300)]
     assert peer.ask("get_many", "db", keys) == [None, [[RECORDS.get(key) for key in keys], "v1"]]
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 31, 32, 33, 64, 70_000])
 def test_get_many_of_any_number(peer: Peer, count: int) -> None:
-    """Around the window, around MessagePack's array heads, and none at all."""
+    """The counts lie around the window, around MessagePack's array heads, and at 0."""
     assert peer.ask("get_many", "db", [b"x"] * count) == [None, [[None] * count, "v1"]]
 
 
 def test_a_get_tells_who_has_answered(peer: Peer) -> None:
-    """This node, of a hit and a miss, however the version is chosen, if that is asked; of a batch Python refuses it."""
+    """With `explain` a get names this node for hits and misses; Python refuses the option for batches."""
     options: list[dict[str, Value]] = [{}, {"version": "v1"}, {"min_version": "v0"}, {"local": True}]
     for key in (b"key5", b"", b"nowhere"):
         for more in options:
@@ -93,7 +91,7 @@ def test_a_get_tells_who_has_answered(peer: Peer) -> None:
 
 
 def test_an_answer_that_fits_until_it_tells_who(tmp_path: Path) -> None:
-    """What says who has answered counts for the frame."""
+    """The node's name counts for the frame."""
     core = make_core(max_frame=2_000, max_queued=100_000)
     core.publish(one_database(tmp_path, {b"k": b"x" * 1_960}).table())
     peer = Peer(core)
@@ -104,7 +102,7 @@ def test_an_answer_that_fits_until_it_tells_who(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536, 900_000])
 def test_values_of_every_head(tmp_path: Path, size: int) -> None:
-    """`bin` heads of 8, 16 and 32 bits."""
+    """The values have `bin` heads of 8, 16 and 32 bits."""
     core = make_core()
     core.publish(one_database(tmp_path, {b"k": b"x" * size}).table())
     peer = Peer(core)
@@ -114,19 +112,18 @@ def test_values_of_every_head(tmp_path: Path, size: int) -> None:
 
 @pytest.mark.parametrize("msgid", [0, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1])
 def test_message_ids_of_every_size(peer: Peer, msgid: int) -> None:
-    """The id comes back as it was."""
     assert peer.ask("get", "db", b"key1", msgid=msgid) == [None, [RECORDS[b"key1"], "v1"]]
 
 
 def test_message_ids_in_other_integer_forms(peer: Peer) -> None:
-    """A library may choose a wider or a signed form for a small number."""
+    """A library may use a wider or signed form for a small number."""
     for form in (b"\xcc\x07", b"\xcd\x00\x07", b"\xce\x00\x00\x00\x07", b"\xcf" + bytes(7) + b"\x07", b"\xd0\x07"):
         peer.send(b"\x94\x00" + form + b"\xa4ping\x90")
     assert peer.answers() == [[1, 7, None, "pong"]] * 5
 
 
 def test_options_that_are_understood(tmp_path: Path) -> None:
-    """`version`, `min_version` and `timeout_ms`, as `str` or `bin`, alone or together."""
+    """`version`, `min_version` and `timeout_ms` are understood as `str` or `bin`, alone or together."""
     old, new = (make_version(tmp_path, "db", name, {b"k": name.encode()}) for name in ("1", "2"))
     peer = peer_on((old, True), (new, False))
     for options, version in [
@@ -166,7 +163,7 @@ def test_options_that_are_understood(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_plain_is_handed_off(peer: Peer, params: list[object]) -> None:
-    """Nothing is answered, and Python gets the parameters byte for byte; so does a batch with that key."""
+    """Python gets the parameters unchanged, also those of a batch with the key."""
     assert peer.hands_off("get", *params)
     if len(params) > 1:
         assert peer.hands_off("get_many", params[0], [b"key2", params[1]] if params[1] != b"key1" else [], *params[2:])
@@ -174,12 +171,12 @@ def test_what_is_not_plain_is_handed_off(peer: Peer, params: list[object]) -> No
 
 @pytest.mark.parametrize("keys", [None, b"key1", {}, 5, [b"key1", 5], [b"key1"] * 40 + [None]])
 def test_batches_of_other_things_are_handed_off(peer: Peer, keys: object) -> None:
-    """Keys must be an array of keys, to the last."""
+    """All elements must be keys."""
     assert peer.hands_off("get_many", "db", keys)
 
 
 def test_partitions_that_are_elsewhere(tmp_path: Path) -> None:
-    """A read of a partition that is not here is handed off, in a batch too; others are answered."""
+    """A read of a missing partition is handed off, also in a batch; others are answered."""
     version = make_version(tmp_path, "db", "v1", RECORDS, 2)
     missing = version.files[1]
     version.files[1] = None
@@ -193,7 +190,7 @@ def test_partitions_that_are_elsewhere(tmp_path: Path) -> None:
 
 
 def test_keys_that_the_partition_function_refuses(tmp_path: Path) -> None:
-    """`string` needs UTF-8: another key has no partition, and Python says what that means."""
+    """`string` needs UTF-8: Python explains that another key has no partition."""
     version = BuiltVersion("db", "v1", [make_file(tmp_path, {b"k": b"v"})], "string")
     peer = peer_on((version, True))
     assert peer.ask("get", "db", b"k") == [None, [b"v", "v1"]]
@@ -201,7 +198,7 @@ def test_keys_that_the_partition_function_refuses(tmp_path: Path) -> None:
 
 
 def test_damaged_pages_are_handed_off(tmp_path: Path) -> None:
-    """No byte of a damaged page is served; in a batch, what was already written is taken back."""
+    """No byte of a damaged page is served; a batch is discarded as a whole."""
     whole = make_file(tmp_path, {b"key%05d" % number: b"v" * 50 for number in range(1000)})
     whole.close()
     path = next(tmp_path.glob("*.gkv"))
@@ -216,7 +213,7 @@ def test_damaged_pages_are_handed_off(tmp_path: Path) -> None:
 
 
 def test_answers_larger_than_a_frame(tmp_path: Path) -> None:
-    """TOO_LARGE with the limit, and nothing of the values; a batch that just fits is answered."""
+    """The error has the limit and no values; a batch that just fits is answered."""
     core = make_core(max_frame=2_000, max_queued=100_000)
     core.publish(one_database(tmp_path, {b"big": b"x" * 1_990, b"half": b"y" * 900}).table())
     peer = Peer(core)
@@ -239,7 +236,7 @@ def test_answers_larger_than_a_frame(tmp_path: Path) -> None:
 def test_versions_are_chosen_as_in_python(
     held: set[str], active: int | None, version: str | None, min_version: str | None
 ) -> None:
-    """The loop and `PublishedDatabase.choose` judge alike: the same version, or a hand-off where Python refuses."""
+    """The loop chooses the version of `PublishedDatabase.choose`, and hands off if Python refuses."""
     names = sorted(held)
     chosen = None if active is None else names[active % len(names)]
     versions = [(BuiltVersion("db", name, [small_file()]), name == chosen) for name in names]
@@ -258,7 +255,7 @@ def test_versions_are_chosen_as_in_python(
 
 
 def test_counts_by_version(tmp_path: Path) -> None:
-    """Requests in all, by name, hits and misses; they go on counting when the table is replaced."""
+    """Requests in total and by name, hits and misses continue when the table is replaced."""
     old, new = (make_version(tmp_path, "db", name, {b"k": b"v"}) for name in ("1", "2"))
     core = make_core()
     peer = Peer(core)
@@ -278,7 +275,7 @@ def test_counts_by_version(tmp_path: Path) -> None:
 
 
 def test_files_are_pinned_while_published(tmp_path: Path) -> None:
-    """A file in the table cannot be closed; replaced, it can; releasing twice unpins once."""
+    """A published file cannot be closed until the table is replaced; a second release does nothing."""
     version = make_version(tmp_path, "db", "1", {b"k": b"v"})
     file = version.files[0]
     assert file is not None
@@ -294,7 +291,7 @@ def test_files_are_pinned_while_published(tmp_path: Path) -> None:
 
 
 def test_a_table_keeps_its_files_alive(tmp_path: Path) -> None:
-    """The core follows pointers into the files, so it holds them."""
+    """The core follows pointers into the files, so the table holds references."""
     core = make_core()
     version = make_version(tmp_path, "db", "1", {b"k": b"v"})
     file = version.files[0]
@@ -307,7 +304,6 @@ def test_a_table_keeps_its_files_alive(tmp_path: Path) -> None:
 
 
 def test_many_databases_are_found(tmp_path: Path) -> None:
-    """A thousand names, each its own database."""
     file = make_file(tmp_path, {b"k": b"v"})
     core = make_core()
     core.publish(PublishedTable([(f"db{number}", "1", [("1", 0, [file], None, True)]) for number in range(1000)]))
@@ -328,7 +324,6 @@ def test_many_databases_are_found(tmp_path: Path) -> None:
     ],
 )
 def test_contradictory_tables_are_refused(databases: list[object], message: str) -> None:
-    """A table that contradicts itself is a defect, and is said when it is made."""
     with pytest.raises(ValueError, match=message):
         PublishedTable(databases)
 
@@ -341,18 +336,18 @@ def test_a_database_without_an_active_version(tmp_path: Path) -> None:
 
 
 def test_compressed_files(tmp_path: Path) -> None:
-    """Values from decompressed blocks are copied before the block's place is used again."""
+    """Values are copied before their decompressed block is replaced."""
     records = {b"%06d" % number: b"%06d" % number * 20 for number in range(3000)}
     path = tmp_path / "compressed.gkv"
     build(path, records.items(), compression="lz4")
     file = SortedFile(path)
-    file.set_paged(False)  # Or a read would wait for a pager.
+    file.set_paged(False)  # Otherwise a read would wait for a pager.
     peer = peer_on((BuiltVersion("db", "1", [file]), True))
     keys = [b"%06d" % (number * 7919 % 3100) for number in range(2000)]
     assert peer.ask("get_many", "db", keys) == [None, [[records.get(key) for key in keys], "1"]]
 
 
-# As Python sees it ------------------------------------------------------------------------------------------------
+# Published versions in Python --------------------------------------------------------------------------------------
 
 
 def database(*names: str, active: str | None) -> Published:
@@ -360,7 +355,7 @@ def database(*names: str, active: str | None) -> Published:
 
 
 def test_versions_in_order_of_their_bytes() -> None:
-    """As strings, so 10 stands before 9."""
+    """Names are compared bytewise: 10 precedes 9."""
     published = database("9", "10", "a", "Z", active="9")
     assert [version.name for version in published.databases["db"].versions] == ["10", "9", "Z", "a"]
 
@@ -370,12 +365,12 @@ def test_versions_in_order_of_their_bytes() -> None:
     [(None, None, "2"), ("3", None, "3"), (None, "1", "2"), (None, "2", "2"), (None, "25", "3"), ("3", "2", "3")],
 )
 def test_the_version_that_answers(version: str | None, min_version: str | None, chosen: str) -> None:
-    """The active one if that will do, else the oldest that will."""
+    """The active version answers if it suffices, otherwise the oldest sufficient one."""
     assert database("1", "2", "3", "4", active="2").databases["db"].choose(version, min_version).name == chosen
 
 
 def test_versions_that_are_not_there() -> None:
-    """Each refusal says what was asked and what is held."""
+    """The refusal states the requested and the held versions."""
     held = database("1", "2", active="2").databases["db"]
     with pytest.raises(UnknownVersion, match="db has no version 5 here") as unknown:
         held.choose("5", None)
@@ -392,7 +387,7 @@ def test_versions_that_are_not_there() -> None:
 
 
 def test_partitions_that_are_not_here(tmp_path: Path) -> None:
-    """A key whose partition is elsewhere says which; a key that no partition can hold has no file."""
+    """The error names the missing partition; a key that no partition can hold has no file."""
     version = make_version(tmp_path, "db", "1", {b"k": b"v"}, 3)
     held = publish([(version, True)]).databases["db"].versions[0]
     file = held.file_of(b"k")
@@ -406,7 +401,7 @@ def test_partitions_that_are_not_here(tmp_path: Path) -> None:
 
 
 def test_later_changes_of_the_library_do_not_show() -> None:
-    """One `Published` is one moment: the library empties its lists when it closes a version."""
+    """The library empties its lists when it closes a version; a `Published` keeps its own."""
     version = BuiltVersion("db", "1", [None])
     held = publish([(version, True)]).databases["db"].versions[0]
     version.files.clear()

@@ -44,7 +44,7 @@ PACKED_LARGE = msgpack.packb(LARGE)
 
 @pytest.fixture(params=[True, False], ids=["resting", "waiting"], autouse=True)
 def rests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the loop sleeps in the place of Trio, as it does, or not, as with a Trio that is not known."""
+    """Return True if the loop sleeps in Trio's place, and False for an unknown Trio."""
     if not request.param:
         monkeypatch.setattr(trio_world, "find_loop", no_loop)
     may: bool = request.param
@@ -52,11 +52,11 @@ def rests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 
 async def no_loop() -> None:
-    """None that is known."""
+    """Return None, as for an unknown Trio."""
 
 
 class MadeUpAnswers:
-    """Answers with the method's name; `slow` waits until it is let go, `heavy` holds up the loop, `large` is large."""
+    """Answers with the method's name; `slow` waits for `go`, `heavy` blocks the loop, `large` is large."""
 
     def __init__(self) -> None:
         self.large = 0
@@ -65,12 +65,12 @@ class MadeUpAnswers:
         self.heavy = 0
         self.waiting = 0
         self.begun = 0
-        self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Who waits for `later`.
+        self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Callbacks of requests for `later`.
 
     def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes | Refusal | DeferredResult | Later:
         if method == b"heavy":
             self.heavy += 1
-            time.sleep(0.002)  # As a page of a scan does.
+            time.sleep(0.002)  # A page of a scan takes as long.
         if method == b"large":
             self.large += 1
             return PACKED_LARGE
@@ -103,8 +103,6 @@ class MadeUpAnswers:
 
 
 class Running:
-    """A pump and its clients."""
-
     def __init__(self, directory: Path, **limits: int) -> None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=100)
         listener.settimeout(0)
@@ -123,7 +121,7 @@ class Running:
 
 @asynccontextmanager
 async def serving(directory: Path, **limits: int) -> AsyncIterator[Running]:
-    """A pump that runs until the block is left, or until it ends by itself."""
+    """Yield a pump that runs until the block is left, or until it ends by itself."""
     running = Running(directory, **limits)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(running.pump.run)
@@ -159,7 +157,7 @@ async def receive(stream: trio.SocketStream, count: int) -> list[list[Value]]:
 
 
 async def test_nobody_waits_while_connections_are_served(tmp_path: Path, rests: bool) -> None:
-    """Deadlines, signals, threads and other tasks have their turn beside clients in threads that ask without end."""
+    """Deadlines, signals, threads and other tasks run while clients in threads send without end."""
     asked: list[int] = []
     stop = threading.Event()
 
@@ -191,7 +189,6 @@ async def test_nobody_waits_while_connections_are_served(tmp_path: Path, rests: 
 
 
 async def test_answers_from_core_and_python(tmp_path: Path) -> None:
-    """A mix in one pipeline, on several connections."""
     async with serving(tmp_path) as running:
         for _ in range(3):
             stream = await running.connect()
@@ -205,7 +202,7 @@ async def test_answers_from_core_and_python(tmp_path: Path) -> None:
 
 
 async def test_waiting_answers_hold_up_nobody(tmp_path: Path) -> None:
-    """A request that takes time is overtaken, on its own connection too, and answered in the end."""
+    """A slow request is overtaken on its own connection too, and answered later."""
     async with serving(tmp_path) as running:
         stream = await running.connect()
         answers = await exchange(stream, rpc.request(1, "slow", []) + rpc.request(2, "ping", []), 1)
@@ -215,7 +212,7 @@ async def test_waiting_answers_hold_up_nobody(tmp_path: Path) -> None:
 
 
 async def test_heavy_requests_take_turns_with_others(tmp_path: Path) -> None:
-    """A connection that has sent hundreds of them holds up nobody else until all are answered."""
+    """A connection with hundreds of heavy requests does not delay others."""
     async with serving(tmp_path, max_in_flight=1000) as running:
         greedy, modest = await running.connect(), await running.connect()
         await greedy.send_all(b"".join(rpc.request(number, "heavy", []) for number in range(500)))
@@ -226,13 +223,13 @@ async def test_heavy_requests_take_turns_with_others(tmp_path: Path) -> None:
 
 
 async def test_nobody_awaits_the_answers_of_a_connection_that_is_gone(tmp_path: Path) -> None:
-    """What it has sent is not answered to the end."""
+    """The remaining requests of a closed connection are not answered."""
     async with serving(tmp_path, max_in_flight=1000) as running:
         greedy, modest = await running.connect(), await running.connect()
         await greedy.send_all(b"".join(rpc.request(number, "heavy", []) for number in range(500)))
         await receive(greedy, 1)
         greedy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await greedy.aclose()  # With a reset: it has not read all.
+        await greedy.aclose()  # The close is a reset, since answers are unread.
         while running.core.counters()["in_flight"]:
             await exchange(modest, rpc.request(1, "info", []), 1)
         await trio.testing.wait_all_tasks_blocked()
@@ -240,10 +237,10 @@ async def test_nobody_awaits_the_answers_of_a_connection_that_is_gone(tmp_path: 
 
 
 async def deaf(running: Running, requests: bytes) -> trio.SocketStream:
-    """A client that has sent requests and reads nothing; returns when the node answers no more of them."""
+    """Send requests and read nothing; return when the node answers no more of them."""
     stream = await running.connect()
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-    with contextlib.suppress(trio.BrokenResourceError):  # It may be closed for them.
+    with contextlib.suppress(trio.BrokenResourceError):  # The node may close the connection during the send.
         await stream.send_all(requests)
     other = await running.connect()
     before = -1
@@ -257,10 +254,10 @@ async def deaf(running: Running, requests: bytes) -> trio.SocketStream:
 
 
 async def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None:
-    """It holds `max_queued` and one answer, others go on, and all its answers come in order once it reads."""
+    """The pump holds `max_queued` and one answer, serves others, and sends all answers in order once the peer reads."""
     async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=60_000) as running:
         greedy = await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
-        assert running.answers.large < 100  # What the sockets' buffers take, and max_queued.
+        assert running.answers.large < 100  # These answers fit in the sockets' buffers and max_queued.
         counters = running.core.counters()
         assert 1_000_000 <= counters["held_bytes"] <= 1_000_000 + len(LARGE) + 100
         assert [answer[1] for answer in await receive(greedy, 200)] == list(range(200))
@@ -268,7 +265,7 @@ async def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None
 
 
 async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path: Path) -> None:
-    """After `output_timeout`; nothing of what they have asked is answered after that."""
+    """They are closed after `output_timeout`, and no more of their requests are answered."""
     async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=500) as running:
         await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
         await until(lambda: running.core.counters()["closed_output_timeout"] > 0)
@@ -279,7 +276,7 @@ async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path:
 
 
 async def ask_for_large_answers_that_take_time(running: Running, count: int) -> trio.SocketStream:
-    """A client that does not read them; returns when all are there."""
+    """Ask for large answers and do not read; return when all are made."""
     stream = await running.connect()
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
     await stream.send_all(b"".join(rpc.request(number, "slow large", []) for number in range(count)))
@@ -291,7 +288,7 @@ async def ask_for_large_answers_that_take_time(running: Running, count: int) -> 
 
 
 async def test_answers_that_took_time_wait_for_a_peer_that_reads(tmp_path: Path) -> None:
-    """It holds `max_queued` and one answer, the others wait apart, and all come once it reads."""
+    """The pump holds `max_queued` and one answer, the rest waits apart, and all arrive once the peer reads."""
     async with serving(tmp_path, max_queued=1_000_000, output_timeout_ms=60_000) as running:
         stream = await ask_for_large_answers_that_take_time(running, 60)
         counters = running.core.counters()
@@ -303,11 +300,12 @@ async def test_answers_that_took_time_wait_for_a_peer_that_reads(tmp_path: Path)
 
 
 async def test_what_waits_for_a_peer_that_does_not_read_is_bounded(tmp_path: Path) -> None:
-    """Beyond 16 MiB its connection is closed, and no other."""
+    """Beyond 16 MiB this connection alone is closed."""
     limits = {"max_in_flight": 1000, "max_queued": 1_000_000, "max_held": 1 << 26, "output_timeout_ms": 60_000}
     async with serving(tmp_path, **limits) as running:
         other = await running.connect()
-        await ask_for_large_answers_that_take_time(running, 150)  # 14 MB more than that, for what the sockets take.
+        # These are 14 MB more than the limit, to allow for the sockets' buffers.
+        await ask_for_large_answers_that_take_time(running, 150)
         await exchange(other, rpc.request(1, "info", []), 1)
         counters = running.core.counters()
         assert (counters["closed_memory"], counters["connections"]) == (1, 1)
@@ -315,7 +313,7 @@ async def test_what_waits_for_a_peer_that_does_not_read_is_bounded(tmp_path: Pat
 
 
 async def test_those_who_ask_for_the_same_share_a_task(tmp_path: Path) -> None:
-    """Thousands wait for one, and those who come while it works for the next; each is answered."""
+    """Thousands of equal requests share one task; those that come while it works share the next."""
     async with serving(tmp_path, max_in_flight=5000) as running:
         early, late = await running.connect(), await running.connect()
         await early.send_all(rpc.request(0, "shared", []))
@@ -330,7 +328,7 @@ async def test_those_who_ask_for_the_same_share_a_task(tmp_path: Path) -> None:
 
 
 async def test_answers_that_take_time_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more than there may be tasks is OVERLOADED at once; the others are answered in the end."""
+    """A task beyond the limit is OVERLOADED at once; the others are answered."""
     monkeypatch.setattr(pump, "MAX_TASKS", 5)
     async with serving(tmp_path) as running:
         stream = await running.connect()
@@ -343,12 +341,12 @@ async def test_answers_that_take_time_are_bounded(tmp_path: Path, monkeypatch: p
 
 
 async def begun(running: Running, count: int) -> None:
-    """When so many wait to be called back."""
+    """Wait for `count` pending callbacks."""
     await until(lambda: len(running.answers.later) >= count)
 
 
 async def test_answers_that_call_back_need_no_task(tmp_path: Path) -> None:
-    """Thousands are under way at once, more than there may be tasks; each is answered with its own, in any order."""
+    """Thousands of requests run at once without a task, and each gets its own answer in any order."""
     async with serving(tmp_path, max_in_flight=6000, max_in_flight_total=6000) as running:
         stream = await running.connect()
         await exchange(stream, rpc.request(1, "ping", []), 1)
@@ -364,7 +362,7 @@ async def test_answers_that_call_back_need_no_task(tmp_path: Path) -> None:
 
 
 async def test_whoever_asked_for_what_calls_back_may_be_gone(tmp_path: Path) -> None:
-    """Its answer is dropped: when its connection has ended, and when the pump has."""
+    """The answer is dropped when the connection or the pump has ended."""
     async with serving(tmp_path) as running:
         gone, cut = await running.connect(), await running.connect()
         await gone.send_all(rpc.request(1, "later", []))
@@ -372,7 +370,7 @@ async def test_whoever_asked_for_what_calls_back_may_be_gone(tmp_path: Path) -> 
         await cut.send_all(rpc.request(1, "later", []))
         await begun(running, 2)
         gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await gone.aclose()  # With a reset.
+        await gone.aclose()  # The close is a reset.
         await until(lambda: running.core.counters()["connections"] <= 1)
         first, second = running.answers.later
         first(1)
@@ -384,7 +382,7 @@ async def test_whoever_asked_for_what_calls_back_may_be_gone(tmp_path: Path) -> 
 
 
 async def test_a_refusal_is_an_error_under_the_id(tmp_path: Path) -> None:
-    """`[1, id, error, nil]`, among the others."""
+    """The error has the form `[1, id, error, nil]`."""
     async with serving(tmp_path) as running:
         stream = await running.connect()
         answers = await exchange(stream, rpc.request(70_000, "wrong", []) + rpc.request(2, "info", []), 2)
@@ -392,7 +390,7 @@ async def test_a_refusal_is_an_error_under_the_id(tmp_path: Path) -> None:
 
 
 async def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> None:
-    """With one hand-off allowed, what stands behind a slow one is served once it is answered, though nobody sends."""
+    """With one hand-off allowed, requests behind a slow one are served once it is answered, without further input."""
     async with serving(tmp_path, max_in_flight=1) as running:
         stream = await running.connect()
         data = rpc.request(1, "slow", []) + b"".join(rpc.request(number, "info", []) for number in range(2, 50))
@@ -403,7 +401,7 @@ async def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> Non
 
 
 async def test_cancelling_closes_everything(tmp_path: Path) -> None:
-    """Clients see the end; the port is free."""
+    """Clients see the end, and the port is free."""
     running = Running(tmp_path)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(running.pump.run)
@@ -419,7 +417,7 @@ async def test_cancelling_closes_everything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["slow", "later"])
 async def test_drain_waits_for_what_was_asked(tmp_path: Path, method: str) -> None:
-    """Newcomers are refused, a slow request is answered, then the connection and the pump end."""
+    """New connections are refused, a slow request is answered, then the connection and the pump end."""
     outcome: list[bool] = []
     async with serving(tmp_path) as running, trio.open_nursery() as nursery:
         stream = await running.connect()
@@ -446,7 +444,7 @@ async def test_drain_waits_for_what_was_asked(tmp_path: Path, method: str) -> No
 
 
 async def test_drain_has_a_deadline(tmp_path: Path) -> None:
-    """What is not answered by then is cut."""
+    """A request without an answer by then is cut."""
     async with serving(tmp_path) as running:
         stream = await running.connect()
         await stream.send_all(rpc.request(2, "slow", []))
@@ -458,7 +456,6 @@ async def test_drain_has_a_deadline(tmp_path: Path) -> None:
 
 
 async def test_drain_without_connections(tmp_path: Path) -> None:
-    """There is nothing to wait for."""
     async with serving(tmp_path) as running:
         await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(PATIENCE_S):
@@ -466,7 +463,7 @@ async def test_drain_without_connections(tmp_path: Path) -> None:
 
 
 async def test_a_round_is_waited_for_before_the_loop_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for one before the serving loop has taken Trio's place gets one, too."""
+    """`pass_round` also returns if it was called before the loop has taken Trio's place."""
     event_loop, asked = RealSockets.event_loop, trio.Event()
 
     async def late(sockets: RealSockets) -> object:
@@ -484,7 +481,7 @@ async def test_a_round_is_waited_for_before_the_loop_sleeps(tmp_path: Path, monk
 
 
 async def test_a_round_is_waited_for(tmp_path: Path, rests: bool) -> None:
-    """It passes though nobody asks anything, once for each who waits; a pump that has ended has none."""
+    """A round passes without requests, once for each waiter; an ended pump has no rounds."""
     async with serving(tmp_path) as running:
         with trio.fail_after(PATIENCE_S):
             for _ in range(3):

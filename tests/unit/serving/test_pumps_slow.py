@@ -1,4 +1,4 @@
-"""Several pumps, over real sockets and threads: who serves whom, limits of all, and what they serve at one moment."""
+"""Several pumps over real sockets and threads: placement, common limits, and publishing at one moment."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ PATIENCE_S = 60
 COUNT = 3
 MIB = 1 << 20
 MAX_PAGE_THREADS = 16
-HALF = rpc.request(1, "m", [bytes(15 * MIB)])  # Of which never all is sent.
+HALF = rpc.request(1, "m", [bytes(15 * MIB)])  # A request that is never sent completely.
 
 
 class EchoingAnswers:
-    """Answers with the method; `slow` when it is let go, `later` when it is called back."""
+    """Answers with the method; `slow` waits for `go`, `later` for a callback."""
 
     def __init__(self) -> None:
         self.go = trio.Event()
@@ -69,21 +69,19 @@ class EchoingAnswers:
 
 
 class NoPeers:
-    """Nobody."""
-
     def hear(self, events: object, replies: object) -> None:
-        """Nothing is heard."""
+        """Ignore all events."""
 
 
 class Client:
-    """A connection of a thread's."""
+    """A client connection for use in threads."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=PATIENCE_S)
         self._unpacker = msgpack.Unpacker()
 
     def ask(self, *requests: tuple[str, list[object]]) -> list[object]:
-        """The results, in the order of the requests."""
+        """Return the results in the order of the requests."""
         self.socket.sendall(b"".join(rpc.request(at, method, params) for at, (method, params) in enumerate(requests)))
         results: dict[int, object] = {}
         while len(results) < len(requests):
@@ -95,7 +93,7 @@ class Client:
         return [results[at] for at in range(len(requests))]
 
     def is_closed(self) -> bool:
-        """Whether the other end has closed it, or does."""
+        """Return True when the other end has closed the connection."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
@@ -125,7 +123,7 @@ class Running:
         return result
 
     async def hold(self, client: Client, begin: int, end: int) -> None:
-        """Send so much of a request that does not come whole, and wait until it is held."""
+        """Send a part of an incomplete request, and wait until it is held."""
         wanted = sum(self.each("held_bytes")) + end - begin
         await trio.to_thread.run_sync(client.socket.sendall, HALF[begin:end])
         while sum(self.each("held_bytes")) < wanted:
@@ -137,7 +135,7 @@ class Running:
 
 @asynccontextmanager
 async def serving(directory: Path, count: int = COUNT, **settings: int) -> AsyncIterator[Running]:
-    """Pumps that run until the block is left."""
+    """Yield pumps that run until the block is left."""
     running = Running(count, directory, **settings)
     with trio.fail_after(PATIENCE_S):
         async with trio.open_nursery() as nursery:
@@ -152,7 +150,7 @@ async def serving(directory: Path, count: int = COUNT, **settings: int) -> Async
 
 
 async def test_whoever_comes_is_served_by_the_pump_with_fewest(tmp_path: Path) -> None:
-    """Evenly, also where those of one have gone; each pump answers from the core and from Python."""
+    """Connections are even also after those of one pump have closed; each pump answers from the core and Python."""
     async with serving(tmp_path) as running:
         running.pumps.publish(one_database(tmp_path, {b"k": b"v"}))
         clients = [await running.connect() for _ in range(2 * COUNT)]
@@ -176,7 +174,6 @@ async def test_whoever_comes_is_served_by_the_pump_with_fewest(tmp_path: Path) -
 
 
 async def test_each_pump_speaks_resp_to_whoever_came_for_that(tmp_path: Path) -> None:
-    """And to nobody else."""
     async with serving(tmp_path) as running:
         running.pumps.publish(one_database(tmp_path, {b"k": b"v"}))
         for _ in range(COUNT):
@@ -195,7 +192,7 @@ async def test_each_pump_speaks_resp_to_whoever_came_for_that(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("most", "of_address"), [(7, 0), (100, 7)])
 async def test_limits_hold_for_all_pumps_together(tmp_path: Path, most: int, of_address: int) -> None:
-    """Of connections, exactly; a place that is free again is taken, whichever pump it was at."""
+    """The limit of connections is exact; a free place is used whichever pump had it."""
     async with serving(tmp_path, max_connections=most, max_connections_per_address=of_address) as running:
         clients = []
         for _ in range(7):
@@ -213,7 +210,7 @@ async def test_limits_hold_for_all_pumps_together(tmp_path: Path, most: int, of_
 
 
 async def test_requests_in_flight_are_counted_together(tmp_path: Path) -> None:
-    """Those that Python has not answered: one more is refused at whichever pump, until one was answered."""
+    """One more request than `max_in_flight_total` is refused at every pump until one is answered."""
     async with serving(tmp_path, max_in_flight_total=1024) as running:
         clients = [await running.connect() for _ in range(2 * COUNT)]
         slow = [("later", [])] * (1024 // len(clients))
@@ -237,7 +234,7 @@ async def test_requests_in_flight_are_counted_together(tmp_path: Path) -> None:
 
 
 async def test_what_is_held_is_held_for_all_pumps(tmp_path: Path) -> None:
-    """Exactly: one may hold all but the other's block, and both all; a byte more closes; what is free may be lent."""
+    """One pump may hold all but the other's block; one more byte closes, and free blocks are lent again."""
     block, most = MIB, 7 * MIB
     async with serving(tmp_path, 2, max_queued_total=8 * MIB) as running:
         one, other, third = [await running.connect() for _ in range(3)]
@@ -261,7 +258,7 @@ async def test_what_is_held_is_held_for_all_pumps(tmp_path: Path) -> None:
 
 
 async def test_what_takes_time_is_answered_at_its_pump(tmp_path: Path) -> None:
-    """By tasks, by callbacks, while others are answered; and whoever is gone by then is not."""
+    """Tasks and callbacks answer at the request's pump; a closed client gets nothing."""
     async with serving(tmp_path) as running:
         clients = [await running.connect() for _ in range(2 * COUNT)]
         for client in clients:
@@ -282,19 +279,19 @@ async def test_what_takes_time_is_answered_at_its_pump(tmp_path: Path) -> None:
 
 
 def generation(directory: Path, number: int) -> Published:
-    """The database with a version of that number, the one active."""
+    """Return the database with the active version `number`."""
     name = f"v{number:06}"
     return publish([(make_version(directory, "db", name, {b"k": name.encode()}), True)])
 
 
 def begin_looking(port: int) -> subprocess.Popen[str]:
-    """A client in a process of its own."""
+    """Start a client in a process of its own."""
     command = [sys.executable, "-m", "tests.unit.serving.looking", str(port)]
     return subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True)
 
 
 async def test_nobody_steps_back_over_any_connection(tmp_path: Path) -> None:
-    """While generations are published, clients that ask by turns at all pumps see none older than they have seen."""
+    """Clients that ask all pumps in turn see no older version after a newer one."""
     last = 100
     async with serving(tmp_path) as running:
         running.pumps.publish(generation(tmp_path, 0))
@@ -312,7 +309,7 @@ async def test_nobody_steps_back_over_any_connection(tmp_path: Path) -> None:
 
 
 async def test_a_generation_is_published_at_one_moment(tmp_path: Path) -> None:
-    """While one pump cannot take it up, none serves it."""
+    """No pump serves a generation while another cannot take it."""
     async with serving(tmp_path) as running:
         running.pumps.publish(generation(tmp_path, 1))
         clients = [await running.connect() for _ in range(COUNT)]
@@ -323,7 +320,7 @@ async def test_a_generation_is_published_at_one_moment(tmp_path: Path) -> None:
         def hold() -> None:
             with running.pumps._turns[COUNT - 1]:
                 held.set()
-                for _ in range(20):  # Until the publisher waits, and longer.
+                for _ in range(20):  # The loop lasts until the publisher waits, and longer.
                     for client in clients[: COUNT - 1]:
                         client.socket.sendall(rpc.request(0, "get", ["db", b"k"]))
                     came = select.select([client.socket for client in clients], [], [], 0.01)[0]
@@ -340,7 +337,7 @@ async def test_a_generation_is_published_at_one_moment(tmp_path: Path) -> None:
 
 
 async def test_files_of_what_is_served_no_longer_are_let_go(tmp_path: Path) -> None:
-    """Once no pump reads them."""
+    """The files can be closed once no pump reads them."""
     async with serving(tmp_path) as running:
         held = make_version(tmp_path, "db", "v1", {b"k": b"v"})
         running.pumps.publish(publish([(held, True)]))
@@ -356,7 +353,7 @@ async def test_files_of_what_is_served_no_longer_are_let_go(tmp_path: Path) -> N
 
 
 async def test_pages_come_back_to_the_pump_that_has_asked(tmp_path: Path) -> None:
-    """Threads read from the disk for all pumps, and are no more for that: every answer is right, at each of them."""
+    """A bounded number of threads reads from the disk for all pumps, and every answer is correct."""
     records = {b"k%04d" % number: b"%04d" % number * 500 for number in range(600)}
     cold = [("get", ["db", key]) for key in records]
     async with serving(tmp_path) as running:
@@ -374,18 +371,19 @@ async def test_pages_come_back_to_the_pump_that_has_asked(tmp_path: Path) -> Non
 
         for _ in range(6):
             file.set_paged(False)
-            file.set_paged(True)  # Which drops what is cached.
+            file.set_paged(True)  # This drops cached pages.
             running.pumps.publish(publish([(version, True)]))
             async with trio.open_nursery() as nursery:
                 for client in clients:
                     nursery.start_soon(read, client)
         assert min(running.each("cold_pages")) > 50
         assert sum(running.each("in_flight")) == sum(running.each("held_bytes")) == 0
-        assert len(os.listdir("/proc/self/task")) <= threads + MAX_PAGE_THREADS + COUNT  # As many clients ask at once.
+        # Each asking client is a thread as well.
+        assert len(os.listdir("/proc/self/task")) <= threads + MAX_PAGE_THREADS + COUNT
 
 
 async def test_drain_answers_what_was_asked_at_all_pumps(tmp_path: Path) -> None:
-    """And takes no more."""
+    """A drain accepts no new connections."""
     async with serving(tmp_path) as running:
         clients = [await running.connect() for _ in range(2 * COUNT)]
         for client in clients:
@@ -411,7 +409,7 @@ async def test_drain_answers_what_was_asked_at_all_pumps(tmp_path: Path) -> None
 
 
 async def test_cancelling_closes_everything(tmp_path: Path) -> None:
-    """At each pump, whoever is in flight."""
+    """Requests in flight do not keep connections open."""
     async with serving(tmp_path) as running:
         clients = [await running.connect() for _ in range(2 * COUNT)]
         for client in clients:
@@ -424,7 +422,7 @@ async def test_cancelling_closes_everything(tmp_path: Path) -> None:
 
 
 async def test_each_pump_passes_rounds(tmp_path: Path) -> None:
-    """Whoever watches the node hears of a pump that hangs."""
+    """A watchdog notices a pump that hangs."""
     async with serving(tmp_path) as running:
         for _ in range(20):
             await running.pumps.pass_round()

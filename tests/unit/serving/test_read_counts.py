@@ -1,4 +1,4 @@
-"""What is counted of reads by database: in the loop, of others' answers, and in Python, against plain sums."""
+"""Counts of reads by database, from the loop, other nodes and Python, compared with plain sums."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_VALUE = 250
 
 @cache
 def small_file() -> SortedFile:
-    """VALUES in memory, for a property whose examples cannot share a test's fixtures."""
+    """Return VALUES in memory: Hypothesis examples cannot share a test's fixtures."""
     with tempfile.TemporaryDirectory() as directory:
         make_file(Path(directory), VALUES).close()
         return SortedFile(next(Path(directory).glob("*.gkv")).read_bytes(), name="small.gkv")
@@ -42,11 +42,11 @@ def counts(**counted: int) -> dict[str, int]:
 
 
 def told(asker: Asker) -> dict[str, int]:
-    """What an asker's loop has counted of its database."""
+    """Return the counts of an asker's database."""
     return asker.published.reads()["db"]
 
 
-Read = tuple[str, str | None, list[bytes], bool]  # Database, version, keys, and whether they are a batch.
+Read = tuple[str, str | None, list[bytes], bool]  # Database, version, keys, and whether the keys are a batch.
 Served = set[tuple[str, str]]
 
 READ = st.tuples(st.sampled_from(["d1", "d2"]), st.none() | st.sampled_from(["1", "2"]), st.lists(st.sampled_from(
@@ -58,7 +58,7 @@ SERVED = st.sets(st.sampled_from([("d1", "1"), ("d1", "2"), ("d2", "1"), ("d2", 
 def test_counted_is_what_was_answered(
     steps: list[tuple[str, str | None, list[bytes], bool] | set[tuple[str, str]]],
 ) -> None:
-    """Gets and batches of two databases, whatever of them is served meanwhile: nothing that was counted is lost."""
+    """No count of gets and batches is lost when tables change."""
     core = make_core(max_value=MAX_VALUE)
     peer, served = Peer(core), set[tuple[str, str]]()
     expected = {name: Counter[str]() for name in ("d1", "d2")}
@@ -99,7 +99,7 @@ def test_counted_is_what_was_answered(
 
 
 def test_scans_are_requests(tmp_path: Path) -> None:
-    """A page is one; its records are in no count of keys."""
+    """A page counts as a request, and its records do not count as keys."""
     core = make_core()
     core.publish(published := one_database(tmp_path, VALUES).table())
     peer = Peer(core)
@@ -109,7 +109,7 @@ def test_scans_are_requests(tmp_path: Path) -> None:
 
 
 def test_answers_of_others(tmp_path: Path) -> None:
-    """A value, a miss and an error; of a batch each key, here or elsewhere, and never a late answer."""
+    """Values, misses, errors and each key of a batch count; a late answer does not."""
     asker = Asker(tmp_path)
     (link,) = asker.links
     for value in (b"12345", b"", None):
@@ -137,7 +137,7 @@ def test_answers_of_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_read_that_is_planned_again_counts_once(tmp_path: Path, many: bool) -> None:
-    """One whose partition has come meanwhile is answered here; one that Python is to answer is counted there."""
+    """A read counts once, whether this node or Python answers it in the end."""
     asker = Asker(tmp_path)
     (link,) = asker.links
     method, subject = ("get_many", [AWAY[0]]) if many else ("get", AWAY[0])
@@ -159,7 +159,7 @@ def test_a_read_that_is_planned_again_counts_once(tmp_path: Path, many: bool) ->
 
 
 def test_what_is_given_up_is_a_request(tmp_path: Path) -> None:
-    """Python says the error, and counts it."""
+    """Python answers and counts the error."""
     asker = Asker(tmp_path)
     asker.get(AWAY[0])
     assert len(asker.wait(95)) == 1
@@ -167,7 +167,7 @@ def test_what_is_given_up_is_a_request(tmp_path: Path) -> None:
 
 
 def test_what_others_ask_counts_here_too(tmp_path: Path) -> None:
-    """A read that another node forwards is one of this node's requests."""
+    """A forwarded read counts as a request of the node that answers."""
     asker = Asker(tmp_path)
     options = {"forwarded": True, "identity": IDENTITY}
     asker.core.set_holder(IDENTITY, PARTITIONS, 0, ALL)
@@ -176,7 +176,7 @@ def test_what_others_ask_counts_here_too(tmp_path: Path) -> None:
 
 
 def test_errors_that_python_says() -> None:
-    """Each once; the request as well if no version was found, and nothing of a database that nobody has."""
+    """An error counts once, with its request if no version was found; an unknown database has no counts."""
     counted = ReadCounts({"db"}.__contains__)
     for database in ("db", "nowhere"):
         for has_version in (False, True):

@@ -1,4 +1,4 @@
-"""RESP as the core reads and answers it, held against a slow oracle: cut anywhere, mutated, answered in any order."""
+"""RESP in the core, compared with a slow oracle: cut anywhere, mutated, answered in any order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def array(*words: bytes) -> bytes:
 
 
 def result_of(method: bytes, params: Sequence[object]) -> object:
-    """What a request is answered, here or by Python."""
+    """Return the result of a request, from the core or from Python."""
     match method, params:
         case b"get", [bytes(database), bytes(key)] if database in DATABASES:
             return [DATABASES[database](key), "v1"]
@@ -50,7 +50,7 @@ def result_of(method: bytes, params: Sequence[object]) -> object:
 
 
 class Talk:
-    """A client, and Python, which answers what is handed to it when it likes and in any order."""
+    """A client, and Python that answers hand-offs in random order."""
 
     def __init__(self, core: Core, seed: int = 0) -> None:
         self._driver = Driver(core)
@@ -62,14 +62,14 @@ class Talk:
         self.received = b""
 
     def send(self, data: bytes) -> None:
-        """Some bytes; what is held goes on before."""
+        """Send bytes; continue held requests before."""
         while not self._driver.wants_input(self.handle) and not self.ends:
             self.go_on()
         if not self.ends:
             self._waiting += self._driver.feed(self.handle, data, 1)
 
     def go_on(self) -> None:
-        """Answer something that waits, or nothing; read all."""
+        """Answer a random hand-off or none; read all output."""
         self._waiting += self._driver.run(1)
         if self._waiting and self._random.random() < 0.7:
             _, msgid, method, params = self._waiting.pop(self._random.randrange(len(self._waiting)))
@@ -80,7 +80,7 @@ class Talk:
 
     @property
     def ends(self) -> bool:
-        """Whether all that it is told was said."""
+        """True if the connection should be closed."""
         return self._driver.should_close(self.handle)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Talk:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """Two datasets."""
+    """Return two published datasets."""
     directory = tmp_path_factory.mktemp("resp")
     versions = [make_version(directory, name.decode(), "v1", records) for name, records in RECORDS.items()]
     return publish((version, True) for version in versions)
@@ -110,7 +110,7 @@ def make(published, **limits: int) -> Core:
 
 
 def expected(data: bytes, max_frame: int = LIMITS["max_frame"]) -> tuple[bytes, bool]:
-    """What the oracle says, and whether it ends there."""
+    """Return the oracle's answers, and whether the connection ends."""
     selectable = [name.encode() for name in SELECTABLE]
     oracle = Connection(result_of, selectable, max_frame, LIMITS["max_elements"])
     return oracle.answers(data), oracle.ended
@@ -188,7 +188,7 @@ def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
     0,
 )
 def test_commands_are_answered_in_order(published, parts, sizes, seed):
-    """Every command of a pipeline, however it is written and cut, and whenever Python answers what it is handed."""
+    """Every command of a pipeline is answered in order, however it is written, cut and answered by Python."""
     data = b"".join(piece for part in parts for piece in part)
     talk = Talk(make(published), seed)
     for piece in pieces(data, sizes):
@@ -197,7 +197,7 @@ def test_commands_are_answered_in_order(published, parts, sizes, seed):
 
 
 def test_a_command_is_the_same_wherever_it_is_cut(published):
-    """Two pieces, at each byte; and byte by byte."""
+    """The stream is cut in two at each byte, and into single bytes."""
     data = (
         array(b"MGET", b"db:k", b"other:k") + line([b"GETRANGE", b"db:long", b"0", b"3"]) + array(b"GET", b"db:k") * 2
     )
@@ -227,7 +227,7 @@ mutations = st.lists(
 @given(st.lists(streams, min_size=1, max_size=2), mutations, cuts, st.integers(0, 100))
 @example([[b'ECHO "a']], [(0, "change", 0x45)], [], 0)
 def test_what_is_broken_is_told_once(published, parts, changes, sizes, seed):
-    """Bytes that are changed, missing or too many: what is whole is answered, then the first that is not is told."""
+    """Complete commands are answered, then the first broken one gets an error."""
     data = bytearray(b"".join(piece for part in parts for piece in part))
     for at, how, byte in changes:
         place = at % (len(data) + 1)
@@ -237,7 +237,7 @@ def test_what_is_broken_is_told_once(published, parts, changes, sizes, seed):
             del data[place : place + 1]
         else:
             data[place : place + 1] = bytes([byte])
-    stream = b"PING\r\n" + bytes(data)  # Who begins in another protocol is told in that.
+    stream = b"PING\r\n" + bytes(data)  # A stream that begins in another protocol is answered in that protocol.
     talk = Talk(make(published), seed)
     for piece in pieces(stream, sizes):
         talk.send(piece)
@@ -250,7 +250,7 @@ def test_what_is_broken_is_told_once(published, parts, changes, sizes, seed):
 
 
 def told(core: Core, data: bytes, pieces_of: int = 1 << 16) -> tuple[bytes, bool]:
-    """What a client gets, and whether it ends."""
+    """Return the answers, and whether the connection ends."""
     talk = Talk(core)
     for at in range(0, len(data), pieces_of):
         talk.send(data[at : at + pieces_of])
@@ -275,7 +275,7 @@ def told(core: Core, data: bytes, pieces_of: int = 1 << 16) -> tuple[bytes, bool
     ],
 )
 def test_what_no_command_can_be(published, data, said, counter):
-    """Answered once, behind what was asked before and was whole; then the connection ends."""
+    """One error comes after the answers to earlier commands, and then the connection ends."""
     core = make(published, max_elements=1 << 14)
     answer, ends = told(core, b"PING\r\n" + data + b"PING\r\n")
     assert answer.startswith(b"+PONG\r\n-ERR Protocol error: ")
@@ -287,14 +287,14 @@ def test_what_no_command_can_be(published, data, said, counter):
 
 
 def test_what_is_no_command_and_does_no_harm(published):
-    """Empty lines and arrays of nothing, as Redis has them; words in either case."""
+    """Empty lines and empty arrays are ignored, as by Redis; commands may be in either case."""
     data = b"\r\n\n*0\r\n*-1\r\n  \r\npInG\r\n*1\r\n$4\r\nping\r\n"
     assert told(make(published), data) == (b"+PONG\r\n" * 2, False)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_other_protocols_are_told_what_speaks_here(published, size):
-    """HTTP and MessagePack-RPC: one sentence that their programs show, and the end; not among answers."""
+    """HTTP and MessagePack-RPC clients get one sentence that their programs show, unless commands came first."""
     http = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
     answer, ends = told(make(published), http, size)
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
@@ -314,7 +314,7 @@ def test_other_protocols_are_told_what_speaks_here(published, size):
 
 
 def test_a_command_that_never_ends(published):
-    """It has the time that a frame has."""
+    """The command has the time of a frame."""
     core = make(published)
     driver = Driver(core)
     handle = driver.open(1, listener=1)
@@ -328,7 +328,7 @@ def test_a_command_that_never_ends(published):
 
 
 def test_who_does_not_read_is_not_read(published):
-    """Answers that wait for the peer, or for Python, hold the connection's reading; all come at last."""
+    """Answers that wait for the peer or for Python stop reading; all arrive in the end."""
     core = make(published, max_queued=64 << 10, max_in_flight=3)
     driver = Driver(core)
     handle = driver.open(1, listener=1)
@@ -350,7 +350,7 @@ def test_who_does_not_read_is_not_read(published):
 
 
 def test_what_waits_ends_with_its_connection(published):
-    """Answers that wait for an earlier one are counted as held, and forgotten."""
+    """Answers that wait for an earlier one count as held, and are freed with the connection."""
     core = make(published)
     driver = Driver(core)
     handle = driver.open(1, listener=1)
@@ -362,7 +362,7 @@ def test_what_waits_ends_with_its_connection(published):
 
 
 def test_who_waits_for_an_earlier_answer_reads(published):
-    """It takes nothing because it is told nothing: that is no reason to close it."""
+    """A client that waits for an earlier answer is not closed for reading nothing."""
     driver = Driver(make(published))
     handle = driver.open(1, listener=1)
     driver.feed(handle, array(b"GET", b"carts:a") + array(b"GET", b"carts:b") + array(b"GET", b"db:k"), 1)
@@ -376,7 +376,7 @@ def test_who_waits_for_an_earlier_answer_reads(published):
 
 
 def test_a_client_that_quits(published):
-    """It is answered what it asked before, told OK, and what it asks behind that is not looked at."""
+    """Earlier commands are answered, then OK comes; later commands are ignored."""
     data = array(b"GET", b"carts:a") + array(b"QUIT") + array(b"GET", b"db:k")
     assert told(make(published), data) == (b"$2\r\naa\r\n+OK\r\n", True)
 
@@ -396,5 +396,5 @@ def test_a_client_that_quits(published):
     ],
 )
 def test_each_kind(value, second, third):
-    """As protocol 2 and 3 have it."""
+    """Each kind of value has the forms of protocols 2 and 3."""
     assert (say(value, 2), say(value, 3)) == (second, third)

@@ -1,4 +1,4 @@
-"""What Python says in RESP: scans by cursor, and what clients ask about the node and themselves."""
+"""Python's commands in RESP: scans by cursor, and questions of clients about the node and themselves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INFO = {"version": "1.2", "cluster": "c", "node": "n", "epoch": 3, "uptime_s": 4
 
 
 def scan(arguments: Arguments) -> Packed | DeferredResult | Later:
-    """A page, as datasets and tables answer it: at once, later, or by a call."""
+    """Return a page as datasets and tables do: at once, later, or by a callback."""
     database = arguments.text("database")
     options = arguments.options("limit", "prefix", "cursor")
     prefix, after = options.blob("prefix") or b"", options.blob("cursor") or b""
@@ -100,7 +100,7 @@ ALL = [f"{name}:{key.decode()}".encode() for name, keys in RECORDS.items() for k
     st.integers(1, 30), st.sampled_from([b"*", b"g*", b"geo:*", b"geo:a*", b"geo:\\**", b"geo:a1", b"x*", b"carts:k1*"])
 )
 def test_all_keys_of_all_databases(count, pattern):
-    """Each once, in order, with its database in front; of those that begin so, or the one that is that."""
+    """Each matching key comes once, in order, with its database in front."""
     plain = pattern.decode().replace("\\*", "[*]")
     wanted = [key for key in ALL if fnmatchcase(key.decode(), plain)]
     assert scanned(make(), b"MATCH", pattern, b"COUNT", b"%d" % count) == wanted
@@ -108,7 +108,7 @@ def test_all_keys_of_all_databases(count, pattern):
 
 @given(st.integers(1, 30))
 def test_the_keys_of_a_database(count):
-    """What is selected: keys as they are."""
+    """In a selected database keys have no prefix."""
     for number, name in enumerate(("geo", "carts", "numbers"), 1):
         assert scanned(make(), b"count", b"%d" % count, database=number) == RECORDS[name]
     assert scanned(make(), b"MATCH", b"b*", database=1) == [b"b%d" % number for number in range(9)]
@@ -117,7 +117,7 @@ def test_the_keys_of_a_database(count):
 
 
 def test_a_cursor_that_is_not_known():
-    """Of another node, or forgotten; one that is known can be asked for again."""
+    """A cursor of another node and a forgotten one are errors; a known one can be repeated."""
     commands = make()
     (cursor,) = told(commands, b"SCAN", b"0", database=1).split(b"\r\n")[2:3]
     again = told(commands, b"SCAN", cursor, database=1)
@@ -131,7 +131,7 @@ def test_a_cursor_that_is_not_known():
 
 
 def begun(commands: RespCommands, **by: object) -> bytes:
-    """The cursor behind a first page."""
+    """Return the cursor behind a first page."""
     (cursor,) = told(commands, b"SCAN", b"0", **by).split(b"\r\n")[2:3]
     return cursor
 
@@ -141,7 +141,7 @@ BOB = Caller(1 << 32 | 8, 0, 3, LOCALHOST)
 
 
 def test_a_cursor_is_of_a_user_and_of_a_database():
-    """On any connection and from any address; to others it says nothing, however it was guessed."""
+    """A cursor works on any connection and from any address of its user; others cannot use it."""
     commands = make()
     cursor = begun(commands, asker=ANA, database=1)
     for asker, database in ((BOB, 1), (STRANGER, 1), (ANA, 2), (ANA, 0)):
@@ -152,7 +152,7 @@ def test_a_cursor_is_of_a_user_and_of_a_database():
 
 
 def test_who_begins_many_scans_ends_nobody_elses():
-    """Those of the address that has most are forgotten, whoever came last."""
+    """Cursors of the address that has most are forgotten first."""
     commands = make()
     others = {
         address: begun(commands, asker=Caller(1 << 32, 0, address % 3, address), database=1) for address in range(9)
@@ -169,7 +169,7 @@ def test_who_begins_many_scans_ends_nobody_elses():
 
 @pytest.mark.parametrize("pattern", [b"a*b", b"?", b"[ab]*", b"**", b"*a"])
 def test_patterns_that_keys_in_order_do_not_answer(pattern):
-    """Only beginnings."""
+    """Only prefixes are accepted."""
     with pytest.raises(BadRequest, match="PREFIX"):
         read_pattern(pattern)
 
@@ -188,12 +188,12 @@ def test_patterns_that_keys_in_order_do_not_answer(pattern):
     ],
 )
 def test_scans_that_are_wrong(words, said):
-    """As Redis words it."""
+    """The error has Redis' words."""
     assert told(make(), b"SCAN", *words) == said
 
 
 def test_a_page_that_fails():
-    """The error goes on as it is."""
+    """The error is passed on unchanged."""
 
     def refuse(_arguments: Arguments) -> Later:
         return Later(lambda on_result: on_result(Unavailable("nobody")))
@@ -208,7 +208,7 @@ def test_a_page_that_fails():
 
 
 def test_what_clients_ask():
-    """About themselves and the node, in both protocols."""
+    """Questions about clients and the node are answered in both protocols."""
     commands = make()
     assert told(commands, b"CLIENT", b"GETNAME") == b"$-1\r\n"
     assert told(commands, b"CLIENT", b"GETNAME", name=b"me", protocol=3) == b"$2\r\nme\r\n"
@@ -235,7 +235,7 @@ def test_what_clients_ask():
 
 @pytest.mark.parametrize("name", [b"LPUSH", b"lpush", b"\xff\r\n", b"x" * 300])
 def test_commands_that_nobody_knows(name):
-    """As Redis words it: the name, then what it began with."""
+    """The error has Redis' words: the name and the beginning of the arguments."""
     said = told(make(), name, b"a" * 100, b"b" * 100, b"c")
     shown = name[:128].decode(errors="replace").replace("\r", " ").replace("\n", " ")
     assert said.decode() == (
@@ -244,7 +244,7 @@ def test_commands_that_nobody_knows(name):
 
 
 def test_words_that_are_missing_or_too_many():
-    """As only a client of MessagePack-RPC can leave them away: each command checks what `COMMAND` says of it."""
+    """Each command checks the argument count that `COMMAND` reports; only MessagePack-RPC clients can get here."""
     commands = make()
     assert told(commands).startswith(b"-ERR unknown")
     for name in commands._commands:
@@ -257,7 +257,7 @@ def test_words_that_are_missing_or_too_many():
 
 
 def test_the_page_has_every_command():
-    """`docs/users/redis.md` and `COMMAND` name the same."""
+    """`docs/users/redis.md` and `COMMAND` have the same commands."""
     page = Path("docs/users/redis.md").read_text()
     (rows,) = re.findall(r"\| command \| here \|\n\|---\|---\|\n((?:\|.*\n)+)", page)
     named = {name.lower() for row in rows.splitlines() for name in re.findall(r"`([A-Z]+)`", row.split("|")[1])}
@@ -265,7 +265,7 @@ def test_the_page_has_every_command():
 
 
 def test_cursors_are_few():
-    """However many scans there are."""
+    """The number of cursors is limited, however many scans begin."""
     scans = Scans(random.Random(1))
     pattern = read_pattern(b"*")
     readers = [ScanReader(0, "geo", address) for address in range(3)]

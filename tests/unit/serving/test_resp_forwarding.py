@@ -1,4 +1,4 @@
-"""Gets by RESP that other nodes answer: asked together, and answered in order."""
+"""RESP gets that other nodes answer: asked together, and answered in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bulk(value: bytes) -> bytes:
 
 
 class Client:
-    """One that speaks RESP, of a core that asks others."""
+    """A RESP client of a core that asks other nodes."""
 
     def __init__(self, asker: Asker) -> None:
         self.driver = asker.client.driver
@@ -45,7 +45,7 @@ KEYS = [key for pair in zip(AWAY[:6], HERE[:6], strict=True) for key in pair]
 
 @given(st.permutations(range(6)))
 def test_answers_come_in_order_whoever_is_quick(tmp_path_factory, order):
-    """All that are elsewhere are asked at once, and those that are here wait for those before them."""
+    """All remote keys are asked for at once; local answers wait for earlier ones."""
     asker = Asker(tmp_path_factory.mktemp("resp"))
     client, (link,) = Client(asker), asker.links
     assert client.send(gets(KEYS)) == []
@@ -66,7 +66,7 @@ def test_answers_come_in_order_whoever_is_quick(tmp_path_factory, order):
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_many_keys_of_which_some_are_elsewhere(tmp_path, refused):
-    """MGET over a dataset in parts here and in parts elsewhere, and a table: one answer, or the error of a part."""
+    """MGET over local keys, remote keys and a table has one answer, or the error of a part."""
     asker = Asker(tmp_path)
     client, (link,) = Client(asker), asker.links
     words = [b"MGET", b"db:" + HERE[0], b"db:" + AWAY[0], b"carts:a", b"carts:b", b"db:" + AWAY[1]]
@@ -90,7 +90,7 @@ def response(msgid: int, result: object, error: object = None) -> bytes:
 
 
 def test_what_nobody_answers(tmp_path):
-    """Python says why; what is behind it waits for that, and no longer."""
+    """Python answers with the reason; later answers wait for it."""
     asker = Asker(tmp_path)
     client = Client(asker)
     assert client.send(gets([AWAY[0], HERE[0]])) == []
@@ -102,7 +102,7 @@ def test_what_nobody_answers(tmp_path):
 
 
 def test_who_is_gone_is_answered_nothing(tmp_path):
-    """What it had asked others is dropped, and what was kept for it."""
+    """Forwarded reads and waiting answers of the closed client are dropped."""
     asker = Asker(tmp_path)
     client, (link,) = Client(asker), asker.links
     client.send(gets(KEYS))
@@ -114,7 +114,7 @@ def test_who_is_gone_is_answered_nothing(tmp_path):
 
 
 def test_gets_that_have_to_wait_keep_their_order(tmp_path):
-    """With few in flight a pipeline is read in parts: what was read and had no room is read again, and owed once."""
+    """With few requests in flight a pipeline is read in parts, and each request is answered once."""
     asker = Asker(tmp_path, max_in_flight=2)
     client, (link,) = Client(asker), asker.links
     assert client.send(gets([HERE[0], *KEYS])) == []

@@ -1,4 +1,4 @@
-"""RESP over real sockets, beside MessagePack-RPC at another: whole rounds, stepped by hand."""
+"""RESP over real sockets beside MessagePack-RPC, stepped by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A loop with both listeners."""
+    """Return a loop with both listeners."""
     served = Served(tmp_path)
     yield served
     served.close()
@@ -28,7 +28,7 @@ def get(key: bytes) -> tuple[bytes, bytes]:
 
 
 def test_each_listener_has_its_dialect(served: Served) -> None:
-    """At the same time; each counts among the same connections."""
+    """Both protocols work at once, and their connections are counted together."""
     one, other = served.connect(), served.connect(to=served.resp)
     one.sendall(PING)
     other.sendall(b"PING\r\n")
@@ -38,14 +38,14 @@ def test_each_listener_has_its_dialect(served: Served) -> None:
 
 
 def test_a_client_that_reads_slowly(served: Served) -> None:
-    """Large values among small ones, more than the sockets hold, behind an answer that Python gives late."""
+    """Large values, more than the sockets hold, wait behind a late answer from Python."""
     client = served.connect(to=served.resp, receive_buffer=4096)
     asked = [get(key) for key in [b"big", b"key001", b"key002"] * 7]
     client.sendall(array(b"GET", b"carts:a") + b"".join(command for command, _ in asked))
     served.until(lambda: served.counters("held_bytes") > 1 << 20)
     for _ in range(10):
         served.step()
-    assert served.counters("held_bytes") < 2 << 20  # It is read no further.
+    assert served.counters("held_bytes") < 2 << 20  # The connection is not read further.
     served.reply(served.hand_offs[0], [b"late", b"token"])
     answers = b"$4\r\nlate\r\n" + b"".join(answer for _, answer in asked)
     assert served.receive(client, len(answers)) == answers
@@ -53,7 +53,7 @@ def test_a_client_that_reads_slowly(served: Served) -> None:
 
 
 def test_a_drain_answers_what_was_asked(served: Served) -> None:
-    """Also what Python answers afterwards, and in order; then comes the node's end, and nobody else is let in."""
+    """Answers that Python gives later come in order; then the connection ends, and no new one is accepted."""
     client = served.connect(to=served.resp)
     command, answer = get(b"key007")
     client.sendall(array(b"INFO") + command)
@@ -66,7 +66,7 @@ def test_a_drain_answers_what_was_asked(served: Served) -> None:
 
 
 def test_who_quits_is_told(served: Served) -> None:
-    """OK, and the end."""
+    """The client gets OK, and then the end."""
     client = served.connect(to=served.resp)
     client.sendall(b"QUIT\r\n")
     assert served.ends(client) == b"+OK\r\n"

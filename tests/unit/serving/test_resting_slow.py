@@ -1,4 +1,4 @@
-"""The loop over real sockets, when it sleeps in the place of others."""
+"""The loop over real sockets while it sleeps in Trio's place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Resting:
-    """A loop that sleeps in the place of others, whose descriptor is the end of a pipe."""
+    """A loop that sleeps in Trio's place; a pipe stands for Trio's descriptor."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -29,7 +29,7 @@ class Resting:
         self.client.settimeout(PATIENCE_S)
 
     def rest_beside(self, act: Callable[[], object]) -> object:
-        """Rest once for as long as it takes, beside a thread that acts and then calls the others; what came of it."""
+        """Rest once while a thread runs `act` and then signals the pipe; return the thread's result."""
         done: list[object] = []
 
         def run() -> None:
@@ -51,13 +51,13 @@ class Resting:
 
     @property
     def rings(self) -> bool:
-        """Whether others are told that a round has something to do."""
+        """True if the loop's descriptor is readable."""
         return bool(select.select([self.served.loop.fileno()], [], [], 0)[0])
 
 
 @pytest.fixture(params=[False, True], ids=["sleeping", "looking out"])
 def resting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Resting]:
-    """With one client."""
+    """Return a resting loop with one client."""
     resting = Resting(Served(tmp_path, polls=request.param))
     yield resting
     resting.served.close()
@@ -66,14 +66,14 @@ def resting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Resting]
 
 
 def test_a_rest_answers_until_others_have_something_to_do(resting: Resting) -> None:
-    """Connections are served in one call, without Python, while nobody else has anything; nor is a round called for."""
+    """A rest serves connections in one call without Python, and requests no round."""
     assert resting.rest_beside(lambda: {resting.exchange() for _ in range(300)}) == {PONG}
     assert resting.served.counters("pings") == 300
     assert not resting.rings
 
 
 def test_a_rest_ends_when_its_time_is_over(resting: Resting) -> None:
-    """Others have a deadline then; where they can run it is only a look."""
+    """A rest ends at its deadline; with no time left it only looks once."""
     before = time.monotonic()
     resting.served.loop.rest(0.03, 1000)
     assert time.monotonic() >= before + 0.03
@@ -85,7 +85,7 @@ def test_a_rest_ends_when_its_time_is_over(resting: Resting) -> None:
 
 
 def test_a_rest_ends_for_what_python_answers(resting: Resting) -> None:
-    """The bell rings until a round has begun; its answer is sent by that round."""
+    """The descriptor is readable until a round begins; that round sends the answer."""
     resting.client.sendall(rpc.request(1, "info", []))
     while not resting.rings:
         resting.served.loop.rest(PATIENCE_S, 1000)
@@ -101,7 +101,7 @@ def test_a_rest_ends_for_what_python_answers(resting: Resting) -> None:
 
 
 def test_a_rest_ends_with_the_last_connection_of_a_drain(resting: Resting) -> None:
-    """Whoever drains is told at once."""
+    """A drain is told at once."""
     assert resting.rest_beside(resting.exchange) == PONG
     resting.served.loop.drain()
     resting.client.close()
@@ -111,7 +111,7 @@ def test_a_rest_ends_with_the_last_connection_of_a_drain(resting: Resting) -> No
 
 
 def test_a_loop_is_woken_while_others_are_watched(resting: Resting) -> None:
-    """By the descriptor that they watch, which is not its own epoll any more."""
+    """Waking uses the descriptor that Trio watches, which is not the epoll descriptor."""
     resting.served.loop.wake()
     assert resting.rings
     resting.served.step()
@@ -119,17 +119,16 @@ def test_a_loop_is_woken_while_others_are_watched(resting: Resting) -> None:
 
 
 def test_the_bell_is_rung_once_until_a_round_has_begun(resting: Resting) -> None:
-    """Each of a thousand answers calls for a round, and the first of them alone is a call of the system."""
+    """Many wakes before a round cost one system call."""
     for _ in range(2):
         for _ in range(3):
             resting.served.loop.wake()
         resting.served.loop.rest(0, 1000)
         assert resting.rings
-        assert os.eventfd_read(resting.served.loop.fileno()) == 1  # How often it was written.
+        assert os.eventfd_read(resting.served.loop.fileno()) == 1  # The eventfd counts its writes.
         resting.served.step()
 
 
 def test_a_loop_that_is_closed_does_not_rest(resting: Resting) -> None:
-    """It returns at once."""
     resting.served.loop.close()
     resting.served.loop.rest(PATIENCE_S, 1000)

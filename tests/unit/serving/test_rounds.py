@@ -1,4 +1,4 @@
-"""The rounds of the loop, in a world without luck: streams and a clock that a test moves by hand."""
+"""The rounds of the loop in a deterministic world: a test moves streams and clock by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 RECORDS = {b"k": b"v" * 20, b"long": b"w" * 300}
-# What is asked, and the result; Python answers what the core does not know, or later.
+# The requests and their results; Python answers some at once and some later.
 ASKED: list[tuple[str, list[Value], Value]] = [
     ("ping", [], "pong"),
     ("get", ["db", b"k"], [b"v" * 20, "v1"]),
@@ -36,7 +36,7 @@ ASKED: list[tuple[str, list[Value], Value]] = [
     ("later", [b"y" * 90], b"y" * 90),
     ("wrong", [], None),
 ]
-# So low that each run meets them.  No time is up: who is closed would have nothing to tell.
+# The limits are so low that each run meets them. Times are long: a closed connection would have no answers to check.
 LIMITS = {
     "max_in_flight": 3,
     "max_in_flight_total": 1 << 10,
@@ -49,7 +49,7 @@ MAX_STREAMS = 6
 
 @final
 class HandStream:
-    """The server's end, and what a test does to it from the other."""
+    """The server's end of a stream, and the controls for a test."""
 
     def __init__(self) -> None:
         self.arrived: deque[bytes] = deque()
@@ -70,7 +70,7 @@ class HandStream:
             return None
         data = self.arrived.popleft()
         if not data:
-            self.arrived.append(data)  # The end stays.
+            self.arrived.append(data)  # The end of input stays in the queue.
         if data[most_bytes:]:
             self.arrived.appendleft(data[most_bytes:])
         return data[:most_bytes]
@@ -90,7 +90,7 @@ class HandStream:
 
 @final
 class HandListener:
-    """Those who knock."""
+    """A listener with waiting streams."""
 
     def __init__(self) -> None:
         self.waiting: deque[HandStream] = deque()
@@ -110,10 +110,10 @@ class HandListener:
         return "", 0
 
     def watch(self, stream: HandStream) -> None:
-        """Nobody sleeps here, so nobody is woken."""
+        """Do nothing: no thread sleeps."""
 
     def wake(self) -> None:
-        """Nobody sleeps here."""
+        """Do nothing: no thread sleeps."""
 
     def close(self) -> None:
         self.is_closed = True
@@ -121,7 +121,7 @@ class HandListener:
 
 @final
 class HandClock:
-    """A time that a test tells."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now_ns = 1
@@ -135,7 +135,7 @@ class HandClock:
 
 @final
 class Client:
-    """The other end of a stream: what it asked, and what it has to send yet."""
+    """The other end of a stream: its requests, and bytes that are not sent yet."""
 
     def __init__(self, stream: HandStream) -> None:
         self.stream = stream
@@ -160,7 +160,7 @@ class Client:
             self.stream.arrived.append(b"")
 
     def check(self, *, whole: bool) -> None:
-        """What came are answers, one for each of its requests at most; `whole`: exactly one."""
+        """Check that each request has at most one correct answer; `whole`: exactly one."""
         unpacker = msgpack.Unpacker()
         unpacker.feed(self.stream.sent)
         answers = list(unpacker)
@@ -177,7 +177,7 @@ class Client:
 
 @final
 class World:
-    """A loop, and its clients."""
+    """A loop and its clients."""
 
     def __init__(self, published: Published, seed: int) -> None:
         self.core = make_core(**LIMITS)
@@ -190,7 +190,7 @@ class World:
         self.draw = random.Random(seed)
 
     def answer(self, method: bytes | None, params: bytes, _caller: Caller) -> object:
-        """What Python says; of `later` the parameters, to be given in the end."""
+        """Answer as Python; for `later` return the parameters as a token for `complete`."""
         if method == b"wrong":
             return Refusal(msgpack.packb(["BAD_REQUEST"]))
         assert method in {b"echo", b"later"}
@@ -204,7 +204,7 @@ class World:
             client.check(whole=False)
 
     def complete(self) -> None:
-        """Give an answer that was waited for, to whoever is still there."""
+        """Complete a random pending answer, if its client is still there."""
         if self.pending:
             pending = self.pending.pop(self.draw.randrange(len(self.pending)))
             assert isinstance(pending.waiting, list)
@@ -224,7 +224,7 @@ class World:
             self.round()
 
     def move(self, client: Client) -> None:
-        """Have a client ask, read, end, or be gone."""
+        """Let a client ask, read, end or disappear."""
         kind = self.draw.random()
         if kind < 0.5 and not client.has_ended:
             for _ in range(self.draw.randrange(5)):
@@ -238,7 +238,7 @@ class World:
             client.stream.is_broken = True
 
     def settle(self) -> None:
-        """Everybody sends all and reads all, and Python answers: no further call but those for which there is work."""
+        """Let all clients send and read, and Python answer, as long as there is work."""
         for client in self.clients:
             client.give(len(client.unsent))
             client.stream.room_bytes += 1 << 20
@@ -249,14 +249,14 @@ class World:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """A database that no test changes."""
+    """Return a database that no test changes."""
     directory: Path = tmp_path_factory.mktemp("rounds")
     return one_database(directory, RECORDS)
 
 
 @given(seed=st.integers(0, 2**32 - 1), drains=st.booleans())
 def test_each_request_has_one_answer(published: Published, seed: int, drains: bool) -> None:
-    """Whatever clients do: with all that they have sent and all that they read, and no more than there is work for."""
+    """Whatever clients do, each request gets one answer, and the loop has no work left."""
     world = World(published, seed)
     for _ in range(100):
         world.step()
@@ -266,7 +266,7 @@ def test_each_request_has_one_answer(published: Published, seed: int, drains: bo
         assert world.listener.is_closed
         world.settle()
         assert all(client.stream.is_closed or client.stream.is_broken for client in world.clients), "all got our end"
-        world.clock.now_ns += 3_000_000_000  # They send none, and linger until a sweep.
+        world.clock.now_ns += 3_000_000_000  # The clients send no end, and linger until a sweep.
         world.settle()
         assert world.loop.connection_count == 0
     for client in world.clients:
@@ -281,12 +281,12 @@ def test_each_request_has_one_answer(published: Published, seed: int, drains: bo
 
 
 def ask_nothing(method: bytes | None, params: bytes, _caller: Caller) -> object:
-    """Nothing is to be answered by Python here."""
+    """Fail: no hand-off is expected here."""
     raise AssertionError((method, params))
 
 
 def test_what_has_come_is_read_before_anybody_is_called_silent() -> None:
-    """A node that was held up for longer than its deadlines finds the answer beside its timer, and takes the answer."""
+    """A node that was paused beyond its deadlines takes the answer that has come, before its timer."""
     core, clock, client, peer = make_core(), HandClock(), HandStream(), HandStream()
     core.publish(table([None] * PARTITIONS))
     core.set_peer(0, "owner:1", 0)

@@ -1,4 +1,4 @@
-"""Scans: partitions merged in order, both ways, page by page, and cursors that survive nothing but themselves."""
+"""Scans: partitions are merged in order, both ways, page by page; damaged cursors are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECORDS = {key: b"value of " + key for key in KEYS}
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory: pytest.TempPathFactory) -> PublishedVersion:
-    """RECORDS in five partitions."""
+    """Return RECORDS in five partitions."""
     return of(tmp_path_factory.mktemp("scan"), 5)
 
 
@@ -37,7 +37,7 @@ def of(directory: Path, partitions: int) -> PublishedVersion:
 def page(
     version: PublishedVersion, bounds: ScanBounds, limit: int, page_bytes: int, max_value: int
 ) -> tuple[list[list[bytes]], bytes | None]:
-    """The records of a page of all partitions, and the cursor."""
+    """Return the records of a page of all partitions, and the cursor."""
     whole = PartitionSet.whole(len(version.files))
     packed, last = scan.page(ScanOrder(version, whole, bounds.narrowed(), limit, page_bytes, max_value), whole)
     return msgpack.unpackb(packed), None if last is None else encode_cursor(version.name, last)
@@ -77,7 +77,7 @@ KEY = st.none() | st.sampled_from(KEYS) | st.sampled_from([b"a", b"a1", b"b", b"
     bounds=st.builds(ScanBounds, KEY, KEY, KEY, st.booleans()), limit=st.integers(1, 70), page_bytes=st.integers(1, 500)
 )
 def test_pages_join_to_the_whole(version: PublishedVersion, bounds: ScanBounds, limit: int, page_bytes: int) -> None:
-    """Whatever the bounds and the page, the pages together are the sorted list's answer: no key twice, none lost."""
+    """For any bounds and page size, the pages together are the sorted list's answer."""
     found = pages(version, bounds, limit, page_bytes)
     assert list(itertools.chain(*found)) == expected(bounds)
     for records in found:
@@ -86,14 +86,14 @@ def test_pages_join_to_the_whole(version: PublishedVersion, bounds: ScanBounds, 
 
 
 def test_one_partition_needs_no_merge(tmp_path: Path) -> None:
-    """The same from one file."""
+    """A single file gives the same."""
     everything = ScanBounds(None, None, None, reverse=False)
     records = [[key, value] for key, value in expected(everything)]
     assert page(of(tmp_path, 1), everything, 1000, 1 << 20, 1 << 20) == (records, None)
 
 
 def test_the_last_page_has_no_cursor(version: PublishedVersion) -> None:
-    """Exactly as many records as the limit: the end is known, nobody asks once more for nothing."""
+    """With exactly as many records as the limit, no further request is needed."""
     everything = ScanBounds(None, None, None, reverse=False)
     records, cursor = page(version, everything, len(RECORDS), 1 << 20, 1 << 20)
     assert len(records) == len(RECORDS)
@@ -104,14 +104,13 @@ def test_the_last_page_has_no_cursor(version: PublishedVersion) -> None:
 
 
 def test_missing_partitions() -> None:
-    """A scan needs every partition."""
     (held,) = publish([(BuiltVersion("db", "1", [None]), True)]).databases["db"].versions
     with pytest.raises(NotServed):
         page(held, ScanBounds(None, None, None, reverse=False), 1, 1, 1)
 
 
 def test_files_can_be_closed_after_a_page(tmp_path: Path) -> None:
-    """A page that ends early pins nothing."""
+    """A page that ends early leaves no file pinned."""
     version = of(tmp_path, 3)
     page(version, ScanBounds(None, None, None, reverse=False), 2, 1 << 20, 1 << 20)
     for file in version.files:
@@ -120,7 +119,7 @@ def test_files_can_be_closed_after_a_page(tmp_path: Path) -> None:
 
 
 def test_cursors_are_whole_or_refused() -> None:
-    """Every flipped bit, every prefix and some inventions are no cursor."""
+    """A cursor with a flipped bit, a truncated cursor and an invented one are refused."""
     cursor = encode_cursor("v1", b"key")
     assert decode_cursor(cursor) == ("v1", b"key")
     wrong = [cursor[:end] for end in range(len(cursor))] + [b"\0\0\0\0", cursor + b"\0", b"x" * 20]
@@ -135,6 +134,6 @@ def test_cursors_are_whole_or_refused() -> None:
 
 
 def test_a_cursor_cannot_name_what_is_no_version() -> None:
-    """A megabyte behind a right checksum is refused, not looked for and sent back."""
+    """A megabyte with a correct checksum is refused, and neither looked up nor echoed."""
     with pytest.raises(BadRequest, match="not one that this method returned"):
         decode_cursor(encode_cursor("1" * 1_000_000, b""))

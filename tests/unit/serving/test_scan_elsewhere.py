@@ -1,4 +1,4 @@
-"""Scans whose partitions are on several nodes: whole pages from owners that answer, refuse, are silent, or lie."""
+"""Scans with partitions on several nodes: pages from owners that answer, refuse, stay silent or lie."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ALIVE, SUSPECT, DEAD = HolderState
 
 @dataclass
 class Node:
-    """One node: what it holds, and how it behaves."""
+    """A node, its partitions and its behaviour."""
 
     reads: Reads
     library: MadeUpLibrary
@@ -68,12 +68,12 @@ class Node:
     asked: list[dict[str, Value]] = field(default_factory=list)
     counted: list[tuple[str, bool]] = field(default_factory=list)
     elsewhere: Elsewhere | None = None
-    newer: PartitionSet = field(default_factory=lambda: PartitionSet.empty(PARTITIONS))  # Of v2.
+    newer: PartitionSet = field(default_factory=lambda: PartitionSet.empty(PARTITIONS))  # Its partitions of v2.
 
 
 @dataclass
 class Sight:
-    """The other nodes, as one knows them."""
+    """The other nodes, as one node knows them."""
 
     world: World
     own: str
@@ -87,7 +87,7 @@ class Sight:
 
 @dataclass
 class World:
-    """Nodes `0`, `1`, ... that hold some of RECORDS each."""
+    """Nodes `0`, `1`, … with some of RECORDS each."""
 
     nursery: trio.Nursery
     nodes: list[Node] = field(default_factory=list)
@@ -150,7 +150,7 @@ class World:
 
 
 async def unconnected(answer: bytes) -> None:
-    """Nobody can be asked."""
+    """Behave as a node without a connection."""
 
 
 async def silent(answer: bytes) -> None:
@@ -158,7 +158,7 @@ async def silent(answer: bytes) -> None:
 
 
 async def lost(answer: bytes) -> None:
-    """Its connection ends."""
+    """Lose the connection."""
 
 
 async def slow(answer: bytes) -> bytes:
@@ -171,7 +171,7 @@ async def busy(answer: bytes) -> Exception:
 
 
 async def too_large(answer: bytes) -> Exception:
-    """It has a longer value than it sends."""
+    """Report a value that is longer than the node sends."""
     return TooLarge("the value is longer than the node sends")
 
 
@@ -180,7 +180,7 @@ async def elsewhere_now(answer: bytes) -> Exception:
 
 
 def liar(lie: Callable[[list[list[bytes]], list[Value]], object]) -> Callable[[bytes], Awaitable[bytes]]:
-    """An owner whose answer is spoilt by `lie`, given its records and all of it."""
+    """Return an owner whose answer `lie` alters, given its records and the whole answer."""
 
     async def answer(told: bytes) -> bytes:
         whole = msgpack.unpackb(told)
@@ -192,7 +192,7 @@ def liar(lie: Callable[[list[list[bytes]], list[Value]], object]) -> Callable[[b
 
 
 def add_another(records: list[list[bytes]]) -> None:
-    """A record in its right place, but of a partition that nobody was asked for."""
+    """Add a record in the right place, but of a partition that was not asked for."""
     keys = (records[0][0] + bytes([0, n]) for n in range(256))
     foreign = next(key for key in keys if partition("sequins", key, PARTITIONS) == 0)
     records.insert(0 if records[0] > records[-1] else 1, [foreign, b""])
@@ -226,7 +226,7 @@ async def ask(node: Node, options: Mapping[str, Value] | None = None) -> list[Va
 
 
 async def answer_or_refusal(node: Node, options: Mapping[str, Value]) -> list[Value]:
-    """The result of a scan; or the code and the message of what it is refused with, and nil."""
+    """Return the result of a scan, or the error's code and message and None."""
     try:
         return await ask(node, options)
     except GossipKVError as error:
@@ -235,13 +235,13 @@ async def answer_or_refusal(node: Node, options: Mapping[str, Value]) -> list[Va
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> BuiltVersion:
-    """All partitions."""
+    """Return a version with all partitions."""
     return make_version(tmp_path_factory.mktemp("whole"), "db", "v1", RECORDS, PARTITIONS)
 
 
 @pytest.fixture
 def world(nursery: trio.Nursery) -> World:
-    """No nodes."""
+    """Return a world without nodes."""
     return World(nursery)
 
 
@@ -259,12 +259,12 @@ SIZES = st.fixed_dictionaries({"limit": st.sampled_from([7, 100, 1000]), "max_fr
 def test_pages_join_to_the_whole(
     whole: BuiltVersion, split: list[set[int]], asked: dict[str, Value], limits: list[int], *, sizes: dict[str, int]
 ) -> None:
-    """Whoever holds what, whatever is asked, and whoever is asked for the next page: as from one whole version."""
+    """For any placement, options and next node asked, the pages join to those of one complete version."""
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             world = World(nursery)
-            for number in range(4):  # A partition that nobody would have is on the first.
+            for number in range(4):  # The first node has all partitions that the others lack.
                 held = [p for p, names in enumerate(split) if number in names or (not names and number == 0)]
                 world.add(whole, held, **sizes)
             everything = [*sorted(RECORDS.items())]
@@ -289,7 +289,7 @@ def test_pages_join_to_the_whole(
 
 
 async def test_what_is_asked_of_an_owner(autojump_clock, whole, world):
-    """Few owners, each for its part alone and for the identity; it counts as a request on both, and goes no further."""
+    """Few owners are asked, each for its part alone; the scan counts on both nodes and goes no further."""
     asker = world.add(whole, [0, 1])
     few, most = world.add(whole, [2, 3, 4]), world.add(whole, [2, 3, 4, 5, 6, 7])
     assert await ask(asker) == [EVERYTHING, None, "v1"]
@@ -304,14 +304,13 @@ async def test_what_is_asked_of_an_owner(autojump_clock, whole, world):
 
 
 async def test_a_whole_copy_asks_nobody(autojump_clock, whole, world):
-    """And answers at once."""
     asker, other = world.add(whole, range(PARTITIONS)), world.add(whole, range(PARTITIONS))
     assert await ask(asker, {"local": True}) == await ask(asker) == [EVERYTHING, None, "v1"]
     assert other.asked == []
 
 
 async def test_local_is_never_forwarded(autojump_clock, whole, world):
-    """It is refused, and the active version named."""
+    """The refusal names the active version."""
     asker = world.add(whole, [0, 1])
     world.add(whole, range(PARTITIONS))
     with pytest.raises(NotServed) as caught:
@@ -322,7 +321,7 @@ async def test_local_is_never_forwarded(autojump_clock, whole, world):
 @pytest.mark.parametrize("behaves", [unconnected, lost, silent, slow, busy, elsewhere_now, *map(liar, LIES.values())])
 @pytest.mark.parametrize("reverse", [False, True])
 async def test_another_owner_is_asked(autojump_clock, whole, world, behaves, reverse):
-    """Of its partitions alone, whatever the first one did; it goes last from then on if it was slow, busy, or lied."""
+    """Another owner is asked for these partitions alone; a slow, busy or lying owner is asked last from then on."""
     asker = world.add(whole, [0, 1])
     bad, good = world.add(whole, [2, 3, 4, 5, 6]), world.add(whole, [7])
     spare = world.add(whole, range(PARTITIONS))
@@ -339,7 +338,7 @@ async def test_another_owner_is_asked(autojump_clock, whole, world, behaves, rev
 
 
 async def test_the_first_answer_counts(autojump_clock, whole, world):
-    """Of one that was silent for a stage, and of those that were asked instead."""
+    """The silent owner's answer counts if it comes before that of the owners asked instead."""
     asker, first, second = world.add(whole, [0]), world.add(whole, range(8)), world.add(whole, range(1, 8))
     first.behaves, second.behaves = slow, silent
     second.state = SUSPECT
@@ -355,7 +354,7 @@ async def test_the_first_answer_counts(autojump_clock, whole, world):
     (liar(LIES["order"]), Unavailable, "nonsense"),
 ])  # fmt: skip
 async def test_nobody_is_left(autojump_clock, whole, world, case):
-    """Who was asked, and why that was no answer; after the time for asking, or the request's own."""
+    """The error comes at the time limit of node or request, and lists the asked nodes with their failures."""
     behaves, error, word = case
     asker, other = world.add(whole, [0, 1, 7]), world.add(whole, [2, 3, 4, 5, 6])
     other.behaves = behaves
@@ -368,7 +367,7 @@ async def test_nobody_is_left(autojump_clock, whole, world, case):
 
 
 async def test_nobody_is_known(autojump_clock, whole, world):
-    """Somebody may come to be until the time is over."""
+    """An owner may appear until the time limit."""
     asker = world.add(whole, [0, 1])
     with pytest.raises(Unavailable, match="nobody is known to hold it"):
         await ask(asker)
@@ -384,7 +383,7 @@ async def come(world: World, late: Node, whole: BuiltVersion) -> None:
 
 
 async def test_the_owner_checks(autojump_clock, whole, world):
-    """Identity and partitions; what is not for clients yet is answered, and what is no such request refused."""
+    """The owner checks identity and partitions, and also answers from a version that has not passed."""
     owner = world.add(whole, [0, 1, 2])
     owner.reads.published = publish([(replace(whole, files=[*whole.files[:3], *[None] * 5], wire_id=IDENTITY,
                                               passed=False), False)])  # fmt: skip
@@ -403,7 +402,7 @@ async def test_the_owner_checks(autojump_clock, whole, world):
 
 
 async def test_damage_here_is_asked_for_elsewhere(autojump_clock, whole, world, monkeypatch):
-    """It is reported, and the client gets its page; where nobody else has it, CORRUPT."""
+    """Damage is reported and the client gets its page from another owner; without one it gets CORRUPT."""
     asker, other = world.add(whole, [0, 1, 2, 3]), world.add(whole, range(4, 8))
     damaged = asker.reads.published.databases["db"].versions[0].files[1]
     monkeypatch.setattr("gossipkv.serving.scan._serving.page", failing_on(damaged))
@@ -423,7 +422,7 @@ async def test_damage_here_is_asked_for_elsewhere(autojump_clock, whole, world, 
 
 
 def failing_on(damaged: object, times: int = 1000) -> Callable[..., tuple[bytes, bytes | None]]:
-    """The real one, that meets damage in a file so many times."""
+    """Return the real page function, which finds damage in a file `times` times."""
     left = [times]
 
     def page(files: list[object], *rest: object) -> tuple[bytes, bytes | None]:
@@ -437,7 +436,7 @@ def failing_on(damaged: object, times: int = 1000) -> Callable[..., tuple[bytes,
 
 
 async def test_only_some_are_gathered_at_the_same_time(autojump_clock, whole, world):
-    """The others wait for their turn; for the time that they have."""
+    """Other scans wait for their turn within their time limit."""
     asker, other = world.add(whole, [0]), world.add(whole, range(8))
     other.behaves = silent
     ended: list[str] = []
@@ -455,7 +454,7 @@ async def test_only_some_are_gathered_at_the_same_time(autojump_clock, whole, wo
 
 
 async def test_a_version_that_goes_meanwhile(autojump_clock, whole, world):
-    """While it waits for its turn, or between rounds: nothing of another one by its name is merged."""
+    """A different version of the same name is never merged, while a scan waits or between rounds."""
     asker, other = world.add(whole, [0]), world.add(whole, range(8))
     another = replace(whole, wire_id=b"x" * 16)
     waiting = asker.reads.scan(Arguments(b"scan", msgpack.packb(["db"])))
@@ -476,7 +475,7 @@ async def test_a_version_that_goes_meanwhile(autojump_clock, whole, world):
 
 
 async def test_a_value_that_an_owner_does_not_send(autojump_clock, whole, world):
-    """Nobody else would: its error is the answer, at once."""
+    """The owner's error is the answer at once, since other owners would give it too."""
     asker, other = world.add(whole, [0]), world.add(whole, range(8))
     world.add(whole, range(8)).state = SUSPECT
     other.behaves = too_large
@@ -487,7 +486,7 @@ async def test_a_value_that_an_owner_does_not_send(autojump_clock, whole, world)
 
 
 async def test_lies_are_counted_and_said(autojump_clock, whole, world):
-    """Each counts; the log has who and why, once in a while, and how many there were."""
+    """Each lie counts; the log names node and reason, and the count once in a while."""
     asker, other = world.add(whole, [0]), world.add(whole, range(1, 8))
     everything = msgpack.packb([[[key, value] for key, value in sorted(RECORDS.items())], None, "v1"])
 
@@ -509,7 +508,7 @@ async def test_lies_are_counted_and_said(autojump_clock, whole, world):
 
 
 async def test_what_is_counted(autojump_clock, whole, world):
-    """Pages, questions, silences, and what nobody answered."""
+    """Pages, questions, silences and unanswered scans are counted."""
     asker, mute, other = world.add(whole, [0]), world.add(whole, range(8)), world.add(whole, [1, 2, 3])
     mute.behaves = silent
     with pytest.raises(TimedOut):
@@ -527,7 +526,7 @@ async def test_what_is_counted(autojump_clock, whole, world):
 
 @pytest.mark.parametrize("first", [{}, {"min_version": "v1"}, {"limit": 7, "reverse": True}])
 async def test_a_switch_under_a_first_page(autojump_clock, whole, world, first):
-    """Whoever named no version gets the next one, when owners have gone on to it; the pages behind stay in theirs."""
+    """A request without a version moves to the new version with its owners; later pages keep their version."""
     asker, other = world.add(whole, [0]), world.add(whole, range(8))
     behind = (await ask(asker, {"limit": 10}))[1]
     other.behaves = elsewhere_now
@@ -542,7 +541,7 @@ async def test_a_switch_under_a_first_page(autojump_clock, whole, world, first):
 
 
 async def switch(asker: Node, other: Node, whole: BuiltVersion) -> None:
-    """Both have another version active soon; the asker still has the first one, too."""
+    """Make another version active on both nodes; the asker keeps the first one, too."""
     await trio.sleep(0.03)
     older = replace(whole, files=[whole.files[0], *[None] * 7], wire_id=IDENTITY)
     newer = replace(whole, name="v2", wire_id=NEWER)
@@ -552,7 +551,7 @@ async def switch(asker: Node, other: Node, whole: BuiltVersion) -> None:
 
 
 async def test_what_comes_here_meanwhile(autojump_clock, whole, world):
-    """A partition that nobody answers for, and that is here by now, is read here."""
+    """A partition that no owner answers for is read here once it has come."""
     asker, other = world.add(whole, [0, 1]), world.add(whole, range(2, 8))
     other.behaves = lost
     world.nursery.start_soon(come, world, asker, whole)
@@ -562,7 +561,7 @@ async def test_what_comes_here_meanwhile(autojump_clock, whole, world):
 
 @pytest.mark.parametrize("split", [[0, 1], [], range(8)])
 async def test_a_version_that_has_not_passed_here(autojump_clock, whole, world, split):
-    """A member has it active: who asks for one as new gets it, and its cursors go on; nobody does by its name."""
+    """A request with that minimal version and its cursors are answered by a member; a request by name is not."""
     asker, other = world.add(whole, split), world.add(whole, range(8))
     here = replace(whole, files=[file if p in split else None for p, file in enumerate(whole.files)], wire_id=IDENTITY)
     asker.reads.published = publish([(replace(here, passed=False, active_elsewhere=True), False)])
@@ -580,7 +579,6 @@ async def test_a_version_that_has_not_passed_here(autojump_clock, whole, world, 
 
 
 async def test_no_time_at_all(autojump_clock, whole, world):
-    """It is over before anybody can have answered."""
     asker = world.add(whole, [0])
     world.add(whole, range(8))
     with pytest.raises(TimedOut, match=r"1 \(asked\)"):

@@ -1,4 +1,4 @@
-"""Records of several nodes made into one page, and what is no such record."""
+"""Records of several nodes are merged into one page, and invalid records are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pack(records: list[tuple[bytes, bytes]]) -> bytes:
 def read(
     packed: bytes, at: int, bounds: tuple[bytes | None, bytes | None], limit: int, *, reverse: bool = False
 ) -> tuple[bytes | None, int]:
-    """What an owner of all four partitions has answered."""
+    """Read an answer of an owner of all four partitions."""
     asked = (partitioner.code("sequins"), 4, b"\x0f")
     return _serving.read_records(packed, at, *bounds, reverse=reverse, limit=limit, asked=asked)
 
@@ -44,7 +44,7 @@ def joined(runs: list[tuple[bytes, int, bool]], limit: int, max_value: int) -> t
 def test_pages_are_those_of_the_oracle(
     records: list[tuple[bytes, bytes, int]], more: list[bool], *, reverse: bool, sizes: tuple[int, int]
 ) -> None:
-    """Whoever has which, whoever has more, whatever the limits."""
+    """Merged pages agree with the oracle for any distribution and limits."""
     limit, page_bytes = sizes
     split = [sorted(((k, v) for k, v, at in records if at == number), reverse=reverse) for number in range(4)]
     runs = [(part, bool(part) and has_more) for part, has_more in zip(split, more, strict=True)]
@@ -60,7 +60,7 @@ def test_pages_are_those_of_the_oracle(
 def test_what_was_asked_is_read(
     records: list[tuple[bytes, bytes, int]], *, reverse: bool, bounds: tuple[bytes | None, bytes | None]
 ) -> None:
-    """Sorted records within the bounds, and nothing else; how many there are, and where they end."""
+    """Sorted records within the bounds are accepted, with their number and end; others are refused."""
     start, end = bounds
     some = sorted(((key, value) for key, value, _ in records), reverse=reverse)
     right = [(k, v) for k, v in some if (start is None or k >= start) and (end is None or k < end)]
@@ -81,7 +81,7 @@ def test_what_was_asked_is_read(
 def test_keys_of_other_partitions_are_refused(
     records: list[tuple[bytes, bytes, int]], count: int, function: str, bits: int
 ) -> None:
-    """By any function, whichever were asked for; so is a key that the function has no partition for."""
+    """A key outside the requested partitions, or without a partition, is refused for any function."""
     some = sorted((key, value) for key, value, _ in records)
     asked = PartitionSet.of(count, (p for p in range(count) if bits >> p & 1))
     code = partitioner.code(function)
@@ -106,7 +106,7 @@ def home(function: str, key: bytes, count: int) -> int:
 
 @given(data=st.binary(max_size=40) | st.binary(max_size=10).map(lambda more: b"\x92\x92\xc4\x01a\xc4\x01b\x92" + more))
 def test_bytes_of_a_liar(data: bytes) -> None:
-    """Any bytes are refused or read, by the same rules as msgpack's; nothing is read beyond their end."""
+    """Random bytes are refused or read by msgpack's rules, and never beyond their end."""
     try:
         last, behind = read(data, 0, (None, None), 100)
     except ValueError:
@@ -119,7 +119,7 @@ def test_bytes_of_a_liar(data: bytes) -> None:
 
 
 def test_what_cannot_be_merged() -> None:
-    """Two with one key, a run that is cut short or is nowhere."""
+    """Equal keys, truncated runs and runs outside the buffer are refused."""
     run = (pack([(b"a", b"1")]), 0, False)
     for runs in ([run, run], [(run[0][:-1], 0, False)], [(run[0], 100, False)], [(run[0], -1, False)]):
         with pytest.raises(ValueError, match=r"same key|a record is|nothing is there"):
@@ -131,7 +131,7 @@ def test_what_cannot_be_merged() -> None:
 
 
 def test_a_value_that_is_too_long() -> None:
-    """The page ends before it; where it is the first, it is said."""
+    """The page ends before the value, which is an error in the first place."""
     runs = [(pack([(b"a", b"1"), (b"b", b"long")]), 0, False), (pack([(b"c", b"3")]), 0, False)]
     assert joined(runs, 10, 3) == (pack([(b"a", b"1")]), b"a")
     with pytest.raises(TooLarge) as caught:

@@ -1,4 +1,4 @@
-"""Pages of scans: what the merge of many files makes, in one go and in slices, is what a sorted list has."""
+"""Pages of scans: the merge of many files, in one go or in slices, gives the records of a sorted list."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Split:
-    """Records, sorted, and the files among which they were dealt."""
+    """Records, sorted, and the files that hold them."""
 
     records: list[Record]
     files: list[SortedFile]
@@ -35,7 +35,7 @@ class Split:
 def deal(
     directory: Path, records: Mapping[bytes, bytes], count: int, compression: str = "none", *, name: str = "f"
 ) -> Split:
-    """The records in so many files; which one has which is drawn, so some files may have none."""
+    """Distribute records randomly among `count` files, some of which may be empty."""
     draw = random.Random(count)
     hands: list[dict[bytes, bytes]] = [{} for _ in range(count)]
     for key, value in records.items():
@@ -49,14 +49,14 @@ def deal(
 
 
 def kinds_of_records() -> dict[str, dict[bytes, bytes]]:
-    """Sets of keys on which a merge may stumble."""
+    """Return sets of keys that are hard to merge."""
     draw = random.Random(7)
     words = [b"", b"\0", b"\0\0", b"\xff", b"\xff" * 8, b"\xff" * 9, b"\xff" * 20, b"a", b"a\0", b"ab"]
     return {
         "none": {},
         "one": {b"only": b"one"},
         "odd": {word: b"value of " + word for word in words} | {word + b"x": b"" for word in words},
-        # The same first eight bytes, and more, behind a common beginning: whole keys must be compared.
+        # The first eight bytes and more are equal, so that whole keys must be compared.
         "alike": {b"begin" + b"the same for all of them " + b"%03d" % number: b"v" * number for number in range(150)},
         "apart": {draw.randbytes(draw.randrange(1, 20)): draw.randbytes(draw.randrange(60)) for _ in range(400)},
         "long": {b"k%02d" % number: draw.randbytes(draw.choice([0, 10, 3000, 9000])) for number in range(40)},
@@ -65,7 +65,7 @@ def kinds_of_records() -> dict[str, dict[bytes, bytes]]:
 
 @pytest.fixture(scope="module")
 def splits(tmp_path_factory: pytest.TempPathFactory) -> list[Split]:
-    """Each kind of records in 1, 2, 5 and 13 files, plain and compressed."""
+    """Return each kind of records in 1, 2, 5 and 13 files, plain and compressed."""
     compressions: list[str] = ["none", "lz4"]
     directory = tmp_path_factory.mktemp("page")
     return [
@@ -78,7 +78,7 @@ def splits(tmp_path_factory: pytest.TempPathFactory) -> list[Split]:
 
 @dataclass(frozen=True)
 class Ask:
-    """What a page is to have."""
+    """The options of a page."""
 
     start: bytes | None = None
     end: bytes | None = None
@@ -101,7 +101,7 @@ def expect(split: Split, asked: Ask) -> tuple[list[list[bytes]], bytes | None]:
 
 
 def make(split: Split, asked: Ask, work: int = 1 << 30) -> tuple[list[list[bytes]], bytes | None]:
-    """What the merge makes, so much work at a time, decoded; it is msgpack's own encoding."""
+    """Return the decoded page and its last key; the encoding must be msgpack's own."""
     packed, last = page(
         split.files,
         asked.start,
@@ -133,13 +133,13 @@ ASKED = st.builds(
 
 @given(kind=st.integers(0, 47), asked=ASKED, work=st.integers(1, 60) | st.just(1 << 30))
 def test_a_page_is_that_of_a_sorted_list(splits: list[Split], kind: int, asked: Ask, work: int) -> None:
-    """Whatever the keys, files, bounds and limits, and wherever the page is interrupted."""
+    """The page agrees for any keys, files, bounds and limits, wherever it is interrupted."""
     assert make(splits[kind], asked, work) == expect(splits[kind], asked)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_all_pages_are_all_records(splits: list[Split], reverse: bool) -> None:
-    """Every split from end to end, three records a page, one unit of work a slice."""
+    """Every split is scanned with three records a page and one unit of work a slice."""
     for split in splits:
         found: list[list[bytes]] = []
         start: bytes | None = None
@@ -156,7 +156,7 @@ def test_all_pages_are_all_records(splits: list[Split], reverse: bool) -> None:
 
 
 def test_a_value_over_the_limit(tmp_path: Path) -> None:
-    """TOO_LARGE when it is the first; behind others, the page ends before it."""
+    """The value is TOO_LARGE in the first place; otherwise the page ends before it."""
     split = deal(tmp_path, {b"a": b"x", b"b": b"y" * 101, b"c": b"z"}, 2)
     assert make(split, Ask(max_value=100)) == ([[b"a", b"x"]], b"a")
     with pytest.raises(TooLarge) as caught:
@@ -168,7 +168,7 @@ def test_a_value_over_the_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("work", [1, 1 << 30])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_damage_is_raised_where_it_is_met(tmp_path: Path, reverse: bool, work: int) -> None:
-    """One page of one file is damaged: pages that do not come there are whole, the others say which file."""
+    """Pages that do not meet the damage are complete; others raise an error that names the file."""
     records = {b"key%05d" % number: b"v" * 50 for number in range(3000)}
     deal(tmp_path, records, 2).files[0].close()
     image = bytearray((tmp_path / "f1.gkv").read_bytes())
@@ -183,7 +183,6 @@ def test_damage_is_raised_where_it_is_met(tmp_path: Path, reverse: bool, work: i
 
 
 def test_closed_files_are_refused(tmp_path: Path) -> None:
-    """A page reads open files only."""
     split = deal(tmp_path, {b"a": b"x"}, 2)
     split.files[1].close()
     with pytest.raises(ValueError, match="closed"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_more_records_than_short_heads_can_say(tmp_path: Path) -> None:
-    """15, 16, 65,535 and 65,536 records: the array's head grows, in front of records that stand already."""
+    """The array's head grows in front of written records at 16 and 65,536 records."""
     records = {b"%06d" % number: b"" for number in range(70_000)}
     split = deal(tmp_path, records, 3)
     for count in (0, 1, 15, 16, 65_535, 65_536):

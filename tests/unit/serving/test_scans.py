@@ -1,4 +1,4 @@
-"""Scans through the core by hand: their answers are the oracle's, and nobody waits for more than a slice of them."""
+"""Scans through the core by hand: answers agree with the oracle, and others wait for at most a slice."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 FEW = {b"": b"", b"\xff\xff": b"high", **{b"key%02d" % number: b"v" * number for number in range(60)}}
 MANY = {b"key%05d" % number: b"value of %05d, and some more of it" % number for number in range(4000)}
 PARTITIONS = 200
-# What one slice may do: 2,000 units, of which a search takes 16 and a record 1; and the step that reached the end.
+# A slice has 2,000 units, of which a search takes 16 and a record 1, and the step that reached the end.
 SLICE_WORK = 2000 + 16
-# What is done at once for those whose requests have come.
+# The work that is done at once for new requests.
 WORK_AT_ONCE = 8000
 MAX_FRAME = 1 << 20
 EVERYTHING: dict[str, Value] = {"limit": 1_000_000}
@@ -46,7 +46,7 @@ GET = rpc.request(1, "get", ["db", b"key00007"])
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """Three versions of little; the second is the active one."""
+    """Return three small versions; the second is active."""
     directory = tmp_path_factory.mktemp("few")
     return publish([
         (make_version(directory, "db", "v1", {b"old": b"one"}), False),
@@ -57,13 +57,13 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Published:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """MANY in so many partitions that a scan of all takes several slices."""
+    """Return MANY in so many partitions that a full scan takes several slices."""
     directory = tmp_path_factory.mktemp("many")
     return publish([(make_version(directory, "db", "v1", MANY, PARTITIONS), True)])
 
 
 def core_of(published: Published, **limits: int) -> Core:
-    """A core that serves it, with room for all answers."""
+    """Return a core with room for all answers."""
     core = make_core(**{"max_queued": 1 << 24, "scan_limit": 1_000_000, **limits})
     core.publish(published.table())
     return core
@@ -78,19 +78,19 @@ def answer(
     scan_limit: int = 1_000_000,
     max_frame: int = MAX_FRAME,
 ) -> bytes:
-    """The bytes that a plain-Python node would send."""
+    """Return the bytes that a plain-Python node would send."""
     result = scan.result(sorted(records.items()), version, options, scan_limit=scan_limit, max_frame=max_frame)
     frame: bytes = msgpack.packb([1, msgid, None, result])
     return frame
 
 
 def ask(peer: Peer, options: Mapping[str, Value], msgid: int = 1) -> None:
-    """Send a request for a scan, which is not handed off."""
+    """Send a scan; check that it is not handed off."""
     assert peer.send(rpc.request(msgid, "scan", ["db", dict(options)])) == []
 
 
 def run(core: Core, *peers: Peer) -> int:
-    """Slice after slice until nothing is left to do, while the peers read; how many that were."""
+    """Run slices while the peers read until no work is left; return their number."""
     for number in itertools.count():
         for peer in peers:
             peer.take()
@@ -136,7 +136,7 @@ SPOILT = st.dictionaries(
 
 
 def python_answer(published: Published, params: bytes, *, max_frame: int) -> bytes | None:
-    """What the Python method says; None: an error."""
+    """Return the answer of the Python method, or None for an error."""
     reads = Reads(
         MadeUpLibrary(),
         lambda database, version, *, by_name: None,
@@ -156,7 +156,7 @@ def python_answer(published: Published, params: bytes, *, max_frame: int) -> byt
 def test_answers_are_those_of_python(
     few: Published, options: dict[str, Value], spoilt: dict[str, Value], max_frame: int
 ) -> None:
-    """Byte for byte; and what Python has an error for, and only that, is handed off as it came."""
+    """Answers are byte-identical; exactly the requests with an error in Python are handed off unchanged."""
     core = core_of(few, scan_limit=50, max_frame=max_frame)
     peer = Peer(core)
     params = msgpack.packb(["db", {**options, **spoilt}])
@@ -172,7 +172,7 @@ def test_answers_are_those_of_python(
 
 @given(options=OPTIONS.filter(lambda options: not {"cursor", "version", "min_version"} & options.keys()))
 def test_answers_are_those_of_the_oracle(few: Published, options: dict[str, Value]) -> None:
-    """Byte for byte; text means its bytes."""
+    """Answers are byte-identical; text means its bytes."""
     peer = Peer(core_of(few, scan_limit=50))
     ask(peer, options)
     bounds = {name: value.encode() if isinstance(value, str) else value for name, value in options.items()}
@@ -180,7 +180,7 @@ def test_answers_are_those_of_the_oracle(few: Published, options: dict[str, Valu
 
 
 def test_what_is_no_scan(few: Published) -> None:
-    """Wrong parameters, another database, too many of them: Python has the error; no options are all of it."""
+    """Python answers wrong parameters with an error; a scan without options covers the whole database."""
     peer = Peer(core_of(few))
     for params in ([], [1], ["nowhere"], ["db", 1], ["db", None], ["db", {}, {}], [["db"]]):
         assert peer.hands_off("scan", *params)
@@ -189,14 +189,13 @@ def test_what_is_no_scan(few: Published) -> None:
 
 
 def test_a_missing_partition_is_handed_off(tmp_path: Path) -> None:
-    """A scan needs every one."""
     file = make_file(tmp_path, {b"a": b"b"})
     peer = Peer(core_of(publish([(BuiltVersion("db", "v1", [file, None]), True)])))
     assert peer.hands_off("scan", "db")
 
 
 def test_an_answer_that_fits_into_no_frame(tmp_path: Path) -> None:
-    """The first record is given whatever its size, unless its frame or its value is over the limit."""
+    """The first record is sent whatever its size, unless its frame or value exceeds the limit."""
     published = publish([(make_version(tmp_path, "db", "v1", {b"a": b"x" * 3000, b"b": b"y"}), True)])
     assert Peer(core_of(published, max_frame=4000)).ask("scan", "db")[0] is None
     error, result = Peer(core_of(published, max_frame=2000)).ask("scan", "db")
@@ -207,7 +206,7 @@ def test_an_answer_that_fits_into_no_frame(tmp_path: Path) -> None:
 
 
 def test_requests_are_counted(few: Published) -> None:
-    """One for each answer, by name when a version or a cursor names it; records and searches as they were made."""
+    """Each answer counts once, by name if a version or cursor names it; records and searches are counted."""
     table = few.table()
     core = make_core()
     core.publish(table)
@@ -224,7 +223,7 @@ def test_requests_are_counted(few: Published) -> None:
 
 
 def make_compressed(directory: Path, *, reverse: bool) -> tuple[list[SortedFile | None], list[bytes]]:
-    """MANY in 150 compressed files that keep one block each, and a key of each in another block than a scan begins."""
+    """Return MANY in 150 compressed files that cache one block, and a key of each to evict the scan's block."""
     groups: list[dict[bytes, bytes]] = [{} for _ in range(150)]
     for number, (key, value) in enumerate(MANY.items()):
         groups[number * 7 % 150][key] = value * 20
@@ -237,7 +236,7 @@ def make_compressed(directory: Path, *, reverse: bool) -> tuple[list[SortedFile 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_whole_database_page_by_page(tmp_path: Path, many: Published, reverse: bool) -> None:
-    """Forward and backward, plain and compressed: the pages join to the sorted records."""
+    """Forward and backward, plain and compressed, the pages join to the sorted records."""
     files, others = make_compressed(tmp_path, reverse=reverse)
     compressed = publish([(BuiltVersion("db", "v1", files), True)])
     expected = sorted(MANY.items(), reverse=reverse)
@@ -249,7 +248,8 @@ def test_a_whole_database_page_by_page(tmp_path: Path, many: Published, reverse:
         while True:
             ask(peer, options)
             while not peer.received:
-                for file, other in zip(files, others, strict=True):  # So the blocks of the scan go from the caches.
+                # This evicts the blocks of the scan from the caches.
+                for file, other in zip(files, others, strict=True):
                     assert file is not None
                     assert file.get(other) is not None
                 assert peer.driver.run(1) == []
@@ -268,7 +268,7 @@ def test_a_whole_database_page_by_page(tmp_path: Path, many: Published, reverse:
 
 
 def test_others_are_answered_between_slices(many: Published) -> None:
-    """A long scan is made in slices of bounded work, and a get of another connection is answered between any two."""
+    """Slices have bounded work, and a get of another connection is answered between any two."""
     core = core_of(many)
     scanner, getter = Peer(core), Peer(core)
     before = core.counters()
@@ -292,7 +292,7 @@ def test_others_are_answered_between_slices(many: Published) -> None:
 
 
 def test_requests_of_one_receive_share_the_work_of_a_turn(few: Published) -> None:
-    """However many scans come at once, no more than that is done before others have their turn."""
+    """Many scans that arrive at once share the work of one turn."""
     core = core_of(few)
     peer = Peer(core)
     requests = [rpc.request(msgid, "scan", ["db"]) for msgid in range(98)]
@@ -305,7 +305,7 @@ def test_requests_of_one_receive_share_the_work_of_a_turn(few: Published) -> Non
 
 
 def test_scanners_take_turns(many: Published) -> None:
-    """Three that ask for the same end within one turn of each other."""
+    """Three equal scans end within a few turns of each other."""
     core = core_of(many)
     peers = [Peer(core) for _ in range(3)]
     for peer in peers:
@@ -325,7 +325,7 @@ def test_scanners_take_turns(many: Published) -> None:
 
 
 def test_one_that_asks_for_much_waits_behind_others(many: Published) -> None:
-    """Twenty long scans of one connection are made one after another; another's only one is not behind them."""
+    """Twenty long scans of one connection run one after another; another connection's scan does not wait for them."""
     core = core_of(many)
     greedy, modest = Peer(core), Peer(core)
     for msgid in range(20):
@@ -343,7 +343,7 @@ def test_one_that_asks_for_much_waits_behind_others(many: Published) -> None:
 
 
 def test_only_some_scans_run(many: Published) -> None:
-    """Of a hundred connections 32 scans run; the others hold their request only, and begin in the order they asked."""
+    """32 scans run at once; the others keep only their request, and begin in order of arrival."""
     core = core_of(many, max_connections=200)
     peers = [Peer(core) for _ in range(100)]
     for peer in peers:
@@ -364,11 +364,11 @@ def test_only_some_scans_run(many: Published) -> None:
     assert core.counters()["held_bytes"] == 0
 
 
-# What happens to a connection amid a scan ---------------------------------------------------------------------------
+# The connection during a scan --------------------------------------------------------------------------------------
 
 
 def test_an_id_of_a_scan_under_way(many: Published) -> None:
-    """It is in flight until the answer, then it is free."""
+    """The id is in flight until the answer."""
     core = core_of(many)
     peer = Peer(core)
     ask(peer, EVERYTHING, 5)
@@ -383,7 +383,7 @@ def test_an_id_of_a_scan_under_way(many: Published) -> None:
 
 
 def test_scans_under_way_count_as_in_flight(many: Published) -> None:
-    """At `max_in_flight` the connection is not read; the next answer lets it go on."""
+    """At `max_in_flight` the connection is not read until the next answer."""
     core = core_of(many, max_in_flight=2)
     peer = Peer(core)
     requests = [rpc.request(msgid, "scan", ["db", dict(EVERYTHING)]) for msgid in range(3)]
@@ -397,7 +397,7 @@ def test_scans_under_way_count_as_in_flight(many: Published) -> None:
 
 
 def test_too_much_in_flight_in_all(many: Published, few: Published) -> None:
-    """What would have to wait is refused; what ends in its first slice is answered, as gets are."""
+    """A scan that would have to wait is refused; one that ends in its first slice is answered."""
     core = core_of(many, max_in_flight_total=1)
     peer, other = Peer(core), Peer(core)
     ask(peer, EVERYTHING)
@@ -414,7 +414,7 @@ def test_too_much_in_flight_in_all(many: Published, few: Published) -> None:
 
 
 def test_a_connection_that_ends_amid_a_scan(many: Published) -> None:
-    """Its scans are dropped, those that wait too; another's goes on."""
+    """Its scans are dropped, also waiting ones; another connection's goes on."""
     core = core_of(many)
     gone, other = Peer(core), Peer(core)
     ask(gone, EVERYTHING, 1)
@@ -431,7 +431,6 @@ def test_a_connection_that_ends_amid_a_scan(many: Published) -> None:
 
 
 def test_a_core_that_ends_amid_scans(many: Published) -> None:
-    """Nothing is left behind, and nothing is touched that is gone."""
     core = core_of(many)
     peers = [Peer(core) for _ in range(40)]
     for peer in peers:
@@ -441,7 +440,7 @@ def test_a_core_that_ends_amid_scans(many: Published) -> None:
 
 
 def test_a_drain_waits_for_scans(many: Published) -> None:
-    """After the end of input the connection stays until the scan is answered and taken."""
+    """After the end of input the connection stays until the scan is answered and read."""
     core = core_of(many, idle_timeout_ms=50)
     peer = Peer(core)
     ask(peer, EVERYTHING)
@@ -458,7 +457,7 @@ def test_a_drain_waits_for_scans(many: Published) -> None:
 
 
 def test_a_peer_that_does_not_read_is_not_answered(many: Published) -> None:
-    """Its second scan is not begun until it has read the first; others' are, meanwhile."""
+    """A second scan begins only after the first is read; other connections go on."""
     core = core_of(many, max_queued=1000)
     silent, other = Peer(core), Peer(core)
     requests = [rpc.request(msgid, "scan", ["db", dict(EVERYTHING)]) for msgid in (1, 2)]
@@ -476,7 +475,6 @@ def test_a_peer_that_does_not_read_is_not_answered(many: Published) -> None:
 
 
 def test_a_parked_connection_may_end(many: Published) -> None:
-    """It holds nothing afterwards."""
     core = core_of(many, max_queued=1000)
     silent, other = Peer(core), Peer(core)
     for msgid in (1, 2):
@@ -488,7 +486,7 @@ def test_a_parked_connection_may_end(many: Published) -> None:
 
 
 def test_memory_of_scans_is_bounded(many: Published) -> None:
-    """Over `max_held` the connection whose scan would hold more is closed, and others are served."""
+    """The connection whose scan would exceed `max_held` is closed, and others are served."""
     core = core_of(many, max_held=100_000)
     peer, other = Peer(core), Peer(core)
     ask(peer, EVERYTHING)
@@ -502,17 +500,17 @@ def test_memory_of_scans_is_bounded(many: Published) -> None:
     assert other.received == answer(MANY, {"limit": 5})
 
 
-# What happens to the data amid a scan --------------------------------------------------------------------------------
+# The data during a scan --------------------------------------------------------------------------------------------
 
 
 def test_a_scan_keeps_its_version_through_a_swap(tmp_path: Path) -> None:
-    """What has begun goes on in the old table, whose files stay pinned until the last such scan has ended."""
+    """A running scan uses the old table, whose files stay pinned until the last such scan ends."""
     old = make_version(tmp_path, "db", "v1", MANY, PARTITIONS)
     new = make_version(tmp_path, "db", "v2", {b"new": b"one"})
     core = core_of(publish([(old, True)]))
     first, second = Peer(core), Peer(core)
     ask(first, EVERYTHING, 1)
-    ask(first, EVERYTHING, 2)  # It waits behind, and begins in what is served then.
+    ask(first, EVERYTHING, 2)  # The second scan waits, and begins in the table that is served then.
     ask(second, EVERYTHING)
     table = publish([(new, True)]).table()
     core.publish(table)
@@ -526,7 +524,7 @@ def test_a_scan_keeps_its_version_through_a_swap(tmp_path: Path) -> None:
 
 
 def test_a_scan_is_counted_where_requests_are_counted_then(tmp_path: Path) -> None:
-    """It began in an older table; its version is still held by the one that is served when it ends."""
+    """A scan that began in an older table counts in the current one, if that holds the version."""
     held = make_version(tmp_path, "db", "v1", MANY, PARTITIONS)
     core = core_of(publish([(held, True)]))
     peer = Peer(core)
@@ -538,7 +536,7 @@ def test_a_scan_is_counted_where_requests_are_counted_then(tmp_path: Path) -> No
 
 
 def test_a_version_that_is_gone_when_its_turn_comes(many: Published, tmp_path: Path) -> None:
-    """A scan that waits has no version yet: it is handed off, and Python says that there is none."""
+    """A waiting scan without its version is handed off, and Python answers with the error."""
     core = core_of(many)
     peer = Peer(core)
     ask(peer, EVERYTHING, 1)
@@ -555,7 +553,7 @@ def test_a_version_that_is_gone_when_its_turn_comes(many: Published, tmp_path: P
 
 
 def test_damage_amid_a_scan(tmp_path: Path) -> None:
-    """The slice that meets it hands the request off; Python answers CORRUPT, and reports it to the library."""
+    """The slice that meets damage hands off; Python answers CORRUPT and reports the damage to the library."""
     version = make_version(tmp_path, "db", "v1", MANY, PARTITIONS)
     image = bytearray(max(tmp_path.glob("*.gkv")).read_bytes())
     at = image.rindex(b"value of")

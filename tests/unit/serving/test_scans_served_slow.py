@@ -1,4 +1,4 @@
-"""Scans over real sockets: in slices between other requests, through a drain, and dropped with their connection."""
+"""Scans over real sockets: in slices between other requests, through a drain, dropped with their connection."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from tests.unit.serving.driven import BuiltVersion
 
-UNHURRIED_US = 60_000_000  # For a round that ends when there is nothing left to do, however busy the machine is.
-KEPT_S = 60.0  # The interpreter's lock, by a thread that sees nothing happen meanwhile.
+UNHURRIED_US = 60_000_000  # A round of this length ends when no work is left, however busy the machine is.
+KEPT_S = 60.0  # A thread keeps the interpreter's lock at most this long without progress.
 RECORDS = {b"key%05d" % number: b"value of %05d" % number for number in range(5000)}
 REQUEST = rpc.request(7, "scan", ["db", {"limit": 100_000}])
 GET = rpc.request(1, "get", ["db", b"key00007"])
@@ -40,13 +40,13 @@ ANSWER: bytes = msgpack.packb([
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory: pytest.TempPathFactory) -> BuiltVersion:
-    """RECORDS in 200 partitions: a scan of all takes several slices."""
+    """Return RECORDS in 200 partitions, so that a full scan takes several slices."""
     return make_version(tmp_path_factory.mktemp("many"), "db", "v1", RECORDS, 200)
 
 
 @pytest.fixture
 def served(tmp_path: Path, version: BuiltVersion) -> Iterator[Served]:
-    """A loop that serves them."""
+    """Return a loop that serves the version."""
     served = Served(tmp_path, scan_limit=100_000)
     served.core.publish(publish([(version, True)]).table())
     yield served
@@ -56,7 +56,7 @@ def served(tmp_path: Path, version: BuiltVersion) -> Iterator[Served]:
 
 
 def under_way(served: Served) -> socket.socket:
-    """A client whose scan is not answered yet; rounds of no time do one slice each."""
+    """Return a client with an unanswered scan; rounds without time do one slice each."""
     client = served.connect()
     served.until(lambda: served.loop.connection_count == len(served.clients))
     client.sendall(REQUEST)
@@ -67,7 +67,7 @@ def under_way(served: Served) -> socket.socket:
 
 
 def test_gets_are_answered_between_slices(served: Served) -> None:
-    """While a scan is under way each get waits for a round or two, and the scan's answer is whole in the end."""
+    """A get waits for a round or two during a scan, whose answer is complete in the end."""
     getter = served.connect()
     client = under_way(served)
     assert served.loop.has_work
@@ -86,7 +86,7 @@ def test_gets_are_answered_between_slices(served: Served) -> None:
 
 
 def test_a_round_goes_on_until_scans_are_done(served: Served) -> None:
-    """Nobody has to wake the loop between slices, as long as there is time."""
+    """Within the time of a round, no wake-up is needed between slices."""
     under_way(served)
     for _ in range(3):
         served.step(UNHURRIED_US)
@@ -95,9 +95,9 @@ def test_a_round_goes_on_until_scans_are_done(served: Served) -> None:
 
 @NOT_IN_DEBUG_BUILD
 def test_a_round_without_hand_offs_does_not_wait_for_the_lock(served: Served) -> None:
-    """A scan is done in one round beside a thread that computes, and gives the interpreter's lock away to nobody."""
+    """A round finishes a scan beside a computing thread without releasing the interpreter's lock."""
     under_way(served)
-    for _ in range(20):  # Some milliseconds of work, in which the thread comes to its lock.
+    for _ in range(20):  # These take some milliseconds, in which the thread reaches its lock.
         served.connect().sendall(GET * 1000)
     compute, done = threading.Lock(), []
 
@@ -112,7 +112,7 @@ def test_a_round_without_hand_offs_does_not_wait_for_the_lock(served: Served) ->
     with compute:
         thread = threading.Thread(target=keep_the_lock)
         thread.start()
-        sys.setswitchinterval(PATIENCE_S)  # Longer than it is kept.
+        sys.setswitchinterval(PATIENCE_S)  # The interval is longer than the lock is kept.
     try:
         served.step(UNHURRIED_US)
     finally:
@@ -122,7 +122,7 @@ def test_a_round_without_hand_offs_does_not_wait_for_the_lock(served: Served) ->
 
 
 def test_a_drain_waits_for_scans(served: Served) -> None:
-    """The answer, then the node's end."""
+    """The answer comes before the node's end."""
     client = under_way(served)
     served.loop.drain()
     assert served.receive(client, len(ANSWER)) == ANSWER
@@ -131,7 +131,7 @@ def test_a_drain_waits_for_scans(served: Served) -> None:
 
 
 def test_a_reset_amid_a_scan(served: Served) -> None:
-    """The scan goes with its connection, and there is no work left."""
+    """The scan ends with its connection, and no work is left."""
     client = under_way(served)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
@@ -141,7 +141,7 @@ def test_a_reset_amid_a_scan(served: Served) -> None:
 
 
 def test_a_loop_that_is_closed_amid_a_scan(tmp_path: Path) -> None:
-    """The files of a table that is served no longer are let go of, as no scan reads from it any more."""
+    """The files of a replaced table are released when no scan reads them any more."""
     version = make_version(tmp_path, "db", "v1", RECORDS, 200)
     served = Served(tmp_path, scan_limit=100_000)
     served.core.publish(publish([(version, True)]).table())
@@ -159,7 +159,7 @@ def test_a_loop_that_is_closed_amid_a_scan(tmp_path: Path) -> None:
 
 
 async def test_scans_under_trio(tmp_path: Path, version: BuiltVersion) -> None:
-    """Several scans and a get at once; then the pump drains while one is under way."""
+    """Several scans and a get run at once; then the pump drains during a scan."""
     async with serving(tmp_path, scan_limit=100_000) as running:
         running.core.publish(publish([(version, True)]).table())
         clients = [await running.connect() for _ in range(4)]

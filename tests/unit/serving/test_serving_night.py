@@ -1,4 +1,4 @@
-"""The serving loop looks out for requests."""
+"""Busy polling in the serving loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ served = usual.served
 
 @pytest.mark.skipif(not polls("auto"), reason="one core: nobody asks while the loop looks out")
 def test_looking_out_for_requests(tmp_path: Path) -> None:
-    """It happens while requests follow each other closely, meets some, and stops when nobody asks."""
+    """Polling happens while requests are frequent, hits some, and stops without requests."""
     served = Served(tmp_path, polls=True)
     client = served.connect()
     client.settimeout(PATIENCE_S)

@@ -35,14 +35,14 @@ RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(1000)} |
 PING = rpc.request(1, "ping", [])
 PONG = rpc.response(1, "pong")
 PATIENCE_S = 120.0
-# Where time is no part of what is shown, nothing may be closed or asked elsewhere because the machine was busy.
+# If time is not under test, a busy machine must not cause timeouts.
 PATIENT = dict.fromkeys(
     ("frame_timeout_ms", "output_timeout_ms", "proxy_timeout_ms", "proxy_stage_timeout_ms"), int(1000 * PATIENCE_S)
 )
 
 
 class Asked(NamedTuple):
-    """What was handed off, instead of an answer."""
+    """A hand-off in place of an answer."""
 
     method: bytes
     params: bytes
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
 
 
 class Served:
-    """A loop, stepped whenever its test waits for something."""
+    """A loop that is stepped while its test waits."""
 
     def __init__(
         self, directory: Path, family: socket.AddressFamily = socket.AF_INET, *, polls: bool = False, **limits: int
@@ -92,12 +92,12 @@ class Served:
         return client
 
     def step(self, serve_us: int = 1000) -> None:
-        """One round; what it hands off is kept, to be answered by hand."""
+        """Do one round; keep its hand-offs for manual answers."""
         self.hand_offs += self.loop.round(Asked, serve_us, 1000)
         assert self.core.broken_invariants() == []
 
     def reply(self, pending: PendingRequest, result: Value) -> None:
-        """Answer what was handed off, with the next round."""
+        """Answer a hand-off with the next round."""
         self.loop.complete(pending, msgpack.packb(result))
 
     def until(self, done: Callable[[], bool]) -> None:
@@ -146,7 +146,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A loop with small limits that serves RECORDS."""
+    """Return a loop with small limits that serves RECORDS."""
     served = Served(tmp_path)
     yield served
     served.close()
@@ -162,7 +162,7 @@ def test_pipelined_requests(served: Served) -> None:
 
 
 def test_answers_over_a_socket_are_the_oracle_s(served: Served) -> None:
-    """A stream of everything, in writes of any size: answers and hand-offs are the plain-Python node's, in order."""
+    """Answers and hand-offs agree with the plain-Python node for writes of any size."""
     draw = random.Random(3)
     names = [b"key%03d" % draw.randrange(1100) for _ in range(500)]
     stream = b"".join(
@@ -203,7 +203,7 @@ def test_answers_over_a_socket_are_the_oracle_s(served: Served) -> None:
 
 
 def test_no_python_call_per_request(served: Served) -> None:
-    """10,000 pipelined gets: the profile sees the few calls of the steps, and nothing for a request."""
+    """The profile of 10,000 pipelined gets shows only the few calls of the steps."""
     client = served.connect()
     request = rpc.request(1, "get", ["db", b"key007"])
     expected = len(rpc.response(1, [RECORDS[b"key007"], "v1"])) * 10_000
@@ -234,7 +234,7 @@ def test_no_python_call_per_request(served: Served) -> None:
 
 
 def test_hand_offs_and_corked_replies(served: Served) -> None:
-    """Answers to hand-offs of several connections go out with the next round, all of a connection at once."""
+    """Answers to hand-offs leave with the next round, all of a connection at once."""
     clients = [served.connect() for _ in range(3)]
     for client in clients:
         client.sendall(rpc.request(1, "info", []) + rpc.request(2, "status", []))
@@ -250,7 +250,7 @@ def test_hand_offs_and_corked_replies(served: Served) -> None:
 
 
 def test_partial_writes_and_a_slow_reader(served: Served) -> None:
-    """Far more than the socket buffers take: the rest is sent as the peer reads, all of it, in order."""
+    """Answers beyond the socket's buffers are sent as the peer reads, in order."""
     client = served.connect(receive_buffer=4096)
     other = served.connect()
     count = 60
@@ -277,7 +277,7 @@ def test_partial_writes_and_a_slow_reader(served: Served) -> None:
 
 
 def test_half_close(served: Served) -> None:
-    """A client that sends its end behind its requests gets every answer, then ours."""
+    """A client that ends its input gets every answer, then the node's end."""
     client = served.connect()
     client.sendall(PING * 3 + rpc.request(2, "info", []))
     client.shutdown(socket.SHUT_WR)
@@ -290,7 +290,7 @@ def test_half_close(served: Served) -> None:
 
 
 def test_a_reset_is_noticed(served: Served) -> None:
-    """A client that dies in the middle of anything leaves nothing behind, and its replies are dropped."""
+    """Nothing of the client is left, and its replies are dropped."""
     client, other = served.connect(), served.connect()
     client.sendall(rpc.request(1, "info", []) + PING[:3])
     served.until(lambda: len(served.hand_offs) == 1)
@@ -306,7 +306,7 @@ def test_a_reset_is_noticed(served: Served) -> None:
 
 
 def test_garbage_is_answered_and_ended(served: Served) -> None:
-    """The typed error arrives although more input follows it: the end is sent in two halves, without a reset."""
+    """The error arrives although more input follows: the node shuts down its output before it closes."""
     client, other = served.connect(), served.connect()
     client.sendall(PING + b"\x94\x00\x05\xa1m\x91\xc1" + bytes(300_000))
     received = served.ends(client)
@@ -324,7 +324,7 @@ def test_garbage_is_answered_and_ended(served: Served) -> None:
 
 
 def test_http_is_answered_and_ended(served: Served) -> None:
-    """What speaks here arrives although the request goes on for long, and then the end."""
+    """The explanation arrives although the request goes on, and then the connection ends."""
     client = served.connect()
     client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 300000\r\n\r\n" + bytes(300_000))
     received = served.ends(client)
@@ -333,7 +333,7 @@ def test_http_is_answered_and_ended(served: Served) -> None:
 
 
 def test_lingering_ends_by_itself(served: Served) -> None:
-    """A peer that neither reads nor closes after our end is closed after a while."""
+    """A peer that neither reads nor closes is closed after a while."""
     client = served.connect()
     client.sendall(b"\xc1")
     assert served.ends(client) == b""
@@ -347,7 +347,7 @@ def test_lingering_ends_by_itself(served: Served) -> None:
 
 
 def test_half_sent_frames_time_out(tmp_path: Path) -> None:
-    """`expire` closes who is overdue."""
+    """`expire` closes overdue connections."""
     served = Served(tmp_path, frame_timeout_ms=50)
     client = served.connect()
     client.sendall(PING[:3])
@@ -360,7 +360,7 @@ def test_half_sent_frames_time_out(tmp_path: Path) -> None:
 
 
 def test_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
-    """They are accepted and closed, so the peer knows; those within the limit are served."""
+    """They are accepted and closed, so that the peer notices; others are served."""
     served = Served(tmp_path, max_connections=5)
     clients = []
     for _ in range(5):
@@ -378,7 +378,7 @@ def test_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
 
 
 def test_bursts_of_newcomers(tmp_path: Path) -> None:
-    """More than one step accepts."""
+    """A burst takes several steps to accept."""
     served = Served(tmp_path, max_connections=1000)
     clients = [served.connect() for _ in range(300)]
     for client in clients:
@@ -390,13 +390,13 @@ def test_bursts_of_newcomers(tmp_path: Path) -> None:
 
 
 def test_descriptors_run_out(served: Served) -> None:
-    """Accepting pauses without spinning, those who are here are served, and newcomers are when there is room again."""
+    """Accepting pauses without spinning, established clients are served, and new ones follow when there is room."""
     began_s = time.monotonic()
     early = served.connect()
     served.until(lambda: served.loop.connection_count == 1)
     late = served.connect()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    gc.collect()  # What others have left open would make room amid it.
+    gc.collect()  # Garbage of earlier tests would free descriptors during the test.
     lowest = os.dup(0)
     os.close(lowest)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
@@ -405,7 +405,7 @@ def test_descriptors_run_out(served: Served) -> None:
         for _ in range(1000):
             served.step()
         pauses = served.counters("accept_pauses")
-        assert pauses <= 2 + (time.monotonic() - began_s) / 0.5  # The timer has it tried again each half second.
+        assert pauses <= 2 + (time.monotonic() - began_s) / 0.5  # The timer tries again every half second.
         early.sendall(PING)
         assert served.receive(early, len(PONG)) == PONG
         served.loop.expire()
@@ -418,7 +418,7 @@ def test_descriptors_run_out(served: Served) -> None:
 
 
 def test_drain_answers_what_was_asked(served: Served) -> None:
-    """Requests on their way when draining begins are answered, hand-offs too; newcomers are refused; then all end."""
+    """Requests that have arrived are answered, new connections are refused, and then all end."""
     asking, idle = served.connect(), served.connect()
     served.until(lambda: served.loop.connection_count == 2)
     asking.sendall(PING * 10 + rpc.request(2, "info", []))
@@ -439,7 +439,7 @@ def test_drain_answers_what_was_asked(served: Served) -> None:
 
 
 def test_drain_of_half_sent_frames(served: Served) -> None:
-    """What is not whole is not waited for; what stands before it, held back or not, is answered; then both end."""
+    """Incomplete requests are dropped; complete ones before them are answered, held back or not."""
     half, held = served.connect(), served.connect()
     half.sendall(PING * 2 + PING[:3])
     held.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(8)) + PING[:3])
@@ -457,7 +457,7 @@ def test_drain_of_half_sent_frames(served: Served) -> None:
 
 
 def test_close_cuts_everything(served: Served) -> None:
-    """Whatever is in flight, nothing is left."""
+    """Nothing is left of requests in flight."""
     client = served.connect()
     client.sendall(rpc.request(1, "info", []))
     served.until(lambda: len(served.hand_offs) == 1)
@@ -470,12 +470,12 @@ def test_close_cuts_everything(served: Served) -> None:
 
 
 def test_the_descriptor_tells_of_work(served: Served) -> None:
-    """The epoll descriptor is readable when a step has something to do, and after `wake`."""
+    """The epoll descriptor is readable when a step has work, and after `wake`."""
 
     def readable() -> bool:
         return bool(select.select([served.loop.fileno()], [], [], 0)[0])
 
-    served.until(lambda: not readable())  # Its timer has something to do now and then.
+    served.until(lambda: not readable())  # The loop's timer has work now and then.
     client = served.connect()
     assert readable()
     served.until(lambda: served.loop.connection_count == 1 and not readable())
@@ -487,7 +487,7 @@ def test_the_descriptor_tells_of_work(served: Served) -> None:
 
 
 def test_connections_of_one_address_beyond_the_limit(tmp_path: Path) -> None:
-    """They are closed; another address still has its own, and one that ends makes room."""
+    """Excess connections are closed; another address has its own limit, and a closed connection makes room."""
     served = Served(tmp_path, max_connections_per_address=2)
     greedy = [served.connect() for _ in range(3)]
     served.until(lambda: served.counters("connections_refused_by_address") == 1)
@@ -505,7 +505,7 @@ def test_connections_of_one_address_beyond_the_limit(tmp_path: Path) -> None:
 
 
 def test_one_address_under_both_families(tmp_path: Path) -> None:
-    """A socket for both shows IPv4 peers inside IPv6 ones: each still counts as the IPv4 address that it is."""
+    """IPv4 peers inside IPv6 count as their IPv4 address."""
     served = Served(tmp_path, family=socket.AF_INET6, max_connections_per_address=1)
     port = served.address[1]
     first, second = served.connect(to=("127.0.0.1", port)), served.connect(to=("127.0.0.1", port), source="127.0.0.2")
@@ -519,7 +519,7 @@ def test_one_address_under_both_families(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_never_reads_is_closed(tmp_path: Path) -> None:
-    """After `output_timeout`, though the time for frames has not passed; who reads stays."""
+    """A peer that reads nothing is closed after `output_timeout`; one that reads stays."""
     served = Served(tmp_path, output_timeout_ms=50, frame_timeout_ms=60_000)
     deaf, reading = served.connect(receive_buffer=4096), served.connect()
     deaf.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(60)))
@@ -533,7 +533,6 @@ def test_a_peer_that_never_reads_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_may_not_look_out_never_does(served: Served) -> None:
-    """However closely requests follow each other."""
     client = served.connect()
     for _ in range(200):
         client.sendall(PING)
@@ -542,7 +541,7 @@ def test_a_loop_that_may_not_look_out_never_does(served: Served) -> None:
 
 
 def test_how_long_answers_took(served: Served) -> None:
-    """Answered requests and handed-off ones are counted apart, each once, when its answer is sent."""
+    """Local and handed-off requests are counted separately when their answer is sent."""
     client = served.connect()
     client.sendall(PING * 3 + rpc.request(2, "info", []) + rpc.request(3, "status", []) + b"\x93\x00\x09\xa1m")
     served.until(lambda: len(served.hand_offs) == 2)
@@ -555,7 +554,7 @@ def test_how_long_answers_took(served: Served) -> None:
 
 
 def test_the_gateway_s_connection(tmp_path: Path) -> None:
-    """It is served beyond the limits for those who come, counts as none of them, and its time is never up."""
+    """The gateway's connection is outside the limits and counts, and never times out."""
     served = Served(tmp_path, max_connections=1, idle_timeout_ms=1)
     here, there = socket.socketpair()
     served.loop.serve_gateway(there.detach())

@@ -1,4 +1,4 @@
-"""A handshake that is cut behind each of its bytes, whoever has said them: nothing of it is left at the loop."""
+"""A handshake that is cut after each of its bytes, on either side, leaves nothing in the loop."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-RESET = b"\1\0\0\0\0\0\0\0"  # For SO_LINGER: what is closed is reset.
-ENOUGH = 10_000  # Bytes that no handshake has.
-KEPT_BYTES = 40_000  # However many were cut: what speaks on a connection is some thousands for each.
+RESET = b"\1\0\0\0\0\0\0\0"  # With SO_LINGER, closing resets the connection.
+ENOUGH = 10_000  # More bytes than any handshake has.
+KEPT_BYTES = 40_000  # The bound for all cuts together; a single TLS connection needs some thousands of bytes.
 
 
 class Heap(ctypes.Structure):
-    """What glibc knows of its own (mallinfo2)."""
+    """Statistics of glibc's heap (mallinfo2)."""
 
     _fields_ = tuple((name, ctypes.c_size_t) for name in (
         "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
@@ -41,14 +41,14 @@ def allocated() -> int:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Secured]:
-    """A loop that speaks TLS."""
+    """Return a loop that speaks TLS."""
     served = Secured(tmp_path)
     yield served
     served.close()
 
 
 def cut(served: Secured, context: ssl.SSLContext, says: int, hears: int) -> bool:
-    """Shake hands until the client has said, or heard, so much, and go; whether it was over before."""
+    """Cut a handshake after so many bytes sent or received; return whether it was complete before."""
     resets = (says + hears) % 2
     client = Client(served.connect(), context)
     is_over = False
@@ -76,7 +76,7 @@ def cut(served: Secured, context: ssl.SSLContext, says: int, hears: int) -> bool
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("who", ["client", "node"])
 def test_a_handshake_that_is_cut(served: Secured, version: ssl.TLSVersion, who: str) -> None:
-    """Whoever else is here is answered, and neither memory nor a descriptor is kept."""
+    """Another client is served, and neither memory nor a descriptor is kept."""
     context = served.authority.trusting(version=version)
     here = served.meet()
 
@@ -86,7 +86,7 @@ def test_a_handshake_that_is_cut(served: Secured, version: ssl.TLSVersion, who: 
             at += stride
         return at
 
-    pass_all(21)  # Odd, so that it ends in both ways.
+    pass_all(21)  # The stride is odd, so that both ways of ending occur.
     before, descriptors = allocated(), len(os.listdir("/proc/self/fd"))
     count = pass_all(1)
     assert count > 200

@@ -1,4 +1,4 @@
-"""Records that are as no client sends them, but sealed as they should be, or not sealed where they should be."""
+"""Odd TLS records that are sealed correctly, and records without a seal."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Secured]:
-    """A loop that speaks TLS."""
+    """Return a loop that speaks TLS."""
     served = Secured(tmp_path)
     yield served
     served.close()
 
 
 def meet(served: Secured) -> tuple[Client, Sealing]:
-    """A client whose records are made by hand from now on."""
+    """Return a client, and the sealing for its further records."""
     context = served.authority.trusting(version=ssl.TLSVersion.TLSv1_3)
     context.keylog_filename = str(served.authority.directory / "keys")
     client = served.meet(context)
@@ -67,7 +67,7 @@ def updated(sealing: Sealing) -> bytes:
     ids=["nothing", "empty", "padding alone", "a byte each", "full", "a warning", "keys"],
 )
 def test_what_is_odd_and_allowed(served: Secured, said: Callable[[Sealing], bytes]) -> None:
-    """A get behind it is answered."""
+    """A get behind the odd record is answered."""
     client, sealing = meet(served)
     client.unsent += said(sealing) + sealing.seal(DATA, GET)
     served.advance(client, lambda: client.received.endswith(GOT))
@@ -99,7 +99,7 @@ def test_what_is_odd_and_allowed(served: Secured, said: Callable[[Sealing], byte
     ],
 )
 def test_what_is_not_allowed(served: Secured, said: Callable[[Sealing], bytes], alert: str) -> None:
-    """The client hears an alert, and what comes behind is not done; others go on."""
+    """The client gets an alert, later records are ignored, and others go on."""
     client, sealing = meet(served)
     client.unsent += sealing.seal(DATA, GET)
     assert served.take(client, len(GOT)) == GOT
@@ -115,7 +115,7 @@ def test_what_is_not_allowed(served: Secured, said: Callable[[Sealing], bytes], 
     ],
 )  # fmt: skip
 def test_what_is_not_sealed(served: Secured, version: ssl.TLSVersion, record: bytes) -> None:
-    """By both versions: it is as good as any bytes, whatever it says."""
+    """In both versions an unsealed record is refused, whatever it contains."""
     client = served.meet(served.authority.trusting(version=version))
     client.send(GET)
     assert served.take(client, len(GOT)) == GOT
@@ -123,7 +123,7 @@ def test_what_is_not_sealed(served: Secured, version: ssl.TLSVersion, record: by
 
 
 def hears_an_alert(served: Secured, client: Client, record: bytes, alert: str) -> None:
-    """Whoever has said that; somebody else is answered."""
+    """Check that a record causes an alert, and that another client is answered."""
     here = served.meet()
     assert client.socket.send(record) == len(record)
 

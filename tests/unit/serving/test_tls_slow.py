@@ -1,4 +1,4 @@
-"""TLS over real sockets, stepped by hand: Python's `ssl` and OpenSSL's own client on the other side."""
+"""TLS over real sockets, stepped by hand, with Python's `ssl` and OpenSSL's own client on the other side."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 GET = rpc.request(7, "get", ["db", b"key007"])
 GOT = rpc.response(7, [RECORDS[b"key007"], "v1"])
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
-MAX_HANDSHAKES = 4  # As the loop has it.
+MAX_HANDSHAKES = 4  # The loop has the same limit.
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Secured]:
-    """A loop that speaks TLS."""
+    """Return a loop that speaks TLS."""
     served = Secured(tmp_path)
     yield served
     served.close()
 
 
-# What is served
+# Requests over TLS
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_get_by_each_dialect(served: Secured, version: ssl.TLSVersion) -> None:
-    """By both versions, at each listener."""
+    """Gets are answered in both versions at each listener."""
     context = served.authority.trusting(version=version)
     client = served.meet(context)
     client.send(PING + GET)
@@ -63,7 +63,7 @@ def test_a_get_by_each_dialect(served: Secured, version: ssl.TLSVersion) -> None
 
 
 def test_answers_are_the_oracle_s(served: Secured) -> None:
-    """A stream of everything, in records of any size and writes of any size, is answered as it is in the clear."""
+    """Answers agree with the oracle for records and writes of any size."""
     draw = random.Random(3)
     stream = b"".join(
         draw.choice([
@@ -100,7 +100,7 @@ def test_answers_are_the_oracle_s(served: Secured) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_client_that_reads_slowly(served: Secured, version: ssl.TLSVersion) -> None:
-    """More than sockets and limits hold: meanwhile it is read no further, and then it gets all."""
+    """With full buffers the client is not read further, and then gets all answers."""
     client = served.meet(served.authority.trusting(version=version), receive_buffer=4096)
     requests = [rpc.request(number, "get", ["db", b"big"]) for number in range(8)]
     client.send(b"".join(requests) + b"".join([PING] * 3000))
@@ -113,7 +113,7 @@ def test_a_client_that_reads_slowly(served: Secured, version: ssl.TLSVersion) ->
 
 
 def test_what_comes_with_the_end_of_a_handshake(served: Secured) -> None:
-    """In one segment: it is served without another byte from the client, by whatever listener."""
+    """A request in the segment of the handshake's end is served without further input."""
     for to, request, answer in ((None, GET, GOT), (served.resp, b"PING\r\n", b"+PONG\r\n")):
         client = Client(served.connect(to=to), served.authority.trusting(version=ssl.TLSVersion.TLSv1_3))
 
@@ -133,7 +133,7 @@ def test_what_comes_with_the_end_of_a_handshake(served: Secured) -> None:
 
 
 def test_what_openssl_has_read_ahead(served: Secured) -> None:
-    """Many records at once, of more work than is done at once: all of it is served without another byte."""
+    """Many records at once, with more work than one step does, are served without further input."""
     client = served.meet()
     for _ in range(4):
         client.tls.write(rpc.request(2, "get", ["db", b"key001"]) * 150)
@@ -143,7 +143,7 @@ def test_what_openssl_has_read_ahead(served: Secured) -> None:
 
 
 def test_the_ends(served: Secured) -> None:
-    """The client's is heard, also right behind a request and without that of TCP; then the node says its own."""
+    """The client's close_notify is heard also behind a request and without a TCP end; the node sends its own."""
     client = served.meet()
     client.tls.write(GET)
     with pytest.raises(ssl.SSLWantReadError):
@@ -152,7 +152,7 @@ def test_the_ends(served: Secured) -> None:
     served.until(lambda: served.counters("connections") == 0)
     client.hear()
     assert client.tls.read(100) == GOT
-    client.tls.unwrap()  # Raises if the node's end is not there.
+    client.tls.unwrap()  # This raises if the node's close_notify is missing.
     cut = served.meet()
     cut.socket.close()
     served.until(lambda: served.counters("connections") == 0)
@@ -160,7 +160,7 @@ def test_the_ends(served: Secured) -> None:
 
 
 def test_a_drain(served: Secured) -> None:
-    """What was asked is answered, then comes an end that was said; whose handshake is under way gets none."""
+    """Requests are answered before close_notify; an unfinished handshake gets none."""
     client, shaking = served.meet(), served.connect()
     shaking.sendall(hello(served)[:100])
     served.until(lambda: served.counters("connections") == 2)
@@ -186,7 +186,7 @@ def hello(served: Secured) -> bytes:
 
 
 def test_a_handshake_byte_by_byte(served: Secured) -> None:
-    """It is done, and what follows is answered."""
+    """The handshake completes, and later requests are answered."""
     client = Client(served.connect(), served.authority.trusting())
 
     def done() -> bool:
@@ -210,7 +210,7 @@ def test_a_handshake_byte_by_byte(served: Secured) -> None:
 
 @pytest.mark.parametrize("way", ["ends", "resets"])
 def test_a_handshake_that_is_cut(served: Secured, way: str) -> None:
-    """Behind every byte of its first part: nothing of it is left."""
+    """After a cut behind any byte of the first flight nothing is left."""
     first = hello(served)
     for size in range(len(first)):
         client = served.connect()
@@ -228,17 +228,17 @@ def test_a_handshake_that_is_cut(served: Secured, way: str) -> None:
 @pytest.mark.parametrize("size", [0, 1, 100, 10_000])
 @pytest.mark.parametrize("listener", ["address", "http"])
 def test_a_handshake_that_stops(tmp_path: Path, size: int, listener: str) -> None:
-    """In each of its steps it has the time that a frame has, since the client came; nothing is said in the clear."""
+    """A handshake has the time of a frame from the connection's start, and gets no plaintext."""
     served = Secured(tmp_path, frame_timeout_ms=50)
     client = served.connect(to=getattr(served, listener))
     client.sendall(hello(served)[:size])
-    assert served.ends(client)[:1] == b"\x16" * (size > 100)  # What a node answers to the whole of its first part.
+    assert served.ends(client)[:1] == b"\x16" * (size > 100)  # A node answers only a complete ClientHello.
     assert served.counters("closed_frame_timeout") == 1
     served.close()
 
 
 def test_many_at_once_beside_a_ping(served: Secured) -> None:
-    """In each step a few of them have a turn, and whoever is here is served in all of them."""
+    """A step does a few handshakes, and serves established clients each time."""
     here = served.meet()
     clients = [Client(served.connect(), served.authority.trusting()) for _ in range(60)]
     for client in clients:
@@ -258,7 +258,7 @@ def test_many_at_once_beside_a_ping(served: Secured) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_tickets(served: Secured, version: ssl.TLSVersion) -> None:
-    """A client that comes again has a short handshake, until what sealed its ticket is another."""
+    """A ticket shortens the handshake until the ticket key changes."""
     context = served.authority.trusting(version=version)
     client = served.meet(context)
     client.send(PING)
@@ -273,7 +273,7 @@ def test_tickets(served: Secured, version: ssl.TLSVersion) -> None:
 
 
 def test_another_certificate(served: Secured) -> None:
-    """Newcomers see it; who is here goes on."""
+    """New connections see the new certificate; established ones go on."""
     here = served.meet()
     served.use(served.authority.pair("second", "localhost"))
     seen = served.meet().tls.getpeercert()
@@ -283,7 +283,7 @@ def test_another_certificate(served: Secured) -> None:
 
 
 def refused(served: Secured, context: ssl.SSLContext) -> str:
-    """What a client hears, or finds, whose handshake comes to nothing."""
+    """Return the error of a client whose handshake fails."""
     client = Client(served.connect(), context)
     with pytest.raises(ssl.SSLError) as told:
         served.advance(client, lambda: False)
@@ -293,7 +293,7 @@ def refused(served: Secured, context: ssl.SSLContext) -> str:
 
 
 def test_what_the_client_refuses(served: Secured, tmp_path: Path) -> None:
-    """Another host, another authority, what is over: the loop hears an alert, and nothing of it is left."""
+    """After a wrong host, an unknown authority or an expired certificate, the loop hears an alert and keeps nothing."""
     served.use(served.authority.pair("elsewhere", "example.org"))
     assert "Hostname mismatch" in refused(served, served.authority.trusting())
     other = Authority(tmp_path, "other")
@@ -305,7 +305,7 @@ def test_what_the_client_refuses(served: Secured, tmp_path: Path) -> None:
 
 
 def test_certificates_of_clients(served: Secured, tmp_path: Path) -> None:
-    """Who has none may come in, who has the right one too; who shows a wrong one may not, and hears why."""
+    """No certificate and a correct one are accepted; a wrong one is refused with an alert."""
     served.use(served.pair, served.authority.path)
     mine, other = served.authority.pair("ana"), Authority(tmp_path, "other").pair("eve")
     for shown in (None, mine):
@@ -317,7 +317,7 @@ def test_certificates_of_clients(served: Secured, tmp_path: Path) -> None:
 
 
 def test_what_is_too_old(served: Secured) -> None:
-    """TLS 1.1, and ciphers of 1.2 that are not sealed by one pass."""
+    """TLS 1.1 and the non-AEAD ciphers of 1.2 are refused."""
     old = served.authority.trusting()
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
@@ -334,7 +334,7 @@ def test_what_is_too_old(served: Secured) -> None:
     [("-tls1_2", b"R\n", b"no renegotiation"), ("-tls1_3", b"K\n", b"KEYUPDATE")],
 )
 def test_keys_that_are_to_change(served: Secured, version: str, command_letter: bytes, told: bytes) -> None:
-    """By renegotiation, which is refused, or by the means of TLS 1.3, which is heeded; a get is answered before."""
+    """Renegotiation is refused, and a TLS 1.3 key update is accepted; earlier gets are answered."""
     host, port = served.resp
     command = ["openssl", "s_client", version, "-connect", f"{host}:{port}", "-CAfile", served.authority.path, "-crlf"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as client:
@@ -361,7 +361,7 @@ def test_keys_that_are_to_change(served: Secured, version: str, command_letter: 
         served.until(lambda: client.poll() is not None)
 
 
-# Who does not speak TLS, or not where it is spoken
+# Plain clients at a TLS listener, and TLS clients at a plain one
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_keys_that_are_to_change(served: Secured, version: str, command_letter: 
 )
 @pytest.mark.parametrize("listener", ["address", "resp", "http"])
 def test_who_speaks_plainly_is_told(served: Secured, said: bytes, answer: bytes, listener: str) -> None:
-    """In their own words, once, at each listener; nothing of what they ask is done."""
+    """Plain clients get one explanation in their own protocol at each listener, and no request is executed."""
     client = served.connect(to=getattr(served, listener))
     client.sendall(said)
     told = served.ends(client)
@@ -396,7 +396,7 @@ def test_who_speaks_plainly_is_told(served: Secured, said: bytes, answer: bytes,
 
 @pytest.mark.parametrize("listener", ["address", "resp"])
 def test_who_speaks_tls_where_it_is_not_spoken(tmp_path: Path, listener: str) -> None:
-    """They hear an alert, which is all that they can hear; the gateway tells those who want HTTP."""
+    """TLS clients hear an alert; at the HTTP port the gateway answers."""
     served = Served(tmp_path)
     client = Client(served.connect(to=getattr(served, listener)), ssl.create_default_context())
 
@@ -413,7 +413,7 @@ def test_who_speaks_tls_where_it_is_not_spoken(tmp_path: Path, listener: str) ->
 
 
 def test_records_that_are_not_as_they_were(served: Secured) -> None:
-    """A byte or a few of anything that a client says are others, are missing or too many: no more is lost than it."""
+    """Changed, missing or additional bytes of a client harm only its own connection."""
     draw = random.Random(11)
     context = served.authority.trusting()
     for _ in range(300):
@@ -425,7 +425,7 @@ def test_records_that_are_not_as_they_were(served: Secured) -> None:
 
 
 def mutate_one(served: Secured, context: ssl.SSLContext, draw: random.Random) -> None:
-    """One client, of which one part of what it says is another; it is gone afterwards."""
+    """Run a client with one changed part of its bytes, and close it."""
     client = Client(served.connect(), context)
     wrong = draw.randrange(3)
     with contextlib.suppress(ssl.SSLError, OSError):
@@ -448,7 +448,7 @@ def mutate_one(served: Secured, context: ssl.SSLContext, draw: random.Random) ->
 
 
 def mutate(data: bytearray, draw: random.Random) -> None:
-    """Change some bytes, leave some out, or put some in."""
+    """Change, remove or insert some bytes."""
     for _ in range(draw.choice([1, 1, 3])):
         at = draw.randrange(min(len(data), draw.choice([6, 1 << 20])) + 1)
         match draw.randrange(3):
@@ -460,17 +460,16 @@ def mutate(data: bytearray, draw: random.Random) -> None:
                 data[at:at] = draw.choice([draw.randbytes(3), b"\x17\x03\x03\x40\x01", b"\x18\x03\x03\0\3\1\xff\xff"])
 
 
-# What a node is given
+# Certificates and keys of the node
 
 
 def test_until_when_it_holds(served: Secured) -> None:
-    """As the certificate says."""
     tls = Tls(served.pair.certificate, served.pair.key, listeners=ALL)
     assert tls.expires_s == int((NOW + timedelta(days=30)).timestamp())
 
 
 def test_a_chain_whose_order_is_another(served: Secured, tmp_path: Path) -> None:
-    """Those that signed come in any order behind the node's own, and one that has nothing to do with it."""
+    """The issuers may follow in any order, among unrelated certificates."""
     unrelated = Authority(tmp_path, "unrelated")
     chain = [served.pair.certificate, unrelated.path, served.authority.path]
     mixed = tmp_path / "mixed.pem"
@@ -481,7 +480,7 @@ def test_a_chain_whose_order_is_another(served: Secured, tmp_path: Path) -> None
 
 
 def test_files_that_are_of_no_use(served: Secured, tmp_path: Path) -> None:
-    """Each is refused with its name and what is wrong with it."""
+    """Each unusable file is refused with its setting and the reason."""
     pair, other = served.pair, served.authority.pair("other", "localhost")
     names = ("garbage", "sealed", "missing", "backwards", "empty", "half", "mixed")
     garbage, sealed, missing, backwards, empty, half, mixed = (tmp_path / name for name in names)

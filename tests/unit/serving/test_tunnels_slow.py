@@ -1,4 +1,4 @@
-"""Tunnels: a connection of TLS that somebody else serves, who sees plain bytes and nothing of its making."""
+"""Tunnels: another process serves the plain bytes of a TLS connection."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LARGE = random.Random(5).randbytes(3 << 20)
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Secured]:
-    """A loop that speaks TLS."""
+    """Return a loop that speaks TLS."""
     served = Secured(tmp_path)
     yield served
     served.close()
 
 
 def detached(served: Secured, said: bytes, *, receive_buffer: int | None = None) -> tuple[Client, socket.socket, bytes]:
-    """A client that was detached, who serves it from then on, and what had come until then."""
+    """Return a detached client, the socket that serves it, and the bytes received so far."""
     client = served.meet(to=served.http, receive_buffer=receive_buffer)
     client.send(said)
     taken: list[tuple[int, Caller, bytes]] = []
@@ -50,7 +50,7 @@ def detached(served: Secured, said: bytes, *, receive_buffer: int | None = None)
 
 
 class Server:
-    """Sends and hears what it can, between steps."""
+    """A server that sends and receives what it can between steps."""
 
     def __init__(self, server: socket.socket, begun: bytes, to_send: bytes = b"") -> None:
         self.socket, self.heard, self.to_send = server, bytearray(begun), memoryview(to_send)
@@ -67,7 +67,7 @@ class Server:
 
 @pytest.mark.parametrize("before", [0, 1, 3])
 def test_what_goes_through_is_the_oracle_s(served: Secured, before: int) -> None:
-    """Plain requests are answered here; all from the strange one on is heard there, whenever it came, and answered."""
+    """Plain requests are answered here; the tunnel gets all from the first strange request on."""
     said = PLAIN * before + STRANGE
     client, server, begun = detached(served, said)
     more = PLAIN + LARGE
@@ -90,7 +90,7 @@ def test_what_goes_through_is_the_oracle_s(served: Secured, before: int) -> None
 
 
 def test_who_reads_slowly_slows_down_who_writes(served: Secured) -> None:
-    """No side is read when the other takes nothing: what is on its way is what sockets hold."""
+    """Neither side is read while the other takes nothing, so only the sockets' buffers fill."""
     client, server, begun = detached(served, STRANGE, receive_buffer=4096)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     sent = [0, 0]
@@ -118,7 +118,7 @@ def test_who_reads_slowly_slows_down_who_writes(served: Secured) -> None:
 
 @pytest.mark.parametrize("first", ["client", "server"])
 def test_the_ends_are_passed_on(served: Secured, first: str) -> None:
-    """Each side may go on when the other has ended; behind both nothing is left."""
+    """Each side may continue after the other's end; after both ends nothing is left."""
     client, server, begun = detached(served, STRANGE)
     other = Server(server, begun)
     if first == "client":
@@ -145,7 +145,7 @@ def test_the_ends_are_passed_on(served: Secured, first: str) -> None:
 
 
 def test_a_server_that_closes(served: Secured) -> None:
-    """The client gets all that it has said, slowly as it may read, and then the end, though it said more in vain."""
+    """A slow client gets all of the server's bytes and then the end, though it sent more."""
     client, server, _ = detached(served, STRANGE, receive_buffer=4096)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     size = server.send(LARGE)
@@ -162,7 +162,7 @@ def test_a_server_that_closes(served: Secured) -> None:
 
 @pytest.mark.parametrize("way", ["closes", "resets"])
 def test_a_client_that_is_gone(served: Secured, way: str) -> None:
-    """Its server hears the end, and nothing is left behind that."""
+    """The server sees the end, and nothing is left."""
     client, server, begun = detached(served, STRANGE)
     if way == "resets":
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -174,7 +174,7 @@ def test_a_client_that_is_gone(served: Secured, way: str) -> None:
 
 
 def test_a_drain_waits_for_it(served: Secured) -> None:
-    """What is on its way arrives; and one that does not end goes with the loop."""
+    """Bytes on their way arrive; a tunnel that does not end is cut with the loop."""
     client, server, _ = detached(served, STRANGE)
     server.sendall(b"answer")
     served.loop.drain()
@@ -187,7 +187,7 @@ def test_a_drain_waits_for_it(served: Secured) -> None:
 
 
 def test_it_ends_with_the_loop(served: Secured) -> None:
-    """Both sides hear so."""
+    """Both sides see the end."""
     client, server, begun = detached(served, STRANGE)
     served.loop.close()
     client.hear()

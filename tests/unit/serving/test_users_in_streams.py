@@ -1,4 +1,4 @@
-"""Each request is done as the user that its connection has at that place in the stream, whatever is sent at once."""
+"""Each request runs as the user that its connection has at that point of the stream, however much is sent at once."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from gossipkv.serving.published import Published
 
 NOBODY, READER, OTHER = 0, 2, 3
-MAY_READ = [b"\0", None, b"\1", b"\0"]  # The database `db`, by user.
+MAY_READ = [b"\0", None, b"\1", b"\0"]  # By user: the bitmap of readable databases, of which `db` is the first.
 LISTENERS = {"messages": 0, "resp": 1}
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """The database `db`."""
+    """Return the database `db`."""
     directory: Path = tmp_path_factory.mktemp("users")
     return one_database(directory, {b"k": b"v"})
 
 
 @dataclass
 class Op:
-    """A request, and what is said to it by whom it is judged: the core, or Python."""
+    """A request, and the result that names its user: from the core, or from Python."""
 
     kind: str  # get, who, auth, hello or reset
-    user: int = NOBODY  # that a token is of
+    user: int = NOBODY  # The user of the token.
 
     def encode(self, dialect: str, msgid: int) -> bytes:
         if dialect == "messages":
@@ -61,14 +61,14 @@ OPS = st.one_of(
 
 
 def expected(ops: list[Op], dialect: str) -> list[bytes]:
-    """What each is told: the value, or who asked."""
+    """Return each result: the value, or the user of the request."""
     told, user = [], NOBODY
     for op in ops:
         if op.kind == "reset":
             user = NOBODY
             told.append(b"RESET")
         elif op.kind in {"auth", "hello"}:
-            told.append(b"%d" % user)  # It is asked by the former one.
+            told.append(b"%d" % user)  # The request itself runs as the previous user.
             user = op.user
         else:
             told.append(b"v" if op.kind == "get" and user == READER else b"%d" % user)
@@ -76,7 +76,7 @@ def expected(ops: list[Op], dialect: str) -> list[bytes]:
 
 
 class Stream:
-    """A client that sends all at once, and Python, which answers in any order."""
+    """A client that sends everything at once, and Python that answers in any order."""
 
     def __init__(self, published: Published, dialect: str, seed: int) -> None:
         core = make_core(max_in_flight=8)
@@ -87,10 +87,11 @@ class Stream:
         assert handle is not None
         self.dialect, self.handle, self.received = dialect, handle, b""
         self.draw = random.Random(seed)
-        self.waiting: list[tuple[int, int, int]] = []  # Message id, who asked, and who it is then; -1: no other.
+        # Message id, user of the request, and the user afterwards; -1: unchanged.
+        self.waiting: list[tuple[int, int, int]] = []
 
     def judge(self, hand_offs: list[tuple[int, int, bytes | None, bytes]]) -> None:
-        """Note as whom each is done: what Python would judge by."""
+        """Record the user of each hand-off."""
         for _, msgid, method, params in hand_offs:
             found = msgpack.unpackb(params, raw=True)
             words = found[4] if method == b"resp" else [method, *found]

@@ -1,4 +1,4 @@
-"""Users in the serving loop: a bit says what it answers by itself, and all else is asked of Python, as that user."""
+"""Users in the serving loop: it answers reads that a bit allows, and hands off all else with the user."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ ANONYMOUS, PROVEN, ODD = 0, 1, 2
 
 
 def bits(*places: int) -> bytes:
-    """A bitmap of all databases with those bits."""
+    """Return a bitmap of all databases with these bits."""
     return sum(1 << place for place in places).to_bytes(2, "little")
 
 
 BITMAPS = [bits(0), None, bits(*range(1, 11, 2))]
-MAY = [{0}, {*range(11)}, {*range(1, 11, 2)}, set()]  # The last one is not known any more.
+MAY = [{0}, {*range(11)}, {*range(1, 11, 2)}, set()]  # The last user is no longer known.
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A loop that serves them all, to users."""
+    """Return a loop that serves all databases to users."""
     made = Served(tmp_path)
     versions = [(make_version(tmp_path, name, "v1", RECORDS), True) for name in NAMES]
     made.core.publish(publish(versions).table())
@@ -51,7 +51,7 @@ def request(client: socket.socket, method: str, *params: Value) -> None:
 
 
 def said(served: Served, client: socket.socket) -> list[Value] | bytes | None:
-    """Its result, or the method that was handed off; and as whom it asks."""
+    """Return the result, or the method that was handed off."""
     received = msgpack.Unpacker(strict_map_key=False)
     found: list[list[Value]] = []
 
@@ -69,7 +69,7 @@ def said(served: Served, client: socket.socket) -> list[Value] | bytes | None:
 
 
 def become(served: Served, client: socket.socket, user: int) -> None:
-    """Have Python say that it is that user."""
+    """Let Python confirm that the client is this user."""
     client.sendall(rpc.request(0, "auth", [b"token"]))
     served.until(lambda: bool(served.hand_offs))
     served.loop.complete(served.hand_offs.pop(), ProvenResult(user, msgpack.packb("somebody")))
@@ -78,7 +78,7 @@ def become(served: Served, client: socket.socket, user: int) -> None:
 
 @pytest.mark.parametrize("user", [ANONYMOUS, PROVEN, ODD, 3])
 def test_what_a_bit_allows_is_answered_here(served, user):
-    """And nothing else: by get, get_many and scan; the rest is Python's, which is told who asks."""
+    """Gets, batches and scans are answered by bit; others are handed off with the user and address."""
     client = served.connect()
     if user != ANONYMOUS:
         become(served, client, user)
@@ -97,11 +97,11 @@ def test_what_a_bit_allows_is_answered_here(served, user):
                 served.loop.complete(pending, msgpack.packb([]))
                 assert said(served, client) == []
     counted = served.core.counters()
-    assert counted["gets"] == len(MAY[user])  # What is refused is not counted as served.
+    assert counted["gets"] == len(MAY[user])  # A refused read is not counted as served.
 
 
 def test_requests_of_one_turn_are_of_one_user_each(served):
-    """However they lie beside each other: what one may read helps nobody else."""
+    """One user's right does not help another whose request is in the same turn."""
     clients = [served.connect() for _ in range(3)]
     for user, client in enumerate(clients):
         if user:
@@ -120,7 +120,7 @@ def test_requests_of_one_turn_are_of_one_user_each(served):
 
 
 def test_rights_that_change_amid_a_scan(served):
-    """The next page is judged anew; so is what waits for its turn, and a table that is served from then on."""
+    """The next page and waiting requests are judged by the new rights."""
     client = served.connect()
     request(client, "scan", "db0", {"limit": 10})
     page = said(served, client)
@@ -136,7 +136,7 @@ def test_rights_that_change_amid_a_scan(served):
 
 
 def test_a_user_who_is_gone_has_no_connection(served):
-    """It ends once what has arrived is answered; those of others go on."""
+    """The connection ends after the answers to its requests; others go on."""
     gone, stays, other = served.connect(), served.connect(), served.connect()
     become(served, gone, ODD)
     become(served, other, PROVEN)
@@ -158,7 +158,7 @@ def test_a_user_who_is_gone_has_no_connection(served):
 
 
 def test_by_resp(served):
-    """AUTH is Python's; RESET makes it nobody again; what is refused is said as Redis says it."""
+    """Python judges AUTH, RESET removes the user, and refusals have Redis' words."""
     client = served.connect(to=served.resp)
 
     def told(line: bytes, answer: Refusal | ProvenResult | None = None) -> bytes:
@@ -192,7 +192,7 @@ def test_by_resp(served):
 
 
 def test_a_bitmap_has_a_bit_for_each_database(served):
-    """A shorter one is refused, and nothing is changed."""
+    """A short bitmap is refused, and nothing changes."""
     with pytest.raises(ValueError, match="have no bit for each of 11 databases"):
         served.core.let_read([b"\xff"])
     client = served.connect()
