@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, RecordWrite
     from gossipkv.wire.rpc import Raw, Value
 
-ASK_OWN_S: Final = 1.0  # A restarted node lets others report which of its records they have.
+ASK_OWN_S: Final = 1.0  # A restarted node waits so long for reports of its records that others have.
 ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
 CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often.
 MAX_REPORTED: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
@@ -86,7 +86,7 @@ class ReplicaSet:
         # Children, each with the time since when another node may have more of their records.
         self._unvouched: dict[Replica, float] = {}
         self.tail, self.beginnings = LogTail(position), Beginnings(position)
-        self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # Saved places of nodes not met in this run.
+        self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # Saved log positions for nodes not met in this run.
         self.relay_s = limits.relay_s
         self.loader = BulkLoader(me, outside, self, relay_s=limits.relay_s, stall_s=limits.stall_s)
         self.loader.pace.rate = limits.transfer
@@ -481,7 +481,7 @@ class ReplicaSet:
     def _none_here(self, peer: ReplicaPeer, number: int, config: int) -> Iterable[Value]:
         table, _ = peer.rows[number].partition
         ours = self.maps.get(table, 0)
-        if config > ours and table in self.maps:  # An unknown table's name comes first, with the catalogue.
+        if config > ours and table in self.maps:  # The node learns of an unknown table from the catalogue.
             self.on_newer(table, peer.node)
         is_divided = ours > config and table in self.spaces.ranges  # Shards are never split.
         return [[number, [], 0, ours, False]] if is_divided else []

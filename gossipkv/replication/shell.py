@@ -370,8 +370,7 @@ class Replication:
         sender = replicas.peers[node].sender
         fed = request.cursor.replicas or sender.statuses
         spaces, is_cut = frozenset(replica.space for replica in fed), False
-        # Another read for this catch-up cursor may start meanwhile; two reads on one store cursor would each get a
-        # part.
+        # Another read for this catch-up cursor may start meanwhile; on one store cursor each would get only a part.
         log_cursor, request.cursor.log_cursor = request.cursor.log_cursor, None
         if log_cursor is None or (log_cursor.spaces, log_cursor.position) != (spaces, request.position):
             log_cursor = self._store.follow(spaces, request.position)
@@ -405,7 +404,7 @@ class Replication:
         return self._clock.wall_ms()
 
     def barred(self, replica: Replica) -> None:
-        """Log a quarantined replica."""
+        """Log that a replica is barred."""
         self._log.error("copy_set_aside", partition=replica.identity.partition, reason=replica.barred)
 
     def loads(self, replica: Replica, source: bytes, what: str) -> None:
@@ -417,5 +416,5 @@ class Replication:
         self._log.error("copies_differ", partition=replica.identity.partition, node=node.hex())
 
     def log_too_small(self, replica: Replica) -> None:
-        """Log a replica's too small log."""
+        """Log that `table_log` is too small to load a replica."""
         self._log.error("table_log_too_small", partition=replica.identity.partition)

@@ -7,7 +7,7 @@ once the local clock covers all reported clocks: later writes have later times. 
 for these tombstones stay for an hour. Rows of the store list tombstones by age. In a shared space each replica
 collects its own keys and those of no replica. Only dirty replicas are visited; after a restart all are dirty.
 
-The map may have removed a host that has not heard of it and still has the deleted record. Such a host was not asked.
+The map may have removed a host that does not know this and still has the deleted record. Such a host was not asked.
 So sessions that read from the collecting replica get its config id (`Replica.taken_config`) and refuse older maps.
 """
 

@@ -5,10 +5,10 @@
     all         every slot has confirmed
 
 A slot confirms when its AVAILABLE host and its INITIALIZING target, if any, have confirmed under the origin's config:
-a moving slot counts once both ends have the write. A slot with only a target confirms nothing: a majority of the target
-and one host would be lost with that host. A PROPOSED target is not awaited: it loads these records later, and becomes
-AVAILABLE only when it covers the clocks of a majority. Hosts confirm by their clocks. Incomplete hosts confirm by their
-spans (`replica.bootstrap`), and only records that came since their feed began.
+a moving slot counts once both ends have the write. A slot with only a target confirms nothing: such a target is
+incomplete, and a majority of it and one host would be lost with that host. A PROPOSED target is not awaited: it loads
+these records later, and becomes AVAILABLE only when it covers the clocks of a majority. Hosts confirm by their clocks;
+incomplete hosts by their spans (`replica.bootstrap`), and only records that came since their feed began.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AckTracker:
         return sum(slots.values())
 
     def _counting(self) -> Iterable[tuple[int, AssignmentRole]]:
-        """Return the counting hosts: not LEAVING, and in a slot that has an AVAILABLE host."""
+        """Return the counting hosts: AVAILABLE or INITIALIZING, and in a slot that has an AVAILABLE host."""
         counting = [host for host in self._replica.assigned_roles() if host[1].counts]
         slots = {role.slot for _, role in counting if role.available}
         return (host for host in counting if host[1].slot in slots)

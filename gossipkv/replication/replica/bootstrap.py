@@ -46,7 +46,7 @@ class Bootstrap(NamedTuple):
         return next((span for span in self.spans if span.source == source), None)
 
     def taken(self, source: int, before: bytes, after: bytes) -> Bootstrap:
-        """Extend a source's span by a merged entry."""
+        """Extend or restart a source's span by a merged entry."""
         span, rest = self.span(source), tuple(other for other in self.spans if other.source != source)
         if span is not None and clock.covers(span.after, before):
             span = Span(source, span.before, clock.merge(span.after, after))
@@ -55,7 +55,7 @@ class Bootstrap(NamedTuple):
         return self._replace(spans=(*rest, span))
 
     def closed(self, reached: bytes, names: Sequence[int]) -> tuple[Bootstrap, bytes]:
-        """Close the spans that a clock reaches; return the other spans and the advanced clock.
+        """Close the spans that a clock reaches; return the new state and the advanced clock.
 
         Origins outside `names` have ended. Closed spans stay until all are closed: they confirm records to their
         sources.

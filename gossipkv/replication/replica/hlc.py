@@ -100,7 +100,7 @@ class ClockSkew:
         return (ms_of(deadline) - self._now_ms()) / 1000
 
     def ahead_ms(self, nodes: Iterable[bytes]) -> int:
-        """Return by how much the fastest of these clocks is surely ahead of this one; 0: none is, or it is wrong."""
+        """Return by how much the fastest of these clocks is surely ahead, or 0; clocks too far ahead do not count."""
         ahead = [ahead_ms - took_s * 500 for ahead_ms, took_s in self._lately(nodes)]
         return int(max((ahead_ms for ahead_ms in ahead if 0 < ahead_ms <= self.most_ms), default=0))
 

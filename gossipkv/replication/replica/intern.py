@@ -11,7 +11,7 @@ _shared: dict[object, object] = {}
 
 
 def shared(value: _T) -> _T:
-    """Return the shared equal of a value. Requires: it is immutable, and equals no value of another type."""
+    """Return one object for all equal values. Requires: they are immutable, and equal no value of another type."""
     if len(_shared) >= MAX_SHARED:
         _shared.clear()
     return cast("_T", _shared.setdefault(value, value))

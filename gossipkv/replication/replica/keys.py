@@ -1,6 +1,6 @@
 r"""Keys of replicas in a space of the store.
 
-A space has one replica or, after a split, several side by side. The first byte of a key tells its kind:
+A space has one replica or, after a split, several side by side. Keys begin with their kind:
 
     \0 i                identity: [1, table, partition, assignment, first key, end or nil]; all keys of a shard
     \0 c                STATE: time, config id, clock before and after the last batch

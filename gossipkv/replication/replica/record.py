@@ -14,7 +14,7 @@ _LENGTH_AT: Final = 25  # Length of the dependencies.
 
 
 def is_deleted(data: bytes) -> bool:
-    """Return True if a record is a tombstone, without decoding it: each synced record is asked."""
+    """Return True if a record is a tombstone, without decoding it: this runs for each synced record."""
     return data[_KIND_AT] == DELETED
 
 

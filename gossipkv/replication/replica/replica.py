@@ -54,7 +54,7 @@ class AssignedReplica(NamedTuple):
     slot: int
     # INITIALIZING or AVAILABLE: its slot confirms only together with this host.
     counts: bool
-    available: bool
+    available: bool  # AVAILABLE or LEAVING: the host answers reads.
 
 
 class AssignmentRole(NamedTuple):
@@ -80,7 +80,7 @@ class PartitionRules(NamedTuple):
     def ended(self, named: Sequence[int]) -> bytes:
         """The clock of ended assignments that a clock with these names omits.
 
-        The omitted assignments were on every replica when they settled, or every replica began with them.
+        Every replica had their records when they settled, or began with them.
         """
         return clock.of((origin, end) for origin, end in self.ends if end and origin not in named and origin < HAD)
 
@@ -129,7 +129,7 @@ class LogEntry:
     position: int = 0  # Position in the local log.
     size_bytes: int = field(init=False)  # Approximate size on the wire.
     origins: tuple[int, ...] = field(init=False)  # Assignments whose records the entry has, or had.
-    source: int = 0  # The assignment whose log an entry from another node is of.
+    source: int = 0  # Assignment of the host that sent the entry; 0: a local entry.
     config: int = 0  # Config by which the entry's clocks name assignments, if newer than the local one.
     # Bootstrap state of an incomplete replica after the entry; such an entry feeds no host.
     joining: Bootstrap | None = None
@@ -430,9 +430,9 @@ class Replica:
         return clock.covers(reached, after) or clock.covers(reached, clock.named(after, self._named))
 
     def never_gave_out(self, other: bytes) -> bool:
-        """Return True if a peer's clock has records of this assignment that it has not originated: the peer lies.
+        """Return True if a peer's clock has more records of this assignment than the replica knows to have originated.
 
-        A quarantined replica may lie in an older copy of the store, which has lost such records.
+        Then this store is an older copy, or the peer errs. False for a barred replica: its store is such a copy.
         """
         given = clock.counter(self.appended, self.assignment)
         return self.barred is None and clock.counter(other, self.assignment) > given

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.replica.replica import Read, RecordWrite, Replica
 
-LATEST_MS: Final = 30 * 60 * 1000  # A later put gets a new time.
+LATEST_MS: Final = 30 * 60 * 1000  # A put that arrives later than this gets a new time.
 KEEPS_MS: Final = 2 * LATEST_MS  # Tombstones stay this long: half of it covers clock skew and the way to other nodes.
 
 
@@ -30,7 +30,7 @@ def sift(
 ) -> tuple[list[RecordWrite], set[int]]:
     """Return the accepted puts to write here, and the origins of the records to which other puts lose.
 
-    Of each key only the latest put is written.
+    Only the latest put of each key is written.
     """
     left: dict[bytes, RecordWrite] = {}
     origins: set[int] = set()

@@ -2,16 +2,16 @@
 
     replica_load   [uuid, table, partition, space, position, key]    a page of the source's space, or of its log
 
-A log sender reports a replica that lacks what precedes its log as *below*. A load begins if a connected host is ahead
-and for the relay time no host that can feed is:
+A log sender reports a replica that lacks what precedes its log as *below*. A load begins if, for the relay time, a
+connected host has had records that no host can send from its log:
 
 1. An AVAILABLE host of the same config sends all records in pages, then its log since the first page, with time and
    clock at the end. A key asks for a page of the space, no key for the log behind the position. The answer is
    `[space, position, state or nil, records, where the next page begins or nil]`. All go into a new space.
 2. The load waits a while until the source covers the local writes from before the load.
-3. Records of the old space and its log are merged over, unless covered: the tombstone of a covered one may be gone.
+3. Records of the old space and its log are merged in unless the source covers them: their tombstones may be gone.
 4. The replica is frozen until its last entries are merged and synced.
-5. One batch joins clocks and times and removes the old space. The log begins there: hosts that lack more load.
+5. One batch joins clocks and times and removes the old space. The log begins there: a host that lacks more must load.
 
 An incomplete replica (`replica.bootstrap`) loads once its assignment is INITIALIZING, preferably from its slot's other
 host. If a span stays open for the stall time, the replica restarts empty: perhaps nobody else has its records.

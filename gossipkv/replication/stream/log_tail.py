@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, Replica
 
 TAIL_BYTES: Final = 8 << 20
-FEW: Final = 1024  # Dropped entries that may remain in the lists.
+FEW: Final = 1024  # Dropped batches that may remain in the lists.
 
 
 @final
@@ -69,9 +69,9 @@ class Beginnings:
         self._of: dict[Replica, dict[int, int]] = {}
 
     def note(self, replica: Replica, before: Collection[int], hosts: Iterable[AssignedReplica], position: int) -> None:
-        """Note the log position of an adoption batch; `known`: assignments before, `hosts`: hosts after it.
+        """Note the log position of an adoption batch; `before`: the assignments before it, `hosts`: those after it.
 
-        A target loads earlier records instead: their tombstones may be collected already.
+        A target loads earlier records instead: their tombstones may be gone already.
         """
         begun = {host.assignment: position for host in hosts if not host.available and host.assignment not in before}
         if begun:

@@ -7,7 +7,7 @@ there. It is saved, so a restarted sender resumes there.
 * An entry that stays at the resume position for the relay time makes the sender *go back*: it sends all uncovered
   entries from there, whatever their origin. So records of dead nodes still reach all. Entries under way do not count;
   if the link to an origin is broken, the sender goes back at once.
-* After that, entries of that origin and partition are relayed at once, for a while and as long as they prove news.
+* After that, entries of that origin and partition are relayed at once until the target has lacked none for a while.
 * A replica that cannot accept entries, or lacks earlier ones, gets its own *cursor* and does not hold up the others.
   Lagging replicas of one space share a cursor, so their log is read once.
 """
@@ -162,7 +162,7 @@ class LogSender:
         self._resumes.pop(replica, None)
 
     def divided(self, replica: Replica, children: Iterable[Replica]) -> None:
-        """Replace a split replica by its children; each resumes there once the target reports it."""
+        """Replace a split replica by its children; each resumes at its position once the target reports the child."""
         cursor = self._cursors.get(replica)
         items = [item.position - 1 for item in self._shared.open if item.replica is replica]
         at = min([self._shared.at, *items] if cursor is None else [self._first_open(cursor)])
@@ -183,7 +183,7 @@ class LogSender:
             self._begin(replica, replica.made_at)
 
     def answered(self, number: int, news: Sequence[tuple[Replica, int]], now: float) -> None:
-        """Take note of an answer, whose clocks were heard; `news`: origins of which the target lacked entries."""
+        """Handle an answer, after `hears` for its clocks; `news`: origins of which the target lacked entries."""
         _, items = self._messages.pop(number)
         for item in items:
             item.under_way, item.answered = False, now
@@ -355,7 +355,7 @@ class LogSender:
         return not (item.is_own or was_sent) and any(self._is_broken(item.replica, origin) for origin in item.origins)
 
     def _begin(self, replica: Replica, at: int, *, is_alone: bool = False) -> CatchUpCursor:
-        """Move a replica to a catch-up cursor at a position: the shared one of its space unless that passed more."""
+        """Move a replica to a catch-up cursor at a position: the newest of its space unless that has passed more."""
         self._leave(replica)
         cursor = None if is_alone else self._joined.get(replica.space)
         if cursor is None or not cursor.replicas or cursor.at > max(at, cursor.begun):
@@ -450,7 +450,7 @@ class LogSender:
         return self._goes_by(cursor, replica)
 
     def _needs(self, cursor: CatchUpCursor, replica: Replica, before: bytes) -> None:
-        """Begin at the space's start if the cursor began later (a target may lose its disk); else mark it below."""
+        """Begin at the space's start if the cursor began later, as a target may lose its disk; else mark it below."""
         if cursor.begun > replica.made_at:
             if self._joined.get(replica.space) is cursor:
                 del self._joined[replica.space]
