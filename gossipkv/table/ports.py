@@ -90,10 +90,10 @@ def may_not_found(record: HostRecord, cluster_id: str) -> str | None:
     Coming back to the drawn id is not rare. When six nodes that know each other start within seconds, the drawer of the
     final id had another id meanwhile in 1 run of 75, and in 1 of 5 if a write takes half a second.
 
-    So the right dies with its store, and nothing restores it: if it is lost before the founding, `gossipkv metadata
-    force` founds the catalogue. If only NODE or only the store is an older copy, `table.store` detects the mismatch, or
-    the store has the catalogue. If NODE is from before the founding, and the store as well or gone, nothing local shows
-    that: the founder therefore first asks the other members for a catalogue.
+    So the right dies with its store, and nothing restores it: if the right is lost before the founding, `gossipkv
+    metadata force` founds the catalogue. If only NODE or only the store is an older copy, `table.store` detects the
+    mismatch, or the store has the catalogue. If NODE is from before the founding, and the store as well or gone,
+    nothing local shows that: the founder therefore first asks the other members for a catalogue.
 
     The founder is pinned first (`ClusterView.pin`), makes its store (`TableStore.create`), and calls this last: a node
     that is not pinned may take another id at any moment.

@@ -84,7 +84,7 @@ class TableService:
         Raises:
             Unavailable: the store is closed, or there is none.
         """
-        # A node without tables does not load these modules. `store` has loaded them beside the loop.
+        # A node without tables does not load these modules. `store` has loaded them in a worker thread.
         from gossipkv.register.metadata.catalogue import Catalogue  # noqa: PLC0415  # See above.
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
         from gossipkv.replication.ports import ReplicationLimits  # noqa: PLC0415  # See above.

@@ -1,6 +1,6 @@
 """Sizes and request rates of local replicas, measured at each host and reported to the rebalancer.
 
-Each replica counts the keys and pages of scans that clients read and write there. The request rate is smoothed over
+Each replica counts the keys that clients read or write there, and the pages of scans. The request rate is smoothed over
 five minutes. A node may hold ten thousand replicas, so each loop here yields to other tasks after a small batch.
 """
 
@@ -75,7 +75,7 @@ class LoadStats:
         self._rates = {replica: rate for replica, rate in rates.items() if rate > MIN_RATE}
 
     async def rows(self, table: bytes) -> list[Row]:
-        """Return a row for each readable replica of a table: partition, bytes, records, requests a second, all about.
+        """Return a row for each readable replica: partition, approximate bytes and records, requests a second.
 
         Rows for the last hour's writes here to each time series follow: prefix, oldest time, newest time, bytes,
         duration in seconds.

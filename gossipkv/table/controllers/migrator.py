@@ -1,4 +1,4 @@
-"""The move driver: asks the other hosts of partitions that move, and takes the next step of each.
+"""The migrator: asks the other hosts of partitions that move, and takes the next step of each.
 
     replica_report   [uuid, table, [partition, ...]]    `[partition, assignment, config, clock, is whole]` of each held
 
@@ -61,7 +61,7 @@ MAX_ASKED: Final = 1024  # Partitions in one `replica_report`.
 
 @final
 class Migrator:
-    """The move driver of one node."""
+    """The migrator of one node."""
 
     def __init__(self, tables: LocalTables, reconciler: Reconciler) -> None:
         self._metadata, self._catalogue, self._replication = tables.metadata, tables.catalogue, tables.replication
@@ -153,7 +153,7 @@ class Migrator:
         return reports
 
     def _lasts(self, replica: Replica, condition: object, *, is_so: bool) -> bool:
-        """Return True if the condition `condition` of a replica has held for the stall time."""
+        """Return True if a condition of a replica has held for the stall time; `is_so`: it holds now."""
         if not is_so:
             self._since.pop((replica, condition), None)
             return False

@@ -190,7 +190,7 @@ class Rebalancer:
             await trio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Look at all tables once.  Raises GossipKVError."""
+        """Begin or cancel the next moves of the tables for which this node acts.  Raises GossipKVError."""
         nodes = placed(self._catalogue.nodes.named())
         tables = {table.id for table in self._catalogue.tables().values()}
         self._seen = {table: seen for table, seen in self._seen.items() if table in tables}

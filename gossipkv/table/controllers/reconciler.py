@@ -1,8 +1,8 @@
 """The reconciler: makes the local replicas match the maps known here.
 
 A replica *departs* when its assignment is removed; the migrator drops it once that is safe (`controllers.migrator`).
-The replica is *quarantined* instead if its last adopted map had it AVAILABLE, or if it was removed by force. Such a
-replica may have records that other hosts lack, but merging them would let old values win under new times.
+The replica is *quarantined* instead if its last adopted map had it AVAILABLE, or if the assignment was removed by
+force. Such a replica may have records that other hosts lack, but merging would let old values win under new times.
 
 A replica whose range was divided continues as the children that name it (`replication.maintenance.split`); the rest is
 quarantined. A force-joined range continues with a replica quarantined here if the map says so; else it starts empty.
@@ -39,7 +39,7 @@ FEW: Final = 64  # Partitions processed before other tasks run.
 LOOK_S: Final = 1.0  # Longest time between two rounds, since replicas may be dropped or made without news.
 OTHERS_SHARE: Final = 4
 
-_HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})  # States with a whole replica.
+_HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})  # States with a complete replica.
 
 
 class LocalPartition(NamedTuple):

@@ -1,6 +1,6 @@
-"""The smear buffer: puts that this node accepts and forwards later, in the store, by `controllers.smear_schedule`.
+"""The smear buffer: keeps accepted puts in the store, and forwards them when they are due by `smear_schedule`.
 
-The puts lie in a space of their own, after the key `SMEARED`, which has the id of the store. So a store that was
+The puts lie in a space of their own, after the key `SMEARED`, whose value is the id of the store. So a store that was
 restored from a backup does not forward the same puts again. Puts that cannot be kept are forwarded at once.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     # Sends puts of one table to their hosts, in parts.
     Forward = Callable[[bytes, Sequence[SmearedPut], OnForwarded], object]
 
-LOOK_S: Final = 0.1  # Interval between looks for due puts: short compared with two minutes.
+LOOK_S: Final = 0.1  # Interval between looks for due puts: short compared with the wait of a put.
 IDLE_S: Final = 1.0  # Interval while no put waits.
 PAGE: Final = 256
 END: Final = bytes([FIRST[0] + 1])

@@ -1,4 +1,4 @@
-"""Insert smearing: selects the puts that a node keeps, and when each is due (the timeseries part of seed 002).
+"""Insert smearing: selects the puts that a node keeps, and sets when each is due.
 
 All writers of a time series write to its newest range. So a node that does not hold a range of less than a minute
 keeps the puts to that range, and forwards each after a random time of up to two minutes. A burst reaches the hosts
@@ -40,7 +40,7 @@ MAX_SENT: Final = 4096  # Puts under way at a time.
 MAX_SENT_BYTES: Final = 4 << 20  # Bytes of puts under way at a time.
 ROW_BYTES: Final = 64  # Overhead of a put, beside its key and value.
 PART_BYTES: Final = 8  # Bytes of each half of a row's key.
-FIRST: Final = b"\1"  # All rows sort after this key, and the key that identifies the space before.
+FIRST: Final = b"\1"  # All rows sort after this key; the key SMEARED of the space sorts before.
 
 
 class SmearedPut(NamedTuple):

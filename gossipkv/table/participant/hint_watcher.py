@@ -1,4 +1,4 @@
-"""The hint watcher: publishes hints about the maps of this node, and has newer maps read that others hint at."""
+"""The hint watcher: publishes hints about the maps of this node, and reads newer maps that other nodes hint at."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class MetadataParticipant:
         knows_peers: bool = False,
         on_names: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_names` is called when `table_names` has changed; `knows_peers`: see `Words`."""
+        """`on_names` is called when `table_names` has changed; `knows_peers`: peers must prove their identity."""
         self._identity = identity
         self._cluster = cluster
         self._tables = tables
@@ -97,7 +97,7 @@ class MetadataParticipant:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self.watcher.begin(nursery)
-                # A store that a backup was put back as may be of any cluster, until this node is of one for good.
+                # A store restored from a backup may be of any cluster, until this node is pinned to one.
                 if self._tables.state == OPEN and self._identity.record.pinned:
                     with contextlib.suppress(GossipKVError):  # Requests report the error.
                         await self._begin()
@@ -222,7 +222,7 @@ class MetadataParticipant:
         raise Unavailable(f"there is no catalogue of tables yet: {why}", {"founder": founder} if founder else {})
 
     async def informed(self) -> tuple[Metadata, Catalogue]:
-        """Return as `taking_part`, after a short wait for the catalogue. Raises NotReady if it does not take part."""
+        """Return as `taking_part`, after a short wait for the catalogue. Raises NotReady: this node takes no part."""
         metadata, catalogue = self.service.taking_part()
         with trio.move_on_after(PATIENCE_S):
             while self.service.register not in metadata.known:

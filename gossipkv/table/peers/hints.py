@@ -91,7 +91,7 @@ class HintBoard:
                 self._published[register] = value
                 is_new = True
                 self._unpublished.discard(register)
-                with contextlib.suppress(TooLarge):  # `status` tells it; other nodes poll.
+                with contextlib.suppress(TooLarge):  # Other nodes poll the register.
                     self._tree.publish(f"{TABLES}/{register.hex()}", value)
         self._make_room()
         return is_new

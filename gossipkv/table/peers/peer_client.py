@@ -38,7 +38,7 @@ CHANGES: Final = frozenset(
     }
 )
 UP_S: Final = 0.1  # Interval between reads of the live members.
-CONNECT_S: Final = 1.0  # Gossip shows a new member before there is a connection to it.
+CONNECT_S: Final = 1.0  # Longest wait for a connection: gossip shows a new member before there is one.
 
 
 @final

@@ -11,9 +11,9 @@ from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments, OptionArguments
 
-DECISION_MS: Final = 10_000  # A decision or a comparison has this time if it names none.
+DECISION_MS: Final = 10_000  # Default timeout of a METADATA transaction or a comparison of replicas.
 MAX_DECISION_MS: Final = 60_000
-RECORD_MS: Final = 1000  # Default timeout of a request.
+RECORD_MS: Final = 1000  # Default timeout of a read or a write.
 
 
 class RecordOptions(NamedTuple):
@@ -28,7 +28,7 @@ class RecordOptions(NamedTuple):
 
 
 def record_options(arguments: Arguments, *specific: str) -> RecordOptions:
-    """Read the `known` options of a request, and the options that all requests have.
+    """Read the options of a request that `specific` names, and the options that all requests have.
 
     Raises:
         BadRequest: an option is unknown, has a wrong type, or asks for a version, which tables do not have.

@@ -90,7 +90,7 @@ class Router:
     def once_known(
         self, name: str, config: int, until: float, do: Callable[[TableRoute], object], on_result: OnResult
     ) -> None:
-        """Call `do` once this node's map of a table has that config id, or at the time `until`.
+        """Call `do` once this node's map of a table has at least that config id, or at the time `until`.
 
         Raises:
             GossipKVError: raised by `route` or `do`. After this call has returned, errors go to `on_result`.

@@ -2,7 +2,7 @@
 
 An entry is *settled* once every assigned replica has acknowledged it (`replication.maintenance.tombstone_gc`). No
 request needs to wait for a settled entry, so written tokens omit it. The config id of the map takes its place: by an
-older map there may be one more replica, which lacks the write. `token.left_out` records since when entries are omitted.
+older map there may be one more replica, which lacks the write. LEFT_OUT tells the oldest config id of such omissions.
 Entries of dropped tables, and of assignments that the map does not name, are omitted as well.
 
 A node knows the settled entries of its own partitions. For a long token it first asks other nodes (`table_settled`),
@@ -121,7 +121,7 @@ class TokenCompactor:
         return merged(left, {table: ended[table] for table in ended if left[table].clock != token[table].clock})
 
     def begin(self, token: Token, deadline: float, do: Callable[[Token], object], on_result: OnResult) -> None:
-        """Call `do` with the token, after a survey if the token is long; if `do` raises here, nothing waits."""
+        """Call `do` with the token, after a survey if the token is long; then errors of `do` go to `on_result`."""
         if not is_short(token):
             token = self._without_ended(token)
         if is_short(token) or is_short(token := self._without_settled(token)):

@@ -175,7 +175,7 @@ class AdminMethods:
                     await trio.sleep(SPREAD_S / 50)
 
     async def _knows(self, node: bytes, table: bytes, config: int) -> bool:
-        """Return True if a node knows a table, or cannot learn of it in time; the node delays its answer until then."""
+        """Return True if a node knows a table, or cannot learn of it in time; the node answers once it knows."""
         try:
             return await self._peers.known(node, table, SPREAD_S, config=config) is not None
         except NotReady:  # The node does not take part yet.

@@ -10,10 +10,10 @@ metadata_known      [register, {config, wait_ms}]                       the node
 metadata_head       [register]                                          the whole known head; empty if unknown
 metadata_invite     [cluster id]                                        the id of the store with which the node decides
 metadata_describe   []                                                  the node's description of itself
-table_sizes         [table id]                       [[partition, bytes, rows, requests/s], …] of copies, packed
+table_sizes         [table id]                       [[partition, bytes, rows, requests/s], …] of replicas, packed
 table_kept          [table id, first key, end or nil]                   quarantined replicas with these keys
 table_divide        [table id, partition]                               true if the division was requested
-metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   the duty for each
+metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   the duty for each partition
 
 An offer has the pages of a value to be accepted, or is absent: source, base or nil, root, config, [page, …].
 """
