@@ -85,7 +85,7 @@ class Access:
         self._by_number[ANONYMOUS] = users.anonymous
         self._by_number += new.values()
         # The dict is replaced whole and last, since serving loops read it at any time. A number that they found in the
-        # old dict is still valid or is in `gone`.
+        # old dict is still valid or is in `invalid`.
         self._named = {user.name: number for number, user in enumerate(self._by_number) if user is not None}
         return invalid
 

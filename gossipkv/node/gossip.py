@@ -51,8 +51,8 @@ PORTION: Final = 250  # Entries listed in one turn of the task, which is a few m
 LEAVE_ROUNDS: Final = 3
 LEAVE_MAX_MS: Final = 1000
 
-# A node that joins others claims no place before it hears of their claims, or before this time is over: blindly it
-# would take places that are taken. While it hears from nobody, it checks again at this period, since its claim counts
+# A node that joins others claims no place before it hears of their claims, or before this time is over: else it would
+# claim places that are taken. While it hears from nobody, it checks again at this period, since its claim counts
 # only once others could object.
 LOOK_MS: Final = 1000
 
@@ -435,7 +435,7 @@ def _prover(sealing: Sealing, settings: GossipSettings, environment: Environment
 
 
 def membership_of(config: Config, gossiping: Gossiping, remembered: Sequence[Address]) -> dataset.Membership:
-    """Return the membership for the datasets of a starting node, of which `remembered` others are remembered."""
+    """Return the membership for a starting node's datasets; `remembered`: addresses of members of the last run."""
     return dataset.Membership(
         gossiping.own_member(),
         expects_others=bool(config.join or remembered or config.expected_members > 1),

@@ -107,8 +107,8 @@ def next_life(
     """Return the record of this directory's node in a new epoch, and True if the node is new.
 
     The caller writes the record before the node speaks. `node` renames the node. None keeps its name; a new node is
-    named after its uuid, which is `uuid` or drawn. The epoch is `least_epoch`, the wall clock, if that is more than
-    one above the last. So no epoch is used twice, even if an older copy of the directory is put back.
+    named after its uuid, which is `uuid` or drawn. The epoch is one above the last, but at least `least_epoch` (the
+    wall clock). So no epoch is used twice, even if an older copy of the directory is put back.
 
     Raises:
         UnsupportedFormat: the directory is of another cluster, or its document of a newer format.

@@ -1,10 +1,10 @@
-"""The databases' part in the cluster: the databases get members' statements, and their effects are carried out.
+"""The datasets' part in the cluster: the datasets get members' statements, and their effects are carried out.
 
 `dataset.cluster` decides, and knows no gossip; this module translates. In come the members as gossip knows them, their
 places in the ring, their keys below `partitions/` and `databases/`, and answers to questions. Out go this node's own
 statements, direct questions, and routes for the serving loop.
 
-One task looks at changes, at most once in `PAUSE_S`, and then wakes the databases concerned.
+One task looks at changes, at most once in `PAUSE_S`, and then wakes the datasets concerned.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ TICK_S: Final = 0.5  # Period at which isolation is checked, since isolation rai
 
 
 def terms_of(config: Config) -> Terms:
-    """Return the terms of databases in the cluster, by the settings.
+    """Return the terms of datasets in the cluster, by the settings.
 
-    A withdrawn partition is answered for until every member has heard of the withdrawal, by far, and one forwarded read
-    longer.
+    A node answers for a withdrawn partition until every member has surely heard of the withdrawal, and then for the
+    time of one forwarded read.
     """
     probe_interval_ms = PROFILES[config.profile].probe_interval_ms
     return Terms(
@@ -72,7 +72,7 @@ def terms_of(config: Config) -> Terms:
 
 
 class SharedBytes(NamedTuple):
-    """The encoded statements that a member has published about one database in an epoch."""
+    """The encoded statements that a member has published about one dataset in an epoch."""
 
     epoch: int
     versions: dict[str, list[bytes]]  # Pieces by version.
@@ -81,7 +81,7 @@ class SharedBytes(NamedTuple):
 
 @final
 class Sharing:
-    """The databases of one node among those of other nodes."""
+    """The datasets of one node among those of other nodes."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Sharing:
         self._wake.set()
 
     def look(self) -> None:
-        """Tell the databases all changes of members and of their statements."""
+        """Tell the datasets all changes of members and of their statements."""
         revision = self._membership.revision
         members = [*self._tree.members_known()]
         # A look costs time for each member, and most looks find no change.
@@ -256,7 +256,7 @@ class Sharing:
             self._library.wake(core.name)
 
     def look_again(self) -> None:
-        """Make all databases check their gates: a member no longer serves a partition that it was asked for."""
+        """Make all datasets check their gates: a member no longer serves a partition that it was asked for."""
         self.wake()
         for core in self._library.cores():
             core.look_again()

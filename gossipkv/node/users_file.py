@@ -36,7 +36,7 @@ class UsersFile:
         on_change: Callable[[Users], object],
         databases: Callable[[], Collection[str]],
     ) -> None:
-        """Begin; `databases` returns the names of all databases, which show up misspelt patterns."""
+        """Begin; `databases` returns the names of all databases: a pattern that matches none of them is logged."""
         self._path = path
         self._environment = environment
         self._on_change = on_change

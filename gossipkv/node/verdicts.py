@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MEMBER_S: Final = 0.7  # Time for a member to answer, so that a client with a second's patience gets its verdict.
 SUSPECT_S: Final = 0.2  # The same for a suspect member: a dead one delays the others less.
 FRESH_S: Final = 0.5  # A verdict that is at most this old is shared between clients.
-CERTIFICATE_CLOSE_S: Final = 14 * 86400  # The same limit as that of the alert.
+CERTIFICATE_CLOSE_S: Final = 14 * 86400  # Warn this long before the end, as the alert does.
 LAST_S: Final = 10.0  # Time between two verdicts that only metrics and probes want.
 
 
@@ -131,7 +131,7 @@ class NodeVerdicts:
             await trio.sleep(LAST_S)
 
     def last(self) -> dict[str, Detail]:
-        """Return a summary of the last verdict, with None in it before the first; want a new one if that is too old."""
+        """Return a summary of the last verdict, all None before the first; request a new one if that is too old."""
         if trio.current_time() - self._made_s >= LAST_S:
             self._wanted.set()
         if self._last is None:

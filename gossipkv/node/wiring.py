@@ -567,7 +567,7 @@ class _NodeParts:
             self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
 
     async def _hand_over(self, timeout_s: float) -> None:
-        """Serve on until others have the active data that only this node has, for `timeout_s` at most."""
+        """Serve on until others have the active data and smeared puts that only this node has, at most `timeout_s`."""
         self._library.leave(now_ms=int(trio.current_time() * 1000))
         self._gossiping.say_leaving()
         with trio.move_on_after(timeout_s) as limit:

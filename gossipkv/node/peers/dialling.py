@@ -44,9 +44,9 @@ class Dialling:
         return self._tls is not None
 
     async def connect(self, to: Address, uuid: bytes | None = None) -> ByteStream:
-        """Return a connection to that node at a numeric address; None: to any node of the cluster.
+        """Return a connection to the node of that uuid at a numeric address; None: to any node of the cluster.
 
-        Only TLS checks this.
+        Only TLS checks the uuid.
 
         Raises:
             OSError: no node answers.

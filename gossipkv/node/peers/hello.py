@@ -30,7 +30,7 @@ class Hello(NamedTuple):
     protocol: int
     cluster_id: bytes
     uuid: bytes
-    epoch: int  # Epoch of this start; 0 while no member may hear of the node, which then counts for nothing that lasts.
+    epoch: int  # Epoch of this start; 0 while the node is silent: then nothing that lasts may depend on it.
     store: int = 0  # The id of the store of its tables and that store's life; 0: it has none, or does not say.
     life: int = 0
     seen: bytes = b""  # In an answer: what it has seen of the other's store (`register.seen`); empty: nothing.

@@ -7,9 +7,9 @@
                                                 <──  hello, and from now on this connection is a node's
 
 A proof is a key's id and the HMAC-SHA256 under that key of the role, both nonces and both uuids. So a recorded proof
-is useless on another connection, in the other direction, and towards another node. As with packets, the first key of
-the ring proves and every key is accepted, so keys change in the same three steps. The answering node stores nothing:
-its nonce is derived from the connection's number, unique in the life of the process, under a secret of that life.
+is useless on another connection, in the other direction, and towards another node. The first key of the ring proves,
+and every key is accepted: keys change by appending one, moving it to the front, and removing the old one. The answering
+node stores nothing: its nonce derives from the connection's number, unique in the process, under a secret of that life.
 
 Limit: a proof covers the beginning of a connection; against an attacker who takes it over on the way, use TLS.
 Rejected: a timestamp in place of nonce B, which would save a round trip but need clocks that agree.
