@@ -77,7 +77,7 @@ def members(records):
     struck = sums(records, "struck")
     expected = {name for fault in FAULTS for name in STRUCK_AS.get(fault, {fault})}
     assert {name for name in expected | {"ask_timeout", "publish_refused"} if not struck[name]} == set()
-    # Only aimed runs show a death before its rumour or take days to forget a member.
+    # Only aimed runs hear of a life after its end, and forgetting a member takes days.
     with counted() as aimed:
         assert [aim() for aim in (back_after_leaving, late_verdict, suspected_again, remembered)] == [{}] * 4
     taken = sums(records, "transitions")
@@ -140,7 +140,7 @@ def replication(records):
 
 
 def refounding(records):
-    """Check that most runs re-create ranges; long series do so with copies, repeatedly and under sessions."""
+    """Check that most runs re-create ranges; long series do so from kept replicas, repeatedly and under sessions."""
     counts = sums(records, "counts")
     assert counts["refound DONE"] > len(records)
     if len(records) >= ENOUGH:

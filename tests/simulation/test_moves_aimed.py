@@ -106,7 +106,7 @@ def test_an_origin_that_is_struck_amid_a_move(state, how, killed):
 
 @pytest.mark.parametrize(("who", "at"), [("target", 1), ("hosts", 3), ("logs", 6)])
 def test_a_target_is_fed_by_three_while_its_load_is_torn(who, at):
-    """The bulk load restarts after each crash at a send, a sync or a log rotation, and finally has all records."""
+    """The bulk load restarts after each crash at a send, a sync or a log trim, and finally has all records."""
 
     async def play(cluster):
         for number in range(6):

@@ -175,7 +175,7 @@ async def left_behind(cluster):
 @pytest.mark.parametrize("at", [1, 4, 8])
 @pytest.mark.parametrize("who", ["loader", "source", "log"])
 def test_a_load_that_is_torn(who, at):
-    """A crash at each send and sync of loader and sources, or a log rotation, only restarts the load."""
+    """A crash at each send and sync of loader and sources, or a log trim, only restarts the load."""
 
     async def play(cluster):
         away = await left_behind(cluster)

@@ -12,7 +12,7 @@ from tests.simulation.staged_copies import put, staged, ways
 
 @pytest.mark.parametrize("cut", [((1, 2), (2, 1)), ((1, 2),)])
 def test_a_link_is_cut_under_load(cut):
-    """After a cut between two of three nodes, detours take little longer, not one relay time per record."""
+    """After a cut between two of three nodes, detours add little delay, not a relay time per record."""
 
     async def play(cluster):
         async def write(until_s):
@@ -39,7 +39,7 @@ def test_power_lost_around_a_push(at):
 @pytest.mark.parametrize("at", range(1, 9))
 @pytest.mark.parametrize("who", ["loader", "source", "log"])
 def test_a_load_that_is_torn(who, at):
-    """The loader and its sources crash at each send and sync, and at each log rotation."""
+    """The loader and its sources crash at each send and sync, and at each log trim."""
     aimed.test_a_load_that_is_torn(who, at)
 
 

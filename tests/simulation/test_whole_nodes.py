@@ -30,8 +30,6 @@ def test_a_scenario(plan: WholePlan) -> None:
 
 
 def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command names the scenario, the number of nodes and the seed."""
-
     async def broken(cluster: SimulatedCluster) -> None:
         await cluster.machines[0].start()
         raise Violation("as planted")

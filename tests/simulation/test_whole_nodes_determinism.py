@@ -56,7 +56,6 @@ def test_the_seed_orders_what_is_ready_at_the_same_time() -> None:
 
 
 def test_trio_is_left_as_it_was() -> None:
-    """Trio's scheduler is as random as before."""
     scheduler = find_scheduler()
     before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
     order_of_tasks(1)

@@ -68,7 +68,6 @@ class Talker:
         return self.name()[1][1]
 
     def value(self, key=b"k"):
-        """Return the readable value of a key."""
         data = self.node.get(self.copy.space, b"\1" + key)
         return None if data is None else record.value(data)
 

@@ -13,7 +13,7 @@ from tests.unit.replication.memory import TABLE, Cluster
 
 COPIES = 512
 CONFIG = 1 << 48
-MAX_BYTES = 1536  # Per replica, with the reports of two peers and the memory of own reports.
+MAX_BYTES = 1536  # Per replica, with the reports of two peers and the record of own reports.
 MAX_WRITTEN_BYTES = 2048  # The same after a write.
 
 

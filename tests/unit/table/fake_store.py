@@ -42,8 +42,6 @@ def put_store(files, path, store: int, life: int) -> None:
 
 
 class FakeStore:
-    """An open store."""
-
     def __init__(self, manifest: StoreManifest) -> None:
         self.manifest = manifest
         self.closed: str | None = None

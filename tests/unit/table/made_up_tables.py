@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 
 class MadeUpTables:
-    """Tables with invented decisions."""
-
     def __init__(self) -> None:
         self.methods = {b"metadata_known": lambda _arguments: b"nothing"}
         self.asked: list[object] = []

@@ -57,7 +57,7 @@ def read_store(path: Path) -> dict[bytes, bytes]:
 
 
 def make_tables(data: Path, *, cluster: str = "gossipkv", node: str = "n1") -> StoreManifest:
-    """Run a node with tables in `data`, and return the manifest of its store."""
+    """Make a data directory with tables, as a node would; return the manifest of the store."""
     with DataDirectory.open(data, FILES, cluster=cluster, random=random.Random(1), node=node) as directory:
         manifest = write_store(data / TABLES)
         directory.keep(store=manifest.store, life=manifest.life)

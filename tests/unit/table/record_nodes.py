@@ -169,11 +169,11 @@ class Node:
         return int((self.records.now + self.skew_s) * 1000) + 1
 
     def wake(self):
-        """Wake the waiting requests; no pump runs here."""
+        """Note the wake-up, which ends a sleep until a deadline; no pump runs here."""
         self.woken = True
 
     def ask(self, node, method, params, on_reply):
-        """No feed runs here."""
+        """Do nothing: no feed runs here."""
 
     def ask_whole(self, node, method, params, timeout_s, on_answer):
         other = self.records.node(node)
@@ -233,8 +233,6 @@ class Node:
 
 
 class Records:
-    """The nodes and the tables."""
-
     def __init__(self, nodes):
         self.now = 0.0
         self.soon = []

@@ -220,7 +220,6 @@ async def test_what_has_departed_is_forgotten_with_its_table():
 
 
 async def test_a_map_that_has_ended_is_not_taken_up():
-    """The replicas of an ended map are dropped."""
     one = Node()
     one.map.known[TABLE].head.ended = True
     await one.look()

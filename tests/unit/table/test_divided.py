@@ -126,6 +126,5 @@ def test_a_write_of_two_ranges_is_one_batch_at_its_host(node):
 
 
 def test_what_is_not_here_is_refused(node):
-    """The node holds no replica of the key."""
     with pytest.raises(NotServed):
         held(node.replicas, b"t", 1, b"k")

@@ -173,7 +173,7 @@ async def test_a_server_joins(cluster):
 
 @simulated(4)
 async def test_a_server_leaves(cluster):
-    """The server drops its records once all others have them; the number of live replicas never falls."""
+    """The server drops its records once all others have them; at least three live replicas remain."""
     one = await made(cluster, ONE_RANGE)
     await filled(cluster, one)
     before = await hosts(cluster, one)

@@ -16,8 +16,6 @@ async def state_of(cluster, machine):
 
 
 async def until_open(cluster, machine):
-    """Wait until the tables of a node are open."""
-
     async def holds():
         return (await state_of(cluster, machine))["state"] == "open"
 

@@ -101,7 +101,7 @@ def test_of_who_has_ended_it_has_all():
 
 
 def test_what_was_not_whole_is_not_kept(lost):
-    """A replica is not kept if a host that covered it had more records."""
+    """An incomplete replica is not kept, since its sources had more records."""
     (one,) = lost.node.replicas.spaces.all_quarantined()
     lost.node.spaces[one.space][JOINING + one.suffix] = b""
     lost.anew()

@@ -1,4 +1,4 @@
-"""Tombstone collection: every assigned replica has the tombstone, and this replica has all their records."""
+"""Garbage collection of a tombstone: every assigned replica has it, and this replica has all their records."""
 
 from __future__ import annotations
 

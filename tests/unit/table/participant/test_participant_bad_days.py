@@ -101,7 +101,7 @@ async def test_answers_that_are_no_messagepack_are_errors(data):
 
 
 async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_clock):
-    """A new member is asked once a connection begins, or after a second, which then fails."""
+    """A new member is asked as soon as a connection begins, or without a connection after a second."""
     answering, answered = Answering(msgpack.packb(1)), []
     answering.connected = None
     asking = PeerClient(Members(), answering, None, no_deadline)
@@ -160,7 +160,7 @@ async def test_a_record_of_a_newer_program_is_told_to_who_asks():
 
 
 async def test_who_was_asked_and_has_not_answered_may_have_done_it():
-    """Without a sent request it is certain that nothing was done."""
+    """Only if no request was sent is it certain that nothing was done."""
     with pytest.raises(Unknown):
         await PeerClient(Members(), Answering(), None, no_deadline).ask(UUID, "create_table", [], 1)
     with pytest.raises(Unavailable):
@@ -244,7 +244,7 @@ async def test_nothing_is_founded_anew_beside_a_catalogue():
 
 
 def test_methods_that_are_loaded_late_are_the_same():
-    """The names are equal and each method answers itself; without a participant there are no tables and maps."""
+    """Late methods have the same names and answers; a node without a participant has no tables and no map."""
     part = deciding(Members())
     part.service.store = SimpleNamespace(closed=None)
     late = TableMethods(part, None, None)

@@ -187,6 +187,5 @@ def test_what_is_not_here(asked):
 
 
 def test_one_copy_is_equal_to_nothing():
-    """A single replica has no counterpart to compare with."""
     assert judge({"n1": ReplicaDigest(b"", 1, 1)}) == (NOT_COMPARED, "it has one copy")
     assert judge({"n1": ReplicaDigest(b"", 1, 1), "n2": ReplicaDigest(clock.of([(7, 0)]), 1, 1)}) == (EQUAL, None)

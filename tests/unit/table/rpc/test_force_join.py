@@ -84,6 +84,6 @@ async def test_it_is_done_once(partition: Partition) -> None:
     ids=["another's", "a host was removed by force", "another's that began anew", "not yet a host"],
 )
 async def test_what_is_still_held(partition: Partition) -> None:
-    """The request is no repetition, and hosts live."""
+    """The request is no repetition, and the range still has live hosts."""
     with pytest.raises(Conflict, match="may be alive, and has the range"):
         await told(partition)

@@ -294,7 +294,7 @@ WAITS = [
     ("a majority adopts", Slot.PROPOSED, ["n3"], {}, []),
     ("too few adopt", Slot.PROPOSED, ["n2", "n3"], {}, ["n2", "n3"]),
     ("too few have what is to be covered", Slot.INITIALIZING, ["n1", "n2"], {}, ["n1", "n2"]),
-    ("the target is down", Slot.INITIALIZING, ["n4"], {}, []),  # The rebalancer finds another target.
+    ("the target is down", Slot.INITIALIZING, ["n4"], {}, []),  # Another target is found.
     ("all hosts are to have what the leaving one has", Slot.LEAVING, ["n2"], {}, ["n2"]),
     ("who leaves is down", Slot.LEAVING, ["n3"], {"n3": 0}, ["n3"]),
     ("who leaves is gone for good", Slot.LEAVING, ["n3"], {"n3": None}, []),
