@@ -45,8 +45,6 @@ PROOF_MS, LOOK_MS, MAX_SENT_AWAY = 10_000, 500, 64
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits, in the units of the settings."""
-
     max_frame: int
     max_depth: int
     max_elements: int
@@ -183,7 +181,7 @@ class Connection(Conversation):
         self.settle(consumed)
 
     def look(self, data: bytes) -> int:
-        """Process whole messages while there is room, and return their bytes."""
+        """Process whole messages while there is room, and return their size."""
         at, self.held = 0, False
         while at < len(data) and self.ended is None:
             if not self.has_room() or self.doomed:

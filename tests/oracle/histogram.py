@@ -9,7 +9,7 @@ from math import ceil
 
 @dataclass
 class Durations:
-    """All durations, in nanoseconds."""
+    """The durations, in nanoseconds."""
 
     kept: list[int] = field(default_factory=list)
 

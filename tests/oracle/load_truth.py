@@ -14,8 +14,6 @@ Tables = Mapping[str | None, Table]
 
 @dataclass
 class Judged:
-    """The counts of one answer."""
-
     keys: int
     wrong: int = 0
     misses: int = 0

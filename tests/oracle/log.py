@@ -52,8 +52,6 @@ class LifeEnd(NamedTuple):
 
 @dataclass
 class Outcome:
-    """The result of a recovery."""
-
     batches: list[tuple[int, bytes]]
     cut: int  # The segment whose frames are written anew,
     end: int  # up to this offset.

@@ -40,7 +40,6 @@ def records(operations: Iterable[Operation]) -> Records:
 def merged(
     newest_first: Sequence[Records], spaces: Collection[int], *, drops_tombstones: bool
 ) -> list[tuple[bytes, bytes]]:
-    """Return the records of the merge, in order."""
     found: Records = {}
     for one in reversed(newest_first):
         found |= one

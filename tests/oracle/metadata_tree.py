@@ -51,7 +51,7 @@ class Model:
         if recorded is not None or one.base >= config or is_over:
             told = self.ask(one.id, one.base, config - 1)
             return {"REFUSED"} | (told & {"UNKNOWN"}) if is_another and told != {"UNKNOWN"} else told
-        touched = one.looks if one.refuses else [*one.looks, *one.puts]  # A refusal reads only its looks.
+        touched = one.looks if one.refuses else [*one.looks, *one.puts]  # A refusal reads no more than its `looks`.
         versions = [self.entries[key][0] for key in touched if key in self.entries] + [self.version]
         if one.touches_all and not one.refuses:
             versions.append(config if self.is_changed else before)

@@ -108,8 +108,6 @@ def bulk(value: bytes) -> bytes:
 
 @dataclass
 class Connection:
-    """One connection from its start to its end."""
-
     ask: Callable[[bytes, list[object]], object]
     selectable: list[bytes]
     max_frame: int

@@ -425,7 +425,7 @@ COMPRESS: dict[str, Callable[[bytes, int], bytes]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """The form of a SequenceFile that is written."""
+    """The options of the writer."""
 
     version: int = 6
     key_class: str = TEXT

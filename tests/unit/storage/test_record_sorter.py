@@ -27,8 +27,6 @@ ROOMY = 1 << 30
 
 @dataclass
 class Sorted:
-    """The results of one sort."""
-
     images: list[bytes]
     duplicates: list[int]
     scratches: int

@@ -19,8 +19,6 @@ Grouped = tuple[bytes, bytes, int]
 
 
 class CountingFiles(MemoryFiles):
-    """Counts the bytes that are read."""
-
     read_bytes = 0
 
     def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:

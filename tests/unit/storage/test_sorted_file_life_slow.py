@@ -21,7 +21,6 @@ IMAGE = oracle.write(RECORDS)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Write a file of 300 records."""
     found = tmp_path / "f.gkv"
     found.write_bytes(IMAGE)
     return found

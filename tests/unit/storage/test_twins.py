@@ -20,8 +20,6 @@ RECORDS = {b"%06d" % number: b"value %d " % number * 8 for number in range(5000)
 
 
 class Guard:
-    """Counts its entries."""
-
     def __init__(self) -> None:
         self.entered = 0
 

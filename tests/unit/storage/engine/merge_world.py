@@ -47,8 +47,6 @@ def described(name: str, content: bytes) -> RunFile:
 
 @dataclass
 class World:
-    """A store in `directory`."""
-
     files: Files
     directory: str
     young: list[list[RunFile]] = field(default_factory=list)  # From the newest run to the oldest.

@@ -98,8 +98,6 @@ class StorePlace:
 
 
 class SimulatedPlace(DiskPlace, StorePlace):
-    """A simulated disk."""
-
     def __init__(self, options: EngineOptions = TINY, files: Files | None = None, draws: int = 1) -> None:
         StorePlace.__init__(self, files or SimulatedFiles(), DIRECTORY, options, itertools.count(draws))
 

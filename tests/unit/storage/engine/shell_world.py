@@ -49,8 +49,6 @@ class Inline:
 
 
 class World:
-    """A simulated disk, and stores on it."""
-
     def __init__(self, files=None, options=TINY):
         self.files = SimulatedFiles() if files is None else files
         self.options = options

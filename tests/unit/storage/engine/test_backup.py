@@ -199,7 +199,7 @@ def test_a_damaged_log_is_not_copied():
 
 
 def test_a_damaged_backup_is_refused():
-    """The error names the missing file."""
+    """A missing run or segment is refused with the file's name."""
     files = SimulatedFiles()
     store = filled(files)
     kept(store)

@@ -18,14 +18,12 @@ from gossipkv.storage.engine._engine import Committer
 
 @pytest.fixture
 def committer():
-    """Yield a committer, and close it."""
     with Committer() as made:
         yield made
 
 
 @pytest.fixture
 def file(tmp_path):
-    """Yield the descriptor of an empty file."""
     descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     yield descriptor
     os.close(descriptor)

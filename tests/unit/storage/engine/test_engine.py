@@ -78,7 +78,6 @@ class Core:
 
 @pytest.fixture
 def store():
-    """Return a core with a space."""
     return Core()
 
 
@@ -169,7 +168,7 @@ def test_a_space_that_its_batch_makes_and_drops(store):
 
 
 def test_all_numbers_of_spaces(store, monkeypatch):
-    """The numbers end where a key has no room for more."""
+    """A key has no room for higher numbers."""
     monkeypatch.setattr(core, "MAX_SPACES", 4)
     assert [store.engine.reserve_space() for _ in range(2)] == [2, 3]
     with pytest.raises(LimitExceeded, match="given out"):
@@ -394,7 +393,7 @@ def test_counts(store):
 
 
 def test_what_is_left_at_the_end(store):
-    """Closing leaves the prepared segment and pending removals."""
+    """Closing returns the prepared segment and pending removals, since a closed store needs none."""
     store.perform(store.engine.next_work())
     store.engine.upkeep.abandon([77])
     assert set(store.engine.leftovers()) == {segment_path(DIRECTORY, number) for number in (2, 77)}

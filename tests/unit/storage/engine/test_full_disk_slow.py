@@ -16,7 +16,6 @@ def files():
 
 
 def give_back(store, how, count):
-    """Drop a space, or delete all its records."""
     operations = [("drop_space", 2)] if how == "drop" else [("delete", 2, b"%04d" % number) for number in range(count)]
     refused = None
     try:

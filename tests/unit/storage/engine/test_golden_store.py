@@ -32,7 +32,6 @@ def files_of(place):
 
 @pytest.fixture
 def place(tmp_path):
-    """Lay out the golden files as a store."""
     for name in ("log", "runs"):
         (tmp_path / name).mkdir()
     (tmp_path / "MANIFEST").write_bytes(GOLDEN["store-manifest.document"])
@@ -71,7 +70,7 @@ def test_what_they_hold(place):
 
 
 def test_they_are_whole(place):
-    """Each file is whole, and damaged by any flipped bit."""
+    """Each file is whole, and a flipped bit is reported with the file's name."""
     assert {one.path.name: one.trouble for one in verify_store(FILES, place, lambda _: None)} == {
         "MANIFEST": None, "0000000000000001.log": None, "0000000000000003.log": None
     }  # fmt: skip

@@ -232,7 +232,7 @@ def test_whoever_takes_batches_may_refuse_one():
 
 
 def test_a_batch_and_its_bytes_make_the_same_frame():
-    """`append` takes either."""
+    """`append` takes a batch or its bytes."""
     batch = batch_of([(oracle.VALUE, 7, b"key", b"value")])
     of_batch, of_bytes = FrameBuffer(SALT), FrameBuffer(SALT)
     of_batch.append(BATCH, 5, 4, batch)
@@ -359,7 +359,7 @@ def test_claims_are_found_wherever_they_lie(frames, data):
 
 
 def test_a_long_claim_is_checked_in_stretches():
-    """Frames much longer than a stretch, at any offset within a stretch, have valid checksums."""
+    """The claims of frames much longer than a stretch, at any offset within a stretch, are found."""
     chance = random.Random(17)
     frames = FrameBuffer(SALT)
     position = 0

@@ -23,7 +23,7 @@ PROGRAM_BYTES = 16 * MIB  # Shared libraries and the interpreter, mapped from fi
 
 
 def test_memory_of_much_that_is_written(tmp_path, record_property):
-    """Thirty segments' worth is written with both memtables and 64 MiB, and a child within its budget."""
+    """Writing 300 MiB takes both memtables and at most 64 MiB more, and the child stays within its budget."""
     arguments = [str(tmp_path / "store"), str(SEGMENT_BYTES), str(BATCHES), str(MIB)]
     done = subprocess.run(
         [sys.executable, "-m", memory_of_shell.__name__, *arguments], capture_output=True, text=True, check=False

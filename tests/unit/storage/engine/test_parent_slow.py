@@ -71,7 +71,6 @@ async def run(order, manner=lambda: CALM):
 
 
 async def test_a_child_that_works(world, order):
-    """The output has the records of the inputs."""
     output = await run(order)
     assert output.end is None
     assert world.content(switched(world.oldest, output)) == wide(range(300))
@@ -99,7 +98,6 @@ async def test_damage_is_raised_as_such(world, order):
 
 
 async def test_what_the_system_refuses_is_said(order, tmp_path):
-    """The error has the words of the system."""
     with pytest.raises(MergeError, match="No such file"):
         await run(replace(order, directory=str(tmp_path / "nowhere")))
 
@@ -198,8 +196,6 @@ async def test_a_child_that_never_ends(order, child, monkeypatch, program, reaso
 
 
 async def test_a_child_that_cannot_be_started(order, monkeypatch):
-    """The system's error passes on."""
-
     async def refuse(*_arguments, **_options):
         raise OSError(24, "too many open files")
 

@@ -102,7 +102,7 @@ class Simulated:
 
 @pytest.mark.parametrize(("memtables", "most"), [(1, 3.0), (3, 4.0), (10, 4.0), (30, 5.0), (100, 6.0), (1_000, 11.0)])
 def test_write_amplification(memtables: int, most: float) -> None:
-    """The count of writes per byte has a limit for each size in memtables; RocksDB needs over 5 for 10 by default."""
+    """Each byte is written to runs at most `most` times; RocksDB's default exceeds 5 for a store of ten memtables."""
     store = Simulated(memtables * MEMTABLE, speed=math.inf)
     for _ in range(3 * memtables + 20):
         store.flush()

@@ -14,8 +14,6 @@ from tests.unit.storage.engine.places import OraclePlace, ToyPlace
 
 
 class ReadsWhatIsNotSynced(oracle.Store):
-    """Shows unsynced batches."""
-
     def get(self, space, key):
         return self.history.states[-1].get(space, {}).get(key)
 
@@ -152,6 +150,5 @@ def crashed(kind, judge):
 
 @pytest.mark.parametrize("planted", toy_store.PLANTED)
 def test_a_toy_with_a_planted_fault(planted):
-    """Some crash shows the fault."""
     with pytest.raises((AssertionError, SyntaxError)):  # The prefix of a batch may be no valid literal.
         [crashed(planted, judge) for judge in JUDGES]

@@ -165,7 +165,6 @@ def test_a_directory_of_another_kind():
 
 
 def contents_without_lock(disk):
-    """Return the contents of the store's files."""
     return {path: held for path, held in contents(disk, str(DIRECTORY)).items() if not path.endswith("LOCK")}
 
 

@@ -26,8 +26,6 @@ BOUNDS = st.one_of(st.none(), KEYS)
 
 
 class Machine(RuleBasedStateMachine):
-    """The steps."""
-
     make = SimulatedPlace
 
     def __init__(self):

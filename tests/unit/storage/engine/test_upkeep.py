@@ -269,7 +269,7 @@ def test_numbers_of_merges_are_not_used_again():
 
 
 def test_a_purge_of_every_run():
-    """Runs are purged from the newest to the oldest, by all newer runs; a begun compaction then restarts."""
+    """Runs are purged from the newest to the oldest, by all newer runs, which stay."""
     upkeep = upkeep_of(manifest(young="ab", oldest=[file("o.gkv", 0, 999)]))
     upkeep.begin_compaction(Compaction(0, 2), {1}, 0, 1000)
     upkeep.merge_failed()

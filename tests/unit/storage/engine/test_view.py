@@ -32,8 +32,6 @@ WAYS = pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backw
 
 @dataclass
 class Stack:
-    """A view and its layers."""
-
     view: View
     layers: list[Mapping[bytes, bytes]]
     page_bytes: int = PAGE_BYTES

@@ -50,7 +50,6 @@ class ToyStore(oracle.Store):
         self.history.next_space = max([self.history.next_space, *(space + 1 for space in made)])
 
     def begin(self, data, name):
-        """Write the recovered frames to a new file."""
         beside = DIRECTORY / "new"
         if any(entry.name == "new" for entry in self.files.list_directory(DIRECTORY)):
             self.files.unlink(beside)
