@@ -1,4 +1,4 @@
-"""Some cores and a link between them that loses, delays and cuts what a test asks for: no sockets, the whole codec."""
+"""Cores joined by a link that loses, delays and cuts packets; no sockets, the real codec."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY = key(bytes(range(32)))
 
 
 class Node:
-    """A core, its address, and what its shell would keep."""
+    """A core, its address, and the state that its shell would keep."""
 
     def __init__(self, core: Gossip, me: Me, envelope: Envelope) -> None:
         self.core = core
@@ -47,13 +47,13 @@ class Node:
 
 
 class Link:
-    """Virtual time, and everybody's datagrams and requests."""
+    """Virtual time, and the datagrams and requests of all nodes."""
 
     def __init__(self, seed: int = 1, *, delay_ms: int = 1) -> None:
         self.random = random.Random(seed)
         self.now_ms = 1_000_000
         self.delay_ms = delay_ms
-        self.connect_ms = 0  # At most, which a request takes longer than its reply.
+        self.connect_ms = 0  # The longest time that a request takes beyond its reply.
         self.loss = 0.0
         self.nodes: dict[Address, Node] = {}
         self.cut: Callable[[Address, Address], bool] = lambda source, to: False
@@ -110,7 +110,7 @@ class Link:
         heapq.heappush(self._heap, (self.now_ms + after_ms, self._serial, call))
 
     def run(self, for_ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Let time go on; ends early when `until` holds."""
+        """Advance the time; stop early when `until` holds."""
         end = self.now_ms + for_ms
         while True:
             if until is not None and until():
@@ -134,7 +134,7 @@ class Link:
         node.frozen = True
 
     def thaw(self, node: Node) -> None:
-        """As SIGCONT: what waits in the socket is read first."""
+        """Read the packets that waited in the socket first, like a process after SIGCONT."""
         node.frozen = False
         held, node.held = node.held, []
         for packet, source in held:
@@ -208,10 +208,9 @@ def all_see(nodes: list[Node], states: dict[str, str]) -> bool:
 
 
 def all_alive(nodes: list[Node]) -> bool:
-    """Whether each sees all of them alive, and nobody else."""
     return all_see(nodes, {node.me.name: "ALIVE" for node in nodes})
 
 
 def no_id(link: Link, name: str, **more) -> Node:
-    """A node at its first start: without a cluster id."""
+    """Return a node at its first start: it has no cluster id."""
     return link.node(name, cluster_id=NO_CLUSTER, **more)

@@ -1,4 +1,4 @@
-"""Some cores over a fake link: they start, join, probe, suspect, refute, leave."""
+"""Cores over a fake link start, join, probe, suspect, refute and leave."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.unit.gossip.links import Link, all_alive, all_see, no_id
 
 
 def test_a_lone_node_draws_a_cluster_id():
-    """The first node forms a cluster, and acts on its id only when it is kept."""
+    """The first node forms a cluster, and uses its id only after it is stored."""
     link = Link()
     node = link.start(no_id(link, "a"))
     assert node.envelope.cluster_id == NO_CLUSTER
@@ -18,7 +18,7 @@ def test_a_lone_node_draws_a_cluster_id():
 
 
 def test_joining_takes_the_cluster_id():
-    """A node that is told to join takes the id of the one it asks, and both know each other."""
+    """The node takes the id of its seed, and both know each other."""
     link = Link()
     first = link.start(no_id(link, "a"))
     link.run(100)
@@ -28,7 +28,6 @@ def test_joining_takes_the_cluster_id():
 
 
 def test_a_cluster_forms():
-    """Twelve nodes told of one know each other."""
     link = Link()
     nodes = link.cluster(12)
     assert all_alive(nodes)
@@ -36,7 +35,6 @@ def test_a_cluster_forms():
 
 
 def test_the_dead_are_found():
-    """A node that is gone is suspected, then dead, for everybody."""
     link = Link()
     nodes = link.cluster(8)
     lost = nodes.pop()
@@ -60,7 +58,7 @@ def test_who_is_suspected_refutes():
 
 
 def test_leaving_is_told():
-    """A node that leaves has left for everybody within a second and a half."""
+    """All nodes see the departure within a second and a half."""
     link = Link()
     nodes = link.cluster(8)
     gone = nodes.pop()
@@ -71,7 +69,7 @@ def test_leaving_is_told():
 
 
 def test_a_cut_heals():
-    """Two halves that took each other for dead find together again by themselves."""
+    """Two halves that took each other for dead reunite by themselves."""
     link = Link()
     nodes = link.cluster(8)
     left = {node.address for node in nodes[:4]}

@@ -1,4 +1,4 @@
-"""The page lists what is counted, and counts what it lists."""
+"""The page lists exactly the counters of the code."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,12 @@ from gossipkv.placement import shard_claim
 SOURCES = [*Path(gossip.__file__).parent.rglob("*.py"), Path(shard_claim.__file__)]
 PAGE = Path(__file__).parents[3] / "docs" / "operators" / "gossip.md"
 
-# What the code does not add to a counter by its name.
+# Counters that the code does not increment by name.
 FOUND_OUT = {"lost_by_system"}
 
 
 def counted():
-    """Every name under which the code counts; what it puts together ends in `…`."""
+    """Return every counter name of the code; a composed name ends in `…`."""
     source = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
     plain = set(re.findall(r'counters\["(\w+)"\] \+=', source))
     return plain | {f"{prefix}…" for prefix in re.findall(r'counters\[f"(\w+)\{[^"]*"\] \+=', source)} | FOUND_OUT
@@ -27,6 +27,5 @@ def listed():
 
 
 def test_the_page_lists_every_counter():
-    """By the name that follows `gossip_`."""
     assert len(counted()) > 20
     assert counted() == listed()

@@ -1,4 +1,4 @@
-"""The page about gossip says what the code does: its automaton and its constants."""
+"""The page about gossip matches the code's automaton and constants."""
 
 import re
 from pathlib import Path
@@ -20,14 +20,14 @@ TABLE = {(name(before), said.name): name(after) for (before, said), after in NEX
 
 
 def test_the_table_is_the_automaton():
-    """Row by row, and no other row."""
+    """The page has exactly the rows of the table."""
     rows = re.findall(r"^\| ([A-Z]+) \| ([A-Z_]+) \| ([A-Z]+) \|$", PAGE, re.MULTILINE)
     assert len(rows) == len(TABLE)
     assert {(before, said): after for before, said, after in rows} == TABLE
 
 
 def test_the_drawing_is_the_automaton():
-    """Arrow by arrow; `[*]` is a member that is not known."""
+    """The drawing has exactly these arrows; `[*]` is an unknown member."""
     arrows = re.findall(r"^    (\S+) --> (\S+): (.+)$", PAGE, re.MULTILINE)
     drawn = {
         (before.replace("[*]", UNKNOWN), said): after.replace("[*]", UNKNOWN)
@@ -38,7 +38,6 @@ def test_the_drawing_is_the_automaton():
 
 
 def test_every_state_and_statement_is_explained():
-    """One row each."""
     assert re.findall(r"^\| ([A-Z]+) \| [a-z][^|]+ \| (?:shown|hidden)[^|]* \|$", PAGE, re.MULTILINE) == [
         state.name for state in MemberState
     ]
@@ -62,7 +61,7 @@ def test_every_state_and_statement_is_explained():
     ],
 )
 def test_the_constants_are_the_profiles_own(row, value):
-    """In the order of the heading."""
+    """The values follow the order of the heading."""
     (cells,) = re.findall(rf"^\| {re.escape(row)} \| (.+) \|$", PAGE, re.MULTILINE)
     (heading,) = re.findall(r"^\| \| (`lan`.+) \|$", PAGE, re.MULTILINE)
     shown = [float(cell.removesuffix(" s")) for cell in cells.split(" | ")]

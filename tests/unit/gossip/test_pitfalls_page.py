@@ -16,7 +16,7 @@ ISSUE = re.compile(r"([A-Za-z][a-z-]*)?(#|CASSANDRA-)(\d+)")
 
 
 def issues(text: str) -> set[str]:
-    """Those that a text names; `#2` after `serf#1` is Serf's as well."""
+    """Return the issues in a text; `#2` after `serf#1` is Serf's as well."""
     found, project = set(), ""
     for named, mark, number in ISSUE.findall(text):
         project = mark.rstrip("-").lower() if mark != "#" else named or project
@@ -33,13 +33,13 @@ def rows() -> list[tuple[set[str], list[str]]]:
 
 
 def files() -> Iterator[Path]:
-    """The tests of gossip and of shard ids, those of the night too."""
+    """Yield the files with tests of gossip and of shard ids, including night tests."""
     yield from UNIT.joinpath("gossip").rglob("test_*.py")
     yield from UNIT.joinpath("placement").glob("test_shard_claim*.py")
 
 
 def docstrings() -> dict[str, str]:
-    """What the tests of gossip and of shard ids say, by the page's name for them."""
+    """Return the docstrings of these tests by the page's name for each test."""
     return {
         f"{path.relative_to(UNIT).as_posix().removeprefix('gossip/')}::{node.name}": ast.get_docstring(node) or ""
         for path in files()
@@ -49,13 +49,13 @@ def docstrings() -> dict[str, str]:
 
 
 def tells(test: str, text: str, issue: str) -> bool:
-    """Whether a test names an issue: in its docstring, or by the number in its own name."""
+    """Return True if a test names an issue in its docstring or its number in the name."""
     number = issue.partition("#")[2]
     return not {issue, f"#{number}"}.isdisjoint(issues(text)) or number in test.rpartition("::")[2].split("_")
 
 
 def test_every_row_names_a_test_that_exists() -> None:
-    """One at least, and none twice."""
+    """Every row names a test, and no test is named twice."""
     named = [test for _, tests in rows() for test in tests]
     assert all(tests for _, tests in rows())
     assert set(named) <= docstrings().keys()
@@ -63,7 +63,7 @@ def test_every_row_names_a_test_that_exists() -> None:
 
 
 def test_every_pitfall_is_named_where_it_is_tested() -> None:
-    """Each issue of a row by one of its tests."""
+    """One of the row's tests names each issue."""
     texts = docstrings()
     untold = {issue for found, tests in rows() for issue in found if not any(tells(t, texts[t], issue) for t in tests)}
     assert untold == set()

@@ -1,4 +1,4 @@
-"""Sealing in a cluster of cores over a fake link: how it comes, how keys change, what recorded packets can do."""
+"""Sealing starts and keys change in a live cluster; replayed packets do no harm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLD, NEW = key(bytes(range(32))), key(bytes(range(1, 33)))
 
 
 class Tapped(Link):
-    """A link that somebody listens at."""
+    """A link that records all packets."""
 
     def __init__(self, seed: int = 1) -> None:
         super().__init__(seed)
@@ -31,7 +31,7 @@ class Tapped(Link):
         super()._send(source, to, packet)
 
     def forms(self) -> set[int]:
-        """The forms that were sent since this was asked last."""
+        """Return the forms that were sent since the last call."""
         found = {packet[2] for packet, _, _ in self.heard}
         self.heard.clear()
         return found
@@ -39,7 +39,7 @@ class Tapped(Link):
     def sealed_node(
         self, name: str, place: int, *, seal: Seal | None, keys: list[Key] | None = None, epoch: int = 1
     ) -> Node:
-        """A node with a key ring, or without."""
+        """Return a node with a key ring, or without one."""
         address = Address("10.0.0.1", 7000 + place)
         me = Me(name, name.encode().ljust(16, b"-"), epoch, address, "c", CLUSTER_ID, pinned=False)
         sealing = None
@@ -58,7 +58,7 @@ class Tapped(Link):
         return nodes
 
     def restarted(self, nodes: list[Node], place: int, seal: Seal | None, keys: list[Key] | None = None) -> None:
-        """The node of a place again, after half a second, in its next epoch."""
+        """Restart the node of this place after half a second, in its next epoch."""
         before = nodes[place]
         self.kill(before)
         self.run(500)
@@ -77,7 +77,7 @@ def drops(nodes: list[Node]) -> dict[str, int]:
 
 
 def test_a_running_cluster_is_sealed_in_three_rolling_steps() -> None:
-    """From plain to sealed, a restart a node and step: nobody is lost, nothing dropped, in the end nothing is plain."""
+    """A rolling restart per step seals the cluster: no node is lost, no packet dropped, and none is plain in the end."""
     link = Tapped()
     nodes = link.sealed_cluster(4, seal=None)
     link.run(5000)
@@ -93,7 +93,7 @@ def test_a_running_cluster_is_sealed_in_three_rolling_steps() -> None:
 
 
 def test_the_way_back_is_the_same() -> None:
-    """From sealed to plain, in the steps' other direction."""
+    """The reversed steps lead from sealed to plain."""
     link = Tapped()
     nodes = link.sealed_cluster(3)
     for seal in (Seal.SEND, Seal.ACCEPT, None):
@@ -108,7 +108,7 @@ def test_the_way_back_is_the_same() -> None:
 
 @pytest.mark.parametrize("seal", [None, Seal.ACCEPT])
 def test_a_step_that_is_left_out_splits_nothing_that_stays(seal: Seal | None) -> None:
-    """Those that require seals drop what another sends plain, and count it; they keep each other, and it comes back."""
+    """Nodes that require seals drop and count plain packets; they keep each other, and the third node returns."""
     link = Tapped()
     nodes = link.sealed_cluster(3)
     link.restarted(nodes, 2, seal)
@@ -121,7 +121,7 @@ def test_a_step_that_is_left_out_splits_nothing_that_stays(seal: Seal | None) ->
 
 
 def test_keys_change_while_a_cluster_runs() -> None:
-    """Install, use, remove on every node in turn, with a tenth of all packets lost: nothing dropped, nobody lost."""
+    """With a tenth of the packets lost, changing keys on every node drops no packet and loses no node."""
     link = Tapped()
     nodes = link.sealed_cluster(4)
     link.loss = 0.1
@@ -140,7 +140,7 @@ def test_keys_change_while_a_cluster_runs() -> None:
 
 
 def test_a_key_used_too_early_is_counted_and_mended() -> None:
-    """Who has not installed it drops what it seals, and says so; when it is installed, all is well again."""
+    """Nodes without the key drop and count the packets; after its installation all is well."""
     link = Tapped()
     nodes = link.sealed_cluster(3)
     link.sealings["n0"].use([NEW, OLD])
@@ -152,7 +152,7 @@ def test_a_key_used_too_early_is_counted_and_mended() -> None:
 
 
 def test_a_wrong_key_joins_nobody() -> None:
-    """A node with another ring stays alone; the cluster counts what it sends and never hears its name."""
+    """A node with another ring stays alone; the cluster counts its packets and never hears its name."""
     link = Tapped()
     nodes = link.sealed_cluster(3)
     stranger = link.sealed_node("stranger", 9, seal=Seal.REQUIRE, keys=[NEW])
@@ -165,7 +165,7 @@ def test_a_wrong_key_joins_nobody() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_recorded_packets_change_nothing(seed: int) -> None:
-    """All that was ever sent, played to everybody again: once to those who heard it, then to one that was restarted."""
+    """All packets are replayed to the nodes that heard them, then to a restarted node as well."""
     link = Tapped(seed)
     nodes = link.sealed_cluster(4)
     gone = link.sealed_node("gone", 8, seal=Seal.REQUIRE)
@@ -175,7 +175,7 @@ def test_recorded_packets_change_nothing(seed: int) -> None:
     link.settle(gone)
     link.run(1000)
     link.kill(gone)
-    link.freeze(nodes[3])  # Suspected, and it refutes: statements of two incarnations are among what was recorded.
+    link.freeze(nodes[3])  # The node is suspected and refutes, so the recording has statements of two incarnations.
     link.run(5000)
     link.thaw(nodes[3])
     expected = {"n0": "ALIVE", "n1": "ALIVE", "n2": "ALIVE", "n3": "ALIVE", "gone": "LEFT"}

@@ -1,4 +1,4 @@
-"""What two nodes find out about each other's knowledge."""
+"""The comparison of digests decides which records and branches two nodes send each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def knowledge(node: Node, most_bytes: int = 1000) -> list[MemberDigest]:
 
 
 def test_a_digest_of_a_thousand_nodes_in_chunks() -> None:
-    """Each fits a packet; together they cover every id once, so that one that is lost costs only itself."""
+    """Every chunk fits a packet, and the chunks cover each id once: a lost chunk costs only its own ids."""
     link = Link()
     node = link.node("me")
     for number in range(999):
@@ -39,7 +39,7 @@ def test_a_digest_of_a_thousand_nodes_in_chunks() -> None:
 
 
 def test_what_a_lost_chunk_leaves_out_is_not_unknown() -> None:
-    """Only what a range says is compared."""
+    """Only ids inside the ranges that arrived are compared."""
     link = Link()
     one, two = link.node("one"), link.node("two")
     for node in (one, two):
@@ -68,7 +68,7 @@ def test_what_a_lost_chunk_leaves_out_is_not_unknown() -> None:
     ],
 )
 def test_who_tells_whom(mine: Member | None, theirs: Member | None, told: bool, wanted: bool) -> None:
-    """The larger rank is told; a suspicion is no news here."""
+    """The record of the larger rank is sent; a suspicion is not sent."""
     link, one, two = pair()
     for node, known in ((one, mine), (two, theirs)):
         if known is not None:
@@ -79,7 +79,7 @@ def test_who_tells_whom(mine: Member | None, theirs: Member | None, told: bool, 
 
 
 def test_what_will_be_forgotten_soon_is_not_told() -> None:
-    """Else a dead one goes in circles for ever, since nodes forget at different times."""
+    """Nodes forget at different times, so a dead member would otherwise circulate for ever."""
     link, one, two = pair()
     one.hear_record(member("zoe", state=MemberState.DEAD), now_ms=link.now_ms)
     link.pass_time(LAN.dead_retention_ms - 60_000)
@@ -90,7 +90,7 @@ def test_what_will_be_forgotten_soon_is_not_told() -> None:
 
 
 def test_no_id_is_compared_twice_in_a_message() -> None:
-    """Of digests that overlap the first counts: else a few bytes that pack well are compared with all members each."""
+    """The first of overlapping digests counts: a few well-packed bytes must not cause many comparisons."""
     link, one, two = pair()
     one.hear_record(member("zoe"), now_ms=link.now_ms)
     one.tree.publish("a/b", b"")
@@ -111,7 +111,7 @@ def test_no_id_is_compared_twice_in_a_message() -> None:
 
 
 def test_a_digest_says_nothing_of_ids_outside_its_range() -> None:
-    """Else many small digests could speak of one id again and again."""
+    """Otherwise many small digests could ask about one id again and again."""
     link, one, two = pair()
     known = two.exchange._knowledge.known_member(two.id, link.now_ms)._replace(id=b"\x80" * 8, epoch=3)
     narrow = [MemberDigest(at, at, (known,)) for at in (bytes([first]) * 8 for first in range(0x70, 0x90))]
@@ -119,7 +119,7 @@ def test_a_digest_says_nothing_of_ids_outside_its_range() -> None:
 
 
 def test_one_want_of_an_id_counts() -> None:
-    """The last of those in a message: a datagram has room for two hundred of one branch."""
+    """The last request for an id counts: a datagram has room for two hundred requests for one branch."""
     _, one, two = pair()
     for path in ("a/b", "a/c", "a/d"):
         one.tree.publish(path, b"")
@@ -131,14 +131,14 @@ def test_one_want_of_an_id_counts() -> None:
 
 
 def test_one_record_of_an_id_is_contradicted() -> None:
-    """However often it was sent: what this node says instead is told once."""
+    """Repeated false records cause one contradiction."""
     _, one, two = pair()
     other = two.me._replace(uuid=b"u" * 16)
     assert list(one.exchange._knowledge.contradicting([other, one.me, two.me, other] * 50)) == [two.me]
 
 
 def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
-    """Told around a ring a thousand times: what was heard long ago stays so, and no dead one runs out early."""
+    """Ages do not drift while digests circulate a thousand times."""
     link, one, two = pair()
     for node in (one, two):
         node.hear_record(member("zoe"), now_ms=link.now_ms)
@@ -157,7 +157,7 @@ def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
 
 
 def test_bodies_are_few_and_full() -> None:
-    """What does not fit into so many is refused; what fits is in order, and nothing is put before what came first."""
+    """A body that exceeds the limits is refused; accepted bodies keep their order."""
     bodies = DatagramBodies(10, 2)
     assert bodies.add(b"aaaa")
     assert bodies.add(b"bbbbbb")

@@ -1,4 +1,4 @@
-"""Two nodes that know different things, and how they become equal."""
+"""Anti-entropy makes two nodes with different knowledge equal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ STILL_MS = 5000
 
 
 def compare(one: Node, two: Node) -> None:
-    """`one` hears another hash, and both have been still."""
-    for _ in range(2):  # The first look begins the time of being still.
+    """Tell `one` of another hash until it has been still for long enough to begin an exchange."""
+    for _ in range(2):  # The first call starts the time of stillness.
         one.exchange.differs(two.me.address, now_ms=one.link.now_ms)
         one.link.pass_time(STILL_MS)
     one.link.run()
@@ -42,7 +42,7 @@ def many(link: Link, node: Node, count: int) -> None:
 
 
 def test_both_become_equal_in_three_datagrams() -> None:
-    """A digest, what it lacks and a want, what is wanted."""
+    """The datagrams are a digest, the missing parts with a request, and the requested parts."""
     link, one, two = pair()
     one.hear_record(member("ann"), now_ms=link.now_ms)
     two.hear_record(member("ben"), now_ms=link.now_ms)
@@ -58,7 +58,7 @@ def test_both_become_equal_in_three_datagrams() -> None:
 
 
 def test_news_over_a_connection_that_is_there() -> None:
-    """What was published since the last news; it asks nothing, and whoever misses what was before passes it over."""
+    """News carry the changes since the last news; a receiver that misses earlier changes ignores them."""
     link, one, two = pair()
     three = link.node("three")
     for node in (one, two):
@@ -84,7 +84,7 @@ def test_news_over_a_connection_that_is_there() -> None:
 
 
 def test_nothing_is_said_while_news_are_on_their_way() -> None:
-    """Rumours take their time to everybody; until then a difference means nothing."""
+    """Rumours need time to spread; until then a difference means nothing."""
     link, one, two = pair()
     fill(one, 1)
     one.exchange.differs(two.me.address, now_ms=link.now_ms)
@@ -101,7 +101,7 @@ def test_nothing_is_said_while_news_are_on_their_way() -> None:
 
 
 def test_where_something_always_changes_it_does_not_wait_for_ever() -> None:
-    """Five seconds without an exchange are enough."""
+    """An exchange begins after five seconds without one."""
     link, one, two = pair()
     one.exchange._last_ms = link.now_ms
     for number in range(60):
@@ -115,7 +115,7 @@ def test_where_something_always_changes_it_does_not_wait_for_ever() -> None:
 def test_a_node_begins_one_exchange_a_second_and_fewer_when_they_change_nothing(
     answered: bool, longest_ms: int
 ) -> None:
-    """A suspicion that runs looks different for many seconds; what was lost on the way is tried again as soon."""
+    """Pauses grow while a running suspicion looks different; a lost exchange is retried soon."""
     link, one, two = pair()
     fill(one, 1)
     times = []
@@ -125,7 +125,7 @@ def test_a_node_begins_one_exchange_a_second_and_fewer_when_they_change_nothing(
         one.exchange.differs(two.me.address, now_ms=link.now_ms)
         if len(link.sent) + len(link.waiting) > before:
             times.append(link.now_ms)
-        link.waiting.clear()  # All lost.
+        link.waiting.clear()  # All packets are lost.
         one.exchange._asked.clear()
         one.exchange._was_answered = answered
     gaps = [later - earlier for earlier, later in pairwise(times)]
@@ -135,7 +135,7 @@ def test_a_node_begins_one_exchange_a_second_and_fewer_when_they_change_nothing(
 
 
 def test_a_branch_larger_than_a_few_datagrams_comes_over_tcp() -> None:
-    """500 keys: named by a HEAD, asked for alone, packed."""
+    """A HEAD names 500 keys; the branch is requested alone and comes compressed."""
     link, one, two = pair()
     fill(one, 500)
     compare(two, one)
@@ -151,7 +151,7 @@ LARGE = TreeLimits(max_entry_bytes=33_000, max_branch_bytes=MAX_BRANCH_BYTES)
 
 
 def test_large_branches_both_ways() -> None:
-    """What the other lacks does not keep this node from asking for the rest of what it lacks itself."""
+    """A node sends the branches that the other lacks and still requests all that it lacks itself."""
     link, one, two = pair(limits=LARGE)
     for node in (one, two):
         others = [link.node(f"{node.me.name}{number}", limits=LARGE) for number in range(12)]
@@ -169,7 +169,7 @@ def test_large_branches_both_ways() -> None:
 
 
 def test_the_largest_branch_comes_in_one_reply() -> None:
-    """However it is made: few keys that are as long as can be, many that are short, paths of any letters."""
+    """The largest branch fits a reply for few long keys, many short keys and paths with any letters."""
     for keys in (
         [f"k/{number}" for number in range(7)],
         [f"{number:03}" for number in range(1000)],
@@ -187,7 +187,7 @@ def test_the_largest_branch_comes_in_one_reply() -> None:
 
 @pytest.mark.parametrize("cut", range(1, 4))
 def test_a_branch_cut_between_its_pieces_changes_nothing(cut: int) -> None:
-    """What a broken peer sends in halves is as if it had sent nothing."""
+    """A branch that a broken peer sends in halves is ignored."""
     link, one, two = pair(limits=LARGE)
     fill(one, 7, Random(1).randbytes(31_000))
     pieces = list(one.tree.deltas(one.id, 0, 0, part_bytes=MAX_PART_BYTES))
@@ -200,7 +200,7 @@ def test_a_branch_cut_between_its_pieces_changes_nothing(cut: int) -> None:
 
 
 def test_who_sends_the_same_again_is_not_asked_for_ever() -> None:
-    """A reply that says there is more, and brings nothing more."""
+    """The reply announces more and brings nothing new."""
     link, one, two = pair()
     fill(one, 10)
     parts = b"".join(one.tree.deltas(one.id, 0, 0, part_bytes=200))
@@ -214,7 +214,7 @@ def test_who_sends_the_same_again_is_not_asked_for_ever() -> None:
 
 
 def test_a_head_is_asked_about_once() -> None:
-    """Whoever says it first is asked; the others are not, for a moment."""
+    """The first sender of a head is asked; other senders are not asked for a moment."""
     link, one, two = pair()
     three = link.node("three")
     fill(one, 40)
@@ -229,7 +229,7 @@ def test_a_head_is_asked_about_once() -> None:
 
 
 def test_a_gap_is_asked_about() -> None:
-    """A change whose predecessor was lost."""
+    """The predecessor of a change was lost."""
     link, one, two = pair()
     one.tree.publish("k/1")
     while one.tree.rumours.take(1000, 8):
@@ -242,7 +242,6 @@ def test_a_gap_is_asked_about() -> None:
 
 
 def test_a_change_of_an_unknown_owner_brings_the_owner() -> None:
-    """Its record comes with its branch."""
     link, one, two = pair()
     zoe = link.node("zoe")
     one.knows(zoe)
@@ -256,7 +255,7 @@ def test_a_change_of_an_unknown_owner_brings_the_owner() -> None:
 
 
 def test_a_join_is_one_request() -> None:
-    """Who knows nobody gets everything, ages too, and is known afterwards with what it publishes."""
+    """A newcomer gets all members with their ages, and its own keys become known."""
     link = Link()
     old = link.node("old")
     many(link, old, 200)
@@ -270,13 +269,13 @@ def test_a_join_is_one_request() -> None:
     assert equal([old, new])
     assert len(new.view()) == len(old.view()) == 301
     assert len(link.asked) == 2
-    assert new.members.peers[member_id("n7")].heard_ms == START_MS - 1000  # Rounded so that it is not too young.
+    assert new.members.peers[member_id("n7")].heard_ms == START_MS - 1000  # Rounded up.
     assert new.members.peers[member_id("ded")].since_ms == START_MS
-    assert not new.tree.rumours.take(1000, 8)[1:]  # It tells its own, and not what everybody knows.
+    assert not new.tree.rumours.take(1000, 8)[1:]  # The newcomer does not repeat news that all nodes know.
 
 
 def test_ages_come_with_what_they_are_of() -> None:
-    """In however many datagrams: a member of whom nobody has heard for an hour is not heard of just now."""
+    """A member that was silent for an hour does not seem fresh, however many datagrams carry the digest."""
     link = Link()
     one, two = link.node("one"), link.node("two")
     many(link, one, 45)
@@ -289,7 +288,7 @@ def test_ages_come_with_what_they_are_of() -> None:
 
 
 def test_large_clusters_compare_over_tcp() -> None:
-    """A digest of a thousand is no matter for datagrams; while TCP does not work it is."""
+    """A digest of a thousand members goes over TCP, and over datagrams only while TCP fails."""
     link = Link()
     one, two = link.node("one"), link.node("two")
     for node in (one, two):
@@ -309,7 +308,7 @@ def test_large_clusters_compare_over_tcp() -> None:
 
 
 def test_tcp_follows_when_datagrams_did_not_help() -> None:
-    """They may be too large for the way, or dropped."""
+    """Datagrams may be too large for the path, or dropped."""
     link, one, two = pair()
     fill(one, 2)
     link.loss = 1.0
@@ -322,7 +321,7 @@ def test_tcp_follows_when_datagrams_did_not_help() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_equal_views_whatever_the_link_does(seed: int) -> None:
-    """Loss, doubling, shuffling; withdrawals, bursts; some die: in the end all that live see the same."""
+    """Under loss, doubling, shuffling and withdrawals, all nodes see the same in the end."""
     link = Link(seed)
     random = link.random
     nodes = [link.node(f"n{number}") for number in range(6)]
@@ -351,14 +350,13 @@ def test_equal_views_whatever_the_link_does(seed: int) -> None:
 
 
 def test_a_digest_for_who_has_everything_is_answered_with_nothing() -> None:
-    """Not even an empty datagram."""
     link, one, two = pair()
     compare(one, two)
     assert len(link.sent) == 1
 
 
 def test_only_the_hash_is_said_unasked() -> None:
-    """Now and then to somebody, whom it makes begin if that is news."""
+    """A member sends its hash now and then; a different hash makes the receiver begin an exchange."""
     link, one, two = pair()
     one.exchange.start(now_ms=link.now_ms)
     for _ in range(200):
@@ -375,7 +373,7 @@ def test_only_the_hash_is_said_unasked() -> None:
 
 
 def test_a_node_that_lost_its_disk_hears_of_its_past() -> None:
-    """In the same epoch under another uuid: a digest does not show it, its own record does."""
+    """The record, not the digest, shows the same epoch under another uuid."""
     link, one, two = pair()
     fill(two, 3)
     compare(one, two)
@@ -391,7 +389,7 @@ def test_a_node_that_lost_its_disk_hears_of_its_past() -> None:
 
 
 def test_few_requests_at_once() -> None:
-    """To few, and one to each; an answer makes room."""
+    """Requests are limited in total and to one per peer; an answer makes room."""
     link, one, two = pair()
     for number in range(20):
         one.exchange._request(address_of(f"n{number % 10}"), b"")
@@ -402,7 +400,7 @@ def test_few_requests_at_once() -> None:
 
 
 def test_a_small_packet_brings_few_large_ones() -> None:
-    """Who sends an empty digest from a forged address makes nobody flood: a few datagrams, then a flag."""
+    """An empty digest from a forged address brings a few datagrams and a flag, no flood."""
     link, one, _ = pair()
     many(link, one, 500)
     fill(one, 300)
@@ -413,7 +411,7 @@ def test_a_small_packet_brings_few_large_ones() -> None:
 
 
 def test_a_datagram_has_few_branches_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are asked for, many times each: the small ones come, of the large ones two are looked at, all are named."""
+    """Small branches are sent, two large branches are examined, and all heads are named."""
     link, one, two = pair()
     large = [link.node(f"large{number}") for number in range(6)]
     small = [link.node(f"small{number}") for number in range(3)]
@@ -441,7 +439,7 @@ def test_a_datagram_has_few_branches_looked_at(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_known_of_one_branch_are_asked_about_once() -> None:
-    """A datagram under the flag MORE that names it many times brings one want."""
+    """A datagram with the flag MORE that names a branch many times causes one request."""
     link, one, two = pair()
     heads = [messages.head(BranchHead(two.id, 1, version)) for version in range(9, 109)]
     link.waiting.clear()
@@ -455,7 +453,7 @@ def test_known_of_one_branch_are_asked_about_once() -> None:
 
 @pytest.mark.parametrize("flags", [0, REPLY, MORE, REPLY | MORE])
 def test_garbage_is_malformed(flags: int) -> None:
-    """Cut anywhere: read or refused, and nothing of a message that is not whole is believed."""
+    """Every cut message is read or refused as malformed."""
     link, one, two = pair()
     parts = messages.record(member("zoe")) + messages.want(
         [messages.known_member(messages.KnownMember(two.id, MemberState.ALIVE, 0, 1, 0, 0))]

@@ -9,5 +9,4 @@ from tests.unit.gossip.anti_entropy import test_exchange as line
 
 @pytest.mark.parametrize("seed", range(5, 30))
 def test_equal_views_whatever_the_link_does(seed: int) -> None:
-    """Other orders of the same faults."""
     line.test_equal_views_whatever_the_link_does(seed)

@@ -1,4 +1,4 @@
-"""Branches of the size that the limits allow, over a link that carries requests of any size."""
+"""Branches of the largest allowed size arrive over a link that carries requests of any size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Counting(Link):
-    """Counts what is asked over TCP."""
+    """A link that counts the requests over TCP."""
 
     asked = 0
 
@@ -25,7 +25,7 @@ class Counting(Link):
 
 @pytest.mark.parametrize("entries", [1, 10, 45])
 def test_a_branch_of_any_size_arrives(entries: int) -> None:
-    """In one reply, and all of it is seen at once."""
+    """The branch comes in one reply and becomes visible at once."""
     link = Counting()
     draw = random.Random(entries)
     first = link.start(link.node("a"))
@@ -44,7 +44,7 @@ def test_a_branch_of_any_size_arrives(entries: int) -> None:
 
 
 def test_withdrawn_keys_of_a_large_branch_go_everywhere() -> None:
-    """Also where their tombstones had no room and are gone before the branch is told, so that all of it comes anew."""
+    """This holds even after the tombstones were dropped for lack of room, so that the branch is sent anew."""
     link = Counting()
     draw = random.Random(1)
     first = link.start(link.node("a"))

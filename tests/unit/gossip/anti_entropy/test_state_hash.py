@@ -1,4 +1,4 @@
-"""Equal hashes, equal knowledge."""
+"""Nodes have equal hashes if and only if they have equal knowledge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.gossip.tree.test_tree import publish
 
 
 class Knower:
-    """Members, a tree, and the hash over both."""
+    """A member table, a tree, and the hash over both."""
 
     def __init__(self, name: str = "me") -> None:
         self.members = MemberTable(member(name), 100)
@@ -34,7 +34,7 @@ class Knower:
 
 
 def pair() -> tuple[Knower, Knower]:
-    """Two that know the same, each itself and the other."""
+    """Return two nodes that know themselves and each other."""
     one, two = Knower("one"), Knower("two")
     one.know("two")
     two.know("one")
@@ -43,7 +43,6 @@ def pair() -> tuple[Knower, Knower]:
 
 
 def test_order_does_not_matter() -> None:
-    """Whoever learned what first."""
     random = Random(1)
     values = set()
     for _ in range(10):
@@ -53,7 +52,7 @@ def test_order_does_not_matter() -> None:
         for name in names:
             knower.know(name, incarnation=random.randrange(3))
             if random.random() < 0.5:
-                values.discard(knower.hash.value)  # Folded here or later, it is the same.
+                values.discard(knower.hash.value)  # The result is the same whether the hash is folded here or later.
         for name in names:
             knower.know(name, incarnation=3)
         values.add(knower.hash.value)
@@ -71,7 +70,7 @@ def test_order_does_not_matter() -> None:
     ],
 )
 def test_what_counts(epoch: int, incarnation: int, state: MemberState, counts: bool) -> None:
-    """Epoch, incarnation, dead, left; a suspicion is each node's own."""
+    """Epoch, incarnation, death and leaving count; a suspicion is private to each node."""
     one, two = pair()
     one.know("zoe")
     two.know("zoe", epoch, incarnation, state)
@@ -87,7 +86,7 @@ def test_dead_and_left_are_two_things() -> None:
 
 
 def test_branches_count_once_they_are_visible() -> None:
-    """One's own and others'; those of the dead do not."""
+    """The node's own branch and others' branches count; branches of dead members do not."""
     one, two = pair()
     one.tree.publish("k/1", b"x")
     assert one.hash.value != two.hash.value
@@ -103,7 +102,7 @@ def test_branches_count_once_they_are_visible() -> None:
 
 
 def test_a_branch_of_a_newer_epoch_counts_from_the_record_on() -> None:
-    """What comes before the record is not taken, and makes no difference."""
+    """A branch that arrives before its record is ignored."""
     one, two = pair()
     for knower in (one, two):
         knower.know("zoe")
@@ -117,7 +116,7 @@ def test_a_branch_of_a_newer_epoch_counts_from_the_record_on() -> None:
 
 
 def test_the_dead_count_for_a_while() -> None:
-    """Some have forgotten them and others not; that must not look like a difference for a day."""
+    """Nodes forget the dead at different times; hashes must not differ for a day because of that."""
     one, two = pair()
     one.know("zoe", state=MemberState.DEAD, now_ms=1000)
     assert one.hash.value != two.hash.value
@@ -126,12 +125,12 @@ def test_the_dead_count_for_a_while() -> None:
     assert one.hash.value != two.hash.value
     one.hash.pass_time(fades_ms)
     assert one.hash.value == two.hash.value
-    one.know("zoe", incarnation=1, now_ms=fades_ms)  # It comes back.
+    one.know("zoe", incarnation=1, now_ms=fades_ms)  # The member comes back.
     assert one.hash.value != two.hash.value
 
 
 def test_an_old_death_that_is_learned_late_does_not_count() -> None:
-    """Its age came with it."""
+    """The age of the death arrived with the record."""
     one, two = pair()
     one.hash.pass_time(10 * DEAD_COUNTS_MS)
     one.know("zoe", state=MemberState.DEAD, now_ms=10 * DEAD_COUNTS_MS)
@@ -141,7 +140,6 @@ def test_an_old_death_that_is_learned_late_does_not_count() -> None:
 
 
 def test_who_is_forgotten_does_not_count() -> None:
-    """Nor what it published."""
     one, two = pair()
     one.know("zoe")
     publish(one.tree, "zoe", "k/1")
@@ -152,7 +150,7 @@ def test_who_is_forgotten_does_not_count() -> None:
 
 
 def test_a_dead_member_of_which_much_is_said_costs_no_more() -> None:
-    """However often it dies again, one time is kept at which to look; and it counts as long after the last death."""
+    """One time to look again is kept per member, and it follows the last death."""
     one, two = pair()
     for incarnation in range(1000):
         one.know("zoe", incarnation=incarnation, state=MemberState.DEAD, now_ms=incarnation)

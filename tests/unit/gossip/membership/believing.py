@@ -31,7 +31,7 @@ def verdict(said: Member, accuser: str = "accuser") -> MemberVerdict:
 
 
 class Believer:
-    """One node's beliefs, driven by hand."""
+    """The beliefs of one node, driven by hand."""
 
     def __init__(self, *others: Member, profile=LAN, most: int = 100) -> None:
         self.now_ms = 1_000_000
@@ -55,13 +55,13 @@ class Believer:
         self.forgotten.append(forgotten.name)
 
     def on_older(self, id_: bytes, *, now_ms: int) -> None:
-        """It has been dead for longer."""
+        """Ignore that the member has been dead for longer."""
 
     def on_own(self, *, now_ms: int) -> None:
-        """This node is something else than before."""
+        """Ignore a change of this node's own record."""
 
     def on_claimed_twice(self, other: Member | None) -> None:
-        """Another node claims its name, or no longer does."""
+        """Ignore that another node claims the name."""
 
     def record(self, said: Member) -> None:
         self.beliefs.hear_record(said, now_ms=self.now_ms)
@@ -83,6 +83,6 @@ class Believer:
         end = self.now_ms + for_ms
         while self.timers.next_ms <= end:
             self.now_ms = max(self.now_ms, self.timers.next_ms)
-            self.members.hear(None, self.now_ms)  # Others are heard.
+            self.members.hear(None, self.now_ms)  # Other members are heard.
             self.timers.run(self.now_ms)
         self.now_ms = end

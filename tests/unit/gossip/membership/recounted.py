@@ -1,4 +1,4 @@
-"""What membership counts by increments and what hangs together in it, counted from the beginning."""
+"""Recount from the beginning the totals and links that membership keeps by increments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long ago members were heard, or found dead: what travels with digests, and of which life and death it is."""
+"""Digests carry the time since members were heard or found dead, and ages belong to the right life and death."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ MINUTE_MS = 60 * SECOND_MS
 
 
 def dead_since_s(link: Link, node: Node, member: Node) -> int:
-    """For how long one node holds another for dead."""
     return (link.now_ms - node.core.members.peers[member.core.members.own.id].since_ms) // SECOND_MS
 
 
 def test_what_is_known_is_equal_although_a_death_is_older_elsewhere():
-    """Who learns that a member has been dead for so long that it counts no more agrees with the others at once."""
+    """A node that learns of an old death, which counts no more, agrees with the cluster at once."""
     link = Link(3)
     nodes = link.cluster(6)
     sides = {node.address: number for number, node in enumerate(nodes)}
@@ -34,7 +33,7 @@ def test_what_is_known_is_equal_although_a_death_is_older_elsewhere():
 
 
 def test_a_death_has_no_age_of_an_earlier_one_that_was_refuted():
-    """Else it would be forgotten too early, and could come back."""
+    """With the older age the member would be forgotten too early and could come back."""
     link = Link(3)
     away, teller, _, mortal = nodes = link.cluster(4)
     link.cut = lambda source, to: away.address in {source, to}
@@ -57,7 +56,7 @@ def test_a_death_has_no_age_of_an_earlier_one_that_was_refuted():
 
 
 def test_what_the_dead_had_published_is_as_old_to_a_newcomer():
-    """Who joins an hour after a death has heard of the dead just now, but nobody has heard the dead for that hour."""
+    """A newcomer takes over the age of a death, not the time at which it heard of it."""
     link = Link(3)
     nodes = link.cluster(3)
     dead = nodes.pop()

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_ages.py` has the others."""
+"""Slow tests of ages; the fast ones are in `test_ages.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MINUTE_MS = 60 * SECOND_MS
 
 
 def test_a_new_life_is_as_young_as_the_first_word_of_it():
-    """What a member publishes after half an hour of death is not half an hour old."""
+    """Keys that a member publishes after half an hour of death are not half an hour old."""
     link = Link(3)
     nodes = link.cluster(12)
     before = nodes.pop(5)

@@ -1,4 +1,4 @@
-"""Probes: direct, by others, over TCP; what is held against whom."""
+"""Probes go directly, through helpers and over TCP; failures count against the right node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cut_between(one: Node, other: Node):
 
 
 def test_everybody_is_probed_in_turn(monkeypatch):
-    """In each round of the ring every peer gets exactly one PING, in an order that changes."""
+    """In each round every peer gets exactly one PING, in changing order."""
     link = Link()
     nodes = link.cluster(9)
     link.run(20 * SECOND_MS)
@@ -36,7 +36,7 @@ def test_everybody_is_probed_in_turn(monkeypatch):
         return original(self, sequence, target, **how)
 
     monkeypatch.setattr(Detector, "ping", ping)
-    core._detector._place = len(core._detector._ring)  # A round begins.
+    core._detector._place = len(core._detector._ring)  # A new round begins.
     link.run(24 * SECOND_MS)
     rounds = [probed[begin : begin + 8] for begin in (0, 8, 16)]
     assert [len(set(one)) for one in rounds] == [8, 8, 8]
@@ -44,7 +44,7 @@ def test_everybody_is_probed_in_turn(monkeypatch):
 
 
 def test_others_try():
-    """Two that cannot hear each other, over UDP or TCP, stay alive for each other: the rest of the cluster tries."""
+    """Two nodes that cannot hear each other stay alive for each other: helpers reach both."""
     link = Link()
     nodes = link.cluster(8)
     link.cut = cut_between(nodes[0], nodes[1])
@@ -53,13 +53,13 @@ def test_others_try():
     names = [node.core.members.own.name for node in nodes]
     unheard = [node.core.unheard(now_ms=link.now_ms) for node in nodes]
     assert unheard == [[names[1]], [names[0]], *[[]] * 6]
-    link.cut = lambda source, to: nodes[0].address in {source, to}  # Who hears nobody names nobody.
+    link.cut = lambda source, to: nodes[0].address in {source, to}  # A node that hears nobody names nobody.
     link.run(20 * SECOND_MS)
     assert nodes[0].core.unheard(now_ms=link.now_ms) == []
 
 
 def test_tcp_saves():
-    """Where no datagram gets through, TCP does, and nobody is suspected."""
+    """A node that no datagram reaches is probed over TCP and never suspected."""
     link = Link()
     nodes = link.cluster(4)
     lonely = nodes[3].address
@@ -69,7 +69,7 @@ def test_tcp_saves():
 
 
 def test_who_answers_over_tcp_was_heard():
-    """What it publishes is as young as if its datagrams came through."""
+    """Keys of a member that answers only over TCP stay fresh."""
     link = Link()
     nodes = link.cluster(4)
     nodes[3].core.tree.publish("a/b")
@@ -84,7 +84,7 @@ def test_who_answers_over_tcp_was_heard():
 
 
 def test_news_over_tcp():
-    """Where no datagram gets through, what is new rides on the pings over TCP."""
+    """Pings over TCP carry news where no datagram gets through."""
     link = Link()
     nodes = link.cluster(4)
     lonely = nodes[3].address
@@ -94,7 +94,7 @@ def test_news_over_tcp():
 
 
 def test_one_way():
-    """A node that is heard and does not hear: it is not found dead while TCP or others can tell."""
+    """A node that is heard but hears nothing is not found dead while TCP or helpers reach it."""
     link = Link()
     nodes = link.cluster(6)
     link.udp_cut = lambda source, to: to == nodes[2].address
@@ -102,7 +102,7 @@ def test_one_way():
 
 
 def test_helpers_that_say_nothing_speak_against_me():
-    """A node whose own network is bad blames itself: its interval grows, and it accuses later."""
+    """A node with a bad network blames itself: its interval grows, and it accuses later."""
     link = Link()
     nodes = link.cluster(8)
     bad = nodes[0]
@@ -115,7 +115,7 @@ def test_helpers_that_say_nothing_speak_against_me():
 
 
 def test_helpers_that_failed_too_speak_for_me():
-    """When the member is dead the helpers say so, and the prober keeps its good opinion of itself."""
+    """Helpers report their own failure to reach a dead member, so the prober's health score stays good."""
     link = Link()
     nodes = link.cluster(8)
     link.kill(nodes.pop())
@@ -123,7 +123,7 @@ def test_helpers_that_failed_too_speak_for_me():
 
 
 def test_who_comes_and_goes_does_not_keep_the_others_from_their_turn():
-    """However often it is said to be gone and back again, the round stays as long as it was."""
+    """The round does not grow with the number of departures and returns."""
     link = Link()
     nodes = link.cluster(8)
     core, other = nodes[0].core, nodes[3].core.members.own
@@ -135,22 +135,22 @@ def test_who_comes_and_goes_does_not_keep_the_others_from_their_turn():
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
 def test_a_nack_comes_in_time(name):
-    """A helper says that it failed while the prober still listens, and after an ACK had its chance."""
+    """A helper reports a failure while the prober still listens, and after an ACK had its chance."""
     profile = PROFILES[name]
     assert profile.probe_timeout_ms + profile.nack_ms < profile.probe_interval_ms
     assert profile.nack_ms >= min(profile.probe_timeout_ms, 300) // 2
 
 
 def test_late_but_within_the_interval():
-    """An ACK that comes after the time-out and before the end of the interval is an answer."""
+    """An ACK after the time-out but within the interval counts as an answer."""
     link = Link()
     nodes = link.cluster(4)
-    link.delay_ms = 300  # There and back 600: later than the time-out of 500.
+    link.delay_ms = 300  # The round trip of 600 ms exceeds the time-out of 500 ms.
     assert link.run(60 * SECOND_MS, lambda: not all_alive(nodes)) is False
 
 
 def test_a_new_life_is_not_accused_of_the_silence_of_the_old_one():
-    """A probe that began before its target was started anew, at another port, says nothing about the new life."""
+    """A probe that began before its target restarted at another port says nothing about the new life."""
     for when in range(0, 7 * SECOND_MS, 250):
         link = Link()
         nodes = link.cluster(8)
@@ -166,7 +166,7 @@ def test_a_new_life_is_not_accused_of_the_silence_of_the_old_one():
 
 
 def test_an_ack_of_an_older_probe_is_no_answer():
-    """Sequences tell probes apart: an old ACK does not save the member that is probed now."""
+    """Sequence numbers tell probes apart: an old ACK does not save the member that is probed now."""
     link = Link()
     nodes = link.cluster(3)
     detector = nodes[0].core._detector
@@ -183,7 +183,7 @@ def test_an_ack_of_an_older_probe_is_no_answer():
 
 
 def test_a_ping_for_another_is_not_answered():
-    """A node that got a dead one's address does not answer for it."""
+    """A node that took over a dead member's address does not answer for it."""
     link = Link()
     nodes = link.cluster(4)
     link.kill(nodes[3])
@@ -194,7 +194,7 @@ def test_a_ping_for_another_is_not_answered():
 
 
 def test_a_hint_is_looked_into():
-    """A failed request elsewhere brings the next probe forward, and is no verdict."""
+    """A failed request brings the next probe forward; it is no verdict."""
     link = Link()
     nodes = link.cluster(20)
     link.run(5 * SECOND_MS)
@@ -206,7 +206,7 @@ def test_a_hint_is_looked_into():
 
 
 def test_hints_are_bounded():
-    """However many requests fail: few hints are kept, each member once, and none of unknowns."""
+    """Few hints are kept, each member once, and no unknown members."""
     link = Link()
     nodes = link.cluster(4)
     for _ in range(50):
@@ -219,7 +219,7 @@ def test_hints_are_bounded():
 
 
 def test_hints_leave_the_others_their_turn():
-    """Requests to one that lives fail all the time: who dies meanwhile is found by those whom nobody tells of it."""
+    """A death is found by members without a hint, even while requests to a live member keep failing."""
     link = Link()
     nodes = link.cluster(3)
     link.run(5 * SECOND_MS)
@@ -234,7 +234,7 @@ def test_hints_leave_the_others_their_turn():
 
 
 def test_relays_are_bounded():
-    """Whoever asks to try many members gets only so many tries, and all of them are forgotten."""
+    """The number of relayed probes is limited, and all are forgotten in time."""
     link = Link()
     node = link.cluster(2)[0]
     ask = messages.ping_request(member_id("n01"), 1, member_id("x"), Address("10.0.0.9", 1))
@@ -248,7 +248,7 @@ def test_relays_are_bounded():
 
 
 def test_a_stall_accuses_nobody():
-    """A process that stood still, alone with its timers: what it has not heard it does not hold against others."""
+    """A process that stood still does not hold the silence against other members."""
     link = Link()
     nodes = link.cluster(8)
     link.run(5 * SECOND_MS)
@@ -264,7 +264,7 @@ def test_a_stall_accuses_nobody():
 
 
 def test_four_of_sixteen_frozen_for_twenty_seconds():
-    """They may be found dead, and nobody else; awake again they are alive everywhere at once."""
+    """Only the frozen nodes may be found dead; after they thaw, all nodes see them alive."""
     link = Link()
     nodes = link.cluster(16)
     frozen, awake = nodes[:4], nodes[4:]
@@ -281,7 +281,7 @@ def test_four_of_sixteen_frozen_for_twenty_seconds():
 
 
 def test_timers_late_early_and_doubled():
-    """Woken at wrong times, again and again: the same cluster, and no more pings than one each interval."""
+    """Late, early and doubled wake-ups cause no deaths and no more than one ping per interval."""
     link = Link(seed=3)
     nodes = link.cluster(5)
 
@@ -295,12 +295,12 @@ def test_timers_late_early_and_doubled():
     link.at(1, disturb)
     sent = [node.sent for node in nodes]
     assert link.run(60 * SECOND_MS, lambda: not all_alive(nodes)) is False
-    # A ping and an answer each second, with their envelopes, and exchanges now and then.
+    # Per second a ping and an answer with envelopes, plus occasional exchanges.
     assert all(node.sent - before < 60 * 2 * 80 + 4000 for node, before in zip(nodes, sent, strict=True))
 
 
 def test_n_of_two():
-    """In a cluster of two the survivor finds the other dead, though nobody can help or confirm."""
+    """In a cluster of two the survivor finds the other dead without helpers or confirmation."""
     link = Link()
     nodes = link.cluster(2)
     link.kill(nodes[1])
@@ -308,7 +308,7 @@ def test_n_of_two():
 
 
 def test_without_lifeguard():
-    """Plain SWIM, for comparison: no nacks, no local health."""
+    """Plain SWIM has no nacks and no local health."""
     link = Link()
     nodes = link.cluster(6, profile=replace(LAN, lifeguard=False))
     bad = nodes[0]

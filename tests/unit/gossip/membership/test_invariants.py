@@ -1,4 +1,4 @@
-"""What must hold after each step of membership is asserted: the step after a planted break catches it."""
+"""Membership asserts its invariants: the step after a planted break catches it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ ALIVE, SUSPECT, DEAD, LEFT = MemberState
 
 
 def believer() -> Believer:
-    """Somebody who knows one alive, one suspect, one dead."""
+    """Return a node that knows one alive, one suspect and one dead member."""
     return Believer(member("a"), member("b", SUSPECT), member("c", DEAD))
 
 
 def count_wrong(broken: Believer) -> None:
-    """A peer that is neither reachable nor gone."""
+    """Leave a peer that is neither reachable nor gone."""
     broken.members._gone.clear()
     broken.record(member("d"))
 
@@ -51,7 +51,7 @@ def forget_a_suspicion(broken: Believer) -> None:
 
 
 def keep_a_suspicion(broken: Believer) -> None:
-    """A suspicion of a member that is dead already."""
+    """Keep the suspicion of a member that is dead already."""
     broken.members.put(member("b", DEAD), broken.now_ms)
     broken.wait(200_000)
 
@@ -81,7 +81,7 @@ BREAKS: dict[str, tuple[str, Callable[[Believer], object]]] = {
 
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_break_of_the_table_is_caught(name: str) -> None:
-    """By the next step that relies on it."""
+    """The next step that relies on the broken part raises."""
     where, planted = BREAKS[name]
     broken = believer()
     with pytest.raises(AssertionError) as raised:
@@ -90,13 +90,13 @@ def test_a_break_of_the_table_is_caught(name: str) -> None:
 
 
 def test_a_node_that_seems_healthier_for_a_failure_is_caught() -> None:
-    """More helpers that said they failed than were asked."""
+    """More helpers reported a failure than were asked."""
     with pytest.raises(AssertionError):
         Awareness(8).worse(-1)
 
 
 def test_rumours_that_are_not_counted_are_caught() -> None:
-    """When the last of them is done with: its bytes would be news for ever."""
+    """Otherwise uncounted bytes would remain news for ever."""
     rumours = Rumours()
     rumours.add(b"a", b"about a")
     rumours.size += 1
@@ -105,7 +105,7 @@ def test_rumours_that_are_not_counted_are_caught() -> None:
 
 
 def test_an_overslept_timer_is_caught_and_runs_the_next_time() -> None:
-    """Who was told too late a time is told, and no timer is lost by that."""
+    """The timer runs late, and no timer is lost."""
     timers = Timers()
     ran: list[int] = []
     timers.at(5, ran.append)
@@ -127,7 +127,7 @@ def test_an_overslept_timer_is_caught_and_runs_the_next_time() -> None:
     ],
 )
 def test_a_break_of_the_detector_is_caught(plant: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anybody is probed or accused for it."""
+    """The assertion fails before a peer is probed or accused."""
     link = Link()
     node = link.cluster(2)[0]
     (peer,) = node.core.members.peers.values()
@@ -148,7 +148,7 @@ def test_a_break_of_the_detector_is_caught(plant: str, where: str, monkeypatch: 
 
 
 def test_two_questions_to_one_seed_are_caught() -> None:
-    """One at a time, and an answer only to a question."""
+    """A seed gets one question at a time, and an answer needs a question."""
     link = Link()
     node = link.node("a")
     link.start(node, Address("10.0.0.1", 9))
@@ -162,14 +162,14 @@ def test_two_questions_to_one_seed_are_caught() -> None:
 
 
 def test_a_pinned_node_that_goes_over_is_caught() -> None:
-    """Its catalogue would be of no cluster."""
+    """Its catalogue would belong to no cluster."""
     node = Link().node("a", pinned=True)
     with pytest.raises(AssertionError):
         node.core._joining._take(b"another!")
 
 
 def test_a_packet_beyond_its_size_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be cut on its way, or never arrive."""
+    """A larger packet could be cut or lost on its way."""
     node = Link().cluster(2)[0]
     node.core._rumours.add(b"subject", b"news")
     monkeypatch.setattr(Rumours, "take", lambda self, room, limit: [bytes(room + 1)])
@@ -178,14 +178,14 @@ def test_a_packet_beyond_its_size_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_change_that_is_not_in_the_table_is_caught() -> None:
-    """Tree and exchange would go by what membership does not know."""
+    """Otherwise the tree and the exchange would use a record that membership does not have."""
     node = Link().cluster(2)[0]
     (peer,) = node.core.members.peers.values()
     with pytest.raises(AssertionError):
         node.core.on_changed(peer.member._replace(incarnation=9), ALIVE, now_ms=0)
 
 
-# What peers say
+# Statements of peers
 
 EPOCHS = (0, 1, 1, 2, 2, 3, MAX_EPOCH - 1, MAX_EPOCH)
 INCARNATIONS = (0, 0, 1, 2, 3, MAX_INCARNATION - 1, MAX_INCARNATION)
@@ -193,7 +193,7 @@ AGES_S = (0, 1, 999, 1000, 172_800, 173_800, 1 << 40, (1 << 62) - 1)
 
 
 def step(random: Random, told: Believer) -> None:
-    """A peer says something, a probe fails, time passes."""
+    """Let a peer speak, a probe fail, or time pass."""
     said = member(
         random.choice(("me", "a", "b", "c", "d", "e")),
         random.choice(list(MemberState)),
@@ -220,7 +220,7 @@ def step(random: Random, told: Believer) -> None:
 
 
 def answer(random: Random, told: Believer) -> None:
-    """Some of what was asked for comes, in any order."""
+    """Deliver some of the outstanding answers, in any order."""
     tokens = [*told.outbox._storing, *told.outbox._asked]
     random.shuffle(tokens)
     for token in tokens[: random.randrange(4)]:
@@ -230,7 +230,7 @@ def answer(random: Random, told: Believer) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_that_peers_say_breaks_the_table(seed: int) -> None:
-    """Whatever it is, in any order, more members than are remembered: no assertion, and all is as counted anew."""
+    """No assertion fails for any statements in any order, beyond the limit of members too, and a recount agrees."""
     random = Random(seed)
     told = Believer(most=random.choice((1, 2, 4, 100)))
     for _ in range(100):
@@ -239,7 +239,7 @@ def test_nothing_that_peers_say_breaks_the_table(seed: int) -> None:
 
 
 def meet(random: Random, link: Link, node_address: Address) -> None:
-    """Somebody of some cluster asks, or answers what was asked."""
+    """Send a question or an answer from a random cluster."""
     node = link.nodes[node_address]
     envelope = Envelope("c", random.choice((NO_CLUSTER, CLUSTER_ID, b"another!", bytes([255]) * 8)))
     said = messages.sync(member_id(random.choice("abc")), random.randbytes(8), random.randrange(64))
@@ -255,7 +255,7 @@ def meet(random: Random, link: Link, node_address: Address) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_meeting_breaks_what_joining_holds(seed: int) -> None:
-    """Whoever asks and answers, of whatever cluster, under whatever flags: no assertion, and a pinned id stays."""
+    """No assertion fails for any cluster ids and flags, and a pinned id stays."""
     random = Random(seed)
     link = Link(seed)
     own_id, pinned = random.choice((NO_CLUSTER, CLUSTER_ID)), random.random() < 0.5

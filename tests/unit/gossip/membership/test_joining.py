@@ -1,4 +1,4 @@
-"""Joining: by addresses told, by addresses remembered; cluster ids and names that meet."""
+"""Nodes join by given or remembered addresses, and cluster ids and names that meet are resolved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ids(nodes):
 
 
 def test_the_id_is_kept_before_it_is_used():
-    """Neither a drawn nor a taken cluster id is on a packet before the disk has it."""
+    """No packet carries a drawn or taken cluster id before the disk has it."""
     link = Link()
     link.store_ms = 2000
     first = link.start(no_id(link, "a"))
@@ -39,7 +39,7 @@ def test_the_id_is_kept_before_it_is_used():
 
 
 def test_a_kept_id_is_not_overwritten_by_a_kept_epoch():
-    """Two things on their way to the disk at once: the later write has both."""
+    """The later of two concurrent writes contains both."""
     link = Link()
     nodes = link.cluster(3)
     old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
@@ -52,7 +52,7 @@ def test_a_kept_id_is_not_overwritten_by_a_kept_epoch():
 
 
 def test_an_address_where_nobody_answers_is_told_of_once():
-    """After a few attempts, and again when a member that was there is lost; remembered ones are only tried."""
+    """A seed is reported after a few attempts and when its member is lost; remembered addresses are not."""
     link = Link()
     nobody, gone = Address("10.0.0.1", 9), Address("10.0.0.1", 10)
     node = link.start(no_id(link, "a"), nobody, remembered=(gone,))
@@ -69,7 +69,7 @@ def test_an_address_where_nobody_answers_is_told_of_once():
 
 
 def test_a_name_that_stands_for_a_remembered_address():
-    """From then on it is one to join: asked again whenever nobody of the cluster is there."""
+    """The remembered address becomes a seed, which is asked whenever no other member is there."""
     link = Link()
     away = Address("10.0.0.1", 9)
     node = link.start(link.node("a"), remembered=(away,))
@@ -81,7 +81,7 @@ def test_a_name_that_stands_for_a_remembered_address():
 
 
 def test_a_name_that_moves_through_many_addresses():
-    """What it stood for is not asked for ever, and cannot crowd out what it stands for now."""
+    """Only the latest addresses of the name are asked."""
     link = Link()
     node = link.start(link.node("a"), Address("10.0.0.1", 1))
     for port in range(2, 400):
@@ -93,7 +93,7 @@ def test_a_name_that_moves_through_many_addresses():
 
 
 def test_all_told_of_all_at_once():
-    """Eight new nodes, each told of all, started at the same moment: one cluster, one id."""
+    """Eight new nodes that know of each other and start at the same moment form one cluster."""
     link = Link()
     nodes = [no_id(link, f"n{i}") for i in range(8)]
     for node in nodes:
@@ -104,11 +104,11 @@ def test_all_told_of_all_at_once():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_started_together(seed):
-    """Twenty nodes told of the first three, started within a second and the first not first: one cluster, one id."""
+    """Twenty nodes that know the first three and start within a second, in any order, form one cluster."""
     link = Link(seed)
     nodes = [no_id(link, f"n{i:02}") for i in range(20)]
     for i, node in enumerate(nodes):
-        link.kill(node)  # It is not there yet.
+        link.kill(node)  # The node has not started yet.
 
         def start(node=node, i=i) -> None:
             link.nodes[node.address] = node
@@ -120,7 +120,7 @@ def test_started_together(seed):
 
 
 def test_in_a_chain():
-    """Each told of the one before, all at once, the first one last: one cluster."""
+    """Nodes that each know their predecessor, the first started last, form one cluster."""
     link = Link()
     nodes = [no_id(link, f"n{i}") for i in range(6)]
     for i in range(5, 0, -1):
@@ -131,14 +131,14 @@ def test_in_a_chain():
 
 
 def drawn_by(node):
-    """The cluster id that it has drawn, by what it has kept; nobody draws twice."""
+    """Return the cluster id that the node has drawn and stored; no node draws twice."""
     (drew,) = {store.cluster_id for store in node.stores if store.drew} or {None}
     return drew
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_one_node_drew_the_id(seed):
-    """Nodes told of each other in any way, started at any moment: in the end one of them drew the id of them all."""
+    """However nodes know each other and whenever they start, one of them drew the common id."""
     link = Link(seed)
     link.store_ms = link.random.choice((1, 500, 3000))
     nodes = [no_id(link, f"n{i}") for i in range(6)]
@@ -159,7 +159,7 @@ def test_one_node_drew_the_id(seed):
 
 
 def test_two_lone_nodes_then_told():
-    """Two that each formed a cluster of its own and have nothing in it: one takes the other's id when told to join."""
+    """An empty cluster takes the id of another empty one when told to join."""
     link = Link()
     first, second = link.start(no_id(link, "a")), link.start(no_id(link, "b"))
     link.run(SECOND_MS)
@@ -171,7 +171,7 @@ def test_two_lone_nodes_then_told():
 
 
 def test_two_lone_nodes_told_of_each_other():
-    """The same when both are told at the same moment: the smaller id, and nobody goes to and fro."""
+    """When both are told at once, both end with the smaller id and change at most once."""
     link = Link()
     first, second = link.start(no_id(link, "a")), link.start(no_id(link, "b"))
     link.run(SECOND_MS)
@@ -185,7 +185,7 @@ def test_two_lone_nodes_told_of_each_other():
 
 
 def test_a_lone_node_joins_a_cluster_whatever_the_ids():
-    """A lone node takes a cluster's id, also when its own is smaller."""
+    """A lone node takes a cluster's id even if its own is smaller."""
     for own in (b"\0" * 7 + b"\1", b"\xff" * 8):
         link = Link()
         nodes = link.cluster(3)
@@ -195,7 +195,7 @@ def test_a_lone_node_joins_a_cluster_whatever_the_ids():
 
 
 def test_two_catalogues():
-    """Hazard 20: two clusters with entries of their own do not become one, and whoever runs them is told."""
+    """Hazard 20: two clusters with entries of their own stay apart, and both report it."""
     link = Link()
     first = link.start(link.node("a", pinned=True))
     second = link.start(link.node("b", cluster_id=b"another-", pinned=True), first)
@@ -211,7 +211,7 @@ def test_two_catalogues():
 
 
 def test_a_catalogue_keeps_its_id():
-    """A node with entries that is told to join a lone empty one draws that one over to its own id."""
+    """A node with entries that is told to join a lone empty node draws that node over to its own id."""
     link = Link()
     first = link.start(link.node("a", cluster_id=b"another-"))
     second = link.start(link.node("b", pinned=True), first)
@@ -225,7 +225,7 @@ def pin(link, node):
 
 
 def test_pinned_while_it_runs():
-    """A lone node that is told to join a cluster would go over; pinned meanwhile, it draws the cluster to its id."""
+    """A lone node told to join a cluster would change its id; once pinned, it draws the cluster to its id."""
     link = Link()
     nodes = link.cluster(3)
     lone = link.start(link.node("x", cluster_id=b"another-"))
@@ -244,7 +244,7 @@ def test_pinned_while_it_runs():
 
 
 def test_a_pin_is_kept_before_it_is_said():
-    """Until then it is not pinned for anybody; but it takes no other id meanwhile."""
+    """Until the disk has it, the pin is not announced, but the node already takes no other id."""
     link = Link()
     nodes = link.cluster(2)
     lone = link.start(link.node("x", cluster_id=b"another-"))
@@ -263,7 +263,7 @@ def test_a_pin_is_kept_before_it_is_said():
 
 
 def test_an_id_on_its_way_comes_before_the_pin():
-    """What was being kept when the node was to be pinned is what it is pinned to."""
+    """A node that is pinned while an id is being stored keeps that id."""
     link = Link()
     nodes = link.cluster(2)
     lone = link.node("x", cluster_id=b"another-")
@@ -278,7 +278,7 @@ def test_an_id_on_its_way_comes_before_the_pin():
 
 
 def test_pinned_without_an_id():
-    """The first that it takes or draws is its own for good."""
+    """The first id that the node takes or draws is final."""
     link = Link()
     nodes = link.cluster(2)
     newcomer = no_id(link, "x")
@@ -294,7 +294,7 @@ def test_pinned_without_an_id():
 
 @pytest.mark.parametrize("seed", range(25))
 def test_who_is_pinned_never_moves_again(seed):
-    """Three clusters told of each other, slow disks, each node pinned at some moment: then its id is what it kept."""
+    """Whenever a node is pinned, under slow disks and three meeting clusters, it keeps its stored id."""
     link = Link(seed)
     link.store_ms = link.random.choice((1, 500, 3000))
     nodes = [link.node(f"n{i}", cluster_id=bytes([i]) * 8) for i in range(3)]
@@ -316,7 +316,7 @@ def test_who_is_pinned_never_moves_again(seed):
 
 
 def test_a_foreign_cluster_id_is_not_heard():
-    """Packets of another cluster of the same name, at the same address, are dropped and counted."""
+    """Packets of another cluster with the same name and address are dropped and counted."""
     link = Link()
     nodes = link.cluster(3)
     link.kill(nodes[2])
@@ -328,7 +328,7 @@ def test_a_foreign_cluster_id_is_not_heard():
 
 
 def test_a_remembered_address_is_no_order_to_join():
-    """At a remembered address there is another cluster by now: this node keeps its id."""
+    """If another cluster now uses a remembered address, this node keeps its id."""
     link = Link()
     other = link.start(link.node("a", cluster_id=b"another-"))
     back = link.start(link.node("b", epoch=2), remembered=(other.address,))
@@ -342,7 +342,7 @@ def test_a_remembered_address_is_no_order_to_join():
 
 
 def test_strangers_ids_fill_no_log():
-    """A thousand clusters that ask, each again and again: sixteen are told of, all are counted."""
+    """Sixteen of a thousand strange clusters are reported, and all requests are counted."""
     link = Link()
     node = link.start(link.node("a"))
     for _ in range(10):
@@ -355,7 +355,7 @@ def test_strangers_ids_fill_no_log():
 
 
 def test_a_wrong_cluster_name():
-    """Serf's accidental merge: a node of another name is refused with both names, and never becomes a member."""
+    """Serf's accidental merge: a node of another cluster name is refused with both names and never becomes a member."""
     link = Link()
     first = link.start(link.node("a", cluster="production"))
     second = link.start(link.node("b", cluster="staging"), first)
@@ -369,7 +369,7 @@ def test_a_wrong_cluster_name():
 
 
 def test_remembered_peers():
-    """A node that restarts without being told to join anybody finds its cluster by what it remembers."""
+    """A node that restarts without a seed finds its cluster by its remembered addresses."""
     link = Link()
     nodes = link.cluster(5)
     link.run(5 * SECOND_MS)
@@ -381,7 +381,7 @@ def test_remembered_peers():
 
 
 def test_all_restarted_at_once():
-    """memberlist#311: all nodes restarted at once, knowing only what they remember, see each other again."""
+    """memberlist#311: nodes that restart at once with only remembered addresses see each other again."""
     link = Link()
     nodes = link.cluster(12)
     link.run(5 * SECOND_MS)
@@ -396,7 +396,7 @@ def test_all_restarted_at_once():
 
 
 def test_restarted_on_both_sides_of_a_partition():
-    """Each side was restarted while they were apart, so neither has the other in its table; still they heal."""
+    """Each side restarted during the partition and has lost the other from its table; still they heal."""
     link = Link()
     nodes = link.cluster(6)
     link.run(5 * SECOND_MS)
@@ -410,7 +410,7 @@ def test_restarted_on_both_sides_of_a_partition():
         back.append(link.node(node.me.name, epoch=2, port=node.address.port))
         link.start(back[-1], remembered=node.remembered)
     link.run(120 * SECOND_MS)
-    for at, node in enumerate(back):  # And once more: what was remembered at the first start is not forgotten.
+    for at, node in enumerate(back):  # A second restart: addresses of the first start are still remembered.
         link.kill(node)
         back[at] = link.start(link.node(node.me.name, epoch=3, port=node.address.port), remembered=node.remembered)
     link.run(60 * SECOND_MS)
@@ -420,7 +420,7 @@ def test_restarted_on_both_sides_of_a_partition():
 
 
 def test_seeds_are_asked_until_one_is_there():
-    """CASSANDRA-150: a seed that comes up late is found, with pauses up to the reconnect interval and no longer."""
+    """CASSANDRA-150: a seed that comes up late is found; pauses grow up to the reconnect interval."""
     link = Link()
     second = no_id(link, "b")
     link.start(second, Address("10.0.0.1", 9000))
@@ -430,21 +430,21 @@ def test_seeds_are_asked_until_one_is_there():
 
 
 def test_join_is_called_again():
-    """A name that stands for an address only later: that one is asked then."""
+    """A name that resolves late is asked at its address."""
     link = Link()
     first = link.start(no_id(link, "a"))
     second = no_id(link, "b")
     second.core.start(joins=[], remembered=[], lone=False, now_ms=link.now_ms)
     link.settle(second)
     link.run(5 * SECOND_MS)
-    assert ids([second]) == {NO_CLUSTER}  # It was told to join something: it forms no cluster of its own.
+    assert ids([second]) == {NO_CLUSTER}  # The node was told to join, so it forms no cluster of its own.
     second.core.join([first.address], now_ms=link.now_ms)
     link.settle(second)
     assert link.run(5 * SECOND_MS, lambda: all_alive([first, second]))
 
 
 def test_a_seed_that_talks_nonsense():
-    """Replies that are no replies are counted, and the seed is asked again."""
+    """Malformed replies are counted, and the seed is asked again."""
     link = Link()
     first = link.start(link.node("a"))
     nonsense = [b"", b"\x47", first.envelope.wrap(b""), first.envelope.wrap(b"\x06"), first.envelope.wrap(b"\x02" * 40)]
@@ -456,7 +456,7 @@ def test_a_seed_that_talks_nonsense():
 
 
 def test_a_dead_member_that_lost_its_disk_is_fetched():
-    """Back without an id, told to join an address where nobody is any more: those who know it as dead find it."""
+    """A node without an id whose seed is gone is found by the members that know it as dead."""
     link = Link()
     nodes = link.cluster(3)
     link.kill(nodes[2])
@@ -468,7 +468,7 @@ def test_a_dead_member_that_lost_its_disk_is_fetched():
 
 
 def test_the_dead_are_asked_for_seldom():
-    """Of a large cluster, few ask a dead address in an interval, over TCP as by datagrams."""
+    """In a large cluster few members ask a dead address in an interval, over TCP as by datagrams."""
     link = Link()
     nodes = link.cluster(20)
     link.kill(nodes.pop())
@@ -482,11 +482,11 @@ def test_the_dead_are_asked_for_seldom():
 
     link._ask = ask
     link.run(200 * SECOND_MS)
-    assert 5 <= len(asked) <= 50  # One in an interval of ten seconds.
+    assert 5 <= len(asked) <= 50  # One request per interval of ten seconds.
 
 
 def test_a_seed_that_gave_its_id_is_asked_no_more_often(monkeypatch):
-    """A node that took its cluster id from a seed, and lost it, asks there once in an interval, like any other."""
+    """A node that took its id from a seed and lost the seed asks it once per interval."""
     link = Link()
     seed = link.start(link.node("a"))
     newcomer = link.start(no_id(link, "b"), seed)
@@ -503,7 +503,7 @@ def test_a_seed_that_gave_its_id_is_asked_no_more_often(monkeypatch):
 
 
 def test_asked_before_its_own_question_is_answered():
-    """Found by others first, a node hears of itself from them: that is no other life, and it is announced at last."""
+    """A node that is found first hears of itself from others; it takes that for no other life."""
     link = Link()
     nodes = link.cluster(2)
     late = link.node("late")
@@ -521,7 +521,7 @@ def test_asked_before_its_own_question_is_answered():
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_partition_longer_than_the_dead_are_remembered(restarts):
-    """Nobody was told to join anybody any more: where the forgotten were is asked, however old that is."""
+    """With no seed left, the addresses of forgotten members are asked, however old they are."""
     link = Link()
     profile = replace(LAN, dead_retention_ms=600_000)
     nodes = link.cluster(6, profile=profile)
@@ -544,7 +544,7 @@ def test_a_partition_longer_than_the_dead_are_remembered(restarts):
 
 
 def test_who_is_not_found_is_lost():
-    """An address of the last run where nobody was seen is asked seldom once the dead are forgotten, and for ever."""
+    """A remembered address without a member is asked rarely once the dead are forgotten, and for ever."""
     link = Link()
     nodes = link.cluster(2, profile=replace(LAN, dead_retention_ms=600_000))
     gone = Address("10.9.9.9", 9)
@@ -557,12 +557,12 @@ def test_who_is_not_found_is_lost():
     assert before > 600_000 / LAN.reconnect_interval_ms
     link.run(3_000_000)
     assert again.core._joining.unseen == [gone]
-    assert 70 < asked.count(gone) - before < 130  # A third of its turns, since there are three nodes.
+    assert 70 < asked.count(gone) - before < 130  # A third of the turns, since there are three nodes.
     assert all_alive([*nodes, again])
 
 
 def test_the_latest_lost_are_kept():
-    """So many, each once."""
+    """The number of lost addresses is limited, and each is kept once."""
     link = Link()
     joining = link.start(link.node("one")).core._joining
     places = [Address("10.9.9.9", port) for port in range(1, 2 * MAX_LOST)]

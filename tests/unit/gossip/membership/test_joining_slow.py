@@ -9,5 +9,4 @@ from tests.unit.gossip.membership import test_joining as line
 
 @pytest.mark.parametrize("seed", range(4, 20))
 def test_started_together(seed: int) -> None:
-    """Other orders of the same start."""
     line.test_started_together(seed)

@@ -1,4 +1,4 @@
-"""How long a suspected member has, and who can shorten that."""
+"""A suspected member has a limited time, which confirmations shorten."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALIVE, SUSPECT, DEAD, LEFT = MemberState
     [(4, [24, 11.3, 4]), (10, [24, 11.3, 4]), (100, [48, 22.7, 8]), (1000, [72, 34.1, 12])],
 )
 def test_the_published_times(members, seconds):
-    """Without confirmation six times the least; with one about half of that; with two the least."""
+    """Without confirmation the time is six times the least, with one about half of that, with two the least."""
     suspicion = Suspicion(b"0", LAN, members, 0)
     times = [suspicion.deadline_ms]
     for accuser in (b"1", b"2"):
@@ -34,7 +34,7 @@ def test_the_published_times(members, seconds):
 
 @pytest.mark.parametrize("members", [1, 2, 3])
 def test_too_few_to_confirm(members):
-    """Where nobody is left to confirm, the least time is all there is."""
+    """Where no other member can confirm, the least time applies."""
     for accuser in (b"0", NOBODY):
         suspicion = Suspicion(accuser, LAN, members, 0)
         assert suspicion.deadline_ms == LAN.suspicion_least_ms(members) == 4000
@@ -42,7 +42,6 @@ def test_too_few_to_confirm(members):
 
 
 def test_the_same_accuser_counts_once():
-    """Who said it already adds nothing by saying it again."""
     suspicion = Suspicion(b"0", LAN, 50, 0)
     before = suspicion.deadline_ms
     assert not suspicion.confirm(b"0")
@@ -50,7 +49,7 @@ def test_the_same_accuser_counts_once():
 
 
 def test_an_accuser_that_is_not_named_confirms_nothing():
-    """A RECORD tells of a suspicion and not whose it is; the accuser who is named then may be that very one."""
+    """A RECORD does not name the accuser, so the accuser named next may be the same."""
     suspicion = Suspicion(NOBODY, LAN, 50, 0)
     before = suspicion.deadline_ms
     assert suspicion.confirm(b"0")
@@ -66,7 +65,7 @@ def test_an_accuser_that_is_not_named_confirms_nothing():
     accusers=st.lists(st.binary(min_size=8, max_size=8), max_size=12),
 )
 def test_a_deadline_never_moves_out(members, profile, accusers):
-    """Whoever accuses, in whatever order: the deadline only moves in, and never below the least."""
+    """Accusations in any order only shorten the time, and never below the least."""
     constants = PROFILES[profile]
     suspicion = Suspicion(b"first---", constants, members, 1000)
     deadlines = [suspicion.deadline_ms]
@@ -83,7 +82,7 @@ _SAID = ("a", "b", "c", "d", "record", "dead")
 
 @given(st.lists(st.tuples(st.sampled_from(_SAID), st.integers(0, 9000)), max_size=12))
 def test_a_verdict_never_comes_later_than_was_said(events):
-    """Accusations, by record or verdict, at any time: once a deadline stands, the verdict is there by then."""
+    """After any accusations by record or verdict, the verdict comes no later than any deadline."""
     believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
     believer.unanswered("x")
     started, deadline = believer.now_ms, math.inf
@@ -112,10 +111,10 @@ def test_a_verdict_never_comes_later_than_was_said(events):
     pauses=st.lists(st.integers(0, 4000), min_size=1, max_size=40),
 )
 def test_who_is_dead_to_others_is_dead_in_time(members, first, pauses):
-    """However often an exchange repeats that somebody is dead, it counts once: the least time is left from then on."""
+    """Repeated reports of a death count once: the least time remains from the first report."""
     believer = Believer(*(member(f"n{i}") for i in range(members - 2)), member("x"))
     least_ms = LAN.suspicion_least_ms(members)
-    if first:  # Suspected here before.
+    if first:  # The member was suspected here before.
         believer.unanswered("x")
     believer.record(member("x", DEAD))
     told_ms = believer.now_ms
@@ -131,7 +130,7 @@ def test_who_is_dead_to_others_is_dead_in_time(members, first, pauses):
 
 @pytest.mark.parametrize("suspected_ms", [0, 1, 1000, 10_000])
 def test_who_is_dead_to_others_has_the_least_time(suspected_ms):
-    """Suspected here for a while and by nobody else: a record that calls it dead leaves it that time and no more."""
+    """A record that calls a locally suspected member dead leaves it the least time from then on."""
     believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
     believer.unanswered("x")
     believer.wait(suspected_ms)
@@ -145,13 +144,13 @@ def test_who_is_dead_to_others_has_the_least_time(suspected_ms):
 
 
 def test_without_lifeguard_nobody_is_waited_for():
-    """Plain SWIM, for comparison: the least time from the start."""
+    """Plain SWIM gives the least time from the start."""
     suspicion = Suspicion(b"0", replace(LAN, lifeguard=False), 100, 0)
     assert suspicion.deadline_ms == LAN.suspicion_least_ms(100)
 
 
 def test_a_record_confirms_nothing():
-    """An exchange repeats a suspicion without saying whose: that is no further accuser, and no new suspicion."""
+    """A repeated suspicion without an accuser is neither a confirmation nor a new suspicion."""
     believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
     believer.unanswered("x")
     suspicion = believer.beliefs._suspicions[member("x").id]
@@ -164,7 +163,7 @@ def test_a_record_confirms_nothing():
 
 
 def test_a_new_confirmation_is_told_on():
-    """Each accuser that shortened the time is passed on, so that it shortens the time of others too."""
+    """Each accuser that shortened the time is passed on, so that other members' times shorten too."""
     believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
     believer.unanswered("x")
     for accuser, is_news in (("a", True), ("a", False), ("b", True), ("c", False)):
@@ -174,7 +173,7 @@ def test_a_new_confirmation_is_told_on():
 
 
 def test_grace_after_a_stall():
-    """A suspicion that ran out while this node stood still waits until what was sent meanwhile has been read."""
+    """A suspicion that expired while this node stood still waits until pending packets have been read."""
     believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
     believer.unanswered("x")
     believer.now_ms += 200_000
@@ -187,7 +186,7 @@ def test_grace_after_a_stall():
 
 
 def test_an_old_timer_kills_nobody():
-    """The timer of a suspicion that was refuted does nothing to the next suspicion of the same member."""
+    """The timer of a refuted suspicion does not affect the next suspicion of the same member."""
     believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
     believer.unanswered("x")
     deadline = believer.beliefs._suspicions[member("x").id].deadline_ms

@@ -1,4 +1,4 @@
-"""Cluster ids meet: every combination, and that nobody goes to and fro."""
+"""Two clusters that meet settle on one id for every combination of states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIDES = [
 
 
 def test_rules():
-    """Who has none takes one; pinned never changes; whoever was told to join gets together with the other."""
+    """A node without an id takes one, a pinned one never changes, and one told to join gets together."""
     for asker, asked in itertools.product(SIDES, SIDES):
         check_rules(asker, asked)
 
@@ -50,7 +50,7 @@ def check_rules(asker, asked):
 
 
 def test_two_lone_nodes_agree():
-    """Whoever of two lone nodes asks, or both at once: the smaller id is taken."""
+    """The smaller id is taken, whichever node asks, and also if both ask at once."""
     assert (
         meet(Side(SMALL, lone=True, pinned=False, was_told=True), Side(LARGE, lone=True, pinned=False))
         is Meeting.ASKED_TAKES
@@ -63,9 +63,9 @@ def test_two_lone_nodes_agree():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_clusters_that_meet_become_one(seed):
-    """Groups with ids of their own, none pinned: whoever was told of whom and asks when, in the end there is one id."""
+    """Groups without a pin end with one id, whatever the order of questions."""
     chance = random.Random(seed)
-    # All of all; each of the first, who was told nothing; a ring.
+    # Every node knows all; every node knows the first, which knows none; a ring.
     told = [lambda one, other: True, lambda one, other: other == 0, lambda one, other: other == (one + 1) % 6][seed % 3]
     ids = [bytes([chance.randrange(1, 256) for _ in range(8)]) for _ in range(3)]
     nodes = [chance.choice([*ids, NO_CLUSTER]) for _ in range(6)]

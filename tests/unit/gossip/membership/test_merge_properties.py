@@ -1,4 +1,4 @@
-"""Statements in any order, doubled, lost: what all nodes come to believe, and what none may ever believe."""
+"""Statements in any order, doubled or lost, lead all nodes to the same beliefs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ statements = st.builds(
     epoch=st.integers(1, 3),
     incarnation=st.integers(0, 3),
 )
-# As they are told: RECORDs never kill, VERDICTs never introduce.
+# A RECORD never kills, and a VERDICT never introduces a member.
 heard = st.tuples(statements, st.booleans())
 
 
@@ -31,7 +31,7 @@ def hear(believer: Believer, said: list[tuple[Member, bool]]) -> None:
 
 
 def larger(one: Member | None, other: Member | None) -> Member | None:
-    """Of two statements the one that is believed."""
+    """Return the statement of the larger rank."""
     if one is None or other is None:
         return one or other
     return max(one, other, key=lambda said: said.rank)
@@ -39,7 +39,7 @@ def larger(one: Member | None, other: Member | None) -> Member | None:
 
 @given(st.lists(statements, max_size=3), st.lists(statements, max_size=3), st.lists(statements, max_size=3))
 def test_merging_is_a_join(first, second, third):
-    """The larger of two ranks: commutative, associative and idempotent."""
+    """The larger of two ranks is commutative, associative and idempotent."""
 
     def fold(*groups: list[Member]) -> dict[str, Member]:
         known: dict[str, Member] = {}
@@ -55,7 +55,7 @@ def test_merging_is_a_join(first, second, third):
 
 @given(st.lists(statements.filter(lambda said: said.state is not DEAD), max_size=10), st.randoms(use_true_random=False))
 def test_records_in_any_order(said, chance):
-    """Nodes that hear the same records, in whatever order and how often, believe the same."""
+    """Nodes that hear the same records in any order and number believe the same."""
     shuffled = [*said, *said]
     chance.shuffle(shuffled)
     one, two = Believer(), Believer()
@@ -68,7 +68,7 @@ def test_records_in_any_order(said, chance):
 
 @given(st.lists(statements, max_size=10), st.randoms(use_true_random=False))
 def test_verdicts_in_any_order(said, chance):
-    """The same of verdicts about members that are known."""
+    """Nodes that hear the same verdicts about known members believe the same."""
     shuffled = [*said, *said]
     chance.shuffle(shuffled)
     known = [member(name) for name in NAMES]
@@ -80,7 +80,7 @@ def test_verdicts_in_any_order(said, chance):
 
 @given(st.lists(heard, max_size=20))
 def test_never_backwards(said):
-    """Whatever is heard: the epoch and, within one, the incarnation of a member never fall."""
+    """The epoch of a member never falls, nor its incarnation within an epoch."""
     believer = Believer()
     for statement, is_record in said:
         before = believer.known(statement.name)
@@ -97,7 +97,7 @@ def test_never_backwards(said):
 
 @given(st.lists(heard, max_size=20))
 def test_dead_never_beats_a_higher_incarnation(said):
-    """Whoever was alive in a higher incarnation is not found dead by word of a lower one, and a record never kills."""
+    """A statement of a lower incarnation kills no member, and a record never kills."""
     believer = Believer()
     for statement, is_record in said:
         before = believer.known(statement.name)
@@ -106,7 +106,7 @@ def test_dead_never_beats_a_higher_incarnation(said):
         if after is None or after.state is not DEAD or (before is not None and before.state is DEAD):
             continue
         if before is None:
-            assert is_record  # A memory of a dead one, no verdict.
+            assert is_record  # The record of a dead member is a memory, no verdict.
             continue
         assert (statement.epoch, statement.incarnation) >= (before.epoch, before.incarnation)
         assert not is_record or before.state is LEFT
@@ -114,7 +114,7 @@ def test_dead_never_beats_a_higher_incarnation(said):
 
 @given(st.lists(heard, max_size=20))
 def test_nobody_comes_back_from_left(said):
-    """After LEFT an epoch is over."""
+    """LEFT ends an epoch."""
     believer = Believer()
     for statement, is_record in said:
         before = believer.known(statement.name)
@@ -126,7 +126,7 @@ def test_nobody_comes_back_from_left(said):
 
 @given(st.lists(heard, max_size=15), st.randoms(use_true_random=False))
 def test_timers_do_no_harm(said, chance):
-    """Late, early and doubled timers between statements: only a suspicion whose time is over becomes a verdict."""
+    """Under late, early and doubled timers, only an expired suspicion becomes a verdict."""
     believer = Believer(*(member(f"n{i}") for i in range(6)))
     for statement, is_record in said:
         hear(believer, [(statement, is_record)])
@@ -145,7 +145,7 @@ def test_timers_do_no_harm(said, chance):
 
 @given(st.lists(st.tuples(statements, st.integers(1, 3)), max_size=12))
 def test_the_table_and_its_shortcuts_agree(said):
-    """The list that members are drawn from has exactly those that are alive or suspect."""
+    """Members are drawn from exactly those that are alive or suspect."""
     believer = Believer()
     for statement, port in said:
         believer.record(statement._replace(address=Address("10.0.0.3", port)))

@@ -1,4 +1,4 @@
-"""Two nodes of one name: who stops, who goes on, and what it costs when both do."""
+"""At most one of two nodes with one name stops, and the cost of a conflict is bounded."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LIAR = Address("10.9.9.9", 1)
 
 
 def who(age_ms: int) -> Who:
-    """One that announced itself so long ago; 0: that has not."""
+    """Return the answer of a node of this age; 0 means not announced yet."""
     return Who(1, b"u" * 16, 1, age_ms)
 
 
 def test_not_both_stop_whatever_the_ways_take():
-    """Ages, the times of the two questions, and the ways there and back: at most one stops, by its own observation."""
+    """For any ages and delays, at most one node stops by its own observation."""
     draw = random.Random(1)
     stopped = set()
     for _ in range(20_000):
@@ -50,15 +50,15 @@ def test_not_both_stop_whatever_the_ways_take():
         assert stops != [True, True], began
         stopped.add(tuple(stops))
         if abs(began[0] - began[1]) > SLACK_MS + 1000:
-            assert stops == [began[0] > began[1], began[1] > began[0]]  # It is always the younger.
+            assert stops == [began[0] > began[1], began[1] > began[0]]  # The younger node stops.
         if abs(began[0] - began[1]) < SLACK_MS - 1000:
-            assert stops == [wins != 0, wins != 1]  # And here always one.
+            assert stops == [wins != 0, wins != 1]  # Exactly one stops here.
     assert len(stopped) == 3
 
 
 @pytest.mark.parametrize(("mine", "theirs", "loses"), [*product((0, 1, 100_000), (0, 1, 100_000), (False, True))])
 def test_who_has_not_announced_itself_is_younger(mine, theirs, loses):
-    """Whatever the ages are; two that have not are told apart by what both know."""
+    """The ages do not matter; a common rule decides between two unannounced nodes."""
     if mine and theirs:
         return
     expected = loses if not mine and not theirs else not mine
@@ -66,7 +66,7 @@ def test_who_has_not_announced_itself_is_younger(mine, theirs, loses):
 
 
 def twins(link: Link, *, sealed: bool = False, apart_ms: int = 60 * SECOND_MS) -> tuple[list[Node], Node, Node]:
-    """Four nodes, and two more of one name that grew up on either side of a cut, which is over now."""
+    """Return four nodes, and two of one name that started on the two sides of a cut, which has ended."""
     nodes = link.cluster(4, sealed=sealed)
     left = {node.address for node in nodes[:2]} | {Address("10.0.0.1", 9001)}
     link.cut = lambda source, to: (source in left) != (to in left)
@@ -79,12 +79,12 @@ def twins(link: Link, *, sealed: bool = False, apart_ms: int = 60 * SECOND_MS) -
 
 
 def duplicates(nodes: list[Node]) -> list[set[str]]:
-    """Where each of them sees that somebody's namesake is."""
+    """Return the places of namesakes that each node sees."""
     return [set(node.core.tree.children(DUPLICATES)) for node in nodes]
 
 
 def test_sealed_the_younger_stops():
-    """Two of one name that grew up apart, with keys: the younger stops whatever its uuid is, the elder stays."""
+    """With keys the younger node stops, whatever its uuid, and the elder stays."""
     for seed in range(12):
         link = Link(seed)
         nodes, elder, younger = twins(link, sealed=True)
@@ -96,7 +96,7 @@ def test_sealed_the_younger_stops():
 
 
 def test_a_twin_that_ends_is_forgotten():
-    """Once one of the two is gone the other is itself everywhere, and no member says claimed twice any more."""
+    """After one of the two is gone, no member reports the name as claimed twice."""
     link = Link(5)
     nodes, elder, younger = twins(link)
     assert link.run(60 * SECOND_MS, lambda: any(duplicates(nodes)))
@@ -108,7 +108,7 @@ def test_a_twin_that_ends_is_forgotten():
 
 
 class Liar:
-    """A stranger without keys: it claims a node's name at a place of its own, where it answers what it likes."""
+    """A stranger without keys that claims a node's name at its own address and reports any age."""
 
     def __init__(self, link: Link, *, age_ms: int) -> None:
         self.link = link
@@ -122,7 +122,7 @@ class Liar:
         self.envelope = Envelope("c", CLUSTER_ID)
 
     def claim(self, victim: Node, *, more_epochs: int = 1) -> None:
-        """Tell the victim that it is here, in a later epoch."""
+        """Claim the victim's name in a later epoch."""
         own = victim.core.members.own
         record = own._replace(address=LIAR, epoch=own.epoch + more_epochs, uuid=b"liar" * 4)
         packet = self.envelope.wrap(messages.gossip(member_id("nobody")) + messages.record(record))
@@ -130,7 +130,7 @@ class Liar:
         self.link.settle(victim)
 
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None:
-        """Say nothing to a datagram."""
+        """Ignore a datagram."""
 
     def reply(self, request: bytes, *, now_ms: int) -> bytes | None:
         try:
@@ -149,7 +149,7 @@ class Liar:
 
 
 def test_one_forged_packet_does_not_end_an_established_node():
-    """A stranger that claims the name, and answers as a far elder one: it is complained of, and nobody stops."""
+    """A stranger that claims the name and reports a great age causes a complaint and stops no node."""
     link = Link(3)
     nodes = link.cluster(4)
     link.run(LAN.converge_ms)
@@ -165,7 +165,7 @@ def test_one_forged_packet_does_not_end_an_established_node():
 
 
 def test_a_full_branch_says_so_too():
-    """Who publishes as much as it may is seen to be claimed twice all the same."""
+    """A node whose branch is full still reports that its name is claimed twice."""
     link = Link(3)
     nodes = link.cluster(3, limits=GossipLimits(tree=TreeLimits(max_branch_bytes=8192)))
     link.run(LAN.converge_ms)
@@ -182,7 +182,7 @@ def test_a_full_branch_says_so_too():
 @pytest.mark.parametrize("established", [False, True])
 @pytest.mark.parametrize("sealed", [False, True])
 def test_what_a_liar_can_stop(sealed, established):
-    """A node that is not established, and has no keys: nothing else."""
+    """A liar can stop only a node that is not established and has no keys."""
     link = Link(3)
     nodes = link.cluster(3, sealed=sealed)
     node = link.start(link.node("x", sealed=sealed), nodes[0])
@@ -195,7 +195,7 @@ def test_what_a_liar_can_stop(sealed, established):
 
 
 def test_it_asks_no_more_than_it_must():
-    """A record that echoes a place where nobody was found is not looked into again."""
+    """A record that echoes an address without a node is not examined again."""
     link = Link(1)
     node = link.start(link.node("a", epoch=5))
     old = Member(member_id("a"), "a", node.me.uuid, Address("10.0.0.9", 9), 7, 0, MemberState.ALIVE)

@@ -1,4 +1,4 @@
-"""Two of one name, for long."""
+"""Two nodes keep one name for hours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def renewals(node: Node) -> int:
 
 
 def test_without_keys_both_go_on_and_say_so():
-    """Without keys neither stops; both complain, all see it, and it costs few epochs, one an hour in the end."""
+    """Both nodes complain, all nodes see it, and the cost falls to one epoch an hour."""
     link = Link()
     nodes, elder, younger = twins(link)
     assert link.run(60 * SECOND_MS, lambda: elder.complaints and younger.complaints)
@@ -34,7 +34,7 @@ def test_without_keys_both_go_on_and_say_so():
 
 
 def test_two_that_cannot_reach_each_other_do_not_renew_for_ever():
-    """Two whom all others reach outdo each other less and less often, and say that there is somebody."""
+    """Two nodes that all others reach raise their epochs ever more rarely and report the conflict."""
     link = Link(7)
     nodes, one, two = twins(link)
     link.cut = lambda source, to: {source, to} == {one.address, two.address}
@@ -53,7 +53,7 @@ def test_two_that_cannot_reach_each_other_do_not_renew_for_ever():
 
 
 def test_a_flood_of_claims_costs_little():
-    """A stranger that claims the name a hundred times a second for an hour: a few epochs, a few questions."""
+    """A hundred claims a second for an hour cost a few epochs and a few questions."""
     link = Link(4)
     nodes = link.cluster(3)
     link.run(LAN.converge_ms)

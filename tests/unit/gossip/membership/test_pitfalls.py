@@ -1,4 +1,4 @@
-"""What others learned the hard way about membership, each by its name; the trees' are in `tests/unit/gossip/tree`."""
+"""Known failures of other membership protocols, each by its name; those of trees are in `tests/unit/gossip/tree`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def halves(link: Link, nodes: list[Node]) -> None:
 
 
 def test_dogpile_rumours_are_bounded():
-    """Confirmations are told on while they shorten the time and no longer: fifty accusers are three rumours."""
+    """Confirmations spread only while they shorten the time: fifty accusers make three rumours."""
     believer = Believer(*(member(f"n{i}") for i in range(60)), member("x"))
     told = 0
     for number in range(50):
@@ -40,7 +40,7 @@ def test_dogpile_rumours_are_bounded():
 
 
 def test_memberlist_299_neither_kind_of_news_starves():
-    """System messages drained before the users': here each kind has half a packet (see test_spreading.py too)."""
+    """System messages were drained before the users'; here each kind has half a packet (see test_spreading.py too)."""
     link = Link()
     nodes = link.cluster(6)
     for _ in range(30):
@@ -58,7 +58,7 @@ def test_memberlist_299_neither_kind_of_news_starves():
 
 
 def test_nobody_is_killed_on_hearsay():
-    """A full exchange that calls somebody dead makes it suspect, and it has its whole time to refute."""
+    """An exchange that reports a death makes the member suspect, with the whole time to refute."""
     believer = Believer(*(member(f"n{i}") for i in range(10)), member("x"))
     believer.record(member("x", DEAD, incarnation=0))
     assert believer.state("x") is SUSPECT
@@ -67,7 +67,7 @@ def test_nobody_is_killed_on_hearsay():
 
 
 def test_a_node_never_seen_alive_is_never_dead():
-    """A verdict about an unknown is ignored; a record of a dead one is remembered, and is no news."""
+    """A verdict about an unknown member is ignored; a record of a dead one is remembered and is no news."""
     believer = Believer()
     for state in (SUSPECT, DEAD, LEFT, ALIVE):
         believer.verdict(member("x", state))
@@ -78,13 +78,13 @@ def test_a_node_never_seen_alive_is_never_dead():
 
 
 def test_who_was_deaf_reads_before_it_judges():
-    """Cut off with its timers running, then told in one moment whom others suspect: those speak before the verdict."""
+    """After a cut, a node that hears many suspicions at once lets the suspects speak before the verdict."""
     link = Link()
     nodes = link.cluster(12)
     deaf, others = nodes[0], nodes[1:]
     link.cut = lambda source, to: deaf.address in {source, to}
     assert link.run(30 * SECOND_MS, lambda: "SUSPECT" in deaf.states().values())
-    # Its own suspicion has run out as soon as two others confirm it, and not before.
+    # The own suspicion expires as soon as two members confirm it, and not before.
     link.run(LAN.suspicion_least_ms(12) + SECOND_MS)
     suspect = next(change.member for change in deaf.changes if change.member.state is SUSPECT)
     said = messages.MemberVerdict(suspect.id, SUSPECT, suspect.incarnation, suspect.epoch, b"")
@@ -102,7 +102,7 @@ def test_who_was_deaf_reads_before_it_judges():
 
 
 def test_buddy():
-    """The suspected one hears of it with the next ping, even when no rumour reaches it."""
+    """The suspected member hears of the suspicion with the next ping, even if no rumour reaches it."""
     link = Link()
     nodes = link.cluster(6)
     x = nodes[3]
@@ -114,19 +114,19 @@ def test_buddy():
 
 
 def test_the_dead_hear_of_it_when_they_call():
-    """A node that others took for dead learns it from the answer to its first ping."""
+    """A node that was taken for dead learns this from the answer to its first ping."""
     link = Link()
     nodes = link.cluster(6)
     link.freeze(nodes[5])
     link.run(60 * SECOND_MS)
     assert nodes[0].states()["n05"] == "DEAD"
-    nodes[5].held.clear()  # Nothing waits in its socket.
+    nodes[5].held.clear()  # Nothing waits in the node's socket.
     link.thaw(nodes[5])
     assert link.run(3 * SECOND_MS, lambda: all_alive(nodes))
 
 
 def test_foca_25_no_flood_of_the_undead():
-    """Two halves that took each other for dead meet: they heal, and do not shout at each other without end."""
+    """Two halves that took each other for dead heal without a flood of packets."""
     link = Link()
     nodes = link.cluster(10)
     halves(link, nodes)
@@ -136,7 +136,7 @@ def test_foca_25_no_flood_of_the_undead():
     assert link.run(35 * SECOND_MS, lambda: all_alive(nodes))
     link.run(10 * SECOND_MS)
     sent = [node.sent - so_far for node, so_far in zip(nodes, before, strict=True)]
-    assert max(sent) < 100_000  # Some 45 s; at rest it is 150 bytes a second.
+    assert max(sent) < 100_000  # About 45 s; a member at rest sends 150 bytes a second.
     before = [node.sent for node in nodes]
     link.run(30 * SECOND_MS)
     assert max(node.sent - so_far for node, so_far in zip(nodes, before, strict=True)) < 30 * 250
@@ -164,7 +164,7 @@ def test_memberlist_222_partitions_heal_by_themselves(hours):
 
 
 def test_many_dead_do_not_hide_the_one_that_came_back():
-    """With forty dead names in the table a partition of two nodes still heals in time."""
+    """With forty dead names in the table, a partition of two nodes still heals in time."""
     link = Link()
     nodes = link.cluster(2)
     for number in range(40):
@@ -180,7 +180,7 @@ def test_many_dead_do_not_hide_the_one_that_came_back():
 
 
 def test_habitat_5581_a_restart_beats_what_was_said_before():
-    """habitat#5581, memberlist#345: an incarnation from zero lost against the dead one's; a kept epoch beats any."""
+    """habitat#5581, memberlist#345: an incarnation from zero lost against the dead one's; a stored epoch beats any."""
     link = Link()
     nodes = link.cluster(4)
     for _ in range(3):
@@ -197,7 +197,7 @@ def test_habitat_5581_a_restart_beats_what_was_said_before():
 
 @pytest.mark.parametrize("left", [False, True], ids=["died", "left"])
 def test_consul_6897_same_name_new_address(left):
-    """memberlist#157, #189, consul#6897, cortex#2130: a name that is free again is let in elsewhere, and at once."""
+    """memberlist#157, #189, consul#6897, cortex#2130: a free name is accepted at another address at once."""
     link = Link()
     nodes = link.cluster(4)
     if left:
@@ -213,7 +213,7 @@ def test_consul_6897_same_name_new_address(left):
 
 
 def test_serf_604_the_dead_go():
-    """serf#604, consul#21633, consul#1440: the dead are forgotten by all when their time is over, and for good."""
+    """serf#604, consul#21633, consul#1440: all members forget the dead in time and for good."""
     link = Link()
     nodes = link.cluster(6, profile=SHORT_MEMORY)
     link.kill(nodes.pop())
@@ -224,7 +224,7 @@ def test_serf_604_the_dead_go():
 
 
 def test_chitchat_161_the_dead_do_not_circulate():
-    """chitchat#155, #161, quickwit#5135: whoever learned of a death when, all forget it together, and for good."""
+    """chitchat#155, #161, quickwit#5135: all members forget a death together, whenever they learned of it."""
     link = Link()
     nodes = link.cluster(4, profile=SHORT_MEMORY)
     link.kill(nodes.pop())
@@ -238,7 +238,7 @@ def test_chitchat_161_the_dead_do_not_circulate():
 
 
 def test_scylla_14991_a_replaced_node_does_not_come_back():
-    """A node replaced under its name: word of its old epoch, however late and from whomever, changes nothing."""
+    """Late statements about the old epoch of a replaced node change nothing."""
     link = Link()
     nodes = link.cluster(4)
     old = nodes[3].core.members.own
@@ -268,7 +268,7 @@ def test_chitchat_94_an_old_epoch_is_forgotten_with_the_new():
 
 
 def test_consul_9927_queues_are_bounded():
-    """consul#9926, consul#9927, memberlist#167: one rumour for each subject, however often it changes."""
+    """consul#9926, consul#9927, memberlist#167: one rumour per subject, however often the subject changes."""
     believer = Believer(*(member(f"n{i}") for i in range(10)))
     for incarnation in range(1000):
         believer.verdict(member("n3", SUSPECT, incarnation=incarnation))
@@ -277,7 +277,7 @@ def test_consul_9927_queues_are_bounded():
 
 
 def test_memberlist_311_a_member_is_told_of_whoever_it_pings():
-    """Blind nodes: one that knows me while I do not know it is found out by the hash on its ping."""
+    """Blind nodes: the hash on a ping reveals a member that knows this node but is not known here."""
     link = Link()
     nodes = link.cluster(4)
     blind, unseen = nodes[0].core, nodes[2].core.members.own
@@ -288,7 +288,7 @@ def test_memberlist_311_a_member_is_told_of_whoever_it_pings():
 
 
 def test_flapping_does_not_end_a_node():
-    """sequins#151, #157, #158: it died of a flapping ZooKeeper; ten short partitions in a minute end nothing."""
+    """sequins#151, #157, #158: a flapping ZooKeeper ended it; here ten short partitions in a minute stop no node."""
     link = Link()
     nodes = link.cluster(6)
     for _ in range(10):
@@ -301,7 +301,7 @@ def test_flapping_does_not_end_a_node():
 
 
 def test_members_are_bounded():
-    """Records of ever new names fill the table to its limit and no further; the dead make room for the live."""
+    """Records of new names fill the table only up to its limit; dead members make room for live ones."""
     link = Link()
     node = link.node("a", limits=GossipLimits(max_members=20))
     link.start(node)
@@ -315,7 +315,7 @@ def test_members_are_bounded():
 
 
 def test_isolated():
-    """Set while nobody is heard for half a suspicion time; never where no other is known, or all have left."""
+    """A node is isolated after half a suspicion time of silence, but not if all members have left or none is known."""
     link = Link()
     lone = link.start(link.node("lone", port=6000))
     link.run(60 * SECOND_MS)
@@ -323,13 +323,13 @@ def test_isolated():
     nodes = link.cluster(3)
     assert not nodes[0].core.isolated(now_ms=link.now_ms)
     link.cut = lambda source, to: nodes[0].address in {source, to}
-    link.run(10)  # What was under way is there.
+    link.run(10)  # Packets under way have arrived.
     half_ms = LAN.suspicion_least_ms(3) // 2
     link.run(nodes[0].core.members.heard_ms + half_ms - link.now_ms)
     assert not nodes[0].core.isolated(now_ms=link.now_ms)
     assert nodes[0].core.isolated(now_ms=link.now_ms + 1)
     link.run(60 * SECOND_MS)
-    assert nodes[0].core.isolated(now_ms=link.now_ms)  # Also when it has given up on all of them.
+    assert nodes[0].core.isolated(now_ms=link.now_ms)  # The node stays isolated after it has given up on all members.
     assert not nodes[1].core.isolated(now_ms=link.now_ms)
     link.cut = lambda source, to: False
     assert link.run(15 * SECOND_MS, lambda: not nodes[0].core.isolated(now_ms=link.now_ms))
@@ -345,7 +345,7 @@ def test_isolated():
 
 
 def dead_among(nodes: list[Node]) -> set[tuple[str, str]]:
-    """Who of these called whom of these dead."""
+    """Return the deaths that members of this set reported of each other."""
     names = {node.me.name for node in nodes}
     return {
         (node.me.name, change.member.name)
@@ -356,7 +356,7 @@ def dead_among(nodes: list[Node]) -> set[tuple[str, str]]:
 
 
 def test_scylla_5677_members_do_not_flap_for_lost_packets():
-    """A threshold on the times between heartbeats made nodes go up and down; half of all packets lost kills none."""
+    """A threshold on the times between heartbeats made nodes flap; here a loss of half the packets kills none."""
     link = Link()
     nodes = link.cluster(16)
     link.loss = 0.5
@@ -365,7 +365,7 @@ def test_scylla_5677_members_do_not_flap_for_lost_packets():
 
 
 def test_chitchat_126_a_second_death_is_found_as_soon_as_the_first():
-    """A window of old intervals made who had been away seem alive for longer; here a death leaves nothing behind."""
+    """A window of old intervals delayed the second death; here a death leaves nothing behind."""
     link = Link()
     nodes = link.cluster(8)
     epochs = count(2)
@@ -380,7 +380,7 @@ def test_chitchat_126_a_second_death_is_found_as_soon_as_the_first():
 
 
 def test_alertmanager_1409_who_is_alone_queues_little():
-    """Cut off, a member publishes ten thousand times: what waits to be told does not grow, and all is told after."""
+    """The queue of an isolated member that publishes ten thousand times does not grow, and all keys arrive later."""
     link = Link()
     nodes = link.cluster(4)
     link.cut = lambda source, to: nodes[0].address in {source, to}
@@ -399,7 +399,7 @@ def test_alertmanager_1409_who_is_alone_queues_little():
 
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 255, 256, 1000])
 def test_cortex_4326_any_number_of_parts_is_read_as_written(size):
-    """A count of one byte broke the messages of 127 members and more: here nothing counts in a byte."""
+    """A count of one byte broke messages of 127 members and more; here no count has one byte."""
     said = [messages.MemberVerdict(number.to_bytes(8, "big"), SUSPECT, number, 1, bytes(8)) for number in range(size)]
     assert [*messages.read_parts(b"".join(map(messages.verdict, said)), 0)] == said
     known = [messages.KnownMember(one.id, ALIVE, one.incarnation, 1, size, 0) for one in said]

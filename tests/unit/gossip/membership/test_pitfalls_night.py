@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("size", [7, 8, 9, 10])
 def test_the_hole_of_the_retransmit_limit(size):
-    """Memberlist sends a rumour four times in all at n <= 9, and one in twenty misses somebody; here it is twelve."""
+    """Memberlist sends a rumour four times at n <= 9, and one in twenty misses a member; here it is twelve times."""
     assert LAN.retransmits(size) >= 12
     missed = 0
     for seed in range(60):
         link = Link(seed)
         nodes = link.cluster(size)
-        for node in nodes:  # No anti-entropy: only the rumour counts.
+        for node in nodes:  # Without anti-entropy, only the rumour counts.
             node.core._exchange.differs = lambda source, now_ms: None
         gone = nodes.pop()
         gone.core.leave(now_ms=link.now_ms)
@@ -37,7 +37,7 @@ def test_the_hole_of_the_retransmit_limit(size):
 
 @pytest.mark.parametrize("seed", [6, 12])
 def test_what_a_node_finds_out_while_it_hears_nobody_is_its_own(seed):
-    """Cut off 16 s of each 17: whom it suspects hears of that before it is called dead, or nobody does."""
+    """After cuts of 16 s in each 17 s, suspected members hear of the suspicion before they are called dead."""
     link = Link(seed)
     nodes = link.cluster(24)
     away = nodes[0].address
@@ -52,7 +52,7 @@ def test_what_a_node_finds_out_while_it_hears_nobody_is_its_own(seed):
 
 
 def test_packets_fit():
-    """Whatever happens in a cluster of forty, no datagram is larger than the profile says."""
+    """No datagram in a cluster of forty exceeds the profile's packet size."""
     link = Link()
     nodes = link.cluster(40)
     for number in range(30):
@@ -68,7 +68,7 @@ def test_packets_fit():
 
 @contextlib.contextmanager
 def starved(link: Link, nodes: list[Node]) -> Iterator[None]:
-    """Nothing comes out of these or gets in while the block runs, and their timers go on; afterwards it all does."""
+    """Hold the packets from and to these nodes while the block runs, with timers going on; deliver them afterwards."""
     ill = {node.address for node in nodes}
     held, send = [], link._send
 
@@ -89,7 +89,7 @@ def starved(link: Link, nodes: list[Node]) -> Iterator[None]:
 
 @pytest.mark.parametrize("busy", [1, 4])
 def test_serf_269_members_do_not_flap_for_a_busy_one(busy):
-    """serf#269, #336, consul#1212: who has its I/O starved for 16 s of 17 accuses many, and kills no healthy one."""
+    """serf#269, #336, consul#1212: a node with I/O starved for 16 s of 17 accuses many and kills no healthy member."""
     link = Link()
     nodes = link.cluster(24)
     for _ in range(7):
@@ -102,7 +102,7 @@ def test_serf_269_members_do_not_flap_for_a_busy_one(busy):
 
 
 def test_memberlist_145_who_hardly_hears_harms_nobody():
-    """Of what is sent to one member four fifths are lost, over TCP as over UDP: nobody else is ever called dead."""
+    """Only the member that loses four fifths of its packets, over TCP and UDP, may be called dead."""
     link = Link()
     nodes = link.cluster(24)
     deaf = nodes[5]

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_pitfalls.py` has the others."""
+"""Slow tests of pitfalls; the fast ones are in `test_pitfalls.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECOND_MS = 1000
 
 
 def test_memberlist_243_the_work_of_a_node_does_not_grow():
-    """At rest each node sends as many messages, and wakes as often, among sixty-four as among eight."""
+    """At rest a node sends and wakes as often among sixty-four nodes as among eight."""
 
     def work(size: int) -> tuple[float, float]:
         link = Link()

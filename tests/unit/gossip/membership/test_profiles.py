@@ -1,4 +1,4 @@
-"""What each profile promises, in its own times."""
+"""Each profile keeps its promises within its own times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZE = 6
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_life_in_each_profile(name: str) -> None:
-    """Nobody is suspected at rest; who crashes is dead to all in time, comes back, and leaves; a partition heals."""
+    """At rest no suspicion; a crash is found in time, the member returns and leaves, and a partition heals."""
     profile = PROFILES[name]
     link = Link(delay_ms=profile.probe_timeout_ms // 5)
     first = link.start(link.node("n00", profile=profile))
@@ -25,7 +25,7 @@ def test_a_life_in_each_profile(name: str) -> None:
     crashed = nodes.pop()
     link.kill(crashed)
     others = {node.me.name: "ALIVE" for node in nodes}
-    # A round of probes, and a suspicion that all others confirm in the next one.
+    # One round of probes, and one suspicion that all other members confirm in the next round.
     most_ms = 2 * SIZE * profile.probe_interval_ms + profile.suspicion_most_ms(SIZE)
     assert link.run(most_ms, lambda: all_see(nodes, others | {"n05": "DEAD"}))
     again = link.start(link.node("n05", epoch=2, port=crashed.address.port, profile=profile), first)

@@ -1,4 +1,4 @@
-"""What is told, in which order, and how often."""
+"""Rumours spread in a fair order and a limited number of times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from gossipkv.gossip.membership.rumours import Rumours
 
 
 def test_told_so_often_and_no_more():
-    """A rumour goes out the given number of times."""
     rumours = Rumours()
     rumours.add(b"a", b"about a")
     assert [rumours.take(100, 3) for _ in range(4)] == [[b"about a"]] * 3 + [[]]
@@ -17,7 +16,7 @@ def test_told_so_often_and_no_more():
 
 
 def test_the_newer_takes_the_place_of_the_older():
-    """Of two statements about one subject only the newer is told, and as often as any."""
+    """The newer statement about a subject replaces the older one and spreads the full number of times."""
     rumours = Rumours()
     rumours.add(b"a", b"old")
     rumours.take(100, 3)
@@ -26,13 +25,13 @@ def test_the_newer_takes_the_place_of_the_older():
 
 
 def test_what_was_told_least_goes_first():
-    """A rumour that nobody has heard goes before one that was told, the newest first."""
+    """A fresh rumour precedes those that were sent before, and the newest goes first."""
     rumours = Rumours()
     rumours.add(b"a", b"a")
     rumours.take(1, 9)
     rumours.add(b"b", b"b")
     rumours.add(b"c", b"c")
-    # Then all were told once: of those the one that came to that number last goes first.
+    # All rumours were sent once by now; the latest to reach that number goes first.
     assert [rumours.take(1, 9) for _ in range(5)] == [[b"c"], [b"b"], [b"b"], [b"c"], [b"a"]]
 
 
@@ -46,7 +45,6 @@ def test_what_does_not_fit_waits():
 
 
 def test_removed():
-    """What is removed is not told."""
     rumours = Rumours()
     rumours.add(b"a", b"a")
     rumours.remove(b"a")
@@ -66,7 +64,7 @@ def test_removed():
     )
 )
 def test_it_fits_and_adds_up(steps):
-    """Whatever is added and taken: parts fit the room, each subject once, and the size is that of what waits."""
+    """Parts fit the room, each subject once, and the size matches the waiting parts."""
     rumours = Rumours()
     waiting: dict[bytes, bytes] = {}
     for step, first, second in steps:
@@ -88,7 +86,7 @@ def test_it_fits_and_adds_up(steps):
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(10, 100))
 def test_nobody_is_told_twice_before_all_were_told_once(subjects, limit, room):
-    """Of parts of one size, none goes out a second time while another has not gone out at all."""
+    """No part goes out a second time while another of the same size has not gone out at all."""
     rumours = Rumours()
     for subject in range(subjects):
         rumours.add(bytes([subject]), bytes([subject]) * 10)

@@ -1,4 +1,4 @@
-"""Names: restarted, lost, moved, copied, claimed twice."""
+"""A node keeps its name through restarts, losses, moves, copies and double claims."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def epochs(nodes: list[Node], name: str) -> set[tuple[str, int, Address]]:
 
 
 def test_restarted_at_once_at_the_same_address():
-    """Killed and started within a second: one member, of the new epoch, and nobody was found dead."""
+    """After a kill and a start within a second there is one member of the new epoch, never dead."""
     link = Link()
     nodes = link.cluster(6)
     link.kill(nodes[5])
@@ -40,7 +40,7 @@ def test_restarted_at_once_at_the_same_address():
 
 
 def test_restarted_at_once_at_another_address():
-    """The old address does not answer, so what is said of it was this node's own past."""
+    """The old address does not answer, so statements about it concern this node's own past."""
     link = Link()
     nodes = link.cluster(6)
     link.kill(nodes[5])
@@ -51,7 +51,7 @@ def test_restarted_at_once_at_another_address():
 
 
 def test_restarted_where_the_old_address_is_silent():
-    """The same when the old address swallows everything: asked twice, then taken for the past."""
+    """An old address that swallows everything is asked twice, then taken for the past."""
     link = Link()
     nodes = link.cluster(6)
     link.freeze(nodes[5])
@@ -60,7 +60,7 @@ def test_restarted_where_the_old_address_is_silent():
 
 
 def lost(link: Link, nodes: list[Node], state: MemberState) -> Node:
-    """A node that they know in that state, and that is gone."""
+    """Return a node that the others know in this state, and that is gone."""
     old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
     link.run(2 * SECOND_MS)
     if state is MemberState.LEFT:
@@ -77,7 +77,7 @@ def lost(link: Link, nodes: list[Node], state: MemberState) -> Node:
 @pytest.mark.parametrize("state", [MemberState.ALIVE, MemberState.DEAD, MemberState.LEFT])
 @pytest.mark.parametrize(("name", "epoch"), [("x", 500), ("x", 2), ("y", 500), ("y", 2)])
 def test_a_lost_data_directory_whose_uuid_comes_from_a_certificate(state, name, epoch):
-    """Whatever it is called then, and whatever its clock says: it ends, and nobody hears of it."""
+    """Whatever its name and clock, the node stops, and no member hears of it."""
     link = Link()
     nodes = link.cluster(4)
     old = lost(link, nodes, state)
@@ -95,7 +95,7 @@ def test_a_lost_data_directory_whose_uuid_comes_from_a_certificate(state, name, 
 
 
 def test_a_first_start_with_a_uuid_that_nobody_has_had():
-    """It joins, and what it hears of itself afterwards, in whatever epoch, is its own doing."""
+    """The node joins, and later statements about it in any epoch are its own."""
     link = Link()
     nodes = link.cluster(4)
     first = {"cluster_id": NO_CLUSTER, "is_first": True}
@@ -110,7 +110,7 @@ def test_a_first_start_with_a_uuid_that_nobody_has_had():
 
 @pytest.mark.parametrize("state", [MemberState.ALIVE, MemberState.DEAD, MemberState.LEFT])
 def test_a_lost_data_directory(state):
-    """A new uuid and epoch 1 under a name that is known with epoch 9: it takes 10, kept before it is used."""
+    """A new uuid and epoch 1 under a name known with epoch 9: the node takes 10, and stores it first."""
     link = Link()
     nodes = link.cluster(5)
     old = lost(link, nodes, state)
@@ -121,7 +121,6 @@ def test_a_lost_data_directory(state):
 
 
 def test_a_new_epoch_is_kept_before_it_is_used():
-    """While the disk has not said that the epoch is safe, nobody hears of it."""
     link = Link()
     nodes = link.cluster(3)
     old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
@@ -135,7 +134,7 @@ def test_a_new_epoch_is_kept_before_it_is_used():
 
 
 def test_a_copied_data_directory():
-    """A second node of a name and uuid, while the first runs: the second stops and names both; nobody else notices."""
+    """A second node of a running name and uuid stops and names both addresses; no other member notices."""
     link = Link()
     nodes = link.cluster(6)
     link.run(5 * SECOND_MS)
@@ -150,7 +149,7 @@ def test_a_copied_data_directory():
 
 
 def test_a_question_that_is_lost_is_asked_again():
-    """A copy whose first question reaches nobody asks once more before it takes the name, and nobody sees it."""
+    """A copy whose first question is lost asks once more before it takes the name, and no member sees the copy."""
     link = Link()
     nodes = link.cluster(6)
     link.run(5 * SECOND_MS)
@@ -164,13 +163,13 @@ def test_a_question_that_is_lost_is_asked_again():
         link.run(10)
         assert epochs(nodes, "n05") == {("ALIVE", 1, first.address)}
     assert copy.stopped is not None
-    # The first question waits for its whole time, the second has its answer at once.
+    # The first question waits for its whole time; the second is answered at once.
     asked_again_ms = LAN.probe_interval_ms + LAN.probe_timeout_ms
     assert asked_again_ms <= link.now_ms - started_ms <= asked_again_ms + 100
 
 
 def test_nothing_of_a_copy_is_heard():
-    """What a second node of a name publishes reaches nobody before it is clear whose name it is; the first's stays."""
+    """Keys of a second node of the name stay invisible until the conflict is settled; the first node's keys remain."""
     link = Link()
     nodes = link.cluster(4)
     nodes[3].core.tree.publish("who", b"the first")
@@ -190,7 +189,7 @@ def test_nothing_of_a_copy_is_heard():
 
 
 def test_what_was_published_before_it_was_settled_is_told_then():
-    """A newcomer that has to take a higher epoch first publishes under that one."""
+    """A newcomer that first has to take a higher epoch publishes under that epoch."""
     link = Link()
     nodes = link.cluster(4)
     link.store_ms = 700
@@ -205,7 +204,7 @@ def test_what_was_published_before_it_was_settled_is_told_then():
 
 
 def test_a_name_given_twice_at_the_same_moment():
-    """Two new nodes of one name join at once through different nodes: exactly one of them goes on."""
+    """Two new nodes of one name join at once through different nodes: exactly one goes on."""
     link = Link()
     nodes = link.cluster(6)
     one = link.start(link.node("x", port=9001, uuid=b"1" * 16), nodes[0])
@@ -221,7 +220,7 @@ def test_a_name_given_twice_at_the_same_moment():
 @pytest.mark.parametrize("connect_ms", [0, 10, 40])
 @pytest.mark.parametrize("uuids", [(b"1" * 16, b"1" * 16), (b"1" * 16, b"2" * 16), (b"2" * 16, b"1" * 16)])
 def test_two_of_a_name_that_ask_each_other(uuids, connect_ms):
-    """Two that were told to join each other, and ask before either has an answer: exactly one of them stops."""
+    """Two nodes of one name that ask each other at the same time: exactly one stops."""
     where = Address("10.0.0.1", 9001), Address("10.0.0.1", 9002)
     for later_ms in range(100):
         link = Link(later_ms, delay_ms=20)
@@ -234,10 +233,10 @@ def test_two_of_a_name_that_ask_each_other(uuids, connect_ms):
 
 
 def test_told_to_join_itself():
-    """An address to join that is one's own in disguise is nobody else, and stops nobody."""
+    """A seed address that reaches the node itself stops no node."""
     link = Link()
     node = link.start(link.node("a"))
-    link.nodes[Address("127.0.0.1", 1)] = node  # The same process by another name.
+    link.nodes[Address("127.0.0.1", 1)] = node  # The same process under another address.
     restarted = link.node("a", epoch=2, port=node.address.port)
     link.nodes[Address("127.0.0.1", 1)] = restarted
     link.start(restarted, Address("127.0.0.1", 1))
@@ -248,7 +247,7 @@ def test_told_to_join_itself():
 
 
 def test_its_own_voice_is_nobody():
-    """A node that was told to join itself in disguise, and hears nobody else, is isolated, and stays so."""
+    """A node that hears only itself is isolated, and stays so."""
     link = Link()
     other = link.start(link.node("a"))
     node = link.nodes[Address("127.0.0.1", 1)] = link.node("b")
@@ -271,7 +270,7 @@ def tell(link: Link, node: Node, part: bytes) -> None:
 @pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD])
 @pytest.mark.parametrize("incarnation", [0, 5])
 def test_refuting(state, incarnation):
-    """What is said of a live node is refuted with an incarnation above it, within the epoch."""
+    """A statement about a live node is refuted with a higher incarnation within the epoch."""
     link = Link()
     nodes = link.cluster(4)
     own = nodes[1].core.members.own
@@ -282,7 +281,7 @@ def test_refuting(state, incarnation):
 
 
 def test_being_suspected_is_a_reason_to_doubt_oneself():
-    """Who has to refute waits longer before it accuses others."""
+    """A node that has to refute waits longer before it accuses other members."""
     link = Link()
     node = link.cluster(3)[1]
     own = node.core.members.own
@@ -291,7 +290,7 @@ def test_being_suspected_is_a_reason_to_doubt_oneself():
 
 
 def test_only_a_node_itself_raises_its_incarnation():
-    """What is known of another is never above what it said of itself, whatever was suspected."""
+    """No node knows a higher rank of a member than the member's own."""
     link = Link()
     nodes = link.cluster(6)
     for _ in range(5):
@@ -305,7 +304,7 @@ def test_only_a_node_itself_raises_its_incarnation():
 
 
 def test_left_is_not_refuted_by_the_one_who_left():
-    """After leaving a node lets others say of it what they like."""
+    """After leaving, a node refutes no statement about itself."""
     link = Link()
     nodes = link.cluster(4)
     nodes[1].core.leave(now_ms=link.now_ms)
@@ -316,7 +315,7 @@ def test_left_is_not_refuted_by_the_one_who_left():
 
 
 def test_left_by_mistake():
-    """serf#359: who is said to have left and lives takes a new epoch: nobody comes back from LEFT within one."""
+    """serf#359: a live node that is said to have left takes a new epoch, since LEFT ends an epoch."""
     link = Link()
     nodes = link.cluster(4)
     own = nodes[1].core.members.own
@@ -325,7 +324,7 @@ def test_left_by_mistake():
 
 
 def test_the_last_incarnation():
-    """When the counter is at its end a new epoch begins it anew."""
+    """At the end of the counter a new epoch begins it anew."""
     link = Link()
     nodes = link.cluster(3)
     own = nodes[1].core.members.own
@@ -335,7 +334,7 @@ def test_the_last_incarnation():
 
 
 def test_the_last_epoch():
-    """An epoch that nothing can follow is somebody's mistake: it is counted, and nothing breaks."""
+    """The highest epoch can have no successor: the mistake is counted, and nothing breaks."""
     link = Link()
     nodes = link.cluster(3)
     own = nodes[1].core.members.own
@@ -346,7 +345,7 @@ def test_the_last_epoch():
 
 
 def test_claims_of_one_rank_are_settled_by_something():
-    """Of two records of one rank and different places every node believes the same, in whatever order they come."""
+    """Every node believes the same of two records of one rank and different addresses, in any order."""
     link = Link()
     known = []
     for order in (False, True):
@@ -364,7 +363,7 @@ def replace_address(record: Member, uuid: bytes, address: Address) -> Member:
 
 
 def test_a_stranger_that_asks_who_is_told_nothing():
-    """WHO is answered to one of my name only."""
+    """WHO is answered only to a node of the same name."""
     link = Link()
     node = link.start(link.node("a"))
     asked = messages.Who(1, b"u" * 16, 1, 0)
@@ -379,7 +378,7 @@ def test_a_stranger_that_asks_who_is_told_nothing():
 
 
 def test_lifeguard_off_has_no_buddy():
-    """Plain SWIM tells a suspected member nothing on its pings; it is for comparison only."""
+    """Plain SWIM, for comparison only, sends a suspected member no note on its pings."""
     plain = replace(LAN, lifeguard=False)
     link = Link()
     nodes = link.cluster(4, profile=plain)
@@ -391,7 +390,7 @@ def test_lifeguard_off_has_no_buddy():
 
 @pytest.mark.parametrize("leaves_first", [False, True])
 def test_who_leaves_goes_on_leaving(leaves_first):
-    """Also when it hears of a later epoch of its name meanwhile, and keeps that: it has left in that one too."""
+    """A node that hears of a later epoch of its name while leaving has left in that epoch too."""
     link = Link(3)
     link.store_ms = 400
     nodes = link.cluster(4)

@@ -1,4 +1,4 @@
-"""Silence: a node whose epoch is not kept hears of everybody, and nobody hears of it."""
+"""A silent node, whose epoch is not stored yet, hears of all members and stays unknown to them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ STRANGER = Address("10.9.9.9", 9)
 
 
 def view(node: Node, name: str) -> tuple[str, int] | None:
-    """What a node thinks of a name: state and epoch."""
+    """Return the state and epoch under which a node knows a name."""
     member = node.core.members.get(member_id(name))
     return None if member is None else (member.state.name, member.epoch)
 
 
 def watched(link: Link, silent: Node) -> list[bytes]:
-    """The messages of every request that leaves a node from now on; a datagram is a failure at once."""
+    """Collect the messages of all requests from a silent node; fail at once on a datagram from it."""
     asked: list[bytes] = []
     ask, send = link._ask, link._send
 
@@ -41,7 +41,7 @@ def watched(link: Link, silent: Node) -> list[bytes]:
 
 
 def restarted_silently(link: Link, nodes: list[Node], *, epoch: int = 50) -> Node:
-    """The last of these, killed and started again where its disk refuses."""
+    """Restart the last of these nodes on a disk that refuses writes."""
     old = nodes[-1]
     link.kill(old)
     silent = link.node(old.me.name, port=old.address.port, uuid=old.me.uuid, epoch=epoch, silent=True)
@@ -57,7 +57,7 @@ def speak(link: Link, silent: Node) -> None:
 
 
 def test_a_silent_node_hears_and_is_not_heard_of():
-    """Others find its last life dead; it sees who lives, who comes and who dies; nothing that it sends shows itself."""
+    """Others find its last life dead; it sees members live, come and die, and none of its packets reveals it."""
     link = Link()
     nodes = link.cluster(5)
     silent = restarted_silently(link, nodes)
@@ -78,7 +78,7 @@ def test_a_silent_node_hears_and_is_not_heard_of():
 
 
 def test_it_speaks_in_a_higher_epoch():
-    """Once that is kept: everybody sees it alive, and nobody has ever seen it so in between."""
+    """After the epoch is stored, all nodes see it alive in that epoch, and never before."""
     link = Link()
     nodes = link.cluster(5)
     silent = restarted_silently(link, nodes)
@@ -92,7 +92,7 @@ def test_it_speaks_in_a_higher_epoch():
 
 
 def test_it_probes_when_it_speaks():
-    """With nobody else to tell it, it finds out who is dead."""
+    """The node finds a death by its own probes."""
     link = Link()
     nodes = link.cluster(2)
     silent = restarted_silently(link, nodes)
@@ -104,7 +104,7 @@ def test_it_probes_when_it_speaks():
 
 
 def test_it_answers_nothing():
-    """No PING, no WHO, neither as a datagram nor as a request, no SYNC; it relays nothing."""
+    """A silent node answers no PING, WHO or SYNC, by datagram or request, and relays nothing."""
     link = Link()
     nodes = link.cluster(3)
     silent = restarted_silently(link, nodes)
@@ -127,7 +127,7 @@ def test_it_answers_nothing():
 
 
 def test_it_publishes_nothing_and_reads_what_others_do():
-    """What it publishes meanwhile is there when it speaks."""
+    """Keys that it publishes while silent appear when it speaks."""
     link = Link()
     nodes = link.cluster(3)
     nodes[0].core.tree.publish("a/b", b"theirs")
@@ -144,7 +144,7 @@ def test_it_publishes_nothing_and_reads_what_others_do():
 
 
 def test_it_leaves_without_a_word():
-    """Who was not heard of does not say good-bye either."""
+    """An unknown node does not announce its departure."""
     link = Link()
     nodes = link.cluster(3)
     silent = restarted_silently(link, nodes)
@@ -157,7 +157,7 @@ def test_it_leaves_without_a_word():
 
 @pytest.mark.parametrize("joins", [False, True])
 def test_alone_it_waits_as_well(joins):
-    """A node that nobody answers, or that has nobody to ask, is announced when it speaks, and not before."""
+    """A node without an answering peer is announced when it speaks, and not before."""
     link = Link()
     silent = link.node("only", silent=True)
     link.start(silent, *([STRANGER] if joins else []))
@@ -169,7 +169,7 @@ def test_alone_it_waits_as_well(joins):
 
 
 def test_a_cluster_id_is_taken_when_it_can_be_kept():
-    """Of its first start, too: what is to be kept waits, and the node is silent meanwhile."""
+    """At its first start too, the cluster id waits to be stored, and the node stays silent meanwhile."""
     link = Link()
     first = link.start(link.node("first"))
     silent = no_id(link, "new", silent=True)

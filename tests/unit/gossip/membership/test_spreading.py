@@ -1,4 +1,4 @@
-"""Packets shared by membership and tree."""
+"""Membership and tree share the room in packets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Spreader:
 
 
 def test_halves():
-    """When both have more than fits, each gets half."""
+    """Each kind gets half if both have more than fits."""
     spreader = Spreader()
     spreader.flood(spreader.first, b"m")
     spreader.flood(spreader.second, b"t")
@@ -56,7 +56,7 @@ def test_halves():
 
 @pytest.mark.parametrize("which", ["first", "second"])
 def test_what_one_leaves_the_other_uses(which):
-    """Alone, either fills the packet; with little from the other, nearly so."""
+    """One kind alone fills the packet; with little news of the other kind, nearly so."""
     spreader = Spreader()
     spreader.flood(getattr(spreader, which), b"m")
     assert spreader.shares()[0] >= LAN.packet_bytes - HEADER_BYTES - 60
@@ -69,7 +69,7 @@ def test_what_one_leaves_the_other_uses(which):
 
 @given(sizes=st.lists(st.integers(1, 600), min_size=1, max_size=20), flood=st.booleans())
 def test_neither_starves(sizes, flood):
-    """Whatever the sizes (up to half a packet), all of one kind gets out while the other floods."""
+    """For any sizes up to half a packet, all news of one kind get out while the other kind floods."""
     spreader = Spreader()
     flooding, other = (spreader.first, spreader.second) if flood else (spreader.second, spreader.first)
     for number, size in enumerate(sizes):
@@ -85,7 +85,7 @@ def test_neither_starves(sizes, flood):
 
 
 def test_news_go_out_at_once():
-    """The first news wakes the node now; while more is to be told it wakes in intervals; then never."""
+    """The first news wake the node at once; further news go out in intervals until none is left."""
     spreader = Spreader()
     assert spreader.spreading.due_ms == NEVER
     spreader.first.add(b"a", b"news")

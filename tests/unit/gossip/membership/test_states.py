@@ -1,4 +1,4 @@
-"""The automaton: the whole table, and the code that asks it."""
+"""The code follows the table of states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AS = {
 
 
 def brought_to(state: MemberState | None) -> Believer:
-    """One that knows x in this state, in epoch 1 and incarnation 0."""
+    """Return a node that knows x in this state, in epoch 1 and incarnation 0."""
     believer = Believer(*(member(f"n{i}") for i in range(5)))
     if state is None:
         return believer
@@ -42,13 +42,13 @@ def brought_to(state: MemberState | None) -> Believer:
 
 @pytest.mark.parametrize(("state", "said"), list(itertools.product([None, *MemberState], NEWS)), ids=str)
 def test_news(state, said):
-    """A statement with a larger rank leads where the table says, by record as by verdict."""
+    """A statement of a larger rank leads where the table says, as a record and as a verdict."""
     expected = NEXT.get((state, said), state)
     for by_record in (True, False):
         if (said is MemberEvidence.DEAD and by_record) or (said is MemberEvidence.DEAD_RECORD and not by_record):
             continue
         believer = brought_to(state)
-        # From LEFT only a newer epoch leads on, and a verdict of a newer epoch is one about an unknown.
+        # Only a newer epoch leads out of LEFT, and a verdict of a newer epoch concerns an unknown member.
         epoch = 2 if state is LEFT else 1
         statement = member("x", AS[said], epoch=epoch, incarnation=1)
         (believer.record if by_record else believer.verdict)(statement)
@@ -58,7 +58,7 @@ def test_news(state, said):
 
 @pytest.mark.parametrize(("state", "said"), list(itertools.product(MemberState, NEWS)), ids=str)
 def test_old_news(state, said):
-    """What was said in an older incarnation or epoch changes nothing, whatever it is."""
+    """A statement of an older incarnation or epoch changes nothing."""
     believer = brought_to(state)
     newer = member("x", state, epoch=2, incarnation=3)
     believer.record(newer._replace(state=ALIVE))
@@ -69,7 +69,7 @@ def test_old_news(state, said):
         statement = member("x", AS[said], epoch=epoch, incarnation=incarnation)
         believer.record(statement)
         if AS[said] is LEFT and epoch == 2:
-            believer = brought_to(state)  # Leaving needs no newer incarnation: it is the last word of an epoch.
+            believer = brought_to(state)  # LEFT needs no newer incarnation: it ends an epoch.
             break
         believer.verdict(statement)
         assert (believer.known("x").epoch, believer.known("x").incarnation) == (2, 3)
@@ -77,7 +77,7 @@ def test_old_news(state, said):
 
 
 def test_a_probe_without_answer_is_suspicion():
-    """My own probe makes a live member suspect, and nothing else of anybody else."""
+    """A failed probe makes a live member suspect and changes no other state."""
     for state in (None, *MemberState):
         believer = brought_to(state)
         believer.unanswered("x")
@@ -85,7 +85,7 @@ def test_a_probe_without_answer_is_suspicion():
 
 
 def test_suspicion_runs_out():
-    """Who is suspected and does not refute is dead; who refutes is not."""
+    """A suspect that does not refute becomes dead; one that refutes stays alive."""
     believer = brought_to(SUSPECT)
     believer.wait(60_000)
     assert believer.state("x") is NEXT[SUSPECT, MemberEvidence.EXPIRED] is DEAD
@@ -97,7 +97,7 @@ def test_suspicion_runs_out():
 
 @pytest.mark.parametrize("state", [DEAD, LEFT])
 def test_the_gone_are_forgotten(state):
-    """foca#19: after two days a dead epoch is forgotten, and not before."""
+    """foca#19: a dead epoch is forgotten after two days and not before."""
     believer = brought_to(state)
     believer.wait(48 * 3_600_000 - 1)
     assert believer.state("x") is state
@@ -107,19 +107,18 @@ def test_the_gone_are_forgotten(state):
 
 
 def test_the_table_is_whole():
-    """Every state that is not in the table is left by nothing else; every state can be reached and left."""
+    """Every state can be reached and left, and only SUSPECT expires."""
     states = {None, *MemberState}
     assert {state for state, _ in NEXT} == states
     assert set(NEXT.values()) == states
     assert [state for state, said in NEXT if said is MemberEvidence.EXPIRED] == [SUSPECT]
-    assert (None, MemberEvidence.DEAD) not in NEXT  # Nobody is dead who was never seen alive.
+    assert (None, MemberEvidence.DEAD) not in NEXT  # A member that was never seen alive cannot be dead.
     assert {NEXT[state, MemberEvidence.DEAD_RECORD] for state in (ALIVE, SUSPECT)} == {
         SUSPECT
-    }  # Nor killed on hearsay.
+    }  # A record, as hearsay, never kills.
 
 
 def test_an_own_name_is_no_peer():
-    """The table has this node once."""
     believer = Believer(member("a"))
     assert believer.members.get(member_id("me")) == believer.members.own
     assert [one.name for one in believer.members.list()] == ["a", "me"]

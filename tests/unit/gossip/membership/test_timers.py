@@ -1,4 +1,4 @@
-"""Timers: in order, once, and none lost."""
+"""Timers run in order, once, and none is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gossipkv.gossip.membership.timers import NEVER, Timers
 
 @given(st.lists(st.integers(0, 100)), st.lists(st.integers(0, 120)))
 def test_each_runs_once_when_it_is_due(times, wakes):
-    """However often it is woken, too early or too late: each timer runs once, in the order of times."""
+    """Each timer runs once and in the order of times, however early or late the wake-ups."""
     timers = Timers()
     ran: list[tuple[int, int]] = []
     for number, at in enumerate(times):
@@ -28,7 +28,7 @@ def test_each_runs_once_when_it_is_due(times, wakes):
 
 
 def test_a_timer_that_sets_itself_for_now_does_not_spin():
-    """What a timer sets for now runs at the next call, not in this one."""
+    """A timer set for now runs at the next call, not in the current one."""
     timers = Timers()
     ran = []
 
@@ -45,7 +45,7 @@ def test_a_timer_that_sets_itself_for_now_does_not_spin():
 
 
 def test_one_that_fails_takes_no_other_with_it():
-    """What was set for now meanwhile, and what was due after it, runs the next time."""
+    """Timers that were set meanwhile or due later run the next time."""
     timers, ran = Timers(), []
 
     def fail(now_ms):

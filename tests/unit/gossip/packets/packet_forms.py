@@ -1,4 +1,4 @@
-"""Packets as the package has them and as the oracle has them, drawn at random, and one turned into the other."""
+"""Random packets in the forms of the package and of the oracle, and their conversion."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from gossipkv.gossip.packets.messages import (
 )
 from tests.oracle import packets as oracle
 
-# What the package writes ---------------------------------------------------------------------------------------------
+# Written by the package
+# -------------------------------------------------------------------------------------------------
 
 
 def write_head(name: str, fields: dict) -> bytes:
-    """The package's head of what the oracle would write."""
+    """Return the package's encoding of an oracle head."""
     sender, *rest = fields.values()
     if name == "PING_REQUEST":
         rest[-1] = address_of(rest[-1])
@@ -50,11 +51,12 @@ def write_part(part: messages.Part) -> bytes:
     return messages.want([messages.known_member(one) for one in part.entries])
 
 
-# What the package reads, in the oracle's words -----------------------------------------------------------------------
+# Read by the package, in the oracle's form
+# ------------------------------------------------------------------------------
 
 
 def read_head(message: bytes) -> tuple[str, dict, int | None]:
-    """Kind, fields, where the parts begin (None: the package does not look for parts there)."""
+    """Return kind, fields and start of the parts (None where the package expects no parts)."""
     name, table = next((name, table) for name, (kind, table) in oracle.HEADS.items() if kind == message[0])
     begin: int | None = None
     match name:
@@ -82,10 +84,10 @@ def read_head(message: bytes) -> tuple[str, dict, int | None]:
 
 
 def read_parts(message: bytes, begin: int) -> tuple[list[oracle.Part], bool]:
-    """The parts in the oracle's form, and whether all is well up to the end."""
+    """Return the parts in the oracle's form, and True if all were read without an error."""
     read: list[oracle.Part] = []
     try:
-        read.extend(map(part_form, messages.read_parts(message, begin)))  # What came before an error stays.
+        read.extend(map(part_form, messages.read_parts(message, begin)))  # Parts before an error stay.
     except messages.Malformed:
         return read, False
     return read, True
@@ -118,7 +120,6 @@ def part_form(part: messages.Part) -> oracle.Part:
 
 
 def known_form(one: KnownMember) -> dict:
-    """The oracle's form of a line of a digest."""
     return {
         "id": one.id, "state": int(one.state), "incarnation": one.incarnation, "epoch": one.epoch,
         "version": one.version, "age in s": one.age_s,

@@ -1,4 +1,4 @@
-"""Parts over TCP: compressed, and bounded before they are unpacked."""
+"""Parts over TCP are compressed, and their size is checked before decompression."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ME, HASH = b"m" * 8, b"h" * 8
 
 @pytest.mark.parametrize("size", [0, 1, PACK_BYTES - 1, PACK_BYTES, 100_000, MAX_UNPACKED_BYTES])
 def test_there_and_back(size: int) -> None:
-    """Short ones as they are, long ones packed."""
+    """Short messages stay plain; long ones are compressed."""
     parts = (b"some parts " * (size // 11 + 1))[:size]
     message = pack(ME, HASH, REPLY, parts)
     state_hash, flags = messages.read_sync(message)
@@ -27,7 +27,7 @@ def test_there_and_back(size: int) -> None:
 
 
 def test_a_bomb_is_not_unpacked() -> None:
-    """Neither when it says its size nor when it lies."""
+    """The size is refused when it is stated and also when the stated size is false."""
     bomb = lz4.block.compress(bytes(MAX_UNPACKED_BYTES + 1), store_size=False)
     assert len(bomb) < 70_000
     for said in (MAX_UNPACKED_BYTES + 1, 1000, 0, 0xFFFFFFFF):
@@ -38,14 +38,13 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 @pytest.mark.parametrize("cut", range(SYNC_BYTES, SYNC_BYTES + 40))
 def test_cut_anywhere(cut: int) -> None:
-    """What is not whole is malformed, and nothing worse."""
     message = pack(ME, HASH, 0, bytes(range(256)) * 8)
     with pytest.raises(Malformed):
         unpack(message[:cut])
 
 
 def test_every_flipped_bit_is_parts_or_malformed() -> None:
-    """Envelopes have a checksum; without it nothing worse happens."""
+    """Envelopes have a checksum; without one a flipped bit causes no worse error."""
     message = pack(ME, HASH, 0, b"abcdefgh" * 200)
     for bit in range(SYNC_BYTES * 8, len(message) * 8):
         bad = bytearray(message)

@@ -24,14 +24,14 @@ Row = tuple[str, str, str]
 
 
 def tables(heading: str) -> list[list[Row]]:
-    """The tables of three columns under a heading: offset, size, field."""
+    """Return the tables of three columns (offset, size, field) under a heading."""
     section = PAGE.split(f"\n{heading}\n")[1].split("\n#")[0]
     blocks = section.split("| offset | size | field |\n|---|---|---|\n")[1:]
     return [ROW.findall(block.split("\n\n")[0]) for block in blocks]
 
 
 def fields(table: list[Row]) -> tuple[tuple[str, str], ...]:
-    """Sizes and names, every offset checked: it is there as long as it is the same for all packets."""
+    """Return sizes and names; check that an offset stands where it is the same for all packets."""
     at: int | None = int(table[0][0]) if table[0][0] else None
     for offset, size, _ in table:
         assert offset == ("" if at is None else str(at)), table
@@ -41,7 +41,6 @@ def fields(table: list[Row]) -> tuple[tuple[str, str], ...]:
 
 @pytest.mark.parametrize("name", oracle.HEADS)
 def test_the_table_of_a_head(name: str) -> None:
-    """Kind, sizes and names are those by which the oracle reads and writes."""
     kind, expected = oracle.HEADS[name]
     (table,) = tables(f"### {name}, {kind}")
     assert fields(table) == oracle.SENDER + expected
@@ -49,13 +48,13 @@ def test_the_table_of_a_head(name: str) -> None:
 
 @pytest.mark.parametrize("name", oracle.PARTS)
 def test_the_tables_of_a_part(name: str) -> None:
-    """The fields, and what is repeated after them."""
+    """The page lists the fields and the repeated fields."""
     kind, expected, repeated = oracle.PARTS[name]
     assert [fields(table) for table in tables(f"### {name}, {kind}")] == [one for one in (expected, repeated) if one]
 
 
 def test_every_kind_has_its_number() -> None:
-    """The code's constants are those of the page, and there are no others."""
+    """The code's constants match the page, and there are no further ones."""
     for name, (kind, *_) in (oracle.HEADS | oracle.PARTS).items():
         assert getattr(messages, name) == kind
     assert set(messages._READ) == {kind for kind, _, _ in oracle.PARTS.values()}
@@ -64,7 +63,7 @@ def test_every_kind_has_its_number() -> None:
 
 
 def test_every_flag_is_explained() -> None:
-    """The page gives each bit that a docstring speaks of, under the code's name for it."""
+    """The page explains each bit that a docstring mentions, under the code's name."""
     sync, delta = (
         re.search(rf"^    {name} .*(?:\n     .*)*", messages.__doc__ or "", re.MULTILINE) for name in ("SYNC", "DELTA")
     )
@@ -79,7 +78,7 @@ def test_every_flag_is_explained() -> None:
 
 
 def test_the_widths_of_heads() -> None:
-    """The column of bytes is what the code writes, from the shortest to the longest."""
+    """The column of bytes states the shortest and longest encoding."""
     id_, word, uuid = bytes(8), 2**32 - 1, bytes(16)
     most = Who(word, uuid, 2**63 - 1, 2**63 - 1)
     written = {
@@ -100,7 +99,7 @@ def test_the_widths_of_heads() -> None:
 
 
 def test_the_tables_of_the_envelope() -> None:
-    """Every offset follows from the sizes, and where they end is where the code has it."""
+    """Every offset follows from the sizes, and the sums match the code."""
     both, plain, sealed = (fields(table) for table in tables("## Envelope"))
     assert prefix.PREFIX_BYTES == 15 == sum(int(size) for size, _ in both[:-1])
     assert 15 + int(plain[0][0]) == envelope.HEADER_BYTES
@@ -122,7 +121,7 @@ def test_the_same_widths_stand_beside_the_code() -> None:
 
 
 def test_the_heads_stand_beside_the_code() -> None:
-    """The docstring of packets.py names the fields of every kind with the page's sizes, in the page's order."""
+    """The docstring of messages.py names the fields of every kind with the page's sizes and order."""
     for name, (_, table, *more) in (oracle.HEADS | oracle.PARTS).items():
         repeated = more[0] if more and name != "WANT" else ()
         line = re.search(rf"^    {name} +((?:.|\n     )*)$", messages.__doc__ or "", re.MULTILINE)
@@ -136,13 +135,13 @@ def test_the_heads_stand_beside_the_code() -> None:
 
 
 def test_every_reason_is_explained() -> None:
-    """In the order in which they are looked for."""
+    """The page lists the reasons in the order of the checks."""
     section = PAGE.split("| reason |")[1].split("\n\n")[0]
     assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == prefix.REASONS
 
 
 def test_the_stated_limits() -> None:
-    """The numbers in the sentences."""
+    """The numbers in the page's sentences match the constants."""
     assert f"A path has up to {messages.MAX_PATH_BYTES:,} bytes" in PAGE
     assert f"a value up to {messages.MAX_VALUE_BYTES:,} bytes" in PAGE
     assert f"A name has 1 to {messages.MAX_NAME_BYTES} bytes" in PAGE
@@ -157,7 +156,7 @@ def test_the_stated_limits() -> None:
 
 
 def test_the_drawn_packets() -> None:
-    """Each drawing's rows joined, every offset checked, are the vectors."""
+    """The joined rows of each drawing equal the vectors, and every offset is right."""
     drawings: list[bytes] = []
     for offset, octets in DRAWN.findall(PAGE):
         if offset == "0":
@@ -168,7 +167,7 @@ def test_the_drawn_packets() -> None:
 
 
 def test_what_a_lie_costs_is_tested():
-    """Each row of the table of lies names tests that exist; the one without is no lie."""
+    """Each row of the table of lies names existing tests; the one row without a test is no lie."""
     gossip = Path("tests", "unit", "gossip"), Path("tests", "nightly", "unit", "gossip")
     places = [Path(__file__).parents[4] / top / folder for top in gossip for folder in ("packets", "membership")]
     text = "".join(place.read_text() for folder in places for place in folder.glob("test_*.py"))

@@ -16,7 +16,7 @@ MESSAGE = b"any message"
 
 
 def sealed(seal: Seal = Seal.REQUIRE, session: int = 1, name: str = "one", cluster_id: bytes = ID) -> Envelope:
-    """An envelope with a key ring of one key."""
+    """Return an envelope with a key ring of one key."""
     return Envelope(name, cluster_id, sealing([KEY], session.to_bytes(16, "big")), seal)
 
 
@@ -27,12 +27,12 @@ def reason(receiver: Envelope, packet: bytes, *, any_cluster: bool = False) -> s
 
 
 def changed(packet: bytes, at: int, value: int) -> bytes:
-    """The packet with another byte in one place."""
+    """Return the packet with one byte replaced."""
     return packet[:at] + bytes((value,)) + packet[at + 1 :]
 
 
 def test_a_plain_packet_is_as_drawn() -> None:
-    """Letter, version, form, mark of the name, cluster id, CRC of all else, message."""
+    """The packet has letter, version, form, mark of the name, cluster id, CRC of all else, and message."""
     mark = cluster_mark("one")
     before = b"\x47\x01\x00" + mark + ID
     packet = before + zlib.crc32(before + MESSAGE).to_bytes(4, "big") + MESSAGE
@@ -50,7 +50,7 @@ def test_what_wrap_adds_is_told(make) -> None:
 
 
 def test_any_flipped_bit_of_a_plain_packet_is_seen() -> None:
-    """Each of them gets a reason; beyond the prefix it is the checksum."""
+    """Each flip gets a reason; beyond the prefix it is the checksum."""
     one = Envelope("one", ID)
     packet = one.wrap(MESSAGE)
     for bit in range(8 * len(packet)):
@@ -65,12 +65,12 @@ REASONS_BY_BYTE = [(0, 0x48, "foreign"), (1, 2, "protocol_version"), (2, 2, "for
 @pytest.mark.parametrize(("at", "value", "why"), [*REASONS_BY_BYTE, (7, 0, "cluster_id")])
 @pytest.mark.parametrize("make", [lambda: Envelope("one", ID), sealed], ids=["plain", "sealed"])
 def test_each_field_of_the_prefix_has_its_reason(make, at: int, value: int, why: str) -> None:
-    """A packet of another protocol, version, form, name or id is dropped as that, with keys and without."""
+    """Another protocol, version, form, name or id has its own reason, with keys and without."""
     assert reason(make(), changed(Envelope("one", ID).wrap(MESSAGE), at, value)) == why
 
 
 def test_short_packets_are_dropped() -> None:
-    """Every proper beginning of a packet's fields is too short, the empty one too."""
+    """Every proper prefix of a packet's fields is too short."""
     plain, other = Envelope("one", ID), sealed(session=2)
     for size in range(HEADER_BYTES):
         assert reason(plain, plain.wrap(MESSAGE)[:size]) == "short"
@@ -80,7 +80,7 @@ def test_short_packets_are_dropped() -> None:
 
 @pytest.mark.parametrize("make", [lambda i: Envelope("one", i), lambda i: sealed(cluster_id=i, session=i[-1])])
 def test_ids_meet_where_any_cluster_is_let_in(make) -> None:
-    """A request over TCP may carry another id or none, and the receiver learns which; the name still counts."""
+    """A request over TCP may carry another id or none, which the receiver learns; the name still counts."""
     for theirs in (OTHER_ID, NO_CLUSTER):
         packet = make(theirs).wrap(MESSAGE)
         assert reason(make(ID), packet) == "cluster_id"
@@ -90,7 +90,7 @@ def test_ids_meet_where_any_cluster_is_let_in(make) -> None:
 
 
 def test_any_cluster_still_checks_the_sum() -> None:
-    """Another id is no excuse for damage, the id itself included."""
+    """A packet of another cluster id must be undamaged too, including the id."""
     packet = Envelope("one", OTHER_ID).wrap(MESSAGE)
     for at in range(7, len(packet)):
         assert reason(Envelope("one", ID), changed(packet, at, packet[at] ^ 1), any_cluster=True) == "checksum"
@@ -98,7 +98,7 @@ def test_any_cluster_still_checks_the_sum() -> None:
 
 @pytest.mark.parametrize("make", [lambda i: Envelope("one", i), lambda i: sealed(cluster_id=i, session=i[-1])])
 def test_adopting_an_id_changes_both_ways(make) -> None:
-    """From then on packets carry the new id, and those of the old are dropped."""
+    """After adoption packets carry the new id, and packets of the old id are dropped."""
     joiner, member = make(NO_CLUSTER), make(ID)
     assert reason(joiner, member.wrap(MESSAGE)) == "cluster_id"
     joiner.adopt(ID)
@@ -107,7 +107,7 @@ def test_adopting_an_id_changes_both_ways(make) -> None:
     assert member.unwrap(joiner.wrap(MESSAGE)) == MESSAGE
 
 
-# sender, receiver: what becomes of the packet.
+# Sender, receiver: the fate of the packet.
 LET_IN = {
     (None, None): "in", (None, "accept"): "in", (None, "send"): "in", (None, "require"): "not_sealed",
     ("accept", None): "in", ("accept", "accept"): "in", ("accept", "send"): "in", ("accept", "require"): "not_sealed",
@@ -118,8 +118,6 @@ LET_IN = {
 
 @pytest.mark.parametrize(("sender", "receiver"), LET_IN)
 def test_who_opens_whose_packets(sender: str | None, receiver: str | None) -> None:
-    """Neighbouring steps of none, accept, send, require understand each other, both ways."""
-
     def make(step: str | None, session: int) -> Envelope:
         return Envelope("one", ID) if step is None else sealed(Seal(step), session)
 

@@ -1,4 +1,4 @@
-"""One packet that fits in every byte and lies, told to a cluster without keys: what it does is over soon."""
+"""One well-formed false packet, sent to a cluster without keys, has only short effects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAR = 1 << 40
 
 
 def cluster(size: int = 4) -> tuple[Link, list[Node]]:
-    """Some nodes that know each other and what each publishes."""
+    """Return nodes that know each other and each other's keys."""
     link = Link()
     nodes = link.cluster(size)
     for node in nodes:
@@ -28,27 +28,27 @@ def cluster(size: int = 4) -> tuple[Link, list[Node]]:
 
 
 def same(nodes: list[Node], extra: tuple[str, ...] = ()) -> bool:
-    """Whether all are alive to all and show what their owners publish."""
+    """Return True if all nodes see each other alive and see all published keys."""
     expected = sorted([*(node.me.name for node in nodes), *extra])
     return all_alive(nodes) and all(node.core.tree.children("nodes") == expected for node in nodes)
 
 
 def lie(link: Link, node: Node, *parts: bytes) -> None:
-    """A packet to one node, by nobody it knows."""
+    """Send a packet from an unknown node."""
     message = messages.gossip(member_id("liar")) + b"".join(parts)
     node.core.receive(node.envelope.wrap(message), node.address, now_ms=link.now_ms)
     link.settle(node)
 
 
 def delta(**numbers: object) -> bytes:
-    """A DELTA of a branch that its owner never had."""
+    """Return a DELTA of a branch that its owner never had."""
     change = (BranchChange(FAR, "nodes/invented", b""),)
     invented = Delta(LIED_ABOUT, epoch=1, floor=0, since=1, reach=FAR, target=FAR, reset=False, changes=change)
     return messages.delta(invented._replace(**numbers))
 
 
 def record(node: Node, **what: object) -> bytes:
-    """A RECORD of a member that is not so."""
+    """Return a false RECORD of a member."""
     return messages.record(node.core.members.own._replace(**what))
 
 
@@ -69,7 +69,7 @@ BRANCHES = {
 
 @pytest.mark.parametrize("part", BRANCHES.values(), ids=BRANCHES)
 def test_an_invented_branch_ends(part: bytes) -> None:
-    """What its owner publishes afterwards is seen everywhere, and what was invented nowhere."""
+    """Keys that the owner publishes later are visible everywhere, and invented keys nowhere."""
     link, nodes = cluster()
     lie(link, nodes[0], part)
     link.run(2000)
@@ -80,7 +80,7 @@ def test_an_invented_branch_ends(part: bytes) -> None:
 
 @pytest.mark.parametrize("ahead", [1, 1_000_000])
 def test_a_transfer_that_was_never_begun_ends(ahead: int) -> None:
-    """A piece without the rest is nothing; what the owner publishes then, more than one part of it, arrives."""
+    """A piece without the rest has no effect; later keys of the owner arrive, more than a part of them too."""
     link, nodes = cluster()
     version = nodes[1].core.tree.head(LIED_ABOUT).version
     lie(link, nodes[0], delta(since=version, reach=version + ahead, target=FAR, changes=()))
@@ -111,7 +111,7 @@ STATEMENTS = {
 @pytest.mark.parametrize("what", STATEMENTS.values(), ids=STATEMENTS)
 @pytest.mark.parametrize("hearer", [0, 1], ids=["another", "itself"])
 def test_a_lie_about_a_member_is_refuted(what: dict[str, object], hearer: int) -> None:
-    """By the member itself, within a few seconds, whoever heard it; its keys are shown again."""
+    """The member itself refutes it within seconds, whoever heard it, and its keys return."""
     link, nodes = cluster()
     lie(link, nodes[hearer], record(nodes[1], **what))
     link.run(1000)
@@ -122,7 +122,7 @@ def test_a_lie_about_a_member_is_refuted(what: dict[str, object], hearer: int) -
 @pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD, MemberState.LEFT])
 @pytest.mark.parametrize("incarnation", [0, 7, MAX_INCARNATION])
 def test_a_forged_verdict_is_refuted(state: MemberState, incarnation: int) -> None:
-    """As a record is."""
+    """The member refutes a verdict like a record."""
     link, nodes = cluster()
     lie(link, nodes[0], messages.verdict(MemberVerdict(LIED_ABOUT, state, incarnation, 1, member_id("liar"))))
     link.run(1000)
@@ -130,7 +130,7 @@ def test_a_forged_verdict_is_refuted(state: MemberState, incarnation: int) -> No
 
 
 def test_the_last_epoch_does_no_more_harm_than_it_must() -> None:
-    """A name whose epochs were used up by a lie is lost until data directories are made anew; nothing else is."""
+    """A lie that uses up a name's epochs costs that name until its data directory is new, and nothing else."""
     link, nodes = cluster()
     lie(link, nodes[0], record(nodes[1], epoch=MAX_EPOCH, state=MemberState.LEFT))
     link.run(40_000)
@@ -140,7 +140,7 @@ def test_the_last_epoch_does_no_more_harm_than_it_must() -> None:
 
 
 def test_an_invented_member_dies() -> None:
-    """It is probed, suspected, dead, and nothing but a memory; the others never leave each other."""
+    """The ghost is probed, suspected and dead; the real members never lose each other."""
     link, nodes = cluster()
     ghost = Member(member_id("ghost"), "ghost", bytes(16), nodes[0].address, 1, 0, MemberState.ALIVE)
     lie(link, nodes[0], messages.record(ghost))
@@ -148,7 +148,7 @@ def test_an_invented_member_dies() -> None:
     assert link.run(35_000, lambda: all(node.states() == expected for node in nodes))
 
 
-# Strangers: packets that may come from anywhere, their source invented
+# Strangers: packets from anywhere, with an invented source
 
 STRANGER = Address("192.0.2.1", 9)
 ELSEWHERE = Address("203.0.113.9", 53)
@@ -181,7 +181,7 @@ FROM_STRANGERS = {
 
 @pytest.mark.parametrize("message", FROM_STRANGERS.values(), ids=FROM_STRANGERS)
 def test_a_stranger_draws_hardly_more_than_it_sends(message: bytes) -> None:
-    """Whoever invents a source cannot have a node flood it, nor use up what it has to tell its members."""
+    """A stranger with an invented source can neither cause a flood nor use up news meant for members."""
     link, nodes = cluster(8)
     link.run(20_000)
     for number in range(40):
@@ -192,7 +192,7 @@ def test_a_stranger_draws_hardly_more_than_it_sends(message: bytes) -> None:
         link.now_ms += 5000
         nodes[0].core.receive(packet, STRANGER, now_ms=link.now_ms)
         link.now_ms += 600
-        nodes[0].core.wake(now_ms=link.now_ms)  # A helper that has not heard yet would say so.
+        nodes[0].core.wake(now_ms=link.now_ms)  # A helper without an answer would report it now.
         drawn = [
             one for one in nodes[0].core.take() if isinstance(one, SendDatagram) and one.to in {STRANGER, ELSEWHERE}
         ]
@@ -200,7 +200,7 @@ def test_a_stranger_draws_hardly_more_than_it_sends(message: bytes) -> None:
 
 
 def test_what_a_stranger_asks_for_is_answered_without_news() -> None:
-    """A relay that a stranger asks for brings it a bare ACK; a member that asks about a member hears news as well."""
+    """A stranger that asks for a relay gets a bare ACK; a member that asks about a member gets news as well."""
     link, nodes = cluster(3)
     relay, target = nodes[0], nodes[2].core.members.own
     for sender, at, hears in (("liar", STRANGER, False), ("n01", STRANGER, False), ("n01", nodes[1].address, True)):
@@ -221,7 +221,7 @@ def test_what_a_stranger_asks_for_is_answered_without_news() -> None:
 
 @pytest.mark.parametrize("state", [MemberState.ALIVE, MemberState.DEAD])
 def test_an_age_of_all_time(state: MemberState) -> None:
-    """What is told on is a little older each time, and still must fit the packet that tells it."""
+    """Ages grow at each hop and must still fit their packet."""
     link, nodes = cluster(3)
     told = Member(member_id("x"), "x", bytes(16), Address("10.0.0.9", 9), 1, 0, state)
     known = messages.known_member(KnownMember(told.id, MemberState.ALIVE, 0, 1, 0, (1 << 63) - 1))
@@ -233,17 +233,17 @@ def test_an_age_of_all_time(state: MemberState) -> None:
     assert not nodes[1].core.counters["dropped_malformed"]
 
 
-# What each lie costs, as the table in docs/development/gossip-packets.md says it
+# The cost of each lie, as the table in docs/development/gossip-packets.md states it
 
 
 def stores(nodes: list[Node]) -> int:
-    """Epochs and cluster ids that had to be made durable."""
+    """Return the number of epochs and cluster ids that had to be made durable."""
     return sum(len(node.stores) for node in nodes)
 
 
 @pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD])
 def test_the_cost_of_a_refutation(state: MemberState) -> None:
-    """Nothing is written; the incarnation goes up by one."""
+    """Nothing is written; the incarnation rises by one."""
     link, nodes = cluster()
     before = stores(nodes)
     lie(link, nodes[0], messages.verdict(MemberVerdict(LIED_ABOUT, state, 0, 1, member_id("liar"))))
@@ -255,7 +255,7 @@ def test_the_cost_of_a_refutation(state: MemberState) -> None:
     "what", [{"epoch": FAR}, {"state": MemberState.LEFT}, {"address": Address("10.9.9.9", 9), "epoch": 7}]
 )
 def test_the_cost_of_an_epoch(what: dict[str, object]) -> None:
-    """One epoch of one node is made durable; a place where nobody is is asked at twice."""
+    """One epoch of one node is made durable; an address without a node is asked twice."""
     link, nodes = cluster()
     before = stores(nodes)
     lie(link, nodes[0], record(nodes[1], **what))
@@ -267,7 +267,7 @@ def test_the_cost_of_an_epoch(what: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_what_a_starting_node_is_told(answers: bool) -> None:
-    """A node without keys that is not established is stopped by whoever answers in its name, or waits a while."""
+    """A node that is neither established nor sealed is stopped by an answer in its name; without one it waits."""
     link, nodes = cluster()
     place = Address("10.9.9.9", 9)
     if answers:
@@ -293,7 +293,7 @@ def test_what_a_starting_node_is_told(answers: bool) -> None:
 
 
 def test_forged_pings_keep_nobody_alive() -> None:
-    """Who answers no probe dies, however often somebody pings in its name: only its age is told wrong."""
+    """A member that answers no probe dies despite pings in its name; only its age is wrong."""
     link, nodes = cluster()
     link.kill(nodes[1])
     ping = messages.ping(LIED_ABOUT, 1, member_id("n00"), bytes(8))
@@ -307,7 +307,7 @@ def test_forged_pings_keep_nobody_alive() -> None:
 
 
 def test_a_table_that_strangers_fill() -> None:
-    """Invented members take the room of newcomers until they are dead; nobody who is known is lost."""
+    """Invented members take newcomers' room until they are dead; no known member is lost."""
     link = Link()
     nodes = link.cluster(4, limits=GossipLimits(max_members=12))
     for number in range(100):
@@ -326,12 +326,12 @@ def test_a_table_that_strangers_fill() -> None:
 
 
 def meeting(flags: int, cluster_id: bytes) -> bytes:
-    """A request over TCP of a node of another cluster of that name."""
+    """Return a request over TCP from a node of another cluster with the same name."""
     return Envelope("c", cluster_id).wrap(messages.sync(member_id("liar"), bytes(8), flags))
 
 
 def test_a_stranger_that_says_it_was_told_to_join() -> None:
-    """One request moves a node to a smaller cluster id; those who were told to join follow, and all are one again."""
+    """One request moves a node to a smaller cluster id; nodes with a seed follow, and all are one cluster again."""
     link, nodes = cluster()
     before = stores(nodes)
     nodes[0].core.reply(meeting(messages.TOLD, b"\0" * 7 + b"\1"), now_ms=link.now_ms)
@@ -344,7 +344,7 @@ def test_a_stranger_that_says_it_was_told_to_join() -> None:
 
 
 def test_a_stranger_that_was_not_told() -> None:
-    """Nothing but a counter, and one line of the log."""
+    """Only a counter and one line of the log change."""
     link, nodes = cluster()
     for _ in range(10):
         nodes[0].core.reply(meeting(0, b"\0" * 7 + b"\1"), now_ms=link.now_ms)
@@ -355,7 +355,7 @@ def test_a_stranger_that_was_not_told() -> None:
 
 
 def test_sealed_nothing_of_this_is_heard() -> None:
-    """With keys none of these packets and requests changes anything: each is dropped, and counted."""
+    """With keys, each of these packets and requests is dropped and counted, and nothing changes."""
     link = Link()
     nodes = link.cluster(4, sealed=True)
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Packets that must mean the same for ever: what an older version of this protocol sends, a newer one reads."""
+"""Golden packets keep their meaning for ever: a newer version reads the packets of an older one."""
 
 from __future__ import annotations
 
@@ -79,12 +79,11 @@ def made() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", made())
 def test_packets_are_written_as_ever(name: str) -> None:
-    """Byte for byte what was written down."""
     assert made()[name].hex() == GOLDEN[name]
 
 
 def test_nothing_was_forgotten() -> None:
-    """The file has these and no others, and each kind is among them."""
+    """The file has exactly these packets, and every kind is among them."""
     assert set(GOLDEN) == set(made())
     assert {int(GOLDEN[name][:2], 16) for name in HEADS} == set(range(1, 10))
     assert {int(GOLDEN[name][:2], 16) for name in PARTS} == set(range(1, 7))
@@ -97,6 +96,5 @@ def test_parts_are_read_as_ever(name: str) -> None:
 
 
 def test_packets_are_opened_as_ever() -> None:
-    """Plain and sealed."""
     assert Envelope("golden", HASH).unwrap(bytes.fromhex(GOLDEN["plain_packet"])) == HEADS["ping"]
     assert sealed(bytes(16)).unwrap(bytes.fromhex(GOLDEN["sealed_packet"])) == HEADS["ping"]

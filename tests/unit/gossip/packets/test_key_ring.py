@@ -15,7 +15,7 @@ def encoded(secret: bytes) -> str:
 
 
 def test_a_ring_is_read() -> None:
-    """A key a line, in order; comments and empty lines do not count."""
+    """Each line has a key, in order; comments and empty lines do not count."""
     text = f"# ring\n\n{encoded(ONE.secret)}\n   {encoded(OTHER.secret)}  # the next one\n"
     assert parse(text, "ring") == (ONE, OTHER)
 
@@ -33,7 +33,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "told"), WRONG)
 def test_a_wrong_ring_is_refused(text: str, told: str) -> None:
-    """The error names the file and the line, and does not show what stands there."""
+    """The error names the file and the line, and does not show the line."""
     with pytest.raises(ConfigError, match=told) as refused:
         parse(text, "ring")
     assert str(refused.value).startswith("ring: ")
@@ -41,13 +41,13 @@ def test_a_wrong_ring_is_refused(text: str, told: str) -> None:
 
 
 def test_a_key_does_not_show_itself() -> None:
-    """What is logged of a key is its id."""
+    """The log shows the id of a key."""
     assert repr(ONE) == f"Key({ONE.id.hex()})"
     assert str([ONE]) == f"[Key({ONE.id.hex()})]"
 
 
 def test_ids_are_four_bytes_of_a_hash() -> None:
-    """The id of a key is fixed: files and logs of later versions name the same."""
+    """The id of a key is fixed, so that files and logs of later versions name the same key."""
     assert ONE.id.hex() == "2fe12d1f"
 
 
@@ -55,13 +55,13 @@ RING = f"# rack keys\n{encoded(ONE.secret)}\n\n# the next\n{encoded(OTHER.secret
 
 
 def test_a_line_of_a_file_is_the_key_and_its_id() -> None:
-    """What is written is read again, and the id stands beside it for people."""
+    """The line reads back as the key, with the id as a comment."""
     assert line_of(ONE) == f"{encoded(ONE.secret)}  # {ONE.id.hex()}\n"
     assert parse(line_of(ONE), "ring") == (ONE,)
 
 
 def test_install_adds_behind() -> None:
-    """The key that seals stays; one that is there is not added again; comments stay."""
+    """The sealing key stays, a known key is not added again, and comments stay."""
     text = installed(RING, [THIRD, OTHER], "ring")
     assert parse(text, "ring") == (ONE, OTHER, THIRD)
     assert text == f"{RING}\n{line_of(THIRD)}"
@@ -69,7 +69,7 @@ def test_install_adds_behind() -> None:
 
 
 def test_use_moves_to_the_front() -> None:
-    """The chosen key seals, the others keep their order, comments their places."""
+    """The chosen key seals; other keys keep their order and comments their places."""
     text = used(RING, OTHER.id, "ring")
     assert parse(text, "ring") == (OTHER, ONE)
     assert text.startswith(f"# rack keys\n{encoded(OTHER.secret)}  # from May on\n{encoded(ONE.secret)}\n")
@@ -77,7 +77,7 @@ def test_use_moves_to_the_front() -> None:
 
 
 def test_remove_takes_out() -> None:
-    """Any but the key that seals; with it the node would seal with one that others may not have yet."""
+    """The sealing key cannot be removed: the next key may not be on all nodes yet."""
     assert parse(removed(RING, OTHER.id, "ring"), "ring") == (ONE,)
     with pytest.raises(ConfigError, match=f"key {ONE.id.hex()} is the one that seals; use another first"):
         removed(RING, ONE.id, "ring")
@@ -85,12 +85,12 @@ def test_remove_takes_out() -> None:
 
 @pytest.mark.parametrize("change", [used, removed])
 def test_a_key_that_is_not_there(change) -> None:
-    """The error names those that are."""
+    """The error names the existing keys."""
     with pytest.raises(ConfigError, match=f"no key {THIRD.id.hex()} in it; there are {ONE.id.hex()}, {OTHER.id.hex()}"):
         change(RING, THIRD.id, "ring")
 
 
 def test_a_full_ring_takes_no_more() -> None:
-    """The limit holds for what is added."""
+    """The limit also holds for added keys."""
     with pytest.raises(ConfigError, match="18 keys, at most 16"):
         installed(RING, [key(bytes([n]) * 32) for n in range(10, 10 + MAX_KEYS)], "ring")

@@ -21,7 +21,7 @@ from tests.unit.gossip.packets import packet_forms as forms
 
 @given(forms.heads(), st.lists(forms.parts, max_size=4))
 def test_messages_are_written_as_the_oracle_writes_them(head, parts) -> None:
-    """Each kind of message and part, byte for byte."""
+    """The encodings of every kind of message and part are equal byte for byte."""
     name, told = head
     written = forms.write_head(name, told) + b"".join(map(forms.write_part, parts))
     assert written == oracle.encode((name, told, [forms.part_form(part) for part in parts]))
@@ -29,7 +29,7 @@ def test_messages_are_written_as_the_oracle_writes_them(head, parts) -> None:
 
 @given(forms.heads(), st.lists(forms.parts, max_size=4))
 def test_messages_are_read_as_they_were_written(head, parts) -> None:
-    """The package and the oracle read the same from what either wrote."""
+    """The package and the oracle read the same from each other's messages."""
     name, told = head
     expected = [forms.part_form(part) for part in parts]
     written = oracle.encode((name, told, expected))
@@ -41,8 +41,8 @@ def test_messages_are_read_as_they_were_written(head, parts) -> None:
         assert forms.read_parts(written, begin) == (expected, True) == oracle.decode_parts(written, begin)
 
 
-# What is done to a message, and where (modulo its length at that moment).  All is drawn before anything is read: where
-# bounds of a draw come from what was made in between, Hypothesis reports unequal draws instead of what went wrong.
+# Damages to a message, with places modulo its length at that moment. All are drawn before anything is read: if bounds
+# of a draw depended on earlier results, Hypothesis would report unequal draws instead of the failure.
 places = st.integers(0, 2**16)
 octets = st.sampled_from((0, 1, 2, 3, 127, 128, 255)) | st.integers(0, 255)
 damages = st.lists(
@@ -57,7 +57,7 @@ damages = st.lists(
 
 
 def spoiled(data: bytes, damage: list[tuple[str, int, int]]) -> bytes:
-    """A few bytes changed, left out, doubled or cut off."""
+    """Return the data with a few bytes changed, left out, doubled or cut off."""
     out = bytearray(data)
     for name, place, operand in damage:
         at = place % (len(out) + 1)
@@ -77,7 +77,7 @@ def spoiled(data: bytes, damage: list[tuple[str, int, int]]) -> bytes:
 
 @given(forms.heads(), st.lists(forms.parts, min_size=1, max_size=4), damages, places)
 def test_damaged_messages_are_read_alike(head, parts, damage, place) -> None:
-    """Whatever the bytes: both read the same, or both refuse, at the same part."""
+    """Package and oracle read the same from any bytes, or both refuse at the same part."""
     name, told = head
     data = spoiled(oracle.encode((name, told, [forms.part_form(part) for part in parts])), damage)
     try:
@@ -98,13 +98,12 @@ def test_damaged_messages_are_read_alike(head, parts, damage, place) -> None:
 @example(b"\x01\xff\xff")
 @example(b"\x03\x00\x00")
 def test_any_bytes_are_read_alike(data) -> None:
-    """Not only those that were a message once."""
     assert forms.read_parts(data, 0) == oracle.decode_parts(data, 0)
 
 
 @given(st.binary(max_size=60), st.binary(min_size=8, max_size=8), st.integers(1, 2**64 - 1))
 def test_envelopes_are_as_the_oracle_makes_them(message, cluster_id, counter) -> None:
-    """Plain and sealed, byte for byte, and each opens the other's."""
+    """Plain and sealed packets are equal byte for byte, and each side opens the other's."""
     secret, session = bytes(range(32)), bytes(range(16))
     plain = Envelope("one", cluster_id)
     assert plain.wrap(message) == oracle.wrap_plain(message, "one", cluster_id)
@@ -120,7 +119,7 @@ def test_envelopes_are_as_the_oracle_makes_them(message, cluster_id, counter) ->
 
 @given(st.lists(forms.parts, max_size=4), st.integers(0, 15), st.sampled_from([0, 1, 30]))
 def test_packed_parts_are_what_the_oracle_unpacks(parts, flags, times) -> None:
-    """Short as they are, long as an LZ4 block; the other flags stay."""
+    """Short parts stay plain, long ones become an LZ4 block; the other flags stay."""
     body = b"".join(map(forms.write_part, parts)) * times
     message = compression.pack(bytes(8), b"\x01" * 8, flags, body)
     assert compression.unpack(message) == oracle.unpack(message) == body
@@ -129,7 +128,6 @@ def test_packed_parts_are_what_the_oracle_unpacks(parts, flags, times) -> None:
 
 @given(st.binary(max_size=300), damages)
 def test_damaged_packs_are_read_alike(body, damage) -> None:
-    """Both unpack the same or refuse."""
     message = compression.pack(bytes(8), bytes(8), 0, body * 40)
     damaged = message[:18] + spoiled(message[18:], damage)
     try:
@@ -142,7 +140,7 @@ def test_damaged_packs_are_read_alike(body, damage) -> None:
 
 
 def test_a_pack_that_would_be_too_large_is_refused_unread() -> None:
-    """Its size stands before it, so nothing is held for it; a size that lies gets no more than it says."""
+    """The size comes first, so no memory is reserved; a false size yields no more than it states."""
     head = messages.sync(bytes(8), bytes(8), messages.PACKED)
     bomb = lz4.block.compress(bytes(20 << 20), store_size=False)
     for size in (compression.MAX_UNPACKED_BYTES + 1, 0xFFFFFFFF, 1000):
@@ -155,7 +153,7 @@ def test_a_pack_that_would_be_too_large_is_refused_unread() -> None:
 
 @given(forms.numbers)
 def test_numbers(value) -> None:
-    """As the oracle writes them; read again, nothing left over."""
+    """The oracle writes the same bytes, and reading leaves none over."""
     assert fields.varint(value) == oracle.number(value)
     reader = FieldReader(fields.varint(value))
     assert reader.varint() == value
@@ -164,7 +162,7 @@ def test_numbers(value) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 8, b"\xff" * 9 + b"\x00"])
 def test_numbers_without_an_end(data) -> None:
-    """Cut short or over 63 bits: refused, having looked at nine bytes at most."""
+    """A number that is cut short or over 63 bits is refused after nine bytes at most."""
     with pytest.raises(Malformed):
         FieldReader(data).varint()
 
@@ -176,7 +174,7 @@ def test_the_largest_number() -> None:
 
 
 def test_a_reader_stays_in_its_part() -> None:
-    """What a part lacks is not taken from the next one."""
+    """A part that is too short does not borrow from the next one."""
     reader = FieldReader(b"\x00\x01\x02\x03", 1, 3)
     assert reader.take(2) == b"\x01\x02"
     with pytest.raises(Malformed, match="1 bytes are wanted at 3, 0 are left"):
@@ -187,7 +185,7 @@ def test_a_reader_stays_in_its_part() -> None:
 
 
 def test_a_long_name_of_a_cluster_is_cut() -> None:
-    """A refusal says 255 bytes of it, for a person to read; a letter that is cut in two is marked."""
+    """A refusal carries 255 bytes of the name for a person to read; a letter cut in two is marked."""
     assert messages.read_refusal(messages.refusal(bytes(8), "ü" * 128)) == "ü" * 127 + "\ufffd"
     assert messages.read_refusal(messages.refusal(bytes(8), "n" * 300)) == "n" * 255
     with pytest.raises(Malformed):
@@ -201,7 +199,7 @@ EMPTY = messages.Delta(bytes(8), epoch=1, floor=0, since=0, reach=0, target=0, r
 
 @pytest.mark.parametrize(("name", "well"), [("n" * 64, True), ("n" * 65, False), ("", False)])
 def test_the_length_of_a_name(name, well) -> None:
-    """1 to 64 bytes."""
+    """A name has 1 to 64 bytes."""
     written = messages.record(MEMBER._replace(name=name))
     assert forms.read_parts(written, 0)[1] is well
 
@@ -215,20 +213,20 @@ def test_the_length_of_paths_and_values(path, value, well) -> None:
 
 
 CONTRADICTIONS = [
-    ({"since": 5, "reach": 4}, ()),  # It reaches less far than it begins.
-    ({"reach": 5, "target": 4}, ()),  # It reaches beyond its target.
-    ({"reach": 2}, (3,)),  # A change beyond its reach.
-    ({}, (3, 3)),  # Twice the same version.
-    ({}, (3, 2)),  # Not in order.
-    ({}, (0,)),  # A change that `since` includes.
-    ({"floor": 6, "since": 5}, (7,)),  # A gap: it has no tombstones up to 6 for a receiver that is at 5.
-    ({"floor": 10, "flags": messages.RESET}, ()),  # A floor above the target.
+    ({"since": 5, "reach": 4}, ()),  # The reach lies before the start.
+    ({"reach": 5, "target": 4}, ()),  # The reach lies beyond the target.
+    ({"reach": 2}, (3,)),  # A change lies beyond the reach.
+    ({}, (3, 3)),  # A version occurs twice.
+    ({}, (3, 2)),  # Versions are not in order.
+    ({}, (0,)),  # `since` includes the change.
+    ({"floor": 6, "since": 5}, (7,)),  # A gap: there are no tombstones up to 6 for a receiver at 5.
+    ({"floor": 10, "flags": messages.RESET}, ()),  # The floor lies above the target.
 ]
 
 
 @pytest.mark.parametrize(("numbers", "versions"), CONTRADICTIONS)
 def test_deltas_that_contradict_themselves(numbers, versions) -> None:
-    """Refused as a whole, by the package and the oracle."""
+    """Package and oracle refuse the whole delta."""
     told = {"owner's id": bytes(8), "flags": 0, "epoch": 1, "floor": 0, "since": 0, "reach": 9, "target": 9} | numbers
     each = [{"version minus since": version - told["since"], "kind": 2, "path": "p"} for version in versions]
     written = oracle.encode_part(("DELTA", {**told, "each": each}))
@@ -239,7 +237,7 @@ def test_deltas_that_contradict_themselves(numbers, versions) -> None:
 
 @pytest.mark.parametrize("kind", [0, 3, 255])
 def test_a_change_is_a_put_or_a_tombstone(kind) -> None:
-    """A change of another kind is refused: what comes after its path could be anything."""
+    """After a change of an unknown kind, the bytes behind the path could mean anything."""
     each = [{"version minus since": 1, "kind": kind, "path": "p", "value": b"v"}]
     numbers = {"epoch": 1, "floor": 0, "since": 0, "reach": 1, "target": 1}
     written = oracle.encode_part(("DELTA", {"owner's id": bytes(8), "flags": 0, **numbers, "each": each}))
@@ -254,7 +252,7 @@ def test_a_change_is_a_put_or_a_tombstone(kind) -> None:
 @pytest.mark.parametrize("kind", [0, 7, 100, 255])
 @pytest.mark.parametrize("size", [0, 1, 300])
 def test_parts_of_unknown_kinds_are_passed_over(kind, size) -> None:
-    """A later version may send more kinds: what stands beside them is read."""
+    """A later version may send more kinds; the known parts are read."""
     strange = bytes((kind,)) + size.to_bytes(2, "big") + bytes(size)
     known = messages.head(messages.BranchHead(bytes(8), 1, 2))
     assert list(messages.read_parts(strange + known + strange, 0)) == [messages.BranchHead(bytes(8), 1, 2)]
@@ -266,7 +264,7 @@ def test_parts_of_unknown_kinds_are_passed_over(kind, size) -> None:
     ids=["record", "verdict", "head"],
 )
 def test_further_fields_are_passed_over(part) -> None:
-    """A later version may append fields to a part in which nothing repeats."""
+    """A later version may append fields to a part without repetition."""
     written = forms.write_part(part)
     longer = written[:1] + (len(written) - 3 + 5).to_bytes(2, "big") + written[3:] + b"later"
     assert list(messages.read_parts(longer, 0)) == [part]
@@ -276,7 +274,7 @@ def test_further_fields_are_passed_over(part) -> None:
     "part", [MEMBER, messages.MemberVerdict(bytes(8), MemberState.DEAD, 1, 2, bytes(8))], ids=["record", "verdict"]
 )
 def test_what_is_remembered_of_parts_is_small(part) -> None:
-    """Parts that were read once are remembered; those that somebody has made long are not."""
+    """Parts that were read once are cached, except overlong ones."""
     written = forms.write_part(part)
     for cache in (messages._record, messages._verdict):
         cache.cache_clear()
@@ -308,7 +306,7 @@ def test_unknown_flags_are_passed_over() -> None:
 
 @pytest.mark.parametrize("version", [0, 2, 255])
 def test_another_protocol_version_is_dropped(version) -> None:
-    """Whatever else fits; the reason says so."""
+    """Even if all else fits, the packet is dropped with that reason."""
     one = Envelope("one")
     packet = bytearray(one.wrap(b"any message"))
     packet[1] = version

@@ -35,7 +35,7 @@ class Node:
 
 
 def test_a_sealed_packet_is_as_drawn() -> None:
-    """Opened with nothing but the library, the ring's key and what the packet says."""
+    """The library opens the packet with the ring's key and the packet's fields alone."""
     packet = Node([OLD], 7).wrap(b"any message")
     assert packet[2] == 1
     assert packet[15:19] == OLD.id
@@ -47,7 +47,7 @@ def test_a_sealed_packet_is_as_drawn() -> None:
 
 
 def test_any_changed_byte_is_seen() -> None:
-    """Nothing of a sealed packet can be changed, the parts that are not enciphered included."""
+    """Every change to a sealed packet is seen, even in its plain fields."""
     packet = Node([OLD], 1).wrap(b"any message")
     hearer = Node([OLD], 2)
     for at in range(len(packet)):
@@ -60,7 +60,7 @@ def test_any_changed_byte_is_seen() -> None:
 
 
 def test_a_packet_is_opened_once() -> None:
-    """The same bytes again are dropped, at once and later."""
+    """The same bytes are dropped again, at once and later."""
     sender, hearer = Node([OLD], 1), Node([OLD], 2)
     packets = [sender.wrap(b"%d" % number) for number in range(100)]
     assert [hearer.hears(packet) for packet in packets] == [b"%d" % number for number in range(100)]
@@ -69,7 +69,7 @@ def test_a_packet_is_opened_once() -> None:
 
 @given(st.data())
 def test_late_packets_within_the_window_are_opened_once(data: st.DataObject) -> None:
-    """Whatever the order and the gaps: opened if and only if new and at most a window behind the highest."""
+    """A packet is opened if and only if it is new and at most a window behind the highest counter."""
     sender, hearer = Sealing([OLD], bytes(16)), Sealing([OLD], bytes(15) + b"\x01")
     opened: set[int] = set()
     steps = st.one_of(st.integers(-3, 3), st.sampled_from([-WINDOW - 1, -WINDOW, 1 - WINDOW, WINDOW, WINDOW + 1, 9**9]))
@@ -111,7 +111,7 @@ def test_a_forged_counter_moves_no_window() -> None:
 
 
 def test_strangers_push_nobody_out() -> None:
-    """Packets with invented sessions are dropped without being remembered."""
+    """Packets with invented sessions are not remembered."""
     sender, hearer = Node([OLD], 1), Node([OLD], 2, max_sessions=1)
     first = sender.wrap(b"first")
     assert hearer.hears(first) == b"first"
@@ -123,7 +123,7 @@ def test_strangers_push_nobody_out() -> None:
 
 
 def test_sessions_are_bounded_and_the_silent_one_is_forgotten() -> None:
-    """Of more sessions than are remembered the one goes that was used longest ago; its packets pass once more."""
+    """The least recently used session is forgotten at the limit; its packets pass once more."""
     senders = [Node([OLD], number) for number in range(1, 5)]
     hearer = Node([OLD], 9, max_sessions=3)
     packets = [sender.wrap(b"x") for sender in senders]
@@ -136,20 +136,19 @@ def test_sessions_are_bounded_and_the_silent_one_is_forgotten() -> None:
 
 
 def test_our_own_packets_are_dropped() -> None:
-    """Sent back at us they are nobody's."""
     node = Node([OLD], 1)
     assert node.hears(node.wrap(b"any message")) == "own"
 
 
 def test_each_start_has_its_own_key() -> None:
-    """The same counter in two sessions is two nonces' worth: the streams of keys differ."""
+    """The same counter in two sessions gives different key streams."""
     one, other = Node([OLD], 1).wrap(bytes(64)), Node([OLD], 2).wrap(bytes(64))
     assert one[COUNTER_AT:MESSAGE_AT] == other[COUNTER_AT:MESSAGE_AT]
     assert one[MESSAGE_AT:] != other[MESSAGE_AT:]
 
 
 def test_a_nonce_is_never_used_twice() -> None:
-    """Not when keys change back and forth, and not under any of them."""
+    """Nonces stay unique when keys change back and forth."""
     node = Node([OLD, NEW], 1)
     used = set()
     for keys in ([OLD, NEW], [NEW, OLD], [OLD], [NEW], [OLD, NEW]):
@@ -161,7 +160,7 @@ def test_a_nonce_is_never_used_twice() -> None:
 
 
 def test_a_key_of_another_ring_opens_nothing() -> None:
-    """Neither under its own id nor under one that it was given by chance."""
+    """The key id may be unknown or equal by chance."""
     packet = Node([OLD], 1).wrap(b"any message")
     assert Node([NEW], 2).hears(packet) == "unknown_key"
     assert Node([Key(OLD.id, NEW.secret)], 2).hears(packet) == "not_authentic"
@@ -176,7 +175,7 @@ STEPS = [
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_keys_change_while_nodes_talk(first: int) -> None:
-    """Install, use, remove, each node in turn: no packet in either direction is lost, and the old key is gone."""
+    """Install, use and remove keys node by node: no packet is lost, and the old key is gone."""
     nodes = [Node([OLD], 1), Node([OLD], 2)]
 
     def talk() -> None:
@@ -195,7 +194,7 @@ def test_keys_change_while_nodes_talk(first: int) -> None:
 
 
 def test_a_step_that_is_left_out_costs_packets() -> None:
-    """Used before it is installed everywhere, a key is unknown; this is why the steps are three."""
+    """A key used before its installation everywhere is unknown; for this reason there are three steps."""
     one, other = Node([OLD], 1), Node([OLD], 2)
     one.sealing.use([NEW, OLD])
     assert other.hears(one.wrap(b"any message")) == "unknown_key"
@@ -203,7 +202,7 @@ def test_a_step_that_is_left_out_costs_packets() -> None:
 
 
 def test_sealing_comes_to_a_live_cluster_in_three_steps() -> None:
-    """From none over accept and send to require, each a rolling restart: two nodes hear each other all along."""
+    """Nodes hear each other throughout the rolling restarts from none over accept and send to require."""
     nodes: list[Node | Envelope] = [Envelope("one", ID), Envelope("one", ID)]
     sessions = iter(range(1, 100))
     forms = []

@@ -1,4 +1,4 @@
-"""A world of one agent: a socket that holds what a test puts in, peers that answer as told, a core that takes notes."""
+"""A fake world for one agent: a socket that a test fills, scripted peers, and a core that records its calls."""
 
 import errno
 from collections import Counter
@@ -16,7 +16,7 @@ NEVER_MS = 10**12
 
 
 class Clock:
-    """Trio's own from the beginning of the test on, so that both go together."""
+    """Trio's clock, which starts at zero with the test."""
 
     def __init__(self):
         self._began_s = trio.current_time()
@@ -26,7 +26,7 @@ class Clock:
 
 
 class Datagrams:
-    """What waits is in `waiting`, what was sent in `sent`; `refused` is what the next sends raise."""
+    """Datagrams wait in `waiting` and are sent to `sent`; `refused` holds the errors of the next sends."""
 
     def __init__(self):
         self.waiting = []
@@ -37,7 +37,7 @@ class Datagrams:
         self.arrived = trio.Event()
 
     def arrive(self, packet, source=PEER):
-        """A datagram, or an error that the system has to tell."""
+        """Deliver a datagram, or an error of the system."""
         self.waiting.append((packet, source))
         self.arrived.set()
 
@@ -63,7 +63,7 @@ class Datagrams:
 
 
 class Stream:
-    """A connection to a peer that answers by `script`: bytes to send, or an exception; then it hangs or ends."""
+    """A connection to a peer that follows `script`: bytes to send, an exception, or None to hang."""
 
     def __init__(self, sockets, script):
         self._sockets = sockets
@@ -90,7 +90,7 @@ class Stream:
 
 
 class Sockets:
-    """`scripts` says how the peer at an address answers; `names` what a name stands for."""
+    """`scripts` holds the script of the peer at each address, `names` the addresses of each name."""
 
     def __init__(self):
         self.scripts = {}
@@ -115,7 +115,7 @@ class Sockets:
         return self.streams[-1]
 
     async def resolve(self, name):
-        """By the book; a number of seconds is a service that hangs so long."""
+        """Look the name up in `names`; a number makes the name service hang for so many seconds."""
         self.looked_up[name] += 1
         await trio.lowlevel.checkpoint()
         found = self.names.get(name)
@@ -128,7 +128,7 @@ class Sockets:
 
 
 class Threads:
-    """Each thing takes `takes_s`."""
+    """Threads whose every call takes `takes_s`."""
 
     def __init__(self):
         self.takes_s = 0
@@ -164,7 +164,7 @@ class Keeper:
 
 
 class Core:
-    """Notes what it is told, with the time; leaves what the test put into `effects`."""
+    """Record each call with its time; leave the effects that the test put into `effects`."""
 
     def __init__(self):
         self.heard = []
@@ -173,10 +173,10 @@ class Core:
         self.wakes_at_ms = NEVER_MS
         self.period_ms = None
         self.live = [OWN]
-        self.pinned, self.pinned_by = False, None  # Pinned by the Store of that token.
+        self.pinned, self.pinned_by = False, None  # The Store of this token pins the core.
         self.members = SimpleNamespace(own=OWN, live=lambda: self.live, reachable=2)
-        self.defects = {}  # What it stumbles over, once.
-        self.on = {}  # What it leaves behind when it hears such a thing.
+        self.defects = {}  # Each error is raised once by its kind of call.
+        self.on = {}  # Effects to leave at the next call of that kind.
 
     def of(self, *kinds):
         return [entry for entry in self.heard if entry[1] in kinds]
@@ -224,7 +224,7 @@ class Core:
 
 
 class World:
-    """All of it; `agent` runs in the test's nursery."""
+    """All fakes together; `agent` runs in the test's nursery."""
 
     def __init__(self, joins=(), place=None):
         self.core = Core()

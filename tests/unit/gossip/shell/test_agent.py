@@ -1,4 +1,4 @@
-"""The shell of gossip under a clock of its own: what it hears before what, what it does with what the core leaves."""
+"""The shell of gossip, under a virtual clock, orders its inputs and carries out the core's effects."""
 
 import errno
 
@@ -23,7 +23,7 @@ def answer(result=b"yes", error=None):
 
 
 async def test_it_begins_with_what_it_remembers(autojump_clock, nursery):
-    """Nobody to join: it is alone; what the core leaves at once is done at once."""
+    """Without seeds the node is alone; initial effects of the core are carried out at once."""
     world = World()
     world.core.on["start"] = [SendDatagram(PEER, b"hello")]
     await nursery.start(world.agent.run)
@@ -32,7 +32,7 @@ async def test_it_begins_with_what_it_remembers(autojump_clock, nursery):
 
 
 async def test_the_core_is_woken_at_its_time(autojump_clock, nursery):
-    """As often as it wants, never before, and not a millisecond later on an idle machine."""
+    """The core is woken exactly at its times on an idle machine."""
     world = World()
     world.core.wakes_at_ms, world.core.period_ms = 500, 1000
     await nursery.start(world.agent.run)
@@ -41,7 +41,7 @@ async def test_the_core_is_woken_at_its_time(autojump_clock, nursery):
 
 
 async def test_what_waits_is_heard_before_a_time_that_ran_out(autojump_clock, nursery):
-    """alloy#2916, dskit#960: no queue to overflow; after a stall all that lies in the socket comes before the alarm."""
+    """alloy#2916, dskit#960: no queue can overflow; after a stall the socket is drained before the timer runs."""
     world = World()
     world.core.wakes_at_ms = 100
     await nursery.start(world.agent.run)
@@ -55,7 +55,7 @@ async def test_what_waits_is_heard_before_a_time_that_ran_out(autojump_clock, nu
 
 
 async def test_a_flood_does_not_stop_the_clock(autojump_clock, nursery, monkeypatch):
-    """More comes than is heard: after as much as a socket can hold, the core is woken."""
+    """The core is woken after as many packets as a socket can hold."""
     monkeypatch.setattr(shell, "MAX_WAITING", 5 * shell.BATCH)
     world = World()
     world.core.wakes_at_ms = 100
@@ -70,7 +70,7 @@ async def test_a_flood_does_not_stop_the_clock(autojump_clock, nursery, monkeypa
 
 
 async def test_what_is_asked_of_the_core_in_between_moves_the_alarm(autojump_clock, nursery):
-    """A request of another node can make the core want to be woken earlier."""
+    """A request of another node can make the core want an earlier wake-up."""
     world = World()
     world.core.wakes_at_ms = 10_000
     await nursery.start(world.agent.run)
@@ -84,7 +84,7 @@ async def test_what_is_asked_of_the_core_in_between_moves_the_alarm(autojump_clo
 
 
 async def test_an_oversized_datagram_is_dropped(autojump_clock, nursery):
-    """It is counted, and the next is heard."""
+    """It is counted, and the next datagram is heard."""
     world = World()
     await nursery.start(world.agent.run)
     world.datagrams.arrive(b"x" * MAX_DATAGRAM_BYTES)
@@ -95,7 +95,7 @@ async def test_an_oversized_datagram_is_dropped(autojump_clock, nursery):
 
 
 async def test_an_error_of_the_socket_is_counted(autojump_clock, nursery):
-    """What waits behind it is heard; what the system had no room for is a counter too."""
+    """Later packets are heard; packets that the system lost are counted too."""
     world = World()
     await nursery.start(world.agent.run)
     world.datagrams.arrive(OSError(errno.ECONNREFUSED, "of one before"))
@@ -108,7 +108,7 @@ async def test_an_error_of_the_socket_is_counted(autojump_clock, nursery):
 
 
 async def test_a_defect_that_a_peer_meets_does_not_end_the_node(autojump_clock, nursery, monkeypatch):
-    """One packet could end every node of a cluster; it is counted, told with its traceback, and the next is heard."""
+    """One packet could end every node of a cluster: the defect is counted and logged, and the next packet is heard."""
     monkeypatch.setattr(shell, "MAX_DEFECTS_TOLD", 1)
     world = World()
     world.core.on["start"] = [AskOverTcp(PEER, b"question", 7, 1000)]
@@ -125,7 +125,7 @@ async def test_a_defect_that_a_peer_meets_does_not_end_the_node(autojump_clock, 
 
 @pytest.mark.parametrize("kind", ["packet", "wake", "answered", "stored"])
 async def test_a_failed_assertion_ends_what_met_it_and_not_the_node(autojump_clock, nursery, kind):
-    """Of a datagram, a timer, a reply, a disk: it is counted and told, and what comes next is heard."""
+    """A failure for a datagram, timer, reply or store is counted and logged, and later events are heard."""
     world = World()
     world.core.wakes_at_ms = 500
     world.core.on["start"] = [AskOverTcp(PEER, b"question", 7, 100), StoreDurably(4, b"\xab" * 8, 8)]
@@ -140,13 +140,13 @@ async def test_a_failed_assertion_ends_what_met_it_and_not_the_node(autojump_clo
     assert [str(line["exc_info"]) for line in lines if line["event"] == "defect"] == ["planted"]
     assert [packet for *_, packet, _ in world.core.of("packet")] == [b"first", b"second"]
     assert {entry[1] for entry in world.core.of("wake", "answered", "stored")} == {"wake", "answered", "stored"}
-    # What failed is due again, and tried after a rest: it must not take a whole processor.
+    # A failed timer is due again, but only after a rest, so that it does not take a whole processor.
     woken = [500, 500 + shell.DEFECT_REST_MS] if kind == "wake" else [500]
     assert [now_ms for now_ms, *_ in world.core.of("wake")] == woken
 
 
 async def test_a_failed_assertion_of_a_request_ends_that_request(autojump_clock, nursery):
-    """It is for whoever answers the request to say so, under an id; the next is answered."""
+    """The caller reports the failure under an id; the next request is answered."""
     world = World()
     world.core.defects = {"request": AssertionError("planted")}
     await nursery.start(world.agent.run)
@@ -157,7 +157,7 @@ async def test_a_failed_assertion_of_a_request_ends_that_request(autojump_clock,
 
 @pytest.mark.parametrize("refusal", [errno.EAGAIN, errno.ENETUNREACH, errno.EMSGSIZE, errno.EPERM, errno.ENOBUFS])
 async def test_a_datagram_that_the_system_refuses_was_lost(autojump_clock, nursery, refusal):
-    """It is counted by reason, and the others go out."""
+    """It is counted by reason, and other datagrams go out."""
     world = World()
     world.datagrams.refused = [refusal]
     world.core.on["packet"] = [SendDatagram(PEER, b"1"), SendDatagram(PEER, b"2")]
@@ -169,7 +169,7 @@ async def test_a_datagram_that_the_system_refuses_was_lost(autojump_clock, nurse
 
 
 async def test_a_request_and_its_reply(autojump_clock, nursery):
-    """One call of `gossip`; the core is told with its token, and what it then leaves is done."""
+    """A call of `gossip` is answered; the core gets the reply by token, and its new effects are carried out."""
     world = World()
     world.sockets.scripts[PEER] = [answer()[:3], answer()[3:]]
     world.core.on["start"] = [AskOverTcp(PEER, b"question", 7, 1000)]
@@ -189,7 +189,7 @@ async def test_a_request_and_its_reply(autojump_clock, nursery):
     ([b"\xc6\xff\xff\xff\xff"], 0, "asks_refused"), ([answer()[:-1], None], 1000, "asks_timed_out"),
 ])  # fmt: skip
 async def test_a_request_without_a_reply(autojump_clock, nursery, script, after_ms, counter):
-    """Nobody there, gone, silent, broken, refusing, not one of us, too large: the core is told None, once, in time."""
+    """For any kind of failure the core gets None, once and in time."""
     world = World()
     if script is not None:
         world.sockets.scripts[PEER] = script
@@ -202,7 +202,7 @@ async def test_a_request_without_a_reply(autojump_clock, nursery, script, after_
 
 
 async def test_a_refusal_is_told_once(autojump_clock, nursery):
-    """Every attempt hears it again, and an operator should read it once."""
+    """Every attempt is refused again, and an operator should read the reason once."""
     world = World()
     refusal = answer(None, ["BAD_REQUEST", "this is cluster 'east', not 'west'", {}])
     world.sockets.scripts[PEER] = [refusal]
@@ -217,7 +217,7 @@ async def test_a_refusal_is_told_once(autojump_clock, nursery):
 
 
 async def test_a_refusal_is_told_in_few_words(autojump_clock, nursery):
-    """A peer may say a megabyte each time, other in its end: the log and the memory have its beginning, once."""
+    """A peer may send long, varying reasons: log and memory keep the beginning, once."""
     world = World()
     asks = [AskOverTcp(Address(f"10.0.1.{number}", 7070), b"question", number, 1000) for number in range(3)]
     for number, effect in enumerate(asks):
@@ -238,7 +238,7 @@ async def test_a_refusal_is_told_in_few_words(autojump_clock, nursery):
 
 
 async def test_few_requests_at_once(autojump_clock, nursery):
-    """Further ones wait for their turn, within their own time."""
+    """Further requests wait for their turn, within their own time."""
     world = World()
     world.sockets.scripts[PEER] = [None]
     world.core.on["start"] = [AskOverTcp(PEER, b"question", token, 1000) for token in range(3 * shell.MAX_ASKS)]
@@ -249,7 +249,7 @@ async def test_few_requests_at_once(autojump_clock, nursery):
 
 
 async def test_no_more_requests_wait_than_memory_is_for(autojump_clock, nursery):
-    """Those beyond have failed at once, each told once."""
+    """Requests beyond the limit fail at once, each reported once."""
     world = World()
     world.sockets.scripts[PEER] = [None]
     most = shell.MAX_ASKS + shell.MAX_ASKS_WAITING
@@ -263,7 +263,7 @@ async def test_no_more_requests_wait_than_memory_is_for(autojump_clock, nursery)
 
 
 async def test_what_must_be_durable(autojump_clock, nursery):
-    """The core is told when it is, and not before; in order."""
+    """The core learns of it afterwards, in order."""
     world = World()
     world.threads.takes_s = 2
     world.core.on["start"] = [StoreDurably(4, b"\xab" * 8, 1), StoreDurably(5, b"\xab" * 8, 2)]
@@ -274,7 +274,7 @@ async def test_what_must_be_durable(autojump_clock, nursery):
 
 
 async def test_that_an_id_was_drawn_is_kept_with_it(autojump_clock, nursery):
-    """In one write; what is kept later says nothing of it."""
+    """One write stores both, and later writes do not mention it."""
     world = World()
     world.core.on["start"] = [StoreDurably(4, b"\xab" * 8, 1, drew=True), StoreDurably(5, b"\xab" * 8, 2)]
     await nursery.start(world.agent.run)
@@ -284,7 +284,7 @@ async def test_that_an_id_was_drawn_is_kept_with_it(autojump_clock, nursery):
 
 
 async def test_a_pin_returns_when_it_is_durable(autojump_clock, nursery):
-    """However often the disk refuses; after what was on its way before it."""
+    """The call waits for earlier writes and survives refusals of the disk."""
     world = World()
     world.threads.takes_s = 2
     world.keeper.refusals = [StorageError("full")]
@@ -301,7 +301,7 @@ async def test_a_pin_returns_when_it_is_durable(autojump_clock, nursery):
 
 
 async def test_a_disk_that_refuses_is_tried_again(autojump_clock, nursery):
-    """The core waits for it, so it is tried until it is done; each cause in a row is a line of the log."""
+    """The core waits for the write, so it is retried until it succeeds; each new cause is logged once."""
     world = World()
     world.keeper.refusals = [StorageError(why) for why in ("full", "full", "broken", "full")]
     world.core.on["start"] = [StoreDurably(4, b"\xab" * 8, 1)]
@@ -317,7 +317,7 @@ async def test_a_disk_that_refuses_is_tried_again(autojump_clock, nursery):
 
 
 async def test_peers_are_remembered_if_the_disk_lets_us(autojump_clock, nursery):
-    """A failure is a line of the log, another for the same cause is none."""
+    """A failure is logged; another for the same cause is not."""
     world = World()
     world.keeper.refusals = [StorageError("full")] * 2
     world.core.on["start"] = [Remember((PEER,))]
@@ -332,7 +332,7 @@ async def test_peers_are_remembered_if_the_disk_lets_us(autojump_clock, nursery)
 
 
 async def test_peers_do_not_pile_up_before_a_disk_that_refuses(autojump_clock, nursery):
-    """While what must be durable is tried again and again, of all that was to be remembered the last is kept."""
+    """While a durable write is retried, only the last list of peers is kept."""
     world = World()
     world.keeper.refusals = [StorageError("full")] * 8
     world.core.on["start"] = [
@@ -348,7 +348,7 @@ async def test_peers_do_not_pile_up_before_a_disk_that_refuses(autojump_clock, n
 
 
 async def test_a_change_of_a_member_is_a_line_of_the_log(autojump_clock, nursery):
-    """With who, where, what and what before."""
+    """The line has name, address, state and previous state."""
     world = World()
     world.core.on["start"] = [
         MemberChanged(ALPHA, MemberState.ALIVE),
@@ -362,7 +362,7 @@ async def test_a_change_of_a_member_is_a_line_of_the_log(autojump_clock, nursery
 
 
 async def test_a_node_that_must_stop_ends_with_the_reason(autojump_clock):
-    """The first one, also when it comes while another node's request is answered."""
+    """The first reason wins, also when it comes while another node's request is answered."""
     world = World()
     world.core.on["request"] = [Stop(LocalError("the name is taken")), Stop(LocalError("again"))]
 
@@ -384,7 +384,7 @@ async def test_a_node_that_must_stop_ends_with_the_reason(autojump_clock):
 
 @pytest.mark.parametrize("forget", [False, True])
 async def test_a_node_that_is_another_one_is_kept_no_more(autojump_clock, forget):
-    """Before it ends; who was stopped for its name alone has its data still."""
+    """Its data are forgotten before it ends; a node that is stopped for its name alone keeps them."""
     world = World()
     world.core.on["request"] = [Stop(LocalError("its uuid is taken"), forget)]
 
@@ -399,7 +399,7 @@ async def test_a_node_that_is_another_one_is_kept_no_more(autojump_clock, forget
 
 
 async def test_leaving_takes_as_long_as_the_news_needs(autojump_clock, nursery):
-    """The time that is given, in which it goes on gossiping; none at all for a node that is alone."""
+    """The node goes on gossiping for the given time; a node that is alone leaves at once."""
     for others, took_s in ((1, 0.6), (0, 0.0)):
         world = World()
         world.core.members.reachable = 1 + others
@@ -413,7 +413,7 @@ async def test_leaving_takes_as_long_as_the_news_needs(autojump_clock, nursery):
 
 
 class Place:
-    """A claim that is due at `wakes_at_ms`, and gives these ids."""
+    """A claim that is due at `wakes_at_ms` and returns these ids in turn."""
 
     def __init__(self, wakes_at_ms, *given):
         self.wakes_at_ms = wakes_at_ms
@@ -433,7 +433,7 @@ class Place:
 
 
 async def test_a_place_is_claimed_in_its_own_time_and_kept(autojump_clock, nursery):
-    """Whatever the core wants; what it leaves in the core is sent at once."""
+    """The claim's timer is independent of the core's; effects that it leaves in the core are sent at once."""
     place = Place(700, None, 3)
     world = World(place=place)
     await nursery.start(world.agent.run)
@@ -445,7 +445,7 @@ async def test_a_place_is_claimed_in_its_own_time_and_kept(autojump_clock, nurse
 
 
 async def test_a_claim_that_meets_a_defect_does_not_end_the_node(autojump_clock, nursery):
-    """It is counted and told, and the step comes again."""
+    """The defect is counted and logged, and the step is repeated."""
     place = Place(1000, ZeroDivisionError(), 3, None)
     world = World(place=place)
     await nursery.start(world.agent.run)
@@ -468,7 +468,6 @@ async def test_what_others_claim_is_looked_at_at_once(autojump_clock, nursery):
 
 
 async def test_a_complaint_is_a_line_of_the_log(autojump_clock, nursery):
-    """The node goes on."""
     world = World()
     world.core.on["start"] = [Complain(LocalError("two clusters of one name"))]
     with capture_logs() as lines:
@@ -477,7 +476,7 @@ async def test_a_complaint_is_a_line_of_the_log(autojump_clock, nursery):
 
 
 async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
-    """All together are the addresses to join, if of a family that is spoken here; an unknown one is told in the log."""
+    """The seeds are all addresses of a usable family; an unknown name is logged."""
     names = [
         Address("a", 1),
         Address("b", 2),
@@ -505,7 +504,7 @@ async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
 
 
 async def test_names_that_are_not_answered_have_their_time_and_no_more(autojump_clock, nursery):
-    """Where no other is known they are waited for; one that is answered late is joined then."""
+    """Without a known seed the node waits for names; a late answer is joined then."""
     name = Address("slow", 4)
     world = World([name])
     world.sockets.names = {name: 60}
@@ -517,7 +516,7 @@ async def test_names_that_are_not_answered_have_their_time_and_no_more(autojump_
 
 
 async def test_names_are_looked_up_again_while_nobody_answers_there(autojump_clock, nursery):
-    """What they newly stand for is told; with a member there, the name service has its peace."""
+    """New addresses are joined; once a member is found, no more look-ups happen."""
     name = Address("seed", 7070)
     world = World([name])
     await nursery.start(world.agent.run)
@@ -539,7 +538,7 @@ async def test_names_are_looked_up_again_while_nobody_answers_there(autojump_clo
 
 
 async def test_a_name_that_is_unknown_for_a_while_stands_for_what_it_did(autojump_clock, nursery):
-    """Also while another one is known."""
+    """The last known addresses stay, also while another name is known."""
     first, second = Address("a", 1), Address("b", 2)
     world = World([first, second])
     world.sockets.names = {first: [Address("10.0.0.7", 1)], second: [Address("10.0.0.8", 2)]}
@@ -550,7 +549,6 @@ async def test_a_name_that_is_unknown_for_a_while_stands_for_what_it_did(autojum
 
 
 async def test_numeric_addresses_are_not_looked_up_again(autojump_clock, nursery):
-    """They stand for themselves."""
     world = World([PEER])
     world.sockets.names[PEER] = [PEER]
     await nursery.start(world.agent.run)
@@ -559,7 +557,7 @@ async def test_numeric_addresses_are_not_looked_up_again(autojump_clock, nursery
 
 
 async def test_at_rest_it_sleeps(autojump_clock, nursery, monkeypatch):
-    """One look at the socket for each alarm and each packet, nothing else."""
+    """Each timer and each packet causes one look at the socket."""
     world = World()
     world.core.wakes_at_ms, world.core.period_ms = 1000, 1000
     await nursery.start(world.agent.run)

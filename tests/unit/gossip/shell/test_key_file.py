@@ -18,7 +18,7 @@ SECRET = bytes(range(32))
 
 
 def test_a_ring_is_read_if_its_owner_alone_may(tmp_path: Path) -> None:
-    """Else the error says what to do, with the keys too; one without keys is none."""
+    """A ring that others may read is an error with advice, and so is a ring without keys."""
     path = tmp_path / "ring"
     small_file.write_text(path, line_of(key(SECRET)))
     assert key_file.read(path) == (key(SECRET),)
@@ -31,7 +31,7 @@ def test_a_ring_is_read_if_its_owner_alone_may(tmp_path: Path) -> None:
 
 
 def test_without_the_library_one_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node with a key ring and without the extra does not start; nothing else asks for it."""
+    """A node with a key ring and without the extra does not start."""
     monkeypatch.delitem(sys.modules, "gossipkv.gossip.packets.sealing", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.delitem(sys.modules, name)

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_key_file.py` has the others."""
+"""Slow tests of key files; the fast ones are in `test_key_file.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def test_the_library_is_loaded_only_for_a_ring() -> None:
-    """Neither the envelope nor the reading of a ring loads it."""
+    """Neither the envelope nor the reading of a ring loads the library."""
     program = (
         "import sys, gossipkv.gossip.packets.envelope\n"
         "from gossipkv.gossip.packets import key_ring as r\n"

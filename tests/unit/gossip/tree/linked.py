@@ -1,6 +1,6 @@
-"""Trees with their exchanges, wired by a link that loses, doubles, delays and cuts as it is told.
+"""Trees with their exchanges over a link that loses, doubles, delays and cuts on demand.
 
-Membership is the least that an exchange needs: larger ranks are believed, and a DEAD that is heard here is too.
+Membership is minimal: larger ranks are believed, and a local DEAD is too.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Node:
             self.link.send(self, other.me.address, messages.gossip(self.id) + b"".join(parts))
 
     def ping(self, other: Node) -> None:
-        """What the core does with the hash on a ping and on its answer."""
+        """Do as the core does with the hash on a ping and on its answer."""
         now_ms = self.link.now_ms
         if self.exchange.state_hash != other.exchange.state_hash:
             other.exchange.differs(self.me.address, now_ms=now_ms)
@@ -123,7 +123,7 @@ class Node:
                 self.exchange.on_head(part, source, now_ms=now_ms)
 
     def view(self, path: str = "") -> list[tuple[str, str, bytes]]:
-        """All that a reader finds at and below a path, as (path, owner, value)."""
+        """Return all entries at and below a path, as (path, owner, value)."""
         prefix = f"{path}/" if path else ""
         entries = self.tree.entries(path, now_ms=self.link.now_ms)
         found = [(prefix + entry.name, entry.owner, entry.value) for entry in entries]
@@ -133,7 +133,7 @@ class Node:
 
 
 class Link:
-    """All nodes, and what is between them; nothing arrives before `run`."""
+    """All nodes and the packets between them; nothing arrives before `run`."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
@@ -169,7 +169,7 @@ class Link:
         raise AssertionError("they talk for ever")
 
     def deliver_one(self) -> None:
-        """Deliver the first that is on the way, or any."""
+        """Deliver the oldest waiting message, or a random one if shuffled."""
         at = self.random.randrange(len(self.waiting)) if self.shuffled else 0
         self._deliver(*self.waiting.pop(at))
 
@@ -190,7 +190,7 @@ class Link:
         self.now_ms += ms
 
     def settle(self, some: Iterable[Node] | None = None, rounds: int = 30) -> None:
-        """Pings at random, as time passes, until all are equal."""
+        """Ping at random, as time passes, until all are equal."""
         everyone = list(self.nodes.values() if some is None else some)
         for _ in range(rounds):
             self.pass_time(2000)
@@ -209,14 +209,14 @@ def equal(nodes: Iterable[Node]) -> bool:
 
 
 def recount(node: Node) -> None:
-    """Count from the beginning what a node counts by increments."""
+    """Recount the totals that a node keeps by increments."""
     tree = node.tree
     assert all(branch.size_bytes == recounted_bytes(branch) for branch in tree._branches.values())
     assert all(branch.size_bytes <= tree.limits.protocol_branch_bytes for branch in tree._branches.values())
     told = [owner for owner in tree._hot._since if owner in tree.rumours]
     assert len(told) == len(tree.rumours)
     assert all(owner in tree._branches and not tree._is_gone(owner) for owner in told)
-    known_hash = node.exchange.state_hash  # First: whoever reads it takes what has moved in the tree.
+    known_hash = node.exchange.state_hash  # Read first: reading the hash takes over the moves of the tree.
     folded = StateHash(node.members, tree)
     for known in node.members:
         folded.touch(known.id)

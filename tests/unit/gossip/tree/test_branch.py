@@ -1,4 +1,4 @@
-"""One branch, delta by delta."""
+"""A branch changes delta by delta."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.gossip.tree.transfers import MOST, OWNER, deltas, recounted_byte
 
 
 def change(text: str) -> BranchChange:
-    """`k@5` a key, `-k@5` a tombstone; the value names the version."""
+    """Return a key for `k@5` and a tombstone for `-k@5`; the value names the version."""
     path, _, version = text.lstrip("-").partition("@")
     return BranchChange(int(version), path, None if text.startswith("-") else version.encode())
 
@@ -21,14 +21,14 @@ def delta(since: int, reach: int, target: int, *changes: str, floor: int = 0, re
 
 
 def at(*changes: str, version: int) -> Branch:
-    """A branch that came to a version in one step."""
+    """Return a branch that reached a version in one step."""
     branch = Branch(1)
     assert branch.apply(delta(0, version, version, *changes), MOST)[0] is DeltaOutcome.ADVANCED
     return branch
 
 
 def test_a_delta_cut_short_shows_nothing() -> None:
-    """k@5, m@6, k@7, cut after 6: nobody ever had m without any k."""
+    """k@5, m@6, k@7, cut after 6: no owner ever had m without any k."""
     branch = at("k@4", version=4)
     first, second = delta(4, 6, 7, "m@6"), delta(6, 7, 7, "k@7")
     for piece in (first, second):
@@ -43,7 +43,7 @@ def test_a_delta_cut_short_shows_nothing() -> None:
 
 
 def test_pieces_are_joined_that_follow_each_other() -> None:
-    """Of one branch, one state, told alike; all else stays as it is."""
+    """Pieces of one branch and state are joined; other parts stay separate."""
     first, second = delta(0, 2, 5, "a@1", "b@2"), delta(2, 5, 5, "c@5")
     whole = delta(0, 5, 5, "a@1", "b@2", "c@5")
     other = second._replace(owner=b"another.")
@@ -63,7 +63,6 @@ def test_pieces_are_joined_that_follow_each_other() -> None:
 
 
 def test_doubled_and_late_deltas_are_nothing() -> None:
-    """What is known already changes nothing."""
     branch = Branch(1)
     first, second = delta(0, 2, 2, "a@1", "b@2"), delta(1, 3, 3, "b@2", "-a@3")
     assert branch.apply(first, MOST)[0] is DeltaOutcome.ADVANCED
@@ -75,7 +74,7 @@ def test_doubled_and_late_deltas_are_nothing() -> None:
 
 
 def test_a_gap_is_told() -> None:
-    """A delta that begins after what is here cannot be taken."""
+    """A delta that starts beyond the branch's version cannot be applied."""
     branch = at("a@1", version=1)
     assert branch.apply(delta(2, 3, 3, "b@3"), MOST)[0] is DeltaOutcome.GAP
     assert branch.apply(delta(2, 3, 3, "b@3", reset=True), MOST)[0] is DeltaOutcome.GAP
@@ -84,7 +83,7 @@ def test_a_gap_is_told() -> None:
 
 
 def test_a_reset_takes_the_place_of_everything_in_one_step() -> None:
-    """What the reset does not have is gone."""
+    """Keys that are missing from the reset are gone."""
     branch = at("a@1", "b@2", version=2)
     outcome, step = branch.apply(delta(0, 9, 9, "c@5", "-d@8", "b@9", floor=7, reset=True), MOST)
     assert outcome is DeltaOutcome.ADVANCED
@@ -94,14 +93,14 @@ def test_a_reset_takes_the_place_of_everything_in_one_step() -> None:
 
 
 def test_an_empty_reset_empties() -> None:
-    """An owner that took everything back, and forgot the tombstones."""
+    """The owner took everything back and forgot the tombstones."""
     branch = at("a@1", version=1)
     assert branch.apply(delta(0, 2, 2, floor=2, reset=True), MOST)[0] is DeltaOutcome.ADVANCED
     assert (shown(branch), branch.version, branch.floor) == ({}, 2, 2)
 
 
 def test_tombstones_below_the_floor_are_not_kept() -> None:
-    """Neither those that are here when the owner has dropped them, nor those that somebody still tells."""
+    """Tombstones that the owner dropped are removed, and later copies are not accepted."""
     branch = at("a@1", "-b@2", "-c@3", version=3)
     assert branch.apply(delta(3, 4, 4, "d@4", floor=2), MOST)[0] is DeltaOutcome.ADVANCED
     assert (branch.gone, branch.floor) == ({"c": 3}, 2)
@@ -110,7 +109,7 @@ def test_tombstones_below_the_floor_are_not_kept() -> None:
 
 
 def test_of_a_path_that_is_told_twice_the_last_counts() -> None:
-    """No owner does that; whoever does, cannot have it cost less than it takes."""
+    """A sender that breaks the protocol so cannot hide the true cost."""
     branch = at("a@1", version=1)
     large = BranchChange(4, "a", bytes(500))
     twice = delta(1, 4, 4, "-a@2", "b@3")._replace(changes=(change("-a@2"), change("b@3"), large))
@@ -121,7 +120,7 @@ def test_of_a_path_that_is_told_twice_the_last_counts() -> None:
 
 
 def test_third_parties_serve_from_where_they_can() -> None:
-    """A reader's own floor decides what it may send as changes, and from where it must send everything."""
+    """A reader's own floor decides whether it may send changes or must send everything."""
     owner = Branch(1)
     for path in "abcd":
         owner.put(path, b"")
@@ -137,7 +136,6 @@ def test_third_parties_serve_from_where_they_can() -> None:
 
 
 def test_nothing_is_sent_to_who_has_it() -> None:
-    """Chunks of what is after the newest version are none."""
     assert not list(chunks(OWNER, at("a@1", version=1), 1, 1400))
     assert not list(chunks(OWNER, Branch(1), 0, 1400))
 
@@ -153,7 +151,7 @@ def test_a_change_larger_than_a_part_has_its_own() -> None:
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_branch_beyond_the_protocol_stays_where_it_is(reset: bool) -> None:
-    """By one byte, keys and tombstones alike; and what fits it later is taken, as if nothing had been."""
+    """One byte too much, in keys or tombstones, refuses the delta; a later delta that fits is accepted."""
     branch = at("a@1", version=1)
     before = ["a@1"] if reset else []
     sent = delta(0 if reset else 1, 3, 3, *before, "-b@2", "c@3", reset=reset)
@@ -167,7 +165,7 @@ def test_a_branch_beyond_the_protocol_stays_where_it_is(reset: bool) -> None:
 
 
 def test_only_the_whole_is_judged() -> None:
-    """k@3 was published while there was room, and stands before the tombstones that made it, all of them kept here."""
+    """k@3 was published while there was room, before the tombstones that made it, all of which are kept here."""
     branch = at("a@1", "b@2", version=2)
     most = 4 * (ITEM_OVERHEAD_BYTES + 2)
     assert branch.apply(delta(2, 7, 7, "k@4", "-a@5", "-b@6", "l@7"), most)[0] is DeltaOutcome.ADVANCED
@@ -176,7 +174,7 @@ def test_only_the_whole_is_judged() -> None:
 
 
 def test_the_oldest_tombstones_make_room_for_keys() -> None:
-    """So that what an owner shows never lacks room; no more of them go than must."""
+    """Tombstones leave only as needed, so that keys never lack room."""
     branch = Branch(1)
     for path in "abcd":
         branch.put(path, b"")
@@ -198,7 +196,7 @@ def test_the_oldest_tombstones_make_room_for_keys() -> None:
 
 
 def test_sizes_are_what_is_kept() -> None:
-    """Put, replaced, withdrawn, collected: in the end nothing is left over."""
+    """After put, replace, withdraw and collect, no bytes are left over."""
     branch = Branch(1)
     branch.put("a", b"1")
     branch.put("a", b"two")

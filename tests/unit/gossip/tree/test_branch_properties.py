@@ -1,4 +1,4 @@
-"""A branch is visible only at states that its owner had, whatever happens to the deltas on their way."""
+"""A branch shows only states that its owner had, whatever happens to the deltas on their way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = range(50)
 
 
 def test_readers_see_only_what_the_owner_had() -> None:
-    """Cut anywhere, lost, doubled, shuffled, from third parties, collected anywhere: no version but a true one."""
+    """Under cuts, loss, doubling, shuffling, third parties and collection, readers see only true versions."""
     for seed in SEEDS:
         transfers = Transfers(seed)
         for _ in range(300):
@@ -26,7 +26,7 @@ def test_readers_see_only_what_the_owner_had() -> None:
 
 @pytest.mark.parametrize("collected", [False, True])
 def test_cut_at_every_size(collected: bool) -> None:
-    """A message cut after any byte count leaves the reader where it was, or at the end: nothing between."""
+    """A cut message leaves the reader at the old version or at the end, and nothing between."""
     owner = Branch(1)
     for number in range(30):
         owner.put(f"k/{number % 7}", bytes(number))
@@ -56,7 +56,7 @@ def test_cut_at_every_size(collected: bool) -> None:
 @pytest.mark.parametrize("most_bytes", [MOST, 4 * 260])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_bytes_break_what_a_branch_promises(seed: int, most_bytes: int) -> None:
-    """Whatever can be read, in any order: no assertion fails, what is counted is what is there, and that is bounded."""
+    """For any readable deltas in any order no assertion fails, sizes match a recount, and they are bounded."""
     random = Random(seed)
     branch = Branch(1)
     for _ in range(10):
@@ -76,7 +76,7 @@ def test_no_bytes_break_what_a_branch_promises(seed: int, most_bytes: int) -> No
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_an_owner_may_publish_is_taken_by_everybody(seed: int) -> None:
-    """However full its branch is, whatever of it a reader missed and from whom it comes: never refused."""
+    """No delta of a full branch is refused, whatever a reader missed and from whichever node it comes."""
     random, most_bytes = Random(seed), 8 * 260
     owner, readers = Branch(1), [Branch(1) for _ in range(3)]
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""What must hold after each step of a branch and of the tree is asserted: the step after a planted break catches it."""
+"""Branches and the tree assert their invariants: the step after a planted break catches it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BREAKS: dict[str, Callable[[Branch], object]] = {
 
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_break_of_a_branch_is_caught(name: str) -> None:
-    """By the next step."""
+    """The next step raises."""
     branch = branch_of_two()
     branch._assert_sound()
     BREAKS[name](branch)
@@ -56,7 +56,7 @@ def test_a_break_of_a_branch_is_caught(name: str) -> None:
 
 
 def test_a_branch_costs_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the bound of a branch would be none."""
+    """Otherwise the bound of a branch would be void."""
     put = Branch._put
     monkeypatch.setattr(Branch, "_put", lambda self, path, item: put(self, path, item._replace(value=bytes(9))))
     with pytest.raises(AssertionError):
@@ -64,7 +64,7 @@ def test_a_branch_costs_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_branch_beyond_its_bound_is_caught() -> None:
-    """By what comes next."""
+    """The next delta raises."""
     _, one, two = pair(limits=TreeLimits(max_branch_bytes=300, protocol_branch_bytes=300))
     two.tree._branches[one.id].put("k/1", bytes(100))
     with pytest.raises(AssertionError):
@@ -72,7 +72,7 @@ def test_a_branch_beyond_its_bound_is_caught() -> None:
 
 
 def step(random: Random, node: Node) -> None:
-    """A peer says something, or this node does."""
+    """Let a peer or this node act."""
     name = random.choice("abc")
     draw = random.random()
     if draw < 0.5:
@@ -98,7 +98,7 @@ def step(random: Random, node: Node) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_bytes_break_the_sums_of_a_tree(seed: int) -> None:
-    """Whatever peers say, true or not, and whoever dies and is forgotten: all sums are those counted anew."""
+    """After any statements, deaths and removals, all sums match a recount."""
     random = Random(seed)
     limits = TreeLimits(max_branch_bytes=700, protocol_branch_bytes=random.choice((700, 1500, 1 << 20)))
     node = Link(seed).node("me", limits=limits)

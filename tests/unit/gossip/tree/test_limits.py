@@ -1,4 +1,4 @@
-"""What an owner may publish, and what everybody takes of everybody."""
+"""Owners may publish within limits, and receivers accept within the protocol's limits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ME, ANN, BEN = member_id("me"), member_id("ann"), member_id("ben")
-COST = ITEM_OVERHEAD_BYTES + 3  # Of a key `k/1` without a value.
+COST = ITEM_OVERHEAD_BYTES + 3  # The cost of a key `k/1` without a value.
 
 
 def tree(keys: int, *, beside: int = 0, **limits: int) -> GossipTree:
-    """Of `me`, who may publish so many keys, with room for so many tombstones beside; it knows `ann` and `ben`."""
+    """Return the tree of `me` with room for this many keys and extra tombstones; it knows `ann` and `ben`."""
     bounds = TreeLimits(max_branch_bytes=keys * COST, protocol_branch_bytes=(keys + beside) * COST, **limits)
     made = GossipTree(MemberTable(member("me"), 100), bounds)
     for name in ("me", "ann", "ben"):
@@ -35,7 +35,7 @@ def tree(keys: int, *, beside: int = 0, **limits: int) -> GossipTree:
 
 
 def delta(owner: bytes, since: int, target: int, *texts: str, reset: bool = False) -> Delta:
-    """Changes with the versions after `since`: `k/1` a key, `-k/1` a tombstone."""
+    """Return changes with the versions after `since`: `k/1` a key, `-k/1` a tombstone."""
     changes = tuple(
         BranchChange(version, text.lstrip("-"), None if text.startswith("-") else b"")
         for version, text in enumerate(texts, since + 1)
@@ -44,7 +44,7 @@ def delta(owner: bytes, since: int, target: int, *texts: str, reset: bool = Fals
 
 
 def test_an_owner_is_refused_and_nothing_has_changed() -> None:
-    """A key too large, more than its branch may have; a shorter value, or the room of another key, is taken."""
+    """Too large a key or branch is refused; a shorter value, or the room of a withdrawn key, is accepted."""
     made = tree(2, max_entry_bytes=10)
     made.publish("k/1", b"1234567")
     with pytest.raises(TooLarge, match="max_entry is 10, asked were 11") as caught:
@@ -63,7 +63,7 @@ def test_an_owner_is_refused_and_nothing_has_changed() -> None:
 
 
 def test_paths_count_by_their_letters() -> None:
-    """As Python keeps them; so a branch never takes more on the wire than it costs, and fits one reply."""
+    """Lengths count as in Python's memory, so a branch never exceeds its cost on the wire and fits one reply."""
     assert item_bytes("k/a", b"12") == ITEM_OVERHEAD_BYTES + 5
     for letter in "äλ中😀":
         path = f"k/{letter}"
@@ -74,7 +74,7 @@ def test_paths_count_by_their_letters() -> None:
 
 
 def test_what_was_withdrawn_never_stands_in_the_way() -> None:
-    """The oldest tombstones go first, and only when there is no room: who missed them gets the branch anew."""
+    """The oldest tombstones go first and only for room; readers that missed them get the branch anew."""
     made = tree(2, beside=1)
     for number in range(1, 9):
         made.publish(f"k/{number}")
@@ -88,7 +88,7 @@ def test_what_was_withdrawn_never_stands_in_the_way() -> None:
 
 
 def test_others_are_bound_by_the_protocol_alone() -> None:
-    """What this node itself may publish is nobody else's measure: neither of a branch, nor of a key."""
+    """This node's own limits apply neither to other branches nor to their keys."""
     made = tree(1, beside=3, max_entry_bytes=4)
     assert made.apply(delta(ANN, 0, 3, "k/1", "k/2", "k/3")) is DeltaOutcome.ADVANCED
     large = BranchChange(1, "k", bytes(3 * COST))
@@ -100,7 +100,7 @@ def test_others_are_bound_by_the_protocol_alone() -> None:
 
 
 def test_a_branch_beyond_the_protocol_leaves_nothing_behind() -> None:
-    """However often it comes: a count, and the last state, which is what others are told of."""
+    """A refused branch leaves a counter and the last state, which is passed on."""
     made = tree(2)
     assert made.apply(delta(ANN, 0, 1, "k/1")) is DeltaOutcome.ADVANCED
     made.take_moved()
@@ -113,7 +113,7 @@ def test_a_branch_beyond_the_protocol_leaves_nothing_behind() -> None:
 
 
 def test_memory_is_bounded_by_the_members() -> None:
-    """Each of them publishes all that the protocol allows, or tries more; the dead keep what they have."""
+    """Each member publishes all that the protocol allows or more; the dead keep their branches."""
     most = MAX_BRANCH_BYTES
     made = GossipTree(MemberTable(member("me"), 100))
     names = [f"peer-{number}" for number in range(20)]
@@ -141,7 +141,7 @@ PATHS: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("size", [None, 0, 16, MAX_VALUE_BYTES])
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 def test_a_branch_takes_what_it_is_counted_with(path: Callable[[int], str], size: int | None) -> None:
-    """Whatever somebody makes it of who wants to cost most: keys of any shape, or nothing but tombstones."""
+    """The counted cost covers the memory for keys of any shape and for tombstones alone."""
     made = GossipTree(MemberTable(member("me"), 100))
     made.on_member(member("ann"))
     most = MAX_BRANCH_BYTES // item_bytes(path(9999), None if size is None else bytes(size))
@@ -159,7 +159,7 @@ def test_a_branch_takes_what_it_is_counted_with(path: Callable[[int], str], size
 
 
 def test_a_branch_that_breaks_the_rule_costs_an_exchange_now_and_then() -> None:
-    """Its owner says that there is more, and is asked, ever more seldom; whoever else is there stays equal."""
+    """The owner announces more and is asked ever more rarely; other nodes stay equal."""
     link, one, two = pair()
     three = link.node("three")
     for node in (one, two):
@@ -182,7 +182,7 @@ def test_a_branch_that_breaks_the_rule_costs_an_exchange_now_and_then() -> None:
 
 
 def test_settings_allow_no_more_than_the_protocol() -> None:
-    """The bounds of `max_branch` are written down once more, for people; its default is all of that."""
+    """The documented bound of `max_branch` is the protocol's, and so is its default."""
     (setting,) = (setting for setting in SETTINGS if setting.name == "max_branch")
     assert parse(setting.allowed.rpartition(" ")[2], SIZE) == MAX_BRANCH_BYTES
     assert TreeLimits().max_branch_bytes == parse("256KiB", SIZE) == MAX_BRANCH_BYTES

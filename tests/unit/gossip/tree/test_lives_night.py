@@ -1,4 +1,4 @@
-"""Branches through many lives of their owners."""
+"""Branches survive many lives of their owners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEYS = 8
 
 
 class Lives:
-    """Some nodes, all of which publish; they die, are thought dead, come back, and forget."""
+    """Nodes that publish, die, are thought dead, come back, and forget."""
 
     def __init__(self, seed: int) -> None:
         self.link = Link(seed)
@@ -75,7 +75,7 @@ class Lives:
                 history.withdraw(path)
 
     def _doubt(self, node: Node) -> None:
-        """One comes to suspect another, or finds it dead; the other hears of it and refutes, perhaps."""
+        """Let one node suspect another or find it dead; the other perhaps hears of it and refutes."""
         other = self._other(node)
         state = self.random.choice([MemberState.SUSPECT, MemberState.DEAD])
         node.hear_record(other.me._replace(state=state), now_ms=self.link.now_ms)
@@ -85,7 +85,7 @@ class Lives:
             node.hear_record(other.me, now_ms=self.link.now_ms)
 
     def check(self) -> None:
-        """Every reader shows of every owner a state that it had, in its newest epoch known there, never older."""
+        """Check that each reader shows a true state of each owner, in the newest known epoch, and never an older one."""
         for reader in self.nodes:
             recount(reader)
             everything = reader.tree.entries("k", now_ms=0, all=True)
@@ -112,7 +112,7 @@ class Lives:
         self.link.loss = 0.0
         self.link.run()
         self.check()
-        for node in self.nodes:  # What membership does: who is alive refutes, and everybody hears of it.
+        for node in self.nodes:  # Do the part of membership: live nodes refute, and all hear of it.
             node.me = node.members.own = node.me._replace(incarnation=1000)
             node.tree.on_member(node.me)
             node.exchange.touch(node.id, now_ms=self.link.now_ms)
@@ -129,7 +129,7 @@ class Lives:
 
 @pytest.mark.parametrize("first", range(0, 80, 20))
 def test_nothing_dead_or_withdrawn_comes_back(first: int) -> None:
-    """Restarts, wrong verdicts, refutations, lost and late packets from past lives, collected tombstones."""
+    """Restarts, wrong verdicts, refutations, late packets of past lives and collected tombstones bring nothing back."""
     for seed in range(first, first + 20):
         lives = Lives(seed)
         for _ in range(120):

@@ -1,4 +1,4 @@
-"""What went wrong in other trees of this kind, each by its name.
+"""Known failures of other trees of this kind, each by its name.
 
 Names are those of issues: of chitchat where only a number stands, of memberlist, Quickwit, Scylla, Sequins otherwise.
 """
@@ -21,7 +21,7 @@ from tests.unit.gossip.tree.transfers import MOST, OWNER, deltas, shown, whole
 
 
 def test_94_an_old_generation_of_a_restarted_node_is_never_forgotten() -> None:
-    """And #103, #108: a newer epoch takes its keys and its memory at once, and nobody can bring them back."""
+    """And #103, #108: a newer epoch frees its keys and memory at once, and no delta can bring them back."""
     made = tree()
     publish(made, "ann", "k/1", "k/2")
     made.on_member(member("ann", epoch=2))
@@ -31,7 +31,7 @@ def test_94_an_old_generation_of_a_restarted_node_is_never_forgotten() -> None:
 
 
 def test_121_deletes_are_timed_by_the_wrong_clock() -> None:
-    """And #122: no clock has a say: a tombstone stays a year while a live member has not said that it has it."""
+    """And #122: a tombstone stays, even for a year, until every live member has acknowledged it."""
     link, one, two = pair()
     three = link.node("three")
     one.knows(three)
@@ -49,7 +49,7 @@ def test_121_deletes_are_timed_by_the_wrong_clock() -> None:
 
 
 def test_110_a_reset_cut_short_and_a_third_nodes_delta_bring_a_deleted_key_back() -> None:
-    """At every size of the parts, at every place of the cut: what was withdrawn meanwhile does not come back."""
+    """At every size of parts and place of the cut, withdrawn keys stay withdrawn."""
     for size in range(64, 300, 3):
         owner, history = Branch(1), History()
         for number in range(12):
@@ -94,7 +94,7 @@ def test_144_a_transport_that_passes_objects_hides_a_broken_codec() -> None:
 
 
 def test_132_a_reset_makes_a_dead_node_look_alive() -> None:
-    """And #133: what is known of a branch says nothing about its owner."""
+    """And #133: knowledge of a branch says nothing about its owner."""
     made = tree()
     publish(made, "ann", "k/1")
     made.on_member(member("ann", state=MemberState.DEAD))
@@ -105,7 +105,7 @@ def test_132_a_reset_makes_a_dead_node_look_alive() -> None:
 
 
 def test_155_a_dead_node_circulates_for_ever_since_nodes_forget_at_different_times() -> None:
-    """Near the end of its memory it is not told any more, so the last who forgets teaches nobody."""
+    """Near the end of its retention a dead member is not passed on, so the last node to forget teaches no other."""
     link = Link(1)
     nodes = [link.node(f"n{number}") for number in range(4)]
     for number, node in enumerate(nodes):
@@ -127,7 +127,7 @@ def test_155_a_dead_node_circulates_for_ever_since_nodes_forget_at_different_tim
 
 
 def test_quickwit_6653_a_digest_of_many_nodes_overflows_its_datagram() -> None:
-    """Of a thousand nodes with long histories, no part is larger than a packet; what is told is neither."""
+    """Digests and news of a thousand nodes with long histories fit their packets."""
     link = Link()
     one, two = link.node("one"), link.node("two")
     for number in range(1000):
@@ -136,12 +136,12 @@ def test_quickwit_6653_a_digest_of_many_nodes_overflows_its_datagram() -> None:
     two.knows(one)
     link.tcp = False
     for _ in range(4):
-        compare(one, two)  # The link refuses what is larger than a packet.
+        compare(one, two)  # The link refuses a message larger than a packet.
     assert len(link.sent) > 10
 
 
 def test_119_large_owners_starve_small_and_new_ones() -> None:
-    """One change of one owner goes out with the first packet, whatever another owner has published."""
+    """A change of a small owner goes out with the first packet, whatever another owner has published."""
     made = tree()
     for number in range(700):
         made.publish(f"k/{number}")
@@ -169,7 +169,7 @@ def test_59_packets_are_measured_with_the_wrong_digest() -> None:
 
 
 def test_176_boundaries_of_floor_and_version() -> None:
-    """And #178, #179: every `since` around floor and version, against every reader: a true state, no assertion."""
+    """And #178, #179: every `since` around floor and version, against every reader, yields a true state."""
     owner, history = Branch(1), History()
     for number in range(6):
         owner.put(f"k/{number}", b"")
@@ -193,7 +193,7 @@ def test_176_boundaries_of_floor_and_version() -> None:
 
 
 def at_version(history: History, version: int) -> Branch:
-    """A reader that has followed an owner so far."""
+    """Return a reader that has followed an owner up to this version."""
     reader = Branch(1)
     for step in range(1, version + 1):
         before, now = history.states[step - 1], history.states[step]
@@ -206,7 +206,7 @@ def at_version(history: History, version: int) -> Branch:
 
 
 def test_deleted_keys_are_not_notified() -> None:
-    """A withdrawal wakes as a publication does."""
+    """A withdrawal wakes a watcher like a publication."""
     _, one, two = pair()
     one.tree.publish("k/1")
     compare(one, two)
@@ -218,7 +218,7 @@ def test_deleted_keys_are_not_notified() -> None:
 
 
 def test_102_setting_the_same_value_counts_as_a_change() -> None:
-    """It takes no version, tells nobody and wakes nobody."""
+    """It takes no version, makes no rumour and wakes no watcher."""
     made = tree()
     made.publish("k/1", b"x")
     while made.rumours.take(1000, 8):
@@ -230,7 +230,7 @@ def test_102_setting_the_same_value_counts_as_a_change() -> None:
 
 
 def test_ttl_starts_anew_at_every_hop() -> None:
-    """Told on through ten nodes, each a second later, a member is not heard of more recently than it was heard."""
+    """Relayed through ten nodes with a second between, a member never seems fresher than it was."""
     link = Link()
     nodes = [link.node(f"n{number}") for number in range(10)]
     nodes[0].hear_record(member("zoe"), now_ms=link.now_ms)
@@ -244,7 +244,7 @@ def test_ttl_starts_anew_at_every_hop() -> None:
 
 
 def test_scylla_14991_a_replaced_node_comes_back_as_an_owner() -> None:
-    """An epoch that a newer one has replaced is not believed from anybody, in whatever form it is told."""
+    """A replaced epoch is believed from no node and in no form."""
     link, one, two = pair()
     late = link.node("late")
     old = link.node("zoe")
@@ -268,7 +268,7 @@ def test_scylla_14991_a_replaced_node_comes_back_as_an_owner() -> None:
 
 
 def test_sequins_flapping_kills() -> None:
-    """sequins#157, #158: an owner that flaps a hundred times is one wake-up for its readers, who see how it ended."""
+    """sequins#157, #158: an owner that flaps a hundred times wakes its readers once, and they see the final state."""
     woken: list[int] = []
     made = tree()
     publish(made, "ann", "k/1", "k/2")
@@ -287,7 +287,7 @@ def fill(node: Node, keys: int) -> None:
 
 
 def test_readers_with_a_view_of_an_hour_and_of_a_year() -> None:
-    """A node that was frozen so long shows what it had, says how old that is, and catches up in one exchange."""
+    """A frozen node shows its old view with its age and catches up in one exchange."""
     for away_ms in (3_600_000, 365 * 86_400_000):
         link, one, two = pair()
         fill(one, 30)

@@ -9,7 +9,7 @@ from tests.unit.gossip.tree.transfers import whole
 
 
 def test_500_keys_on_each_of_64_nodes() -> None:
-    """quickwit#4561: 32,000 keys, none of whose branches fits a packet: who joins gets all in one packed reply."""
+    """quickwit#4561: of 32,000 keys in branches larger than a packet, a newcomer gets all in one compressed reply."""
     link = Link(2)
     one, two = link.node("one"), link.node("two")
     for number in range(62):

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_pitfalls.py` has the others."""
+"""Slow tests of pitfalls; the fast ones are in `test_pitfalls.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def fill(node: Node, keys: int) -> None:
 
 
 def test_bursts_on_each_of_16_nodes() -> None:
-    """None of the branches fits a few packets: all see all of it, then half of it withdrawn."""
+    """No branch fits a few packets; all nodes see all keys, and then half of them withdrawn."""
     link = Link(3)
     nodes = [link.node(f"n{number}") for number in range(16)]
     for node in nodes:

@@ -1,4 +1,4 @@
-"""What readers see of all branches."""
+"""Readers see the union of all visible branches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tree(limits: TreeLimits | None = None) -> GossipTree:
 
 
 def publish(reader: GossipTree, owner: str, *paths: str, epoch: int = 1, value: bytes = b"") -> DeltaOutcome:
-    """All that an owner has, as one delta."""
+    """Apply the whole branch of an owner as one delta."""
     writer = GossipTree(MemberTable(member(owner, epoch), 1))
     for path in paths:
         writer.publish(path, value)
@@ -58,7 +58,6 @@ def test_what_is_published_is_read_at_once() -> None:
 
 
 def test_children_are_leaves_and_inner_names_each_once_sorted() -> None:
-    """Whoever publishes it, and however much is below."""
     made = tree()
     publish(made, "ann", "p/db/2", "p/db/1", "p/z")
     publish(made, "ben", "p/db/2", "p/a/b/c")
@@ -75,7 +74,7 @@ def test_children_are_leaves_and_inner_names_each_once_sorted() -> None:
 
 
 def test_all_children_are_of_the_hidden_too() -> None:
-    """Each once; so who asks for all finds what only the dead had published, however deep it is."""
+    """Each name occurs once; a reader of all keys finds keys of dead owners at any depth."""
     made = tree()
     publish(made, "ann", "p/db/2", "p/gone/1/x", "p/gone/1/y", "pp")
     publish(made, "ben", "p/db/2", "p/here")
@@ -103,7 +102,7 @@ def test_a_key_may_stand_above_others() -> None:
 
 @pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD, MemberState.LEFT])
 def test_a_branch_is_shown_while_its_owner_is_alive(state: MemberState) -> None:
-    """It goes in one step, stays for who asks for all, and comes back in one step if the owner refutes."""
+    """The branch disappears and returns in one step; a reader of all keys still sees it."""
     made = tree()
     publish(made, "ann", "k/1", "k/2")
     publish(made, "ben", "k/2")
@@ -119,7 +118,7 @@ def test_a_branch_is_shown_while_its_owner_is_alive(state: MemberState) -> None:
 
 
 def test_a_newer_epoch_takes_the_old_branch_away_at_once() -> None:
-    """Before anything of the new one has come; and the old one never comes back."""
+    """It disappears before any new key has arrived, and never returns."""
     made = tree()
     publish(made, "ann", "k/old")
     watch = made.watch("k")
@@ -133,7 +132,7 @@ def test_a_newer_epoch_takes_the_old_branch_away_at_once() -> None:
 
 
 def test_a_branch_of_a_newer_epoch_waits_for_its_owner() -> None:
-    """A delta that comes before the record is asked for again: else anybody could end an epoch by a delta alone."""
+    """A delta before the record is requested again: otherwise any node could end an epoch by a delta."""
     made = tree()
     publish(made, "ann", "k/old")
     assert publish(made, "ann", "k/new", epoch=2) is DeltaOutcome.GAP
@@ -144,7 +143,7 @@ def test_a_branch_of_a_newer_epoch_waits_for_its_owner() -> None:
 
 
 def test_a_dead_epoch_stays_dead() -> None:
-    """Deltas of an owner that is dead here change nothing that is shown; they are kept, for it may refute."""
+    """Deltas of a dead owner are kept for a refutation, but stay invisible."""
     made = tree()
     publish(made, "ann", "k/1")
     made.on_member(member("ann", state=MemberState.DEAD))
@@ -156,7 +155,7 @@ def test_a_dead_epoch_stays_dead() -> None:
 
 
 def test_an_unknown_owner_is_asked_about() -> None:
-    """A change may overtake the news of who made it."""
+    """A change may overtake the record of its owner."""
     made = tree()
     assert publish(made, "zoe", "k/1") is DeltaOutcome.GAP
     made.on_member(member("zoe"))
@@ -164,7 +163,6 @@ def test_an_unknown_owner_is_asked_about() -> None:
 
 
 def test_nobody_else_writes_my_branch() -> None:
-    """What others say of it, in this epoch or another, is nothing."""
     made = tree()
     made.publish("k/1")
     assert publish(made, "me", "k/2", "k/3") is DeltaOutcome.NOTHING
@@ -173,7 +171,7 @@ def test_nobody_else_writes_my_branch() -> None:
 
 
 def test_a_new_epoch_of_my_own_keeps_what_i_publish() -> None:
-    """Under versions of its own, told anew."""
+    """The keys get new versions and are sent anew."""
     made = tree()
     made.publish("k/1", b"x")
     made.publish("k/2")
@@ -191,7 +189,6 @@ def test_a_new_epoch_of_my_own_keeps_what_i_publish() -> None:
 
 
 def test_forgotten_members_leave_nothing() -> None:
-    """Neither keys nor bytes."""
     made = tree()
     publish(made, "ann", "k/1")
     made.on_member(member("ann", state=MemberState.DEAD))
@@ -202,7 +199,7 @@ def test_forgotten_members_leave_nothing() -> None:
 
 
 def test_ages_are_of_the_owner() -> None:
-    """How long ago the owner was heard is how old its keys are: an hour, a year; one's own are fresh."""
+    """Keys are as old as the last contact with the owner, be it an hour or a year; own keys are fresh."""
     members = MemberTable(member("me"), 100)
     made = GossipTree(members)
     for name in ("me", "ann"):
@@ -214,14 +211,14 @@ def test_ages_are_of_the_owner() -> None:
     for age_ms in (0, hour, year):
         found = {entry.owner: entry.age_ms for entry in made.entries("k", now_ms=1000 + age_ms)}
         assert found == {"ann": age_ms, "me": 0}
-    assert made.entries("k", now_ms=0)[0].age_ms == 0  # A clock behind is no age below nothing.
+    assert made.entries("k", now_ms=0)[0].age_ms == 0  # A clock that is behind yields no negative age.
 
 
 @pytest.mark.parametrize(
     "path", ["", "/a", "a/", "a//b", "a\0b", "x" * 256, "/".join(["y" * 200] * 6), "\udc80", "d/" * 16 + "e"]
 )
 def test_what_is_no_path(path: str) -> None:
-    """Refused where it is published, and in a peer's delta."""
+    """A bad path is refused from the publisher and in a peer's delta."""
     made = tree()
     with pytest.raises(BadRequest):
         made.publish(path)
@@ -236,7 +233,7 @@ def test_what_is_no_path(path: str) -> None:
 
 
 def test_tombstones_go_when_all_live_members_have_them() -> None:
-    """The dead are not waited for, newcomers neither: they get what there is then."""
+    """Neither dead members nor newcomers are waited for; newcomers get the current state."""
     made = tree()
     made.publish("k/1")
     assert not made.has_tombstones
@@ -260,7 +257,7 @@ def told(made: GossipTree) -> list[Part]:
 
 
 def test_a_change_is_a_delta_on_the_way() -> None:
-    """Small enough to ride: a key of sixty bytes makes a part of less than a hundred."""
+    """A key of sixty bytes makes a part of less than a hundred."""
     made = tree()
     made.publish("partitions/geo/2026/00012@10.0.0.1:7070", b"x" * 20)
     (part,) = made.rumours.take(1300, 8)
@@ -271,7 +268,7 @@ def test_a_change_is_a_delta_on_the_way() -> None:
 
 
 def test_changes_shortly_after_ride_together() -> None:
-    """So who missed one packet has no gap at the next."""
+    """A reader that missed one packet has no gap at the next one."""
     made = tree()
     made.publish("k/1")
     told(made)
@@ -284,7 +281,7 @@ def test_changes_shortly_after_ride_together() -> None:
 
 
 def test_what_was_told_often_enough_is_done() -> None:
-    """And what comes then begins anew, without the old."""
+    """A later change is sent without the old one."""
     made = tree()
     made.publish("k/1")
     for _ in range(8):
@@ -297,7 +294,7 @@ def test_what_was_told_often_enough_is_done() -> None:
 
 
 def test_the_longest_values_in_a_burst() -> None:
-    """Sixteen of them are more than a part can have; that is found out before the part is made."""
+    """Sixteen such values exceed a part, which is noticed before the part is made."""
     made = tree(TreeLimits(max_entry_bytes=32_768, max_branch_bytes=1 << 20, protocol_branch_bytes=1 << 20))
     for number in range(MAX_CHANGES):
         made.publish(f"k/{number}", bytes(32_768 - 8))
@@ -307,7 +304,7 @@ def test_the_longest_values_in_a_burst() -> None:
 
 
 def test_a_burst_is_a_head() -> None:
-    """More changes than a packet should carry are asked for; one key too large for its share likewise."""
+    """Too many changes for a packet are announced by a head; so is a key too large for its share."""
     made = tree()
     for number in range(MAX_CHANGES):
         made.publish(f"k/{number}")
@@ -323,7 +320,7 @@ def test_a_burst_is_a_head() -> None:
 
 
 def test_a_delta_below_the_floor_is_a_head() -> None:
-    """Collected tombstones are not to be told as if they had not been."""
+    """Collected tombstones must not be hidden by a delta."""
     made = tree()
     made.publish("k/1")
     made.withdraw("k/1")
@@ -335,7 +332,7 @@ def test_a_delta_below_the_floor_is_a_head() -> None:
 
 
 def test_what_was_heard_as_a_rumour_is_told_on_as_one() -> None:
-    """From the version that was here to the one that is now."""
+    """The delta covers the step from the old local version to the new one."""
     made = tree()
     publish(made, "ann", "k/1")
     publish(made, "ann", "k/1", "k/2")
@@ -345,7 +342,7 @@ def test_what_was_heard_as_a_rumour_is_told_on_as_one() -> None:
 
 
 def test_what_an_exchange_brought_is_told_on_as_a_head() -> None:
-    """Most have it already; those who do not, ask."""
+    """Most nodes have it already; the others ask."""
     made = tree()
     publish(made, "ann", "k/1")
     while told(made):
@@ -356,7 +353,7 @@ def test_what_an_exchange_brought_is_told_on_as_a_head() -> None:
 
 
 def test_the_dead_are_not_talked_about() -> None:
-    """What is to be told of a branch goes with its owner."""
+    """News about a branch are dropped with its owner."""
     made = tree()
     publish(made, "ann", "k/1")
     made.on_member(member("ann", state=MemberState.DEAD))
@@ -366,12 +363,12 @@ def test_the_dead_are_not_talked_about() -> None:
 
 
 OWNERS = (b"one", b"two")
-NAMES = ("a", "a0", "a-", "a.b", "b", "\u00e4", "0")  # Beside each other and beside "/", in any order of letters.
+NAMES = ("a", "a0", "a-", "a.b", "b", "\u00e4", "0")  # Names that sort before, beside and after "/".
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_it_is_what_stands_there(seed: int) -> None:
-    """Keys and names above keys, of whoever has them, after any additions and removals."""
+    """The index holds the keys and inner names of all owners after any additions and removals."""
     random, index = Random(seed), Index()
     kept: dict[bytes, set[str]] = {owner: set() for owner in OWNERS}
     for _ in range(200):
@@ -391,7 +388,7 @@ def test_it_is_what_stands_there(seed: int) -> None:
 
 
 def test_a_key_that_is_not_there_is_caught() -> None:
-    """It would be another's that goes."""
+    """Otherwise another key would be removed."""
     index = Index()
     index.add(b"one", ["a", "c"])
     for path in ("b", "d"):
@@ -400,7 +397,7 @@ def test_a_key_that_is_not_there_is_caught() -> None:
 
 
 def test_who_has_nothing_may_have_it_removed() -> None:
-    """As when a member leaves that has taken back all of its keys."""
+    """This happens when a member that has withdrawn all its keys leaves."""
     index = Index()
     index.add(b"one", ["a"])
     index.remove(b"one", ["a"])

@@ -1,4 +1,4 @@
-"""Watchers: woken once, and never left with an old state."""
+"""Watchers are woken once, and never left with an old state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.gossip.tree.test_tree import publish, tree
 
 
 def test_a_watcher_hears_of_what_is_below_it() -> None:
-    """At its path and below, not beside it; the root hears everything."""
+    """A watcher covers its path and below, not siblings; the root covers everything."""
     watches = Watches()
     below, root, beside = TreeWatch("a/b"), TreeWatch(""), TreeWatch("a/bc")
     for watch in (below, root, beside):
@@ -28,7 +28,6 @@ def test_a_watcher_hears_of_what_is_below_it() -> None:
 
 
 def test_one_step_is_one_revision() -> None:
-    """However many keys it changes."""
     watches = Watches()
     watch = TreeWatch("a")
     watches.add(watch)
@@ -37,7 +36,7 @@ def test_one_step_is_one_revision() -> None:
 
 
 def test_a_watcher_is_woken_once_until_its_reader_looks() -> None:
-    """Steps meanwhile are one; nothing piles up for a slow reader."""
+    """Steps in between count as one wake-up, so nothing piles up for a slow reader."""
     woken = []
     made = tree()
     watch = made.watch("k", lambda: woken.append(watch.revision))
@@ -52,7 +51,7 @@ def test_a_watcher_is_woken_once_until_its_reader_looks() -> None:
 
 
 def test_same_value_wakes_nobody() -> None:
-    """Publishing what is there already is no change: not here, not at a reader's."""
+    """Publishing an unchanged value is no change here or at a reader."""
     made = tree()
     made.publish("k/1", b"x")
     watch = made.watch("k")
@@ -62,19 +61,18 @@ def test_same_value_wakes_nobody() -> None:
 
 
 def test_withdrawals_and_values_wake_too() -> None:
-    """Not only what is added."""
     made = tree()
     watch = made.watch("k")
     publish(made, "ann", "k/1")
     assert watch.look() == 1
     publish(made, "ann", "k/0", "k/1", value=b"new")
     assert watch.look() == 2
-    publish(made, "ann", "z", "z2", "z3", "k/1")  # Of a larger version, with k/0 still there: one altered.
+    publish(made, "ann", "z", "z2", "z3", "k/1")  # A larger version with k/0 still there: one key altered.
     assert watch.look() == 3
 
 
 def test_states_wake_who_reads_all() -> None:
-    """From suspect to dead nothing changes for most readers, but it does for one that asks for all."""
+    """The step from suspect to dead matters only to readers of all keys."""
     made = tree()
     publish(made, "ann", "k/1")
     watch = made.watch("k")
@@ -87,7 +85,7 @@ def test_states_wake_who_reads_all() -> None:
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_the_last_state_is_never_missed(first: int) -> None:
-    """A reader that lists only when woken ends with what is there; its revisions only grow."""
+    """A reader that lists only when woken ends with the current state; its revisions only grow."""
     for seed in range(first, first + 50):
         random = Random(seed)
         made, writer = tree(), GossipTree(MemberTable(member("ann"), 1))

@@ -1,4 +1,4 @@
-"""One owner, several readers, and deltas between any two of them that are cut anywhere, lost, doubled and shuffled."""
+"""One owner and several readers exchange deltas that are cut, lost, doubled and shuffled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def deltas(parts: Iterable[bytes]) -> list[Delta]:
 
 
 def whole(parts: Iterable[bytes]) -> list[Delta]:
-    """The same of one message: what is applied."""
+    """Return the joined deltas of one message, ready to apply."""
     return list(joined(deltas(parts)))
 
 
@@ -35,13 +35,13 @@ def shown(branch: Branch) -> dict[str, bytes]:
 
 
 def recounted_bytes(branch: Branch) -> int:
-    """What the keys and tombstones of a branch cost, counted one by one."""
+    """Return the cost of a branch's keys and tombstones, counted one by one."""
     live = sum(item_bytes(path, item.value) for path, item in branch.live.items())
     return live + sum(item_bytes(path, None) for path in branch.gone)
 
 
 def any_delta(random: Random, owner: bytes, epoch: int = 1) -> Delta:
-    """What a peer may say, true or not; most of it can be read."""
+    """Return a random delta, true or false; most can be read."""
     since, reach, target = sorted(random.randint(0, LATEST) for _ in range(3))
     since, target = random.choice((0, since)), random.choice((LATEST, target))
     reach = random.choice((reach, target))
@@ -55,7 +55,7 @@ def any_delta(random: Random, owner: bytes, epoch: int = 1) -> Delta:
 
 
 class Transfers:
-    """The world of one branch."""
+    """The owner, readers and deltas of one branch."""
 
     def __init__(self, seed: int, readers: int = 4, keys: int = 6) -> None:
         self.random = Random(seed)
@@ -82,7 +82,7 @@ class Transfers:
         if draw < 0.25:
             self._publish_or_withdraw()
         elif draw < 0.30:
-            # Correctness must not hang on who has acknowledged: collect anything, anywhere.
+            # Correctness must not depend on acknowledgements: collect anything, anywhere.
             self.random.choice([self.owner, *self.readers]).collect(self.random.randint(0, self.owner.version))
         elif draw < 0.6:
             self._send()
@@ -102,11 +102,11 @@ class Transfers:
     def _send(self) -> None:
         sender = self.random.choice([self.owner, *self.readers])
         to = self.random.randrange(len(self.readers))
-        # What the sender believes that the reader has: often wrong.
+        # The sender's belief about the reader's version is often wrong.
         known = self.random.choice([0, self.readers[to].version, self.random.randint(0, self.owner.version)])
         size = self.random.choice([70, 80, 100, 1400])
         pieces = deltas(chunks(OWNER, sender, known, size))
-        if self.random.random() < 0.5:  # Cut anywhere, or some of them lost.
+        if self.random.random() < 0.5:  # The pieces are cut anywhere, or some are lost.
             pieces = [delta for delta in pieces if self.random.random() < 0.9]
         self.on_the_way += [(to, delta) for delta in joined(pieces)]
 
@@ -124,7 +124,7 @@ class Transfers:
         self.check(reader, before)
 
     def heal(self) -> None:
-        """Whatever happened, one whole transfer to each makes all equal."""
+        """Check that one whole transfer to each reader makes all equal."""
         for reader in self.readers:
             for delta in whole(chunks(OWNER, self.owner, reader.version, 100)):
                 before = reader.version, reader.floor
