@@ -1,4 +1,4 @@
-"""Who lives in a small world: acceptors with their disks, proposers and forces; and what they say to each other."""
+"""The parts of a small world: acceptors with their disks, proposers, forces, and their messages."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Message(NamedTuple):
     number: int
     data: bytes
     is_reply: bool
-    seen: bytes = b""  # Of stores, where that is told beside it.
-    told: Mapping[Opening, int] | None = None  # What the acceptor was told of itself.
+    seen: bytes = b""  # Positions of stores, where they are sent along.
+    told: Mapping[Opening, int] | None = None  # The positions of the acceptor itself that it was sent.
 
 
 class Party:
-    """A proposer, started now and then anew, or a force."""
+    """A proposer, restarted now and then, or a force."""
 
     def __init__(self, world: SmallWorld, core: Proposer | Force) -> None:
         self.world = world
@@ -61,7 +61,7 @@ class Party:
         self.perform()
 
     def wake(self) -> None:
-        """Look at the clock, if it is time."""
+        """Wake the core if its time has come."""
         if self.core.wakes_at_ms <= self.world.now_ms:
             self.core.wake(self.world.now_ms)
             self.perform()
@@ -80,7 +80,7 @@ class Node:
         self.start()
 
     def start(self) -> None:
-        """Begin a life on what the disk has."""
+        """Begin a life with the contents of the disk."""
         self.unsynced: list[Keep] = []
         self.core = Acceptor(self.id, self.disk.get, lambda register, payload: self.holds)
 
@@ -106,7 +106,7 @@ class Node:
             self.perform()
 
     def sync(self, count: int) -> None:
-        """Have the first of what was appended on the disk."""
+        """Write the first of the appended records to the disk."""
         for keep in self.unsynced[:count]:
             self.disk[keep.register] = keep.record
             self.world.watch.kept(self.id, decode_record(keep.record))
@@ -116,7 +116,7 @@ class Node:
         self.perform()
 
     def perform(self) -> None:
-        """Do what the core wants; perhaps the process dies right after an answer."""
+        """Carry out the core's effects; the process may crash right after an answer."""
         for effect in self.core.take():
             match effect:
                 case Keep():
@@ -129,14 +129,14 @@ class Node:
                         return
 
     def crash(self) -> None:
-        """Lose the process and what is not synced, or some of it."""
+        """Lose the process, and some or all unsynced records."""
         for keep in self.unsynced[: self.world.random.randint(0, len(self.unsynced))]:
             self.disk[keep.register] = keep.record
             self.world.watch.kept(self.id, decode_record(keep.record))
         self.start()
 
     def become(self, disk: dict[bytes, bytes]) -> None:
-        """Have another disk, and so be another acceptor."""
+        """Become another acceptor with another disk."""
         self.id = self.id._replace(store=self.id.store + 1)
         self.disk = dict(disk)
         self.start()

@@ -1,4 +1,4 @@
-"""A few nodes that decide with each other over stores in memory, to be cut and closed as a test wants it."""
+"""Nodes that decide together over stores in memory; a test can silence nodes and close stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CATALOGUE = b"catalogue's name"
 
 
 class FakeBatch:
-    """What is to be written, as a list."""
+    """The operations of a batch, as a list."""
 
     def __init__(self) -> None:
         self.operations: list[tuple[bytes, bytes | None]] = []
@@ -53,7 +53,7 @@ class MemoryStore:
         self.first_space: int | None = None
         self.closed = False
         self.full = False
-        self.gate: trio.Event | None = None  # Syncs wait for it.
+        self.gate: trio.Event | None = None  # Syncs wait for this event.
 
     @property
     def lack(self) -> str | None:
@@ -91,12 +91,12 @@ class MemoryStore:
 
 
 class FewNodes:
-    """Nodes by their uuids, which are letters 16 times."""
+    """Nodes by their uuids, each a letter repeated 16 times."""
 
     def __init__(self, letters: str = "abc", seed: int = 1) -> None:
         self.random = Random(seed)
         self.nodes: dict[bytes, OneNode] = {}
-        self.silent: set[bytes] = set()  # These answer nothing.
+        self.silent: set[bytes] = set()  # These nodes do not answer.
         self.on_ask: Callable[[bytes, str], None] = lambda node, method: None  # May raise GossipKVError.
         for letter in letters:
             self.nodes[16 * letter.encode()] = OneNode(self, letter)
@@ -124,7 +124,7 @@ class FewNodes:
 
 
 class OneNode:
-    """One of them."""
+    """One node of the cluster."""
 
     def __init__(self, world: FewNodes, letter: str, store: MemoryStore | None = None, store_id: int = 7) -> None:
         self.world = world
@@ -181,7 +181,7 @@ class OneNode:
         self.metadata._nursery.start_soon(carry)
 
     async def on(self, register: bytes, name: str, *argument: object, base: int | None = None) -> object:
-        """Ask this node, which is a server, for one operation; its answer."""
+        """Return the answer of this server to one operation."""
         at = self.metadata.known[register].head.config if base is None else base
         operation = Operation(self.world.random.randbytes(20), at, name, 1, tuple(argument))
         (answer,) = await self.metadata.transact(register, [operation], 5)
@@ -189,7 +189,7 @@ class OneNode:
 
 
 def offered(source: bytes, base: bytes | None, root: bytes, config: int, pages: list[bytes]) -> Offer:
-    """What goes along with a request, as the door for other nodes reads it."""
+    """Return the offer of a request, as the door for other nodes reads it."""
     return Offer(source, base, ChangedPages(root, {name_of(page): page for page in pages}), config)
 
 

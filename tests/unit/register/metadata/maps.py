@@ -1,4 +1,4 @@
-"""Maps for tests: a kind without rules, a function that does what its argument says, a store of pages."""
+"""Maps for tests: a kind with few rules, a function that follows its argument, a store of pages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gossipkv.register.metadata.operations import Edits, Operation, OperationRef
 from gossipkv.register.metadata.pages import MissingPage
 from gossipkv.register.metadata.tree import ChangedPages, MapKind, MapTree
 
-FORBIDDEN = b"forbidden"  # A record, and a meta, which no map may have.
+FORBIDDEN = b"forbidden"  # A forbidden record or meta.
 
 
 class Rules:
-    """Nothing holds but that."""
+    """Rules that forbid only this record and meta."""
 
     def check_entry(self, key, record):
         if record == FORBIDDEN:
@@ -34,7 +34,7 @@ ANY = MapKind("any", rules)
 
 
 def say(view, argument):
-    """Do what the argument says: puts, keys to look at, whether all is touched, whether it refuses."""
+    """Follow the argument: puts, keys to look at, a claim to touch all, a refusal."""
     puts, looks, touches_all, refuses = argument
     for key in looks:
         view.get(key)
@@ -47,13 +47,13 @@ FUNCTIONS = {("say", 1): say}
 
 
 def operation(wanted):
-    """An operation of the model, for the tree."""
+    """Return the operation of the tree for an operation of the model."""
     argument = (tuple(wanted.puts.items()), tuple(wanted.looks), wanted.touches_all, wanted.refuses)
     return Operation(wanted.id, wanted.base, "say", 1, argument)
 
 
 class Store(NamedTuple):
-    """Pages by their names, and which were asked for."""
+    """Pages by their names, and the names that were read."""
 
     pages: dict[bytes, bytes]
     asked: list[bytes]
@@ -65,7 +65,7 @@ class Store(NamedTuple):
         return self.pages[name]
 
     def take(self, changed):
-        """Keep what an edit made, and return its root."""
+        """Store the pages of an edit and return its root."""
         self.pages.update(changed.pages)
         return changed.root
 
@@ -77,11 +77,11 @@ def new_store():
     return Store({}, [])
 
 
-NO_DIGEST = bytes(4)  # Of an operation that nobody asks for again.
+NO_DIGEST = bytes(4)  # The digest of an operation that is never repeated.
 
 
 def put_all(tree, config, puts, outcomes=(), meta=None) -> ChangedPages:
-    """An edit with these puts (None: a deletion) and outcomes."""
+    """Return the pages of an edit with these puts (None: a deletion) and outcomes."""
     edit = tree.edit(config)
     for key, record in puts.items():
         if record is None:

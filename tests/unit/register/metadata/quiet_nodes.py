@@ -1,4 +1,4 @@
-"""A few simulated nodes that do nothing by themselves, so that a test says what happens, and when."""
+"""Simulated nodes that act only on the test's calls."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LETTERS = "abcde"
 
 
 class QuietNodes:
-    """Nodes by their letters; what is asked of them is listed, and they can be made deaf to a method."""
+    """Nodes by their letters; their requests are listed, and a node can be made deaf to a method."""
 
     def __init__(self, network, letters):
         self.random = Random(7)
         self.network = network
         self.witness = Witness(CATALOGUE)
         self.nodes = {}
-        self.asked = []  # Node's letter and method.
+        self.asked = []  # Letter of the node, and method.
         self.deaf = set()  # Letter and method.
         for letter in letters:
             disk = Disk(16 * letter.encode(), ord(letter))
@@ -41,7 +41,7 @@ class QuietNodes:
         return self.nodes[letter].life
 
     def listen(self, letter):
-        """List what a life is asked, and have it not hear what it is deaf to."""
+        """List the requests to a node's life, and drop those to which it is deaf."""
         life, answer = self[letter], self[letter].answer
 
         def heard(method, params, told):
@@ -53,13 +53,13 @@ class QuietNodes:
         known = {node.uuid: trio.current_time() + 1e9 for node in self.nodes.values() if node.uuid != life.node}
         life._heard = known
 
-        async def put_in(hosts, base):  # So that a table's creation changes nothing but what a test is about.
+        async def put_in(hosts, base):  # A table's creation must change nothing but the subject of a test.
             pass
 
         life.catalogue.put_in = put_in
 
     def hide(self, *letters):
-        """Have nodes get no pages: neither with what they are asked, nor when they ask."""
+        """Keep pages from these nodes, both in requests to them and in answers to theirs."""
         self.deaf |= {(letter, "metadata_pages") for letter in self.nodes}
         for letter in letters:
             self[letter].metadata.append = lambda register, offer: None
@@ -70,7 +70,7 @@ class QuietNodes:
             self[letter].metadata.__dict__.pop("append", None)
 
     async def restart(self, letter):
-        """Crash a node, and have it live again."""
+        """Crash a node and wait for its next life."""
         before = self[letter]
         before.end()
         while self[letter] in (None, before) or self[letter].node not in self.network.lives:
@@ -78,7 +78,7 @@ class QuietNodes:
         self.listen(letter)
 
     async def found(self, letters="abc"):
-        """Have a catalogue at these nodes, which all know of it."""
+        """Found a catalogue on these nodes, and show it to all nodes."""
         await self[letters[0]].catalogue.found()
         members = [self[letter].metadata.me for letter in letters]
         if len(members) > 1:
@@ -96,7 +96,7 @@ class QuietNodes:
         return made
 
     def assign(self, letter, table, shard=0, node="e", base=None):
-        """A wish that a node gets a shard."""
+        """Return the operation that assigns a shard to a node."""
         metadata = self[letter].metadata
         entry = metadata.tree(table.id).get(shard_key(shard))
         argument = (entry.key, decode_partition(entry.record).id, self.random.getrandbits(60), 16 * node.encode(), 0)
@@ -116,7 +116,7 @@ class QuietNodes:
 
 @contextlib.asynccontextmanager
 async def quiet(letters="abc"):
-    """Nodes as long as the block lasts; at its end, nothing is wrong with what they committed."""
+    """Run nodes for the block, and check at its end that all commits were valid."""
     async with trio.open_nursery() as nursery:
         nodes = QuietNodes(Network(Random(3), nursery), letters)
         for node in nodes.nodes.values():

@@ -1,4 +1,4 @@
-"""The catalogue: founded once, grown while it is used, tables made once and dropped for good."""
+"""The catalogue is founded once and grows while in use; tables are made once and dropped for good."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wanted(name="t", replication=1):
 
 
 async def test_founded_once(autojump_clock):
-    """Again is the same; who has not founded it knows of none; a restart finds it."""
+    """A second founding changes nothing, another node knows of none, and a restart finds the catalogue."""
     async with quiet("ab") as nodes:
         await nodes["a"].catalogue.found()
         before = nodes["a"].metadata.known[CATALOGUE]
@@ -39,7 +39,7 @@ async def test_founded_once(autojump_clock):
 
 
 async def test_it_grows_under_load(autojump_clock):
-    """From 1 to 3 to 5, and meanwhile no operation is lost or refused."""
+    """From 1 to 3 to 5 servers, no operation is lost or refused."""
     async with quiet("abcde") as nodes:
         await nodes["a"].catalogue.found()
         first = nodes["a"].metadata.known[CATALOGUE]
@@ -70,7 +70,7 @@ async def test_it_grows_under_load(autojump_clock):
 
 
 async def test_a_newcomer_gets_a_map_that_changes_on_and_on(autojump_clock, monkeypatch):
-    """A newcomer that answers late finds the pages it was promised, though others have asked for many newer ones."""
+    """A newcomer that answers late finds the promised pages despite many requests for newer ones."""
     async with quiet("abc") as nodes:
         await nodes["a"].catalogue.found()
         metadata, catalogue = nodes["a"].metadata, nodes["a"].catalogue
@@ -94,7 +94,7 @@ async def test_a_newcomer_gets_a_map_that_changes_on_and_on(autojump_clock, monk
 
 
 async def test_two_creators_of_one_name(autojump_clock):
-    """One has it, the other gets CONFLICT; asked again under its id, the first is told the same."""
+    """One gets the table, the other CONFLICT; a repetition under the first id gets the same table."""
     async with quiet() as nodes:
         await nodes.found()
         told = {}
@@ -115,7 +115,7 @@ async def test_two_creators_of_one_name(autojump_clock):
 
 @pytest.mark.parametrize("step", ["nothing", "the register is ended", "all"])
 async def test_a_drop_that_stops_after_a_step(autojump_clock, step):
-    """Whoever looks finishes it; nothing is left of the table then but its terminal record."""
+    """Any node finishes the drop; only the terminal record of the table remains."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -135,7 +135,7 @@ async def test_a_drop_that_stops_after_a_step(autojump_clock, step):
 
 
 async def test_what_is_dropped_twice_is_dropped_once(autojump_clock):
-    """Of many who drop a table at once, at any nodes, one is told that it did; who asks again is told the same."""
+    """One of many concurrent drops did it; its repetition gets the same answer."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -151,12 +151,12 @@ async def test_what_is_dropped_twice_is_dropped_once(autojump_clock):
         assert {dropped.table for dropped in told.values()} == {table}
         assert [dropped.before for dropped in told.values()].count(False) == 1
         second = await nodes.table()
-        for number, letter in enumerate("abca"):  # The same operation again is the one that did it.
+        for number, letter in enumerate("abca"):  # The same operation again is the one that dropped it.
             assert await nodes[letter].catalogue._end(second, 20 * b"oopo"[number : number + 1], 5.0) is (number == 2)
 
 
 async def test_a_decision_has_one_deadline(autojump_clock):
-    """Of three two are silent: whatever is asked ends in the time that it was given, at whichever step."""
+    """With two of three servers silent, every call ends within its time limit."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -176,7 +176,7 @@ async def test_a_decision_has_one_deadline(autojump_clock):
 
 
 async def test_a_name_is_used_again(autojump_clock):
-    """By another table, with another id."""
+    """The new table has a new id."""
     async with quiet() as nodes:
         await nodes.found()
         first = await nodes.table()
@@ -187,7 +187,7 @@ async def test_a_name_is_used_again(autojump_clock):
 
 
 async def test_an_answer_that_is_lost_is_unknown(autojump_clock):
-    """Of a server that was asked; asked again, what was made is told."""
+    """A repetition returns the table that was made."""
     async with quiet("abcd") as nodes:
         await nodes.found()
         here = nodes["d"].node
@@ -210,7 +210,7 @@ async def test_an_answer_that_is_lost_is_unknown(autojump_clock):
 
 
 async def test_servers_leave(autojump_clock):
-    """Twice is once; a set without anybody is no set; whoever is left goes on."""
+    """A repetition changes nothing, an empty set is refused, and the remaining servers go on."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -234,7 +234,7 @@ async def test_servers_leave(autojump_clock):
     (RANGE, 1, [b""], None),
 ])  # fmt: skip
 def test_first_keys(kind, shards, bounds, expected):
-    """Shards by their numbers, ranges by where each begins; what does not tile is refused."""
+    """Shards are keyed by number, ranges by their first key; keys that do not tile are refused."""
     if expected is None:
         with pytest.raises(BadRequest):
             keys_of(kind, shards, bounds)

@@ -1,4 +1,4 @@
-"""What breaks the founding, growing and filling of a catalogue: sick nodes, lost answers, requests made twice."""
+"""The catalogue survives sick nodes, lost answers and repeated requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNode
 
 @pytest.fixture(autouse=True)
 def batches():
-    """Batches that a store in memory can read."""
+    """Use batches that a store in memory can read."""
     with patch("gossipkv.register.space.Batch", FakeBatch):
         yield
 
@@ -27,7 +27,7 @@ def wanted(name: str = "t", replication: int = 2) -> WantedTable:
 
 
 async def with_stranger(world: FewNodes, ask) -> list[OperationOutcome]:
-    """Ask for an operation at a node that is no server, by a way to others that `ask` takes the place of."""
+    """Return the outcomes of an operation at a node that is no server and reaches other nodes by `ask`."""
     stranger = world["d"]
     await stranger.metadata.quorum_read(CATALOGUE, world["a"].metadata.known[CATALOGUE].acceptors)
     stranger.catalogue._ask = ask
@@ -37,7 +37,7 @@ async def with_stranger(world: FewNodes, ask) -> list[OperationOutcome]:
 
 
 async def test_another_server_is_asked_where_one_does_not_answer(autojump_clock):
-    """It knows an operation by its id; who is not told of any outcome must not be told that nothing was done."""
+    """The next server knows an operation by its id; a lost outcome is never reported as "not done"."""
     world = FewNodes("abcd")
     async with world.running():
         await founded(FewNodesOf(world, "abc"))
@@ -64,14 +64,14 @@ async def test_another_server_is_asked_where_one_does_not_answer(autojump_clock)
 
 
 class FewNodesOf:
-    """Some of them."""
+    """Part of the nodes."""
 
     def __init__(self, world: FewNodes, letters: str) -> None:
         self.nodes = {world[letter].uuid: world[letter] for letter in letters}
 
 
 async def test_a_sick_node_does_not_keep_the_catalogue_from_growing(autojump_clock):
-    """Nor does it matter which of them comes first."""
+    """The place of the sick node does not matter."""
     world = FewNodes("abcd")
     async with world.running():
         await world["a"].catalogue.found()
@@ -90,7 +90,7 @@ async def test_a_sick_node_does_not_keep_the_catalogue_from_growing(autojump_clo
 
 
 async def test_a_table_that_is_asked_for_twice_is_one(autojump_clock):
-    """Who lost the answer asks again by the same id, and is told of the table that was made."""
+    """A repetition under the same id returns the table that was made."""
     world = FewNodes()
     async with world.running():
         await founded(world)
@@ -103,7 +103,7 @@ async def test_a_table_that_is_asked_for_twice_is_one(autojump_clock):
 
 
 async def test_an_operation_s_id_that_is_used_for_other_tables_makes_one(autojump_clock):
-    """All at once, and later: whoever is told "ok" is told of that table; the others hear what is wrong."""
+    """Concurrent and later requests under one id make one table; the others get a conflict."""
     world = FewNodes()
     told: dict[tuple[str, int], object] = {}
     async with world.running():
@@ -129,7 +129,7 @@ async def test_an_operation_s_id_that_is_used_for_other_tables_makes_one(autojum
 
 
 async def test_a_table_that_is_asked_for_twice_at_once_is_one(autojump_clock):
-    """By way of two nodes, by who is impatient: both are told of it, and of what was drawn for the other nothing."""
+    """Impatient repetitions by way of other nodes return one table, and no second one is drawn."""
     world = FewNodes()
     told = []
     async with world.running():
@@ -145,7 +145,7 @@ async def test_a_table_that_is_asked_for_twice_at_once_is_one(autojump_clock):
 
 
 async def test_a_name_that_is_taken_costs_no_pages(autojump_clock):
-    """Who asks for it again and again fills no disk."""
+    """Repeated requests for a taken name fill no disk."""
     world = FewNodes()
     async with world.running():
         await founded(world)
@@ -158,7 +158,7 @@ async def test_a_name_that_is_taken_costs_no_pages(autojump_clock):
 
 
 async def test_a_table_that_cannot_be_is_refused_in_words(autojump_clock):
-    """More replicas than a table may have are the fault of who asks."""
+    """Too many replicas are the caller's error."""
     world = FewNodes("abcdefghij")
     async with world.running():
         await world["a"].catalogue.found()
@@ -167,7 +167,7 @@ async def test_a_table_that_cannot_be_is_refused_in_words(autojump_clock):
 
 
 async def test_the_catalogue_is_read_once_for_each_head(autojump_clock):
-    """Who hears of every change in the tree asks for all tables each time."""
+    """A node that follows the tree asks for all tables at every change."""
     world = FewNodes()
     async with world.running():
         await founded(world)
@@ -181,7 +181,7 @@ async def test_the_catalogue_is_read_once_for_each_head(autojump_clock):
 
 
 async def test_who_does_not_say_what_it_is(autojump_clock, monkeypatch):
-    """Nothing is laid upon it: who is not named counts as one that is to hold nothing."""
+    """A node that does not name itself holds nothing."""
     world = FewNodes()
     describe = world.describe
 

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_catalogue.py` has the others."""
+"""Slow tests of the catalogue; the fast ones are in `test_catalogue.py`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wanted(name="t", replication=1):
 
 
 async def test_a_creation_that_is_lost(autojump_clock):
-    """Its pages go once no operation of then can name it any more, and not before."""
+    """Its pages go once no operation can name them any more, and not before."""
     async with quiet() as nodes:
         await nodes.found()
         nodes.deaf.add(("c", "register"))

@@ -1,4 +1,4 @@
-"""Discovery: what a node is told to do with partitions, by a map."""
+"""A map determines a node's duties for partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ME, B, C = b"m" * 16, b"b" * 16, b"c" * 16
 
 
 def a_map():
-    """Three ranges: one served by two, one that moves to me, one that has left me."""
+    """Return three ranges: one on two nodes, one that moves to this node, one that has left it."""
     partitions = {
         b"": Partition.of(
             1, [Assignment(10, ME, 0, AssignmentState.AVAILABLE), Assignment(11, B, 1, AssignmentState.AVAILABLE)]
@@ -30,7 +30,7 @@ def a_map():
 
 
 def test_what_the_map_names():
-    """SERVE, LOAD and UNLOAD, each with whom to push to; also what is not stored yet."""
+    """Each duty comes with its push targets, for partitions without a store as well."""
     found = {one.partition: one for one in discover(a_map(), ME, {})}
     assert {id_: (one.key, one.assignment, one.duty) for id_, one in found.items()} == {
         1: (b"", 10, Duty.SERVE), 2: (b"g", 21, Duty.LOAD), 3: (b"p", 30, Duty.UNLOAD),
@@ -40,13 +40,13 @@ def test_what_the_map_names():
 
 
 def test_nobody_pushes_to_who_leaves():
-    """The node that takes over hears of none."""
+    """The node that takes over has no push targets."""
     (found,) = discover(a_map(), C, {3: (b"p", None)})
     assert (found.duty, found.targets) == (Duty.SERVE, ())
 
 
 def test_what_the_map_does_not_name():
-    """A partition that was divided, or is another's now, goes to whoever has its keys."""
+    """A divided or reassigned partition is pushed to the owners of its keys."""
     lost = [one for one in discover(a_map(), C, {9: (b"a", b"h")}) if one.partition == 9]
     (found,) = lost
     assert (found.key, found.assignment, found.duty) == (b"a", 0, Duty.UNLOAD)
@@ -56,5 +56,5 @@ def test_what_the_map_does_not_name():
 
 
 def test_a_stranger():
-    """A node that the map does not name, and that stores nothing, has nothing to do."""
+    """A node that the map does not name, and that stores nothing, has no duties."""
     assert discover(a_map(), b"x" * 16, {}) == []

@@ -1,4 +1,4 @@
-"""What one question about a large table may cost."""
+"""One request about a large table has bounded cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODES = [bytes([number]) * 16 for number in range(1, 4)]
 
 
 def table_of_shards() -> MapTree:
-    """A table of that many shards, on two of three nodes each."""
+    """Return a table of this many shards, each on two of three nodes."""
     random = Random(1)
     table = TableMeta(b"t" * 16, "t", "hash", 2, SHARDS)
     partitions = {
@@ -48,7 +48,7 @@ def test_a_question_that_lies_costs_no_more_than_the_map(monkeypatch):
 
 
 def test_partitions_that_are_not_there_any_more_are_told_who_has_their_keys():
-    """Each by its own range, whatever others the asker has."""
+    """The targets follow each partition's own range."""
     tree = table_of_shards()
     gone = {1 << 40 | at: (shard_key(at), shard_key(at + 1)) for at in range(0, SHARDS, 2)}
     found = [one for one in discover(tree, b"stranger" * 2, gone) if one.duty is Duty.UNLOAD]

@@ -1,4 +1,4 @@
-"""`divide`: what children are, what is refused, and that no division loses whoever has originated."""
+"""`divide` makes children that tile the range, and no division loses an origin of records."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tests.unit.register.metadata.test_partitions import RANGES, SHARDS, Map
 
 
 class DividedMap:
-    """The points of a range table; each has a partition id, an assignment for each slot, former ones and ends."""
+    """The expected state at sampled keys: partition id, assignment per slot, former assignments and ends."""
 
     def __init__(self, points, id_, assigned):
-        """`points`: the keys that are looked at; `assigned`: of each slot its node and assignment."""
+        """Take the sampled keys as `points`, and node and assignment per slot as `assigned`."""
         self.firsts = {b"": id_}
         self.at = {point: {"id": id_, "slots": dict(assigned), "former": set(), "ends": {}} for point in points}
-        self.moving = {}  # By partition: slot, node and assignment of a target.
+        self.moving = {}  # Slot, node and assignment of a target, by partition.
 
     def within(self, first):
-        """The points of the partition that begins there."""
+        """Return the points of the partition with this first key."""
         after = min((key for key in self.firsts if key > first), default=None)
         return [point for point in self.at if point >= first and (after is None or point < after)]
 
     def divide(self, first, children):
-        """`children`: first key, id, and the assignments in the order of slots; whether it may be."""
+        """Divide into `children` (first key, id, assignments by slot); return True if this is allowed."""
         points, firsts = self.within(first), [child[0] for child in children]
         after = min((key for key in self.firsts if key > first), default=b"\xff" * 300)
         stands = self.at[points[0]]
@@ -57,11 +57,11 @@ class DividedMap:
         return True
 
     def begin(self, first, slot, target):
-        """A move of a slot begins; `target`: node and assignment."""
+        """Begin the move of a slot to `target`: node and assignment."""
         self.moving[self.firsts[first]] = slot, target
 
     def finish(self, first):
-        """It comes to its end: who had the slot is former."""
+        """End a move: the source becomes former."""
         slot, target = self.moving.pop(self.firsts[first])
         for point in self.within(first):
             state = self.at[point]
@@ -69,7 +69,7 @@ class DividedMap:
             state["slots"][slot] = target
 
     def force(self, first, slot):
-        """Who has a slot goes by force: it has an end, and each former one, too."""
+        """Unassign a slot by force: its assignment and each former one get an end."""
         for point in self.within(first):
             state = self.at[point]
             state["former"] = state["former"] | {state["slots"].pop(slot)[1]}
@@ -88,7 +88,7 @@ TWO = ((b"", 8, (4, 5, 6)), (b"m", 9, (14, 15, 16)))
 
 
 def test_a_range_is_divided():
-    """Its children tile it, on its nodes; said again it is done, and its own id never comes back."""
+    """Children tile the range on its nodes; a repetition is DONE, and the old id never returns."""
     other = hosted(17, (11, 0, A))
     table = Map(RANGES, {b"": WHOLE, b"x": other})
     children = ((b"", 8, (4, 5, 6)), (b"g", 9, (27, 18, 9)), (b"m", 10, (12, 13, 14)))
@@ -104,7 +104,7 @@ def test_a_range_is_divided():
 
 
 def test_a_child_is_divided_at_once():
-    """Its children have its parent's among the former, too; the sibling is as it was, and settled for itself."""
+    """Its children inherit their parent's former assignments; the sibling is unchanged and settles alone."""
     table = Map(RANGES, {b"": WHOLE})
     assert table.ask("divide", b"", 7, TWO) == "DONE"
     assert table.ask("divide", b"m", 9, ((b"m", 10, (24, 25, 26)), (b"q", 11, (34, 35, 36)))) == "DONE"
@@ -114,7 +114,7 @@ def test_a_child_is_divided_at_once():
 
 
 def test_ends_and_slots_that_are_empty_are_the_childrens_too():
-    """What was taken by force is lost beyond its end for whoever asks for any of the keys."""
+    """Writes beyond the end of a forced assignment are lost for every child."""
     table = Map(RANGES, {b"": WHOLE})
     assert table.ask("unassign", b"", 7, 2, version=2) == "DONE"
     assert table.ask("end", b"", 7, ((2, 9),)) == "DONE"
@@ -149,11 +149,11 @@ def right(id_=9, assignments=(14, 15, 16), first=b"m"):
     ],
 )  # fmt: skip
 def test_children_that_are_none(words, children):
-    """Of another form, at a bound or outside, keys that are too long, ids that were there, too few, too many."""
+    """Wrong forms, first keys, ids and numbers of assignments are refused."""
     table = Map(RANGES, {b"": WHOLE, b"x": hosted(17, (11, 0, A))})
     for step in (("assign", 60, node(60), 2), ("advance", 60, 2), ("advance", 60, 3), ("unassign", 3)):
         assert table.ask(step[0], b"", 7, *step[1:]) == "DONE"
-    assert table.ask("assign", b"", 7, 3, node(3), 2) == INVALID  # It is former.
+    assert table.ask("assign", b"", 7, 3, node(3), 2) == INVALID  # The id is former.
     before = table.partitions
     assert table.ask("divide", b"", 7, children) == INVALID
     assert words in table.words
@@ -161,13 +161,12 @@ def test_children_that_are_none(words, children):
 
 
 def test_the_longest_bound():
-    """A key of 255 bytes is one."""
     assert Map(RANGES, {b"": WHOLE}).ask("divide", b"", 7, (TWO[0], (b"m" * 255, 9, (14, 15, 16)))) == "DONE"
 
 
 @pytest.mark.parametrize("steps", range(1, 5))
 def test_what_moves_is_not_divided(steps):
-    """In no state of a move; afterwards it is."""
+    """No state of a move allows a division; after the move it is possible."""
     table = Map(RANGES, {b"": WHOLE})
     move = (("assign", 40, node(40), 2), ("advance", 40, 2), ("advance", 40, 3), ("unassign", 3))
     for name, *rest in move[:steps]:
@@ -177,7 +176,7 @@ def test_what_moves_is_not_divided(steps):
 
 
 def test_who_is_not_settled_holds_a_division_back():
-    """64 former ones are named, and no more by a division; a slot may be forced even then, or nothing would settle."""
+    """A division stops at 64 former assignments; force still works, since otherwise nothing could settle."""
     table = Map(RANGES, {b"": hosted(1, (1, 0, A), (2, 1, A))})
     ids = count(3)
 
@@ -201,7 +200,7 @@ def test_who_is_not_settled_holds_a_division_back():
 
 
 def test_shards_are_not_divided():
-    """A key's shard is its hash modulo their number; nor is there a division of a newer version."""
+    """A key's shard is its hash modulo their number; an unknown version of `divide` is refused too."""
     table = Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)})
     children = ((shard_key(1), 8, (4, 5, 6)), (shard_key(1) + b"\0", 9, (14, 15, 16)))
     assert table.ask("divide", shard_key(1), 1, children) == INVALID
@@ -220,7 +219,7 @@ ASKED = st.one_of(
 
 
 class Both:
-    """A map, and the oracle beside it."""
+    """A map beside its oracle."""
 
     def __init__(self):
         self.map = Map(RANGES, {b"": hosted(1, (1, 0, A), (2, 1, A), (3, 2, A))})
@@ -228,7 +227,7 @@ class Both:
         self.ids = count(4)
 
     def ask(self, name, which, what):
-        """Ask both for the same of one of the partitions."""
+        """Apply one operation to a partition in both."""
         first = sorted(self.oracle.firsts)[which % len(self.oracle.firsts)]
         stands, id_ = self.oracle.at[self.oracle.within(first)[0]], self.oracle.firsts[first]
         moving = self.oracle.moving.get(id_)
@@ -256,7 +255,7 @@ class Both:
             self.oracle.settle(first, counters)
 
     def check(self):
-        """Each key is in the one partition that it should be in, which names whom it should."""
+        """Check that each key is in the right partition with the right assignments."""
         partitions = self.map.partitions
         firsts = sorted(partitions)
         assert {first: one.id for first, one in partitions.items()} == self.oracle.firsts
@@ -274,7 +273,7 @@ class Both:
 
 @given(st.lists(ASKED, max_size=15))
 def test_what_any_sequence_comes_to(asked):
-    """Ranges tile, and whoever originated records of a key is named by its partition until it is settled there."""
+    """Ranges tile, and an origin of a key's records stays named until it is settled there."""
     both = Both()
     for one in asked:
         both.ask(*one)

@@ -1,4 +1,4 @@
-"""The head of a map: its bytes, and which swap follows which."""
+"""The head of a map encodes its state, and swaps form a chain."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def apply(payload, change, generation=0):
 
 @given(PASTS, st.lists(PASTS, max_size=LAST_HEADS), st.booleans())
 def test_bytes(now, last, ended):
-    """What is encoded is decoded."""
     head = MapHead(*now, tuple(last), ended)
     assert decode_head(head.encode()) == head
 
@@ -43,13 +42,12 @@ def test_bytes(now, last, ended):
     pack((1, *FIRST[:3], (FIRST[:3],) * (LAST_HEADS + 1), False)),
 ])  # fmt: skip
 def test_what_is_no_head(payload):
-    """It is refused."""
     with pytest.raises(ProtocolError):
         decode_head(payload)
 
 
 def test_one_follows_the_other():
-    """A swap names the transaction that it follows, and the sequence behind it; done again it changes nothing."""
+    """A swap names its predecessor transaction and the next sequence; a repetition changes nothing."""
     change = swap(FIRST.transaction, 2, b"2" * 16, b"s" * 32)
     applied = apply(FIRST.encode(), change)
     second = decode_head(applied.payload)
@@ -67,14 +65,14 @@ def test_one_follows_the_other():
     (swap(FIRST.transaction, config_id(1, 2), b"2" * 16, b"s" * 32), 0),
 ])  # fmt: skip
 def test_what_does_not_follow(change, generation):
-    """Another transaction came first, a sequence is left out, or the generation is another by now."""
+    """The predecessor is another, a sequence is skipped, or the generation has changed."""
     refused = apply(FIRST.encode(), change, generation)
     assert isinstance(refused, ChangeRefused)
     assert refused.code == "CONFLICT"
 
 
 def test_the_end():
-    """Nothing follows it; it is told from a conflict; dropped again it is the same."""
+    """No swap follows the end, which differs from a conflict; a repeated drop changes nothing."""
     ended = apply(FIRST.encode(), drop(b"o" * 20)).payload
     assert decode_head(ended) == FIRST.followed_by(FIRST.config, b"o" * 16, FIRST.root)._replace(ended=True)
     assert apply(ended, drop(b"o" * 20)) == Applied(ended)
@@ -85,7 +83,7 @@ def test_the_end():
 
 
 def test_the_last_heads_are_kept():
-    """As many as readers are given time for, the newest first."""
+    """The newest heads are kept, as many as readers have time for."""
     head = FIRST
     for config in range(2, 30):
         head = head.followed_by(config, config.to_bytes(16, "big"), bytes(31) + bytes([config]))

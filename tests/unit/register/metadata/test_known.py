@@ -1,4 +1,4 @@
-"""What a node knows of heads: what it commits, what it waits for, and what that costs of others."""
+"""A node knows heads by its commits and reads, at bounded cost to other nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STREAM = 40
 
 
 async def stream(nodes, table, count=STREAM):
-    """Transactions one after another at one server; the config id behind the last."""
+    """Return the config id after transactions one after another at one server."""
     config = nodes["a"].metadata.known[table.id].config
     for _ in range(count):
         (answer,) = await nodes["a"].metadata.transact(table.id, [nodes.nothing("a", table, base=config)], 5)
@@ -30,7 +30,7 @@ async def stream(nodes, table, count=STREAM):
 
 
 async def test_what_a_node_commits_it_knows(autojump_clock):
-    """Soon after the answer, and nobody has to tell it; also after a restart, cut off from all others."""
+    """It knows the head soon after the answer without a hint, and also after a restart without peers."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -45,7 +45,7 @@ async def test_what_a_node_commits_it_knows(autojump_clock):
 
 
 async def test_pins_end_with_what_is_learned(autojump_clock, monkeypatch):
-    """More transactions than roots may be pinned: no server refuses one, whether it commits them or only holds them."""
+    """No server refuses a transaction after more of them than roots may be pinned."""
     monkeypatch.setattr(ledger, "MAX_PINS", 32)
     monkeypatch.setattr(server, "MANY_PINS", 16)
     async with quiet() as nodes:
@@ -57,7 +57,7 @@ async def test_pins_end_with_what_is_learned(autojump_clock, monkeypatch):
 
 
 async def test_what_is_known_ends_pins_before_there_are_many(autojump_clock):
-    """The pins that remain are of the last heads, and of the few roots whose pages another node asked for last."""
+    """The remaining pins are of the last heads and of the few roots that other nodes requested last."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -67,7 +67,7 @@ async def test_what_is_known_ends_pins_before_there_are_many(autojump_clock):
 
 
 async def test_who_holds_as_much_as_it_may_learns_all_the_same(autojump_clock, monkeypatch):
-    """It has heard of nothing for long: what it holds in vain goes before there is room for what was decided."""
+    """Unchosen pins are released to make room for the decided head."""
     monkeypatch.setattr(ledger, "MAX_PINS", 32)
     monkeypatch.setattr(server, "MANY_PINS", 1000)
     async with quiet() as nodes:
@@ -85,7 +85,7 @@ async def test_who_holds_as_much_as_it_may_learns_all_the_same(autojump_clock, m
 
 
 async def test_a_stream_is_learned_in_strides(autojump_clock, monkeypatch):
-    """What is kept of a map that changes all the time is written now and then, and once more at its end."""
+    """The known head of a busy map is written now and then, and once more at the end."""
     monkeypatch.setattr(known, "PAUSE_S", 1.0)
     async with quiet("a") as nodes:
         await nodes.found("a")
@@ -104,7 +104,7 @@ async def test_a_stream_is_learned_in_strides(autojump_clock, monkeypatch):
 
 
 async def test_who_waits_is_told(autojump_clock):
-    """When a config id is reached, and not before; of what was never shown, or is dropped meanwhile, that it is not."""
+    """A waiter returns when its config id is reached; for an unknown or dropped table it fails."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -137,7 +137,7 @@ async def test_who_waits_is_told(autojump_clock):
 
 
 async def test_a_head_that_cannot_be_held_is_tried_again(autojump_clock):
-    """Nobody gives its pages: who waits hears so, what was known stays, and the next look knows it."""
+    """Without a source of pages a waiter gets an error, the known head stays, and the next read succeeds."""
     async with quiet("abcd") as nodes:
         await nodes.found("abcd")
         table = await nodes.table("a", replication=3)

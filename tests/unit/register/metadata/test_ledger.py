@@ -1,4 +1,4 @@
-"""The pages of one map: from whom they come, what they are checked for, and when they are told to be held."""
+"""A ledger fetches and checks the pages of one map, and holds a root only when all are synced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.register.metadata.maps import ANY, put_all
 from tests.world.metadata.store import Disk, Mood, SimulatedStore
 
 REGISTER = b"r" * 16
-RECORD = b"x" * 6000  # So that a dozen entries are more than one leaf.
+RECORD = b"x" * 6000  # With this size a dozen entries need more than one leaf.
 
 
 class Nobody:
@@ -28,12 +28,12 @@ class Nobody:
 
 
 class Scene:
-    """A ledger, and nodes that may be asked for pages."""
+    """A ledger, and nodes with pages."""
 
     def __init__(self):
         self.disk, self.mood = Disk(b"n" * 16, 1), Mood()
         self.space = Space(SimulatedStore(self.disk, self.mood, Random(1), Nobody(), lambda when: None))
-        self.given = {}  # By node: pages by their names.
+        self.given = {}  # Pages by their names, by node.
         self.asked = []
         self.ledger = RegisterLedger(REGISTER, ANY, self.space, self.ask, beside=self.beside)
 
@@ -56,7 +56,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(nursery):
-    """One that runs."""
+    """A scene whose space runs."""
     made = Scene()
     await nursery.start(made.space.run)
     return made
@@ -72,7 +72,7 @@ def changed_from(first, config=2):
 
 
 async def test_a_root_stays_while_somebody_fetches_it(autojump_clock, scene):
-    """Who has its page asks for the rest next, and the map may change ever so often meanwhile."""
+    """A node that has the root's page requests the rest next, while the map may change often."""
     first = large()
     await scene.ledger.pin(first.root, 1, first.pages)
     last = changed_from(first, 20)
@@ -89,13 +89,13 @@ async def test_a_root_stays_while_somebody_fetches_it(autojump_clock, scene):
 
 
 async def test_changes_that_come_at_once_follow_each_other(autojump_clock, scene):
-    """In whichever order a node that was busy takes them: nothing is asked for, and all are held."""
+    """A busy node may take the changes in any order: it requests nothing, and holds all."""
     first = large()
     await scene.ledger.pin(first.root, 1, first.pages)
     pages, changes = dict(first.pages), [first]
     for config in range(2, 8):
         tree = MapTree.opened(pages.__getitem__, changes[-1].root, ANY.name)
-        changes.append(put_all(tree, config, {b"%03d" % (5 * config): RECORD[1:]}))  # Another leaf each time.
+        changes.append(put_all(tree, config, {b"%03d" % (5 * config): RECORD[1:]}))  # Each change is in another leaf.
         pages |= changes[-1].pages
     scene.given[b"s" * 16] = pages
     async with trio.open_nursery() as nursery:
@@ -107,7 +107,7 @@ async def test_changes_that_come_at_once_follow_each_other(autojump_clock, scene
 
 
 async def test_a_first_map_and_a_change(autojump_clock, scene):
-    """Held once all is synced, and in the next life; a change needs only what is new."""
+    """A root is held once all is synced and after a restart; a change needs only its new pages."""
     first = large()
     assert len(first.pages) > 4
     await scene.ledger.take(Offer(b"s", None, first, 1))
@@ -125,7 +125,7 @@ async def test_a_first_map_and_a_change(autojump_clock, scene):
 
 
 async def test_a_page_is_missing_on_one(autojump_clock, scene):
-    """The next source gives it; only what is not here is asked for."""
+    """The next source gives it; only missing pages are requested."""
     first = large()
     names = [*first.pages]
     scene.given = {b"b": {name: first.pages[name] for name in names[:3]}, b"c": first.pages}
@@ -135,7 +135,7 @@ async def test_a_page_is_missing_on_one(autojump_clock, scene):
 
 
 async def test_a_page_is_missing_on_all(autojump_clock, scene):
-    """That is said, by its name; nothing is held or kept of it."""
+    """The error names the page, and nothing is held or kept."""
     first = large()
     lost = next(name for name in first.pages if name != first.root)
     scene.given = {node: {name: page for name, page in first.pages.items() if name != lost} for node in (b"a", b"b")}
@@ -148,7 +148,7 @@ async def test_a_page_is_missing_on_all(autojump_clock, scene):
 
 @pytest.mark.parametrize("lie", ["other bytes", "no bytes", "no list"])
 async def test_what_is_not_its_name(autojump_clock, scene, lie):
-    """It is as if it were not given; who has it gives it."""
+    """A false page counts as missing, and an honest source gives it."""
     first = large()
     liar = dict.fromkeys(first.pages, b"lie" if lie == "other bytes" else 7)
     scene.given = {b"a": liar, b"b": first.pages}
@@ -164,7 +164,7 @@ async def test_what_is_not_its_name(autojump_clock, scene, lie):
 
 
 async def test_a_map_of_many_pieces_is_here_when_all_of_it_is(autojump_clock, scene, monkeypatch):
-    """Its root is pinned with the first."""
+    """The root is pinned with the first piece."""
     monkeypatch.setattr("gossipkv.register.metadata.ledger.MAX_BATCH_BYTES", 1)
     first = large()
     scene.mood.slow_s = 1
@@ -180,7 +180,7 @@ async def test_a_map_of_many_pieces_is_here_when_all_of_it_is(autojump_clock, sc
 
 
 async def test_what_is_no_change_of_its_base(autojump_clock, scene):
-    """Refused, and nothing of it is kept."""
+    """The change is refused, and nothing of it is kept."""
     first = large()
     await scene.ledger.take(Offer(b"s", None, first, 1))
     before = dict(scene.disk.records)
@@ -202,7 +202,7 @@ async def test_what_is_no_change_of_its_base(autojump_clock, scene):
 
 
 async def test_what_was_collected_meanwhile_is_not_told_to_be_held(autojump_clock, scene):
-    """While a root is fetched, the pages that it shares with an older one go: it is fetched again, or missing."""
+    """Shared pages of an older root go while a root is fetched: they are fetched again, or missing."""
     first = large()
     await scene.ledger.take(Offer(b"s", None, first, 1))
     second = changed_from(first)
@@ -244,7 +244,7 @@ async def test_what_is_collected_while_it_is_synced_is_held_anew_before_it_is_to
 
 
 async def test_pages_go_when_no_root_needs_them(autojump_clock, scene):
-    """Those that the next root shares stay."""
+    """Pages that the next root shares stay."""
     first = large()
     await scene.ledger.take(Offer(b"s", None, first, 1))
     second = changed_from(first)
@@ -259,7 +259,7 @@ async def test_pages_go_when_no_root_needs_them(autojump_clock, scene):
 
 
 async def test_a_store_that_closes(autojump_clock, scene):
-    """Who waits is told."""
+    """A waiting caller gets the error."""
     scene.mood.fails = True
     with trio.fail_after(5), pytest.raises(Unavailable, match="the disk failed"):
         await scene.ledger.take(Offer(b"s", None, large(), 1))

@@ -1,4 +1,4 @@
-"""What a server says that it holds, and what strangers can have it hold."""
+"""A server holds a root only when it has the pages, and strangers cannot fill it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNode
 
 @pytest.fixture(autouse=True)
 def batches():
-    """Batches that a store in memory can read."""
+    """Use batches that a store in memory can read."""
     with patch("gossipkv.register.space.Batch", FakeBatch):
         yield
 
 
 async def test_what_is_collected_meanwhile_is_not_said_to_be_held(autojump_clock):
-    """A root of a transaction that came too late goes while it is being written."""
+    """The root of a late transaction is collected while it is being written."""
     world = FewNodes("a")
     async with world.running():
         await founded(world)
@@ -51,7 +51,7 @@ async def test_what_is_collected_meanwhile_is_not_said_to_be_held(autojump_clock
 
 
 async def test_what_comes_while_a_map_is_let_go_of_stays_nowhere(autojump_clock):
-    """Nobody would ever let go of it again: who brings it is told that it is not held."""
+    """Such pages could never be released again; the sender learns that they are not held."""
     world = FewNodes("ab")
     async with world.running():
         await founded(world)
@@ -65,7 +65,7 @@ async def test_what_comes_while_a_map_is_let_go_of_stays_nowhere(autojump_clock)
 
 
 async def test_a_config_id_that_is_not_the_roots_is_refused(autojump_clock):
-    """Else one lie would keep pages for ever, however they came here."""
+    """Otherwise one lie would keep pages for ever, whatever their source."""
     world = FewNodes("ab")
     async with world.running():
         await founded(world)
@@ -79,7 +79,7 @@ async def test_a_config_id_that_is_not_the_roots_is_refused(autojump_clock):
 
 
 async def test_questions_about_what_nobody_knows_leave_nothing_behind(autojump_clock):
-    """However many strangers make up."""
+    """Any number of invented registers leaves no state."""
     world = FewNodes("a")
     async with world.running():
         await founded(world)
@@ -97,7 +97,7 @@ async def test_questions_about_what_nobody_knows_leave_nothing_behind(autojump_c
 
 
 def test_an_operation_that_may_have_been_done_long_ago_is_not_refused():
-    """Its outcome is kept for 4,096 sequences: beyond that, nobody can say that it never happened."""
+    """Outcomes are kept for 4,096 sequences; beyond that an operation may have been done."""
     tree = MapTree.empty(KIND.name)
     operation = Operation(b"o" * 20, config_id(0, 100), "remove_table", 1, (b"t", b"i" * 16))
     for sequence, outcome in (
@@ -111,7 +111,7 @@ def test_an_operation_that_may_have_been_done_long_ago_is_not_refused():
 
 
 async def test_who_is_behind_what_a_full_round_has_shown_answers_nothing_about_placement(autojump_clock):
-    """The pages of the head are nowhere to be had: what was known stays, for reads alone."""
+    """If the pages of a newer head cannot be found, the known map stays for reads alone."""
     world = FewNodes("ab")
     async with world.running():
         await founded(world)
@@ -134,7 +134,7 @@ async def test_who_is_behind_what_a_full_round_has_shown_answers_nothing_about_p
 
 
 async def test_a_hint_of_other_acceptors_is_followed(autojump_clock):
-    """Those who were known are gone for good: the others have taken their place meanwhile."""
+    """The known acceptors are gone for good; others took their place."""
     world = FewNodes("abcd")
     async with world.running():
         await world["a"].catalogue.found()
@@ -150,7 +150,7 @@ async def test_a_hint_of_other_acceptors_is_followed(autojump_clock):
 
 
 async def test_the_acceptor_here_gets_the_pages_that_a_round_from_here_needs(autojump_clock):
-    """It was cut off when the head was written, and without it there is no majority now."""
+    """The acceptor was cut off when the head was written, and is needed for a majority now."""
     world = FewNodes()
     async with world.running():
         await founded(world)

@@ -1,4 +1,4 @@
-"""What docs/development/metadata.md says of bytes, names and limits, against what is written."""
+"""The bytes, names and limits in docs/development/metadata.md match the code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPERATION = Operation(b"O" * 20, 1, "unassign", 1, (b"", 7, 8))
 
 
 def drawn():
-    """The bytes of each table of bytes, in the order of the page."""
+    """Return the bytes of each table of bytes, in the order of the page."""
     found = []
     for block in PAGE.split("| bytes | field |\n|---|---|\n")[1:]:
         hexadecimal = " ".join(cell for cell, _ in ROW.findall(block.split("\n\n")[0]))
@@ -37,7 +37,7 @@ def drawn():
 
 
 def example():
-    """The pages of a table after its first transaction: leaf, ids, root."""
+    """Return the pages of a table after its first transaction: leaf, ids, root."""
     edit = tree.MapTree.empty(partitions.MAP.name).edit(pages.config_id(0, 1))
     edit.set_meta(TABLE.encode())
     edit.put(b"", encode_partition(PARTITION))
@@ -49,7 +49,7 @@ def example():
 
 
 def test_every_byte_that_is_drawn():
-    """Pages, records and an operation are those bytes, and no others."""
+    """Pages, records and an operation have exactly these bytes."""
     record = encode_partition(PARTITION._replace(former=(5,), ends=(ForcedEnd(5, 12),)))
     timed = TABLE._replace(time_key=TimeKey(0, 8, "ms"), smears=True)
     others = [timed, NAMED, tables.NamedNode("n", "rack", 2), OPERATION]
@@ -57,13 +57,13 @@ def test_every_byte_that_is_drawn():
 
 
 def test_every_number_has_its_word():
-    """States and outcomes."""
+    """The page names states and outcomes with their numbers."""
     for names in (AssignmentState, [one for one in OperationOutcome if one]):
         assert ", ".join(f"{one.value} {one.name.lower()}" for one in names) in PAGE
 
 
 def test_every_operation_is_listed():
-    """With its version and the map that it is for."""
+    """The list has each operation's version and kind of map."""
     listed = re.findall(r"^\| `(\w+)` \| (\d+) \| (\w+) \|", PAGE, re.MULTILINE)
     known = [(*one, partitions.MAP.name) for one in partitions.OPERATIONS]
     known += [(*one, tables.CATALOGUE.name) for one in tables.OPERATIONS]
@@ -85,5 +85,4 @@ def test_every_operation_is_listed():
     ],
 )  # fmt: skip
 def test_limits(words):
-    """They are those of the code."""
     assert words in PAGE.replace("\n", " ")

@@ -1,4 +1,4 @@
-"""Operations: their bytes, and what the state machine reaches seldom: full maps, unknown names, the ends of lives."""
+"""Operations and the state machine at its limits: full maps, unknown names, ends of lives."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def outcomes(judgement):
 
 
 def test_an_operation_is_read_as_it_was_written():
-    """Its argument is whatever MessagePack can say, arrays as tuples."""
+    """An argument may be any MessagePack value, with arrays as tuples."""
     one = Operation(ID, (1 << 64) - 1, "say", 1, (b"key", 7, None, ("text", (1.5, True))))
     assert decode_operation(one.encode()) == one
 
@@ -48,13 +48,13 @@ def test_an_operation_is_read_as_it_was_written():
     ],
 )  # fmt: skip
 def test_what_is_no_operation(fields):
-    """Fields that are missing, too many, of another type, out of their range."""
+    """Fields that are missing, extra, of another type or out of range are refused."""
     with pytest.raises(ProtocolError):
         decode_operation(msgpack.packb(fields))
 
 
 def test_what_nobody_knows_is_refused_by_name():
-    """Whatever becomes known later: the answer stands."""
+    """The refusal stands even if the operation becomes known later."""
     store = new_store()
     one = Operation(ID, 0, "say", 2, None)
     judgement = judge(store.open(None), [one], 1, FUNCTIONS)
@@ -67,7 +67,7 @@ def test_what_nobody_knows_is_refused_by_name():
 
 
 def test_an_operation_dies_at_its_base_and_64():
-    """Not before, for good; and with its generation at once.  A base of the future is not judged."""
+    """It dies after 64 sequences for good, and with its generation at once; a future base is not judged."""
     store, base = new_store(), config_id(2, 100)
     root = store.take(put_all(MapTree.empty("any"), config_id(2, 90), {b"k": b"v"}))
     for config, outcome, code in (
@@ -79,12 +79,12 @@ def test_an_operation_dies_at_its_base_and_64():
     ):
         judgement = judge(store.open(root), [wanted(base=base, puts={b"new": b"v"})], config, FUNCTIONS)
         assert [(answer.outcome, answer.code) for answer in judgement.answers] == [(outcome, code)]
-        # After a force there is a root of its generation, though nothing was judged: bases are of that one then.
+        # After a force there is a root of its generation though nothing was judged: later bases are of that generation.
         assert (judgement.changed is not None) == (outcome is OperationOutcome.DONE or config == config_id(3, 101))
 
 
 def test_one_that_comes_again_when_its_outcome_is_forgotten():
-    """It is not done again, and not refused either: it was done, 4,096 sequences ago."""
+    """A repetition after 4,096 sequences is neither done again nor refused."""
     store, one = new_store(), wanted(puts={b"k": b"v"})
     root = store.take(judge(MapTree.empty("any"), [one], 1, FUNCTIONS).changed)
     for config, outcome in ((1 + KEPT, "DONE"), (2 + KEPT, "UNKNOWN")):
@@ -94,7 +94,7 @@ def test_one_that_comes_again_when_its_outcome_is_forgotten():
 
 
 def test_an_id_that_is_used_again_for_another_operation_is_refused():
-    """In that transaction, in the next, on another base; the operation itself is done, once."""
+    """Another operation under the id is refused in any transaction and on any base; the first is done once."""
     store = new_store()
     one, other = wanted(1, puts={b"a": b"1"}), wanted(1, puts={b"b": b"2"})
     judgement = judge(MapTree.empty("any"), [one, other, one], 5, FUNCTIONS)
@@ -102,7 +102,7 @@ def test_an_id_that_is_used_again_for_another_operation_is_refused():
         (OperationOutcome.DONE, ""), (OperationOutcome.REFUSED, ID_USED), (OperationOutcome.DONE, "")
     ]  # fmt: skip
     tree = store.open(store.take(judgement.changed))
-    bases = (4, 5)  # Before that transaction, and on what it has made.
+    bases = (4, 5)  # Before that transaction, and on its result.
     operations = [other, *(each._replace(base=base) for base in bases for each in (one, other))]
     again = judge(tree, operations, 6, FUNCTIONS)
     assert [answer.code for answer in again.answers] == [ID_USED, "", ID_USED, "", ID_USED]
@@ -113,7 +113,7 @@ def test_an_id_that_is_used_again_for_another_operation_is_refused():
 
 
 def test_no_is_said_only_when_nothing_can_happen_any_more():
-    """Beyond the operation's life, while it would be known that it was done; or when it was refused by name."""
+    """REFUSED is final: the life is over while outcomes are known, or it was refused by name."""
     store, base = new_store(), config_id(2, 100)
     root = store.take(put_all(MapTree.empty("any"), config_id(2, 90), {b"k": b"v"}))
     heads = {
@@ -129,7 +129,7 @@ def test_no_is_said_only_when_nothing_can_happen_any_more():
 
 
 def test_what_one_does_the_next_one_sees():
-    """And runs into: two of one base on one key are one and a conflict, on two keys both are done."""
+    """Two operations of one base conflict on one key, and both succeed on two keys."""
     operations = [wanted(1, puts={b"a": b"1"}), wanted(2, puts={b"b": b"2"}), wanted(3, puts={b"a": b"3"})]
     judgement = judge(MapTree.empty("any"), operations, 1, FUNCTIONS)
     assert outcomes(judgement) == ["DONE", "DONE", "CONFLICT"]
@@ -139,7 +139,7 @@ def test_what_one_does_the_next_one_sees():
 
 
 def test_what_was_looked_at_is_touched():
-    """A refusal by what a newer change left is a conflict; one by what was known at the base is a refusal."""
+    """A refusal due to a newer change is a conflict; one due to the state at the base is a refusal."""
     store = new_store()
     root = store.take(put_all(MapTree.empty("any"), 5, {b"k": b"v"}))
     operations = [wanted(1, 4, looks=[b"k"], refuses=True), wanted(2, 5, looks=[b"k"], refuses=True)]
@@ -148,14 +148,14 @@ def test_what_was_looked_at_is_touched():
 
 
 def test_one_that_finds_itself_done_is_done_on_any_base():
-    """Though what it looked at has changed since."""
+    """The keys that it looked at may have changed since."""
     store = new_store()
     root = store.take(put_all(MapTree.empty("any"), 5, {b"k": b"v"}))
     assert outcomes(judge(store.open(root), [wanted(1, 4, looks=[b"k"])], 6, FUNCTIONS)) == ["DONE"]
 
 
 def test_one_that_touches_all_stands_alone():
-    """It conflicts with any change behind its base, in its own transaction too; others conflict with it."""
+    """It conflicts with any change after its base, also in its own transaction, and others conflict with it."""
     store = new_store()
     root = store.take(put_all(MapTree.empty("any"), 5, {b"k": b"v"}))
 
@@ -170,7 +170,7 @@ def test_one_that_touches_all_stands_alone():
 
 
 def test_a_meta_is_changed_with_all():
-    """By a function that returns one; too large a one is refused."""
+    """A function returns the new meta; too large a meta is refused."""
     functions = {("name", 1): lambda view, argument: Edits(meta=view.meta + argument)}
     operations = [Operation(b"%020d" % at, 0, "name", 1, meta) for at, meta in enumerate((b"m", b"n"))]
     judgement = judge(MapTree.empty("any"), operations, 1, functions)
@@ -182,7 +182,7 @@ def test_a_meta_is_changed_with_all():
 
 
 def test_an_entry_that_is_too_large_is_refused_whole():
-    """Nothing of the operation is done, and the others are."""
+    """Nothing of the operation is done; other operations are."""
     puts = {b"a": b"1", b"b": bytes(8193)}
     judgement = judge(MapTree.empty("any"), [wanted(1, puts=puts), wanted(2, puts={b"c": b""})], 1, FUNCTIONS)
     assert [answer.code for answer in judgement.answers] == [TOO_LARGE, ""]
@@ -191,6 +191,6 @@ def test_an_entry_that_is_too_large_is_refused_whole():
 
 
 def test_a_transaction_has_at_most_48():
-    """More are whoever calls's mistake."""
+    """More are the caller's error."""
     with pytest.raises(AssertionError):
         judge(MapTree.empty("any"), [wanted(at) for at in range(49)], 1, FUNCTIONS)

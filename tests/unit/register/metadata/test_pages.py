@@ -1,4 +1,4 @@
-"""Pages: what is read back, and all that is refused."""
+"""Pages survive encoding, and malformed pages are refused."""
 
 from __future__ import annotations
 
@@ -40,20 +40,19 @@ ROW = Judged.of(3, KEPT)
 
 
 def read(decode, page):
-    """What a decoder makes of bytes under their own name."""
+    """Decode a page under its own name."""
     return decode(name_of(page), page)
 
 
 @given(st.integers(0, (1 << 16) - 1), st.integers(0, (1 << 48) - 1))
 def test_a_config_id_is_two_numbers(generation, sequence):
-    """They are found again, and are in the order of the pair."""
+    """Both numbers are found again, and config ids sort like the pairs."""
     config = config_id(generation, sequence)
     assert (generation_of(config), sequence_of(config)) == (generation, sequence)
     assert config < 1 << 64
 
 
 def test_pages_are_read_as_they_were_written():
-    """All three kinds."""
     assert read(decode_root, encode_root(ROOT)) == ROOT
     assert ROOT.names == (NAME, b"p" * 32, OTHER)
     entries = [MapEntry(b"", 0, b""), MapEntry(b"k" * 255, (1 << 64) - 1, b"r" * 8192)]
@@ -65,7 +64,7 @@ def test_pages_are_read_as_they_were_written():
 
 @pytest.mark.parametrize("page", [encode_root(ROOT), encode_leaf([MapEntry(b"k", 1, b"r")]), encode_ids([ROW])])
 def test_each_byte_counts(page):
-    """A page with any byte changed, left out or added is not what its name says; nor is one kind another."""
+    """A page with a byte changed, cut or added does not match its name, and kinds are told apart."""
     decoders = (decode_root, decode_leaf, decode_ids)
     right = decoders[page[1] - 1]
     name = name_of(page)
@@ -80,14 +79,14 @@ def test_each_byte_counts(page):
 
 @pytest.mark.parametrize("page", [encode_root(ROOT), encode_leaf([MapEntry(b"k", 1, b"r")]), encode_ids([ROW])])
 def test_a_newer_format_is_refused_by_its_number(page):
-    """Whatever else has changed in it."""
+    """The format number alone causes the refusal."""
     newer = [page[1], 2, "what nobody knows yet"]
     with pytest.raises(UnsupportedFormat, match="has format 2, and this program reads up to 1"):
         read((decode_root, decode_leaf, decode_ids)[page[1] - 1], msgpack.packb(newer))
 
 
 def test_pages_are_at_most_64_kib():
-    """One byte more is refused before anything is made of it."""
+    """A longer page is refused before decoding."""
     entries = [MapEntry(b"%d" % number, 1, b"r" * 8000) for number in range(9)]
     assert len(encode_leaf(entries)) > pages.MAX_PAGE_BYTES
     with pytest.raises(ProtocolError, match="at most 65536 are allowed"):
@@ -112,7 +111,7 @@ def test_pages_are_at_most_64_kib():
     ],
 )  # fmt: skip
 def test_what_is_no_root(root):
-    """Fields of other types, out of their range, out of order, twice, too many."""
+    """Fields of other types, out of range, out of order, repeated or extra are refused."""
     with pytest.raises(ProtocolError):
         read(decode_root, msgpack.packb((pages.ROOT, 1, *root)))
 
@@ -126,7 +125,7 @@ def test_what_is_no_root(root):
     ],
 )  # fmt: skip
 def test_what_is_no_leaf(rows):
-    """Nothing in it, other types, keys out of order or twice, what is too large."""
+    """Empty leaves, other types, unsorted or repeated keys and too large fields are refused."""
     with pytest.raises(ProtocolError):
         read(decode_leaf, msgpack.packb((pages.LEAF, 1, rows)))
 
@@ -141,7 +140,7 @@ def test_what_is_no_leaf(rows):
     ],
 )  # fmt: skip
 def test_what_is_no_page_of_ids(rows):
-    """Nothing in it, outcomes that there are not, an operation twice, more than 48, no order, too large."""
+    """Empty pages, unknown outcomes, repeated operations, more than 48, no order or excess size are refused."""
     with pytest.raises(ProtocolError):
         read(decode_ids, msgpack.packb((pages.IDS, 1, rows)))
 
@@ -156,14 +155,14 @@ def test_what_is_no_page_of_ids(rows):
     ],
 )  # fmt: skip
 def test_one_value_has_one_encoding(data):
-    """What is cut short, goes on, is longer than it needs to be, or is no MessagePack at all."""
+    """Truncated, extended, overlong and foreign encodings are refused."""
     with pytest.raises(ProtocolError):
         unpack(data, 1 << 20)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_value_or_refused(data):
-    """Nothing else is raised; and a value is written as the bytes that it came from."""
+    """No other error is raised, and a value encodes to the bytes that it came from."""
     try:
         value = unpack(data, 100)
     except ProtocolError:
@@ -173,5 +172,4 @@ def test_any_bytes_are_a_value_or_refused(data):
 
 
 def test_a_missing_page_says_which():
-    """By its whole name."""
     assert MissingPage(NAME).name == NAME

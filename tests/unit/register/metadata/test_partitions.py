@@ -1,4 +1,4 @@
-"""A table's map: what a first body has to be, each invariant, each operation."""
+"""A table's map keeps its invariants through its first body and each operation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GROUPS = ((node(1), node(2), node(3)), (node(4), node(5), node(6)))
 
 
 class Map:
-    """A table's map, and what is asked of it."""
+    """A table's map, driven by single operations."""
 
     def __init__(self, table, partitions):
         self.store = new_store()
@@ -58,7 +58,7 @@ class Map:
         self.root = self.store.take(first)
 
     def ask(self, name, *argument, version=1):
-        """Judge one operation, based on the head; return its code, or its outcome, with its words in `words`."""
+        """Judge one operation, based on the head; return its code or outcome, and set `words`."""
         self.asked += 1
         operation = Operation(b"%020d" % self.asked, self.config, name, version, argument)
         judgement = judge(self.store.open(self.root, MAP.name), [operation], self.config + 1, OPERATIONS)
@@ -81,7 +81,6 @@ class Map:
 
 
 def test_records_are_read_as_they_were_written():
-    """Partitions and tables."""
     assert decode_partition(encode_partition(WHOLE)) == WHOLE
     assert decode_partition(encode_partition(WHOLE)) is decode_partition(encode_partition(WHOLE)), "decoded once"
     assert decode_table(RANGES.encode()) == RANGES
@@ -99,7 +98,7 @@ def test_records_are_read_as_they_were_written():
     (9, 1),
 ])  # fmt: skip
 def test_tables_that_cannot_have_a_time_key(at, wrong):
-    """Of another format, with shards, another hash, groups, with what is no time key; with more or less fields."""
+    """Shards, another hash, groups, a bad time key, another format or number of fields are refused."""
     fields = [1, b"r" * 16, "ranges", RANGE, 3, 0, "murmur3", [], [0, 8, "ms"], True]
     assert decode_table(pack(fields)).time_key == TimeKey(0, 8, "ms")
     for broken in ([*fields[:at], wrong, *fields[at + 1 :]], fields[:-1], [*fields, 0]):
@@ -109,7 +108,7 @@ def test_tables_that_cannot_have_a_time_key(at, wrong):
 
 @pytest.mark.parametrize("former", [(2, 1), (1,), (8, 8), tuple(range(100, 168))])
 def test_former_assignments_that_are_none(former):
-    """Out of order, there still, twice, too many."""
+    """They are out of order, still assigned, repeated, or too many."""
     with pytest.raises(ProtocolError, match="former"):
         RANGES.check_entry(b"", encode_partition(WHOLE._replace(former=former)))
 
@@ -128,7 +127,7 @@ def test_former_assignments_that_are_none(former):
     ],
 )  # fmt: skip
 def test_what_is_no_partition(fields):
-    """Fields that are missing, too many, of another type, out of their range; another format."""
+    """Fields that are missing, extra, of another type or out of range are refused; so is another format."""
     with pytest.raises(ProtocolError):
         decode_partition(pack(fields))
 
@@ -146,7 +145,7 @@ def test_what_is_no_partition(fields):
     ],
 )  # fmt: skip
 def test_what_is_no_table(table):
-    """Names that tables do not have, numbers out of their range; and no first body is made of it."""
+    """Bad names and numbers out of range are refused, in a record and for a first body."""
     with pytest.raises(ProtocolError):
         decode_table(table.encode())
     with pytest.raises(ProtocolError):
@@ -154,7 +153,7 @@ def test_what_is_no_table(table):
 
 
 def test_a_partition_that_breaks_an_invariant():
-    """No map with such a partition is made or taken."""
+    """No map with such a partition is made or accepted."""
     partition = hosted(7, (1, 0, A), (2, 0, A))
     with pytest.raises(ProtocolError):
         first_body(RANGES, {b"": partition}, 1)
@@ -163,7 +162,7 @@ def test_a_partition_that_breaks_an_invariant():
 
 
 def test_a_first_body_tiles_the_key_space():
-    """From the lowest key on, or shard by shard; and nothing moves in it."""
+    """It tiles from the lowest key on or shard by shard, and nothing moves in it."""
     other = WHOLE._replace(id=8)
     Map(RANGES, {b"": WHOLE, b"m": other})
     assert list(Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)}).partitions) == [
@@ -181,7 +180,7 @@ def test_a_first_body_tiles_the_key_space():
 
 
 def test_a_move_from_its_beginning_to_its_end():
-    """Each step once, whoever says it again; the source leaves when the target is there, and not before."""
+    """Repeated steps change nothing; the source leaves only after the target is there."""
     table = Map(RANGES, {b"": WHOLE})
     assert table.ask("assign", b"", 7, 4, node(4), 2) == "DONE"
     assert table.partitions[b""] == hosted(7, (1, 0, A), (2, 1, A), (3, 2, A), (4, 2, P))
@@ -197,7 +196,7 @@ def test_a_move_from_its_beginning_to_its_end():
     for _ in range(2):
         assert table.ask("unassign", b"", 7, 3) == "DONE"
         assert table.partitions[b""] == hosted(7, (1, 0, A), (2, 1, A), (4, 2, A))._replace(former=(3,))
-    assert table.ask("assign", b"", 7, 3, node(9), 2) == INVALID  # An id of before is of who had it.
+    assert table.ask("assign", b"", 7, 3, node(9), 2) == INVALID  # An id of before belongs to its former node.
     for _ in range(2):
         assert table.ask("settle", b"", 7, ((3, 12), (99, 1))) == "DONE"
         assert table.partitions[b""] == hosted(7, (1, 0, A), (2, 1, A), (4, 2, A))
@@ -205,9 +204,9 @@ def test_a_move_from_its_beginning_to_its_end():
 
 @pytest.mark.parametrize("settled", [6, 4])
 def test_one_that_is_gone_for_good(settled):
-    """Its place is free at once; its end, and that of each former one, is told later, and is where it is settled.
+    """Its slot is free at once; ends of it and each former one come later, and settle it.
 
-    Also below what was told: who had the rest was gone for good, too.
+    A lower counter also settles: the node with the rest was lost for good, too.
     """
     table = Map(RANGES, {b"": WHOLE})
     force, end = partial(table.ask, "unassign", b"", 7, version=2), partial(table.ask, "end", b"", 7)
@@ -223,7 +222,7 @@ def test_one_that_is_gone_for_good(settled):
     assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(
         former=(2, 3), ends=(ForcedEnd(3, 5), ForcedEnd(2, None))
     )
-    assert force(1) == INVALID  # Somebody is AVAILABLE.
+    assert force(1) == INVALID  # The last AVAILABLE assignment cannot be forced out.
     assert table.ask("settle", b"", 7, ((3, settled), (2, 7))) == "DONE"
     assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(ends=(ForcedEnd(3, settled), ForcedEnd(2, 7)))
     assert table.ask("settle", b"", 7, ((3, 8),)) == "DONE"
@@ -231,7 +230,7 @@ def test_one_that_is_gone_for_good(settled):
 
 
 def test_who_was_never_there_leaves_nothing():
-    """A target that is given up has originated nothing, also by force."""
+    """A target that is given up, even by force, has originated nothing."""
     table = Map(RANGES, {b"": WHOLE})
     table.ask("assign", b"", 7, 4, node(4), 2)
     assert table.ask("unassign", b"", 7, 4, version=2) == "DONE"
@@ -239,7 +238,7 @@ def test_who_was_never_there_leaves_nothing():
 
 
 def test_what_is_former_and_forced_has_bounds():
-    """A partition that is moved without end waits until former assignments are settled, and forgets the oldest ends."""
+    """Moves without end must wait for former assignments to settle, and the oldest ends are dropped."""
     table = Map(RANGES, {b"": WHOLE})
 
     def moved_by_force(id_):
@@ -263,7 +262,7 @@ def test_what_is_former_and_forced_has_bounds():
 
 
 def test_groups_of_nodes():
-    """They stand in the meta, of shards alone, each with enough nodes; none of them is as before."""
+    """Groups are stored in the meta for shards only, each with enough nodes; an empty list removes them."""
     table = Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)})
     packed = tuple(b"".join(group) for group in GROUPS)
     for groups, told in ((GROUPS, packed), ((), ())):
@@ -276,7 +275,7 @@ def test_groups_of_nodes():
 
 
 def test_a_move_is_cancelled():
-    """Before its target is AVAILABLE."""
+    """A move can be cancelled before its target is AVAILABLE."""
     table = Map(RANGES, {b"": WHOLE})
     table.ask("assign", b"", 7, 4, node(4), 2)
     table.ask("advance", b"", 7, 4, 2)
@@ -302,7 +301,7 @@ def test_a_move_is_cancelled():
     ],
 )  # fmt: skip
 def test_what_is_refused(code, told):
-    """Partitions and assignments that are not there, arguments of another form, what would break an invariant."""
+    """Unknown partitions and assignments, malformed arguments and broken invariants are refused."""
     whole = {b"": WHOLE, b"x": hosted(17, (11, 0, A))}
     table = Map(RANGES, whole)
     assert table.ask(*told) == code
@@ -327,7 +326,7 @@ ASKED = st.one_of(
 
 @given(st.lists(ASKED, max_size=20))
 def test_no_operation_breaks_an_invariant(asked):
-    """Whatever is asked, the map is taken by a server that checks it, and all keys are in a partition."""
+    """After any operations a checking server accepts the map, and every key has a partition."""
     table = Map(RANGES, {b"": hosted(1, (1, 0, A), (2, 1, A)), b"m": hosted(2, (1, 0, A), (2, 1, A))})
     for told in asked:
         before = table.partitions
@@ -360,7 +359,7 @@ STEPS = {
 
 
 def steps_from(state):
-    """What becomes of an assignment in a state by each operation that changes it."""
+    """Yield the next state for each operation that changes an assignment in this state."""
     for name, steps in STEPS.items():
         table = Map(RANGES, {b"": Partition.of(7, [Assignment(one, node(one), one - 1, A) for one in (1, 2, 3)])})
         for step in STATES[state]:
@@ -377,7 +376,7 @@ def steps_from(state):
 
 
 def test_a_page_draws_the_states_as_they_are():
-    """`docs/operators/placement.md` has a row for each step, and for nothing else."""
+    """`docs/operators/placement.md` has exactly one row for each step."""
     page = (Path(__file__).parents[4] / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
     rows = page.split("| before | by | after |\n|---|---|---|\n")[1].split("\n\n")[0].splitlines()
     drawn = set()

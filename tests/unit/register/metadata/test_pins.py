@@ -1,4 +1,4 @@
-"""What a ledger keeps: pins and pages against the oracle, through crashes, and by hand."""
+"""A ledger's pins and pages match the oracle, also through crashes."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def page_key(name):
 
 
 class Space:
-    """What the store has after each batch; a batch is synced when the test says so."""
+    """The store's contents after each batch; the test decides when a batch is synced."""
 
     def __init__(self, records=()):
         self.after = [dict(records)]
-        self.told = []  # Of each batch, that it is synced.
+        self.told = []  # The callback of each batch for its sync.
         self.synced = 0
 
     def get(self, key):
         return self.after[self.synced].get(key)
 
     def check_free(self):
-        """There is room."""
+        """Do nothing: there is always room."""
 
     async def write(self, records, on_synced):
-        """Take a batch; who writes it is left to wait."""
+        """Append a batch and leave the caller waiting."""
         self.after.append({key: value for key, value in (self.after[-1] | records).items() if value is not None})
         self.told.append(on_synced)
         await wait()
@@ -56,7 +56,7 @@ class Space:
 
     @property
     def last(self):
-        """Keys that the last batch has put, and those that it has deleted."""
+        """Return the keys that the last batch put, and those that it deleted."""
         before, after = self.after[-2:]
         return after.keys() - before.keys(), before.keys() - after.keys()
 
@@ -67,7 +67,7 @@ def wait():
 
 
 def begin(coroutine):
-    """Have something done up to where it waits for the disk."""
+    """Run the coroutine up to its wait for the disk."""
     with contextlib.suppress(StopIteration):
         coroutine.send(None)
 
@@ -79,24 +79,24 @@ def ledger_of(space):
 
 
 def pins(ledger):
-    """The pinned roots, and the config id for which each is."""
+    """Return the pinned roots with their config ids."""
     return {root: pin.config for root, pin in ledger._pins.items()}
 
 
 def missing(ledger, names):
-    """Those of these pages that are not here."""
+    """Return the names of missing pages."""
     return [name for name in names if name not in ledger._here]
 
 
 class Machine(RuleBasedStateMachine):
-    """A server and its store, of which what is synced outlives a crash, and of the rest the first few batches."""
+    """A server with a store; a crash keeps all synced batches and some of the next ones."""
 
     @initialize()
     def begin(self):
-        """Nothing is held, and there are roots of a few maps, each made of one before."""
-        self.world = new_store()  # All pages that there are anywhere.
-        self.roots = []  # With the config ids for which they were made.
-        self.keepers = [Keeper()]  # After each batch; the last one is what was appended.
+        """Start with an empty ledger and roots of a few maps, each made from an earlier one."""
+        self.world = new_store()  # All pages that exist anywhere.
+        self.roots = []  # Roots with their config ids.
+        self.keepers = [Keeper()]  # The oracle after each batch; the last one is the appended state.
         self.space = Space()
         self.ledger = ledger_of(self.space)
         self.make(0, 0, 9)
@@ -107,7 +107,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(before=NUMBERS, seed=NUMBERS, number=st.integers(1, 9))
     def make(self, before, seed, number):
-        """A coordinator somewhere makes a root of another one."""
+        """Make a root from another one, as a coordinator elsewhere."""
         name, config = self.roots[before % len(self.roots)] if self.roots else (None, 0)
         puts = {b"%d" % ((seed + at) % 40): (b"%d" % seed * 5_000)[:5_000] for at in range(number)}
         outcomes = [(b"%020d" % seed, OperationOutcome.DONE)] if seed % 2 else []
@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=NUMBERS, ahead=st.sampled_from([0, 0, 1, 5]), left_out=st.one_of(st.none(), NUMBERS))
     def pin(self, at, ahead, left_out):
-        """Pin a root with the pages that are missing here, or with a part of them."""
+        """Pin a root with all or some of the missing pages."""
         root, config = self.roots[at % len(self.roots)]
         names = sorted(self.keeper.below[root])
         absent = missing(self.ledger, names)
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(chosen=st.integers(0, 12), heads=st.sets(NUMBERS, max_size=3))
     def collect(self, chosen, heads):
-        """Let go of what neither these heads nor a pin above the chosen sequence needs."""
+        """Release roots that neither these heads nor a pin above the chosen sequence needs."""
         names = {self.roots[at % len(self.roots)][0] for at in heads}
         keeper = self.copied()
         keeper.collect(chosen, names)
@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(more=st.integers(0, 5))
     def crash(self, more):
-        """Start anew on what was synced, and on the first few batches that were not."""
+        """Restart from the synced batches and the first few unsynced ones."""
         left = min(self.space.synced + more, len(self.keepers) - 1)
         self.keepers = [self.keepers[left]]
         self.space = Space(self.space.after[left])
@@ -164,7 +164,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def is_as_the_model(self):
-        """Pins and pages are the oracle's, here and on the disk; what is held is synced, and stays in any crash."""
+        """Check pins and pages in memory and on disk against the oracle; a held root survives any crash."""
         assert len(self.space.after) == len(self.keepers)
         assert pins(self.ledger) == self.keeper.pins
         stored = {*map(pin_key, self.keeper.pins), *map(page_key, self.keeper.pages)}
@@ -180,12 +180,12 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_a_ledger_is_the_oracle_s():
-    """Pins, partial fetches, collections, syncs and crashes in any order."""
+    """Pins, partial fetches, collections, syncs and crashes come in any order."""
     run_state_machine_as_test(Machine, settings=settings(stateful_step_count=40))
 
 
 def world():
-    """Pages of three roots, each made of the one before; and an empty ledger."""
+    """Return pages of three roots, each made from the one before, and an empty ledger."""
     store, roots = new_store(), []
     for config in range(1, 4):
         tree = store.open(roots[-1]) if roots else MapTree.empty("any")
@@ -200,7 +200,7 @@ def pages(store, root):
 
 
 def test_a_root_is_held_once_it_is_synced():
-    """Not when it is appended; and no more when it is let go, synced or not."""
+    """An appended root is not held yet, and a released one no more."""
     store, (root, *_), space, ledger = world()
     begin(ledger.pin(root, 1, pages(store, root)))
     assert space.last == ({pin_key(root), *map(page_key, pages(store, root))}, set())
@@ -214,7 +214,7 @@ def test_a_root_is_held_once_it_is_synced():
 
 
 def test_a_page_that_comes_again_is_not_held_by_its_first_sync():
-    """It is written, goes and is written again before anything is synced: only the last one counts."""
+    """The page is written, removed and written again before any sync: only the last write counts."""
     store, (root, *_), space, ledger = world()
     for _ in range(2):
         begin(ledger.pin(root, 1, pages(store, root)))
@@ -228,7 +228,7 @@ def test_a_page_that_comes_again_is_not_held_by_its_first_sync():
 
 
 def test_a_page_that_goes_while_another_transaction_counts_on_it():
-    """It was said to be here, is collected, and the pin that comes without it does not hold its root."""
+    """The page was present and is collected, so the pin that came without it does not hold its root."""
     store, (first, second, _), space, ledger = world()
     begin(ledger.pin(first, 1, pages(store, first)))
     shared = set(pages(store, first)) & set(pages(store, second))
@@ -246,7 +246,7 @@ def test_a_page_that_goes_while_another_transaction_counts_on_it():
 
 
 def test_nothing_goes_that_a_head_or_an_open_swap_names():
-    """Pins above the chosen sequence stay, and the heads', whatever their sequence; a pin moves up, never down."""
+    """Pins above the chosen sequence stay, as do all heads; a pin moves only up."""
     store, roots, space, ledger = world()
     for config, root in enumerate(roots, 1):
         begin(ledger.pin(root, config, pages(store, root)))
@@ -262,7 +262,7 @@ def test_nothing_goes_that_a_head_or_an_open_swap_names():
 
 
 def test_what_is_not_the_root_s_is_refused():
-    """Pages of another name than their own, or that it does not name, or no root; nothing is kept of them."""
+    """Pages under wrong names, foreign pages and non-roots are refused, and nothing of them is kept."""
     store, (first, _, third), _, ledger = world()
     leaf = next(name for name in pages(store, first) if name != first)
     for root, given in (
@@ -276,7 +276,7 @@ def test_what_is_not_the_root_s_is_refused():
 
 
 def test_a_start_that_finds_too_little_or_too_much():
-    """A pin without its root is damage; a page that nobody names is as if it were not there."""
+    """A pin without its root is damage; a page without a pin is ignored."""
     store, (first, _, third), space, ledger = world()
     begin(ledger.pin(first, 1, pages(store, first)))
     kept = space.after[-1]

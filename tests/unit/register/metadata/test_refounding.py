@@ -1,4 +1,4 @@
-"""`refound`: another partition stands in the place of one whose hosts are all gone, with ends of all that was."""
+"""`refound` replaces a partition whose nodes are all gone, and ends all its assignments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDS = ((1, 5), (2, 0), (3, 7))
 
 
 def test_a_range_begins_anew():
-    """On one node, with nothing former; said again it is done, and whatever is asked of the old one finds nothing."""
+    """The new partition is on one node without former assignments; a repetition is DONE, and the old id is gone."""
     other = hosted(17, (11, 0, A))
     table = Map(RANGES, {b"": WHOLE, b"x": other})
     for _ in range(2):
@@ -26,7 +26,7 @@ def test_a_range_begins_anew():
 
 
 def test_children_begin_with_the_same_copy():
-    """The range may be divided before its node has heard."""
+    """The range may be divided before its node hears of it."""
     table = Map(RANGES, {b"": WHOLE})
     assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS, 1) == "DONE"
     assert table.ask("divide", b"", 8, ((b"", 9, (21,)), (b"m", 10, (22,)))) == "DONE"
@@ -34,7 +34,7 @@ def test_children_begin_with_the_same_copy():
 
 
 def test_what_is_former_and_what_was_forced_has_ends_too():
-    """The kept copy may have less of them than was kept then; and more may be named, as that copy's own."""
+    """The kept copy may have fewer writes than the ends say, and may name ends of its own."""
     table = Map(RANGES, {b"": WHOLE})
     assert table.ask("unassign", b"", 7, 2, version=2) == "DONE"
     assert table.ask("end", b"", 7, ((2, 9),)) == "DONE"
@@ -45,7 +45,7 @@ def test_what_is_former_and_what_was_forced_has_ends_too():
 
 
 def test_too_many_ends():
-    """Those are let go of of which nothing was kept."""
+    """Ends at zero are dropped."""
     table = Map(RANGES, {b"": WHOLE})
     more = tuple((number, 0) for number in range(100, 100 + MAX_ENDS))
     assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS + more, 0) == "DONE"
@@ -75,7 +75,7 @@ def test_what_is_refused(words, argument):
 
 
 def test_a_shard():
-    """Has other keys than a range, and no copy that is set aside is found by them."""
+    """A shard has other keys than a range, so no quarantined copy is found by key."""
     shards = {shard_key(number): WHOLE._replace(id=7 + number) for number in range(4)}
     table = Map(SHARDS, shards)
     assert table.ask("refound", shard_key(0), 7, 80, 20, node(4), ENDS, 0) == INVALID

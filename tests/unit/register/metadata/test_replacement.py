@@ -1,4 +1,4 @@
-"""Who decides on each register, as nodes come and go for good: growth of all, and one that takes another's place."""
+"""Register acceptors follow nodes that come and go for good, by growth and replacement."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNode
 
 @pytest.fixture(autouse=True)
 def batches():
-    """Batches that a store in memory can read."""
+    """Use batches that a store in memory can read."""
     with patch("gossipkv.register.space.Batch", FakeBatch):
         yield
 
 
 async def begun(world: FewNodes, alive: str) -> list[bytes]:
-    """Have a catalogue and two tables at the first node alone, then these nodes; the registers."""
+    """Found a catalogue and two tables on the first node, grow to these nodes, and return the registers."""
     world.silent = world.nodes.keys() - {world["a"].uuid}
     await world["a"].catalogue.found()
     registers = [CATALOGUE]
@@ -38,20 +38,20 @@ async def begun(world: FewNodes, alive: str) -> list[bytes]:
 
 
 def deciders(world: FewNodes, registers: list[bytes], of: str = "a") -> str:
-    """Who decides on these registers, as a node knows it; where they are not the same, each set of them."""
+    """Return the acceptors of these registers as a node knows them; differing sets are listed apart."""
     sets = [world[of].metadata.known[register].acceptors.new for register in registers]
     return " ".join(sorted({"".join(chr(one.node[0]) for one in members) for members in sets}))
 
 
 async def replace(world: FewNodes, registers: list[bytes], leaver: str, comer: AcceptorId) -> list[bool]:
-    """Have a member take a place in each, by way of the first node; where it had to."""
+    """Replace a member in each register; return for each whether it had to change."""
     return [
         await world["a"].catalogue.replace(register, 16 * leaver.encode(), comer) for register in registers
     ]  # fmt: skip
 
 
 async def test_all_registers_grow_with_the_cluster(autojump_clock):
-    """Tables that were made on one node have three acceptors when there are three, and five when there are five."""
+    """Tables made on one node get three acceptors with three nodes, and five with five."""
     world = FewNodes("abcde")
     async with world.running():
         registers = await begun(world, "abc")
@@ -60,7 +60,7 @@ async def test_all_registers_grow_with_the_cluster(autojump_clock):
         world.silent = set()
         for register in registers:
             await world["b"].metadata.quorum_read(register, world["a"].metadata.known[register].acceptors)
-        assert not await world["b"].catalogue.grow()  # The first of them sees to it.
+        assert not await world["b"].catalogue.grow()  # The first of the acceptors does it.
         assert await world["a"].catalogue.grow()
         assert deciders(world, registers) == "abcde"
         table, members = registers[1], [world[letter].metadata.me for letter in "ab"]
@@ -68,13 +68,13 @@ async def test_all_registers_grow_with_the_cluster(autojump_clock):
         await trio.sleep(GROWN_S)
         assert not await world["a"].catalogue.grow()  # A command has left it so.
         stale = world["a"].metadata.known[CATALOGUE].acceptors.new
-        with contextlib.suppress(Conflict):  # Who does not know that undoes no command of somebody else.
+        with contextlib.suppress(Conflict):  # A node with a stale view must not undo another node's command.
             await world["a"].catalogue.reconfigure(table, [*members, world["c"].metadata.me], stale)
         assert deciders(world, [table]) == "ab"
 
 
 async def test_a_node_takes_the_place_of_another(autojump_clock):
-    """On each register, once; where it decides already another one does, and if there is none it is said."""
+    """Each register changes once; if the newcomer is a member already, another node takes the place or none can."""
     world = FewNodes("abcde")
     async with world.running():
         registers = await begun(world, "abc")
@@ -96,7 +96,7 @@ async def test_a_node_takes_the_place_of_another(autojump_clock):
 
 
 async def test_a_node_whose_store_is_another_takes_its_own_place(autojump_clock):
-    """Under its uuid, with the id of the store that it has now; what it had decided with counts no more."""
+    """The uuid stays and the store id changes; the old store's votes no longer count."""
     world = FewNodes("abc")
     async with world.running() as _, trio.open_nursery() as nursery:
         registers = await begun(world, "abc")
@@ -112,7 +112,7 @@ async def test_a_node_whose_store_is_another_takes_its_own_place(autojump_clock)
 
 @pytest.mark.parametrize("stopped_at", range(1, 26, 3))
 async def test_a_replacement_that_is_stopped_is_repeated(autojump_clock, stopped_at):
-    """At whatever question to another node: the next one ends it, on all registers."""
+    """The replacement may stop at any request; a repetition completes it on all registers."""
     world = FewNodes("abcd")
     async with world.running():
         registers = await begun(world, "abc")

@@ -1,4 +1,4 @@
-"""A node's part in all maps: what it knows, and what it may not be told."""
+"""A node serves all maps, and refuses heads without pages, lies and older reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.world.metadata.deciding_node import CATALOGUE, LIE, Heard
 
 
 async def ask(life, kind, head, ballot):
-    """What an acceptor says to a prepare for a newcomer, or to an accept."""
+    """Return the acceptor's verdict on a newcomer's prepare or an accept."""
     acceptors = Acceptors.of([life.metadata.me])
     value = Value(acceptors, head.encode()) if kind is not RequestKind.PREPARE else None
     holding = head.encode() if kind is RequestKind.PREPARE else None
@@ -33,7 +33,7 @@ async def ask(life, kind, head, ballot):
 
 @pytest.mark.parametrize("kind", [RequestKind.CREATE, RequestKind.PREPARE])
 async def test_no_head_without_its_pages(autojump_clock, kind):
-    """Neither accepted nor promised as a newcomer, until its pages are synced here."""
+    """A newcomer neither accepts nor promises a head until its pages are synced."""
     async with quiet("a") as nodes:
         life = nodes["a"]
         first = MapTree.empty("partitions").edit(1).finish()
@@ -45,7 +45,7 @@ async def test_no_head_without_its_pages(autojump_clock, kind):
 
 
 async def test_a_value_without_pages_is_not_accepted(autojump_clock):
-    """Of an acceptor that has the register; one that was ended needs none."""
+    """An acceptor refuses a head without pages, except the ended head."""
     async with quiet("a") as nodes:
         life = nodes["a"]
         first = MapTree.empty("partitions").edit(1).finish()
@@ -59,7 +59,7 @@ async def test_a_value_without_pages_is_not_accepted(autojump_clock):
 
 
 async def test_a_hint_that_lies(autojump_clock):
-    """A sequence of 2^48 causes a quorum read, raises nothing that is shown or kept, and the next change is known."""
+    """A sequence of 2^48 causes a quorum read, is neither shown nor kept, and the next change is known."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -79,7 +79,7 @@ async def test_a_hint_that_lies(autojump_clock):
 
 
 async def test_what_is_known_is_there_in_the_dark(autojump_clock):
-    """After a restart, cut off: the map is read as it was, and what would be new is not told."""
+    """After a restart without peers, the map is read as before."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -91,11 +91,11 @@ async def test_what_is_known_is_there_in_the_dark(autojump_clock):
 
 
 async def test_nothing_goes_that_a_swap_may_name(autojump_clock):
-    """Refused or timed out, a body stays until a later head was chosen: who finishes the swap names it."""
+    """A body whose swap failed stays until a later head is chosen, since another node may finish the swap."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table(shards=4)
-        for shard in range(2):  # From then on it asks for no promise.
+        for shard in range(2):  # From then on the proposer needs no promise.
             await nodes["a"].metadata.transact(table.id, [nodes.assign("a", table, shard=shard)], 4)
         metadata = nodes["b"].metadata
         known = await metadata.quorum_read(table.id)
@@ -105,23 +105,23 @@ async def test_nothing_goes_that_a_swap_may_name(autojump_clock):
             return {key[len(prefix) :] for key in nodes["b"].store.disk.records if key.startswith(prefix)}
 
         with ExitStack() as stack:
-            for letter in "bc":  # They take what goes along, and nothing more.
+            for letter in "bc":  # These nodes take the offers of requests, and nothing more.
                 stack.enter_context(patch.object(nodes[letter].metadata, "answer", side_effect=Unavailable("busy")))
             (answer,) = await nodes["a"].metadata.transact(table.id, [nodes.assign("a", table, shard=2)], 4)
             assert answer.outcome is OperationOutcome.UNKNOWN
-            await trio.sleep(5)  # Until it is given up.
+            await trio.sleep(5)  # Wait until the swap is given up.
         before = pinned()
         assert len(before - known.head.roots) == 1
-        await metadata._settle(table.id, known)  # As when something else is new of the same head.
+        await metadata._settle(table.id, known)  # The same happens when another detail of the head is new.
         assert pinned() == before
         await metadata.transact(table.id, [nodes.assign("b", table, shard=3)], 5)
         known = await metadata.quorum_read(table.id)
-        await trio.sleep(1)  # Until it is on the disk.
+        await trio.sleep(1)  # Wait until the head is on the disk.
         assert known.head.root in pinned() <= known.head.roots
 
 
 async def test_what_is_no_change(autojump_clock):
-    """Of a map that a node is asked to hold: refused; pages that it has not, and nobody gives: not ready."""
+    """A false change of a held map is refused; missing pages make the node not ready."""
     async with quiet("ab") as nodes:
         await nodes.found("ab")
         metadata = nodes["a"].metadata
@@ -135,7 +135,7 @@ async def test_what_is_no_change(autojump_clock):
 
 
 async def test_an_older_look_changes_nothing(autojump_clock):
-    """It was begun before a newer one, and ends behind it."""
+    """A read that began before a newer one may end after it."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()

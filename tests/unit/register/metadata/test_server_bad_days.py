@@ -1,4 +1,4 @@
-"""What breaks maps among nodes: stores that close, forces, drops, and quorum reads that overtake each other."""
+"""Maps survive closing stores, forces, drops and overlapping quorum reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def batches():
-    """Batches that a store in memory can read."""
+    """Use batches that a store in memory can read."""
     with patch("gossipkv.register.space.Batch", FakeBatch):
         yield
 
@@ -35,7 +35,7 @@ def wanted(name: str = "t") -> WantedTable:
 
 
 async def add(world: FewNodes, letter: str, name: str) -> OperationOutcome:
-    """Name a table in the catalogue that nobody has made."""
+    """Add a table to the catalogue by name alone, without making it."""
     node = world[letter]
     table = world.random.randbytes(16)
     servers = tuple(tuple(one) for one in node.metadata.known[CATALOGUE].acceptors.new)
@@ -44,7 +44,7 @@ async def add(world: FewNodes, letter: str, name: str) -> OperationOutcome:
 
 
 async def test_a_store_that_closes_in_a_transaction_ends_nothing_else(autojump_clock):
-    """Who waits is told that it is not known; the tasks of the node go on."""
+    """The caller gets UNKNOWN, and the tasks of the node go on."""
     world = FewNodes()
     async with world.running():
         await founded(world)
@@ -57,7 +57,7 @@ async def test_a_store_that_closes_in_a_transaction_ends_nothing_else(autojump_c
 
 
 async def test_a_forced_map_goes_on(autojump_clock):
-    """Operations that are based on the forced head die with its generation; those after that are done."""
+    """Operations based on the head before the force die with its generation; later ones are done."""
     world = FewNodes()
     async with world.running():
         await founded(world)
@@ -67,7 +67,7 @@ async def test_a_forced_map_goes_on(autojump_clock):
         outcome = await node.registers.force(CATALOGUE, [node.me])
         assert outcome.end is ChangeEnd.DONE
         await node.quorum_read(CATALOGUE)
-        for name in ("first", "again"):  # The first still waits for those who are lost.
+        for name in ("first", "again"):  # The first operation still waits for the lost nodes.
             await add(world, "a", name)
             await node.quorum_read(CATALOGUE)
         assert await add(world, "a", "second") is OperationOutcome.DONE
@@ -75,7 +75,7 @@ async def test_a_forced_map_goes_on(autojump_clock):
 
 
 async def test_what_is_known_goes_by_the_generation(autojump_clock):
-    """A forced head takes the place of one with a higher sequence, of which the survivors had not heard."""
+    """A forced head replaces one of a higher sequence that the survivors never saw."""
     world = FewNodes()
     async with world.running():
         await founded(world)
@@ -92,7 +92,7 @@ async def test_what_is_known_goes_by_the_generation(autojump_clock):
 
 
 async def test_what_is_known_never_falls(autojump_clock):
-    """Two quorum reads at a time, the older of which ends last, or is written last."""
+    """The older of two quorum reads may end or be written last."""
     for seed in range(20):
         world = FewNodes("a", seed)
         async with world.running():
@@ -122,7 +122,7 @@ async def made(world: FewNodes, name: str = "t") -> bytes:
 
 
 async def test_the_register_of_a_dropped_table_goes_on(autojump_clock):
-    """Its pages are gone, and a full round is still possible: whoever looks is told that it was dropped."""
+    """Its pages are gone, but full rounds still work and report that the table was dropped."""
     world = FewNodes()
     async with world.running():
         await founded(world)
@@ -136,7 +136,7 @@ async def test_the_register_of_a_dropped_table_goes_on(autojump_clock):
 
 
 async def test_nothing_but_the_terminal_record_stays_of_a_dropped_table(autojump_clock):
-    """All nodes forget what they knew of it, in memory and on the disk, also those that were not asked to drop it."""
+    """All nodes forget the table in memory and on disk, including those that did not drop it."""
     world = FewNodes()
     async with world.running():
         await founded(world)
@@ -148,17 +148,17 @@ async def test_nothing_but_the_terminal_record_stays_of_a_dropped_table(autojump
             assert table not in node.metadata._maps
             kept = [key for key in node.store.records if table in key]
             assert kept == [RECORD + table]
-            assert await node.catalogue.tend() is None  # And so it stays.
+            assert await node.catalogue.tend() is None  # A repetition changes nothing.
 
 
 async def forced_and_ended(world: FewNodes, *, heard: bool) -> bytes:
-    """A table that a force had go on at c alone, ended there, and let go of by a; `heard`: a knew of the force."""
+    """Return a table that was forced to c alone, ended there and released by a, which `heard` of the force or not."""
     await founded(world)
     table = await made(world)
     a, c = world["a"], world["c"]
     world.silent |= {a.uuid, world["b"].uuid}
     assert (await c.metadata.registers.force(table, [c.metadata.me])).end is ChangeEnd.DONE
-    world.silent = {world["b"].uuid}  # It never hears: with it a is a quorum of what was lost.
+    world.silent = {world["b"].uuid}  # This node never hears: with it a is a quorum of the lost part.
     if heard:
         assert (await a.metadata.quorum_read(table, Acceptors.of([c.metadata.me]))).generation == 1
     assert (await c.metadata.registers.change(table, drop(bytes(20)), timeout_s=5)).end is ChangeEnd.DONE
@@ -171,7 +171,7 @@ async def forced_and_ended(world: FewNodes, *, heard: bool) -> bytes:
 
 
 async def refusal(wanted: Awaitable[object]) -> type[GossipKVError] | None:
-    """How something is refused; None: it is not."""
+    """Return the error type of a call, or None."""
     try:
         await wanted
     except GossipKVError as error:
@@ -181,7 +181,7 @@ async def refusal(wanted: Awaitable[object]) -> type[GossipKVError] | None:
 
 @pytest.mark.parametrize("heard", [True, False])
 async def test_a_table_that_was_let_go_of_behind_a_force_does_not_come_back(autojump_clock, heard):
-    """Two acceptors whom the force left out still agree on the head before it, and one has seen it ended since."""
+    """Two acceptors outside the force still agree on the earlier head, and one has since seen the end."""
     world = FewNodes()
     async with world.running():
         table = await forced_and_ended(world, heard=heard)
@@ -198,13 +198,13 @@ async def test_a_table_that_was_let_go_of_behind_a_force_does_not_come_back(auto
 
 
 async def test_a_table_that_was_named_once_is_not_let_go_while_its_register_lives(autojump_clock):
-    """A forced catalogue may have lost its name: then its map is all that is left of it."""
+    """A forced catalogue may have lost the name, and then the map is all that is left."""
     world = FewNodes()
     async with world.running():
         await founded(world)
         table = await made(world)
         node = world["a"]
-        answer = await node.on(CATALOGUE, "remove_table", b"t", table)  # As if the catalogue had been forced back.
+        answer = await node.on(CATALOGUE, "remove_table", b"t", table)  # The catalogue looks as if forced back.
         assert answer.outcome is OperationOutcome.DONE
         for number in range(140):
             assert await add(world, "a", f"other{number}") is OperationOutcome.DONE
@@ -216,7 +216,7 @@ async def test_a_table_that_was_named_once_is_not_let_go_while_its_register_live
 
 
 async def test_a_drop_that_was_begun_is_finished_by_whoever_looks(autojump_clock):
-    """Its register is ended, and it is named still."""
+    """The register is ended while the catalogue still names it."""
     world = FewNodes()
     async with world.running():
         await founded(world)

@@ -1,4 +1,4 @@
-"""The catalogue: its records, its operations, two creators of one name."""
+"""The catalogue's records and operations keep names unique, also for concurrent creators."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ TABLE = NamedTable(ONE, "hash", tuple(AcceptorId(*one) for one in ACCEPTORS), 5)
 
 
 class Catalogue:
-    """One that is asked for tables, a few operations a transaction."""
+    """A catalogue, driven by transactions of a few operations."""
 
     def __init__(self):
         self.store, self.root, self.config, self.asked = new_store(), None, 0, 0
 
     def ask(self, *told, base=None):
-        """Judge these in one transaction, each based on the head; return codes, or outcomes."""
+        """Judge these in one transaction, each based on the head; return codes or outcomes."""
         operations = []
         for name, *argument in told:
             self.asked += 1
@@ -64,7 +64,6 @@ def added(name, id_):
 
 
 def test_a_record_is_read_as_it_was_written():
-    """Acceptors among it."""
     assert decode_named(TABLE.encode()) == TABLE
 
 
@@ -79,7 +78,7 @@ def test_a_record_is_read_as_it_was_written():
     ],
 )  # fmt: skip
 def test_what_is_no_table(table):
-    """Fields that are missing, of another type, out of their range; another format."""
+    """Fields that are missing, of another type or out of range are refused; so is another format."""
     with pytest.raises(ProtocolError):
         decode_named(pack((1, *table)))
     with pytest.raises(ProtocolError):
@@ -87,7 +86,7 @@ def test_what_is_no_table(table):
 
 
 def test_tables_come_and_go():
-    """Said again each is done; a recreated table is another one, which the old one's end does not touch."""
+    """Repetitions are DONE; the old table's end does not touch a new table of the name."""
     catalogue = Catalogue()
     for _ in range(2):
         assert catalogue.ask(added(b"t", ONE)) == ["DONE"]
@@ -101,7 +100,7 @@ def test_tables_come_and_go():
 
 
 def test_of_two_creators_one_gets_conflict():
-    """In one transaction, and in the next; who has seen the other's table is refused."""
+    """The conflict occurs within a transaction and in the next; with the table in sight it is a refusal."""
     catalogue = Catalogue()
     assert catalogue.ask(added(b"t", ONE), added(b"t", OTHER), added(b"u", OTHER)) == ["DONE", "CONFLICT", "DONE"]
     assert catalogue.ask(added(b"t", OTHER), base=0) == ["CONFLICT"]
@@ -119,7 +118,7 @@ def test_of_two_creators_one_gets_conflict():
     ],
 )  # fmt: skip
 def test_what_is_refused(told):
-    """Names that no table has, arguments of another form."""
+    """Bad names and malformed arguments are refused."""
     catalogue = Catalogue()
     assert catalogue.ask(told) == [INVALID]
     assert catalogue.tables == {}
@@ -129,7 +128,7 @@ def test_what_is_refused(told):
     ("puts", "meta"), [({b"a b": TABLE.encode()}, b""), ({b"t": b"other"}, b""), ({b"t": TABLE.encode()}, b"meta")]
 )
 def test_what_a_server_does_not_take(puts, meta):
-    """Another name, another record, a meta."""
+    """A bad name, a bad record and a meta are refused."""
     store = new_store()
     changed = put_all(store.open(None, CATALOGUE.name), 1, puts, meta=meta)
     with pytest.raises(ProtocolError):
@@ -137,7 +136,7 @@ def test_what_a_server_does_not_take(puts, meta):
 
 
 def put_in(number, *, weight=1, replaced=None, stay=0):
-    """The operation that puts a node of tables in, or changes it."""
+    """Return the operation that adds or changes a node."""
     return ("set_node", uuid(number), f"n{number}", "rack", weight, replaced, stay)
 
 
@@ -146,7 +145,7 @@ def uuid(number):
 
 
 def test_nodes_come_and_go():
-    """Said again each is done; who is gone for good stays so; a table of any name stands beside them."""
+    """Repetitions are DONE, a lost node stays lost, and a table of any name is independent of nodes."""
     catalogue = Catalogue()
     catalogue.ask(added(b"t", ONE), put_in(1), put_in(2))
     for _ in range(2):
@@ -164,7 +163,7 @@ def test_nodes_come_and_go():
 
 
 def test_a_node_takes_the_place_of_another():
-    """In one step, so there are as many as before."""
+    """A replacement is one step, so the number of nodes stays."""
     catalogue = Catalogue()
     catalogue.ask(put_in(1), put_in(2))
     for is_gone, weight in ((False, 0), (True, None)):
@@ -176,7 +175,7 @@ def test_a_node_takes_the_place_of_another():
 
 
 def test_two_who_take_the_last_but_one_out():
-    """Each has seen enough nodes; together they would leave too few, so the second is judged anew."""
+    """Each removal saw enough nodes, but both together leave too few, so the second conflicts."""
     catalogue = Catalogue()
     catalogue.ask(put_in(1))
     catalogue.ask(put_in(2))
@@ -201,7 +200,7 @@ def test_two_who_take_the_last_but_one_out():
     ],
 )  # fmt: skip
 def test_what_is_no_node(told):
-    """Fields that are missing, of another type, out of their range."""
+    """Fields that are missing, of another type or out of range are refused."""
     catalogue = Catalogue()
     catalogue.ask(put_in(1))
     assert catalogue.ask(told) == [INVALID]

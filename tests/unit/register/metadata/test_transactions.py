@@ -1,4 +1,4 @@
-"""Transactions among three servers: what goes together, what conflicts, what is found by its id."""
+"""Three servers batch operations, detect conflicts by partition, and find outcomes by id."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.world.metadata.deciding_node import CATALOGUE
 
 
 async def one(nodes, letter, table, operation, timeout_s=10):
-    """What becomes of one operation at a server."""
+    """Return the outcome of one operation at a server."""
     (answer,) = await nodes[letter].metadata.transact(table.id, [operation], timeout_s)
     return answer.outcome
 
 
 async def test_a_burst(autojump_clock):
-    """A thousand at three servers go in 21 transactions or so, each answered."""
+    """A thousand operations need about 21 transactions, and each is answered."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -39,7 +39,7 @@ async def test_a_burst(autojump_clock):
 
 
 async def test_conflicts_go_by_partition(autojump_clock):
-    """What touches another one is re-based; of two that touch the same the second conflicts, asked where ever."""
+    """Operations on different partitions are re-based; the second on the same one conflicts, at any server."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -47,12 +47,12 @@ async def test_conflicts_go_by_partition(autojump_clock):
         assert await one(nodes, "a", table, first) is OperationOutcome.DONE
         assert await one(nodes, "b", table, same) is OperationOutcome.CONFLICT
         assert await one(nodes, "c", table, other) is OperationOutcome.DONE
-        assert await one(nodes, "b", table, first) is OperationOutcome.DONE  # Asked again.
+        assert await one(nodes, "b", table, first) is OperationOutcome.DONE  # A repetition.
 
 
 @pytest.mark.parametrize("lost", ["the answers", "the questions"])
 async def test_an_unknown_swap_is_found_by_its_id(autojump_clock, lost):
-    """The coordinator is cut off when it asks to accept: whatever came of it, all who ask later hear the same."""
+    """A coordinator is cut off during accept; all later requests see the same outcome."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -80,7 +80,7 @@ async def test_an_unknown_swap_is_found_by_its_id(autojump_clock, lost):
 
 
 async def test_nobody_accepts_a_head_without_its_pages(autojump_clock):
-    """So a majority has the map of whatever is chosen."""
+    """Therefore a majority has the map of every chosen head."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -95,7 +95,7 @@ async def test_nobody_accepts_a_head_without_its_pages(autojump_clock):
 
 
 async def test_who_has_written_last_asks_each_other_server_once(autojump_clock):
-    """What belongs to the new head goes along, and is fetched by nobody."""
+    """Pages of the new head go along with the request, and no server fetches them."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table(shards=3)
@@ -107,7 +107,7 @@ async def test_who_has_written_last_asks_each_other_server_once(autojump_clock):
 
 
 async def test_a_coordinator_whose_store_is_late_is_not_needed(autojump_clock):
-    """A majority of the others has the map."""
+    """A majority of the other servers has the map."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -118,7 +118,7 @@ async def test_a_coordinator_whose_store_is_late_is_not_needed(autojump_clock):
 
 
 async def test_a_coordinator_that_holds_too_many_maps_asks_nobody(autojump_clock):
-    """None of them was chosen."""
+    """None of these maps was chosen."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -132,7 +132,7 @@ async def test_a_coordinator_that_holds_too_many_maps_asks_nobody(autojump_clock
 
 
 async def full(nodes, table):
-    """Have a server hold as many maps as it may, none of which was chosen."""
+    """Fill a server with as many unchosen maps as it may hold."""
     above = nodes["a"].metadata.known[table.id].head.config + 1000
     with contextlib.suppress(Overloaded):
         for config in range(above, above + MAX_PINS):
@@ -140,7 +140,7 @@ async def full(nodes, table):
 
 
 async def test_its_life_ends(autojump_clock):
-    """64 sequences behind its base it is refused, and its "no" is final; above the head it is unknown."""
+    """After 64 sequences it is refused for good; with a base above the head it is unknown."""
     async with quiet("a") as nodes:
         await nodes.found("a")
         table = await nodes.table()
@@ -156,7 +156,7 @@ async def test_its_life_ends(autojump_clock):
 
 
 async def test_who_is_no_server_says_so(autojump_clock):
-    """At once; so does one that has left meanwhile, and the catalogue's way finds the servers."""
+    """The refusal comes at once, also from a former server, and the catalogue finds the servers."""
     async with quiet("abcd") as nodes:
         await nodes.found()
         table = await nodes.table("a", replication=1)
@@ -175,7 +175,7 @@ async def test_who_is_no_server_says_so(autojump_clock):
 
 
 async def test_a_dropped_table(autojump_clock):
-    """It is told, and nothing is claimed of what was asked."""
+    """The caller gets UnknownDatabase, and no outcome."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -186,7 +186,7 @@ async def test_a_dropped_table(autojump_clock):
 
 
 async def test_a_store_that_closes_in_the_middle(autojump_clock):
-    """Who waits hears that it is not known, who looks why, nobody hangs, and the others go on."""
+    """A caller gets UNKNOWN, a reader the reason, no call hangs, and other servers go on."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()

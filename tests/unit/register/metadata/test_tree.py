@@ -1,4 +1,4 @@
-"""Maps on pages: how they are cut, what an edit reads and writes, what a check refuses."""
+"""Trees on pages are cut in one way, edits touch few pages, and checks refuse forgeries."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def identity(number):
 
 
 def test_a_root_that_outgrows_its_page():
-    """Is refused with the numbers; so is the id of a transaction too many, were it ever to come to that."""
+    """The error states the numbers."""
     puts = {b"%0250d" % number: bytes(7000) for number in range(1500)}
     with pytest.raises(LimitExceeded, match=r"a map of 1500 entries in \d+ leaves needs \d+ bytes of root"):
         put_all(MapTree.empty("any"), 1, puts)
 
 
 def test_ids_of_4096_full_transactions_fit():
-    """As many pages of ids as 48 operations in each of them make leave a root the room that leaves may take."""
+    """The pages of ids of full transactions leave the leaves their share of the root."""
     row = Judged.of(
         config_id(1, 0), {identity(number): KeptOutcome(OperationOutcome.DONE, bytes(4)) for number in range(48)}
     )
@@ -59,7 +59,7 @@ def test_ids_of_4096_full_transactions_fit():
 
 
 def grown(size, number, store):
-    """The root of a map with so many entries of a size, each put by a transaction of its own."""
+    """Return the root of a map with this many entries of a size, each put by its own transaction."""
     root = None
     for at in range(number):
         root = store.take(put_all(store.open(root), at + 1, {key(at): bytes(size)}))
@@ -67,7 +67,7 @@ def grown(size, number, store):
 
 
 def test_leaves_are_cut_and_join():
-    """A leaf above a page becomes two of the same size; a small one joins the one before it, the first the next."""
+    """A leaf above a page becomes two halves; a small one joins its predecessor, the first one its successor."""
     store = new_store()
     root = grown(8000, 9, store)
     assert [leaf.entries for leaf in store.open(root).root.leaves] == [5, 4]
@@ -81,7 +81,7 @@ def test_leaves_are_cut_and_join():
 
 
 def test_what_is_too_large_is_refused():
-    """A key, a record, a meta; nothing of it happens."""
+    """An edit refuses too large keys, records and metas, and stays empty."""
     edit = MapTree.empty("any").edit(1)
     for put in ((b"k" * 256, b""), (b"k", bytes(8193))):
         with pytest.raises(LimitExceeded, match="at most 255 and 8192"):
@@ -94,7 +94,7 @@ def test_what_is_too_large_is_refused():
 
 
 def test_an_edit_shows_what_it_did():
-    """Of puts, deletions, and outcomes; a deletion of what is not there is none."""
+    """Deleting a missing key is no change."""
     store = new_store()
     root = store.take(
         put_all(MapTree.empty("any"), 1, {b"a": b"1", b"c": b"3"}, [(identity(1), OperationOutcome.DONE)])
@@ -121,7 +121,7 @@ def test_an_edit_shows_what_it_did():
 
 
 def test_an_outcome_is_looked_for_where_the_operation_could_be_judged():
-    """Up to 64 sequences behind its base; and as many before it, where another may have had its id first."""
+    """An outcome is found up to 64 sequences after the base, and as many before it for reused ids."""
     store, root = new_store(), None
     for config in (100, 101):
         root = store.take(put_all(store.open(root), config, {}, [(identity(config), OperationOutcome.DONE)]))
@@ -131,11 +131,11 @@ def test_an_outcome_is_looked_for_where_the_operation_could_be_judged():
         (100, 36), (100, 37), (100, 99), (100, 100), (100, 101), (100, 163), (101, 37), (101, 99), (101, 100),
         (101, 101), (101, 163), (101, 164),
     ]  # fmt: skip
-    assert tree.outcome(b"\1" + identity(100)[:19], 99) is None  # Where one ends and the next begins.
+    assert tree.outcome(b"\1" + identity(100)[:19], 99) is None  # The bytes span two neighbouring ids.
 
 
 def test_a_leaf_that_overlaps_the_next_is_refused_where_it_is_read():
-    """By who looks at all, and by who looks for a key."""
+    """The full check and the look-up of a key refuse it."""
     store, _, changed = base()
     forged = dict(leaf_forgeries(changed))["an entry that is the next leaf's"]
     store.pages.update(forged.pages)
@@ -146,7 +146,7 @@ def test_a_leaf_that_overlaps_the_next_is_refused_where_it_is_read():
 
 
 def test_outcomes_are_kept_for_4096_sequences():
-    """Page by page, each at most 16 KiB."""
+    """Outcomes are dropped page by page, each at most 16 KiB."""
     store, root = new_store(), None
     for config in range(1, 30):
         outcomes = [(b"%010d%010d" % (config, at), OperationOutcome.DONE) for at in range(48)]
@@ -161,7 +161,7 @@ def test_outcomes_are_kept_for_4096_sequences():
 
 
 def test_a_map_of_another_kind_is_refused():
-    """It is not taken for an empty one."""
+    """It is not mistaken for an empty map."""
     store = new_store()
     root = store.take(put_all(MapTree.empty("other"), 1, {b"k": b"v"}))
     with pytest.raises(ProtocolError, match="a map of 'other', where one of 'any' was expected"):
@@ -169,7 +169,7 @@ def test_a_map_of_another_kind_is_refused():
 
 
 def base():
-    """A store with a map of four leaves and two pages of ids, its root, and the honest change that follows."""
+    """Return a store with a map of four leaves and two pages of ids, its root, and an honest next change."""
     store = new_store()
     puts = {key(at): b"%d" % at * 600 for at in range(120)}
     root = store.take(put_all(MapTree.empty("any"), 1, puts, meta=b"meta"))
@@ -183,11 +183,11 @@ def base():
     return store, root, changed
 
 
-CONFIG = 14 + KEPT  # The first of two pages of ids is let go, the other one goes on.
+CONFIG = 14 + KEPT  # The first of two pages of ids is dropped; the other one goes on.
 
 
 def forge(changed, replaced, **fields):
-    """A change with other bytes for some of its pages and other fields of its root, all rightly named."""
+    """Return a change with some pages and root fields replaced, all rightly named."""
     root = decode_root(changed.root, changed.pages[changed.root])
     names = {name: name_of(page) for name, page in replaced.items()}
     leaves = tuple(leaf._replace(name=names.get(leaf.name, leaf.name)) for leaf in root.leaves)
@@ -209,7 +209,7 @@ def is_taken(store, root, changed):
 
 
 def parts(changed):
-    """The root of a change, its one new leaf and its one new page of ids."""
+    """Return the root of a change, its one new leaf and its one new page of ids."""
     root = decode_root(changed.root, changed.pages[changed.root])
     (leaf,) = (one for one in root.leaves if one.name in changed.pages)
     (ids,) = (one for one in root.ids if one.name in changed.pages)
@@ -217,7 +217,7 @@ def parts(changed):
 
 
 def test_the_honest_change_passes():
-    """What the forgeries below are made of."""
+    """The forgeries below start from this change."""
     store, root, changed = base()
     made, _, _ = parts(changed)
     assert (len(made.leaves), len(made.ids)) == (4, 1)
@@ -226,7 +226,7 @@ def test_the_honest_change_passes():
 
 
 def leaf_forgeries(changed):
-    """Leaves that no edit makes, with all that the root says of them made to fit."""
+    """Yield leaves that no edit makes, with matching fields of the root."""
     root, leaf, _ = parts(changed)
     at = root.leaves.index(leaf)
     rows = decode_leaf(leaf.name, changed.pages[leaf.name])
@@ -298,7 +298,7 @@ def root_forgeries(changed):
 
 @pytest.mark.parametrize("words", [words for make in (leaf_forgeries, root_forgeries) for words, _ in make(base()[2])])
 def test_a_forged_change_is_refused(words):
-    """Each by itself, with all names right."""
+    """Each forgery is refused alone, with all names right."""
     store, root, changed = base()
     forged = dict((*leaf_forgeries(changed), *root_forgeries(changed)))[words]
     assert forged != changed
@@ -306,7 +306,7 @@ def test_a_forged_change_is_refused(words):
 
 
 def test_a_cut_that_no_edit_makes_is_refused():
-    """A leaf in two pieces, two leaves in one: the map is the same, its bytes are not."""
+    """One leaf in two pieces or two leaves in one give the same map with other bytes."""
     store, root, changed = base()
     made, leaf, _ = parts(changed)
     at = made.leaves.index(leaf)
@@ -324,13 +324,13 @@ def test_a_cut_that_no_edit_makes_is_refused():
     forged = ChangedPages(name_of(page), pages | {name_of(one): one for one in (*pieces, page)})
     together = new_store()
     together.pages.update(store.pages | forged.pages)
-    check_all(together.read, ANY, forged.root)  # It is a map.
+    check_all(together.read, ANY, forged.root)  # The result is a valid map.
     assert not is_taken(store, root, forged)
 
 
 @given(st.data())
 def test_a_flipped_byte_under_right_names_changes_only_what_is_the_edit_s(data):
-    """Any byte of any page, its name and the root's made to fit: refused, or it is another edit that may be made."""
+    """Any flipped byte with matching names is refused, or amounts to another permitted edit."""
     store, root, changed = base()
     _, leaf, ids = parts(changed)
     name = data.draw(st.sampled_from([changed.root, leaf.name, ids.name]))
@@ -358,7 +358,7 @@ def test_a_flipped_byte_under_right_names_changes_only_what_is_the_edit_s(data):
 
 @pytest.mark.parametrize("config", [CONFIG - 1, CONFIG + 1, 5])
 def test_a_change_is_for_one_config_id(config):
-    """It is expected, and above the one before."""
+    """The change must have the expected config id, above the previous one."""
     store, root, changed = base()
     with pytest.raises(ProtocolError, match="was expected"):
         check_change(store.read, ANY, root, changed, config)
@@ -368,7 +368,7 @@ def test_a_change_is_for_one_config_id(config):
 
 
 def test_the_rules_of_the_kind_hold():
-    """What changed is asked about; all of it when the meta changed; the whole each time."""
+    """Changed entries are checked, all entries if the meta changed, and the whole each time."""
     store, root, _ = base()
     for change, words in (
         ({"puts": {key(3): FORBIDDEN}}, "forbidden at"),
@@ -390,7 +390,7 @@ def test_the_rules_of_the_kind_hold():
 
 
 def test_what_is_missing_is_named():
-    """Of the old map, a leaf that was changed; others are not asked for."""
+    """Only the changed leaf of the old map is needed."""
     store, root, changed = base()
     old = decode_root(root, store.pages[root])
     _, leaf, _ = parts(changed)
@@ -406,7 +406,7 @@ def test_what_is_missing_is_named():
 
 
 def test_kinds_of_pages_have_their_numbers():
-    """A leaf is no page of ids where a root names it as one."""
+    """A leaf cannot stand for a page of ids."""
     assert LEAF != IDS
     store, root, changed = base()
     made, leaf, ids = parts(changed)

@@ -1,4 +1,4 @@
-"""Maps on pages through anything that hypothesis thinks of, against the oracle."""
+"""Trees on pages match the oracle through random operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERATIONS = st.tuples(
 
 
 class Machine(RuleBasedStateMachine):
-    """One map, judged by the tree and by the model; a head that moves on, now and then by itself."""
+    """One map, judged by the tree and by the model; its head moves, also without changes."""
 
     def __init__(self):
         super().__init__()
@@ -31,8 +31,8 @@ class Machine(RuleBasedStateMachine):
         self.store = new_store()
         self.root = None
         self.head = 0
-        self.asked = {}  # Operations by their ids: their bases.
-        self.wants = {}  # And what was wanted under them first.
+        self.asked = {}  # Bases of operations, by id.
+        self.wants = {}  # The first operation under each id.
         self.stamp = 0
 
     def record(self, size):
@@ -40,7 +40,7 @@ class Machine(RuleBasedStateMachine):
         return None if size is None else (b"%d " % self.stamp * size)[:size]
 
     def wanted(self, told):
-        """An operation: the same number is the same id, with the base that it had, and may be another operation."""
+        """Return an operation: a number fixes id and base, but may stand for another operation."""
         number, age, puts, looks, touches_all, refuses, is_again = told
         base = self.asked.setdefault(number, max(0, self.head - age))
         made = {key: self.record(size) for key, size in puts.items()}
@@ -49,7 +49,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(told=st.lists(OPERATIONS, min_size=1, max_size=10), jump=JUMPS, forced=st.sampled_from([0] * 19 + [1]))
     def transact(self, told, jump, forced):
-        """Judge a few, and have a server that has the root before check what came out."""
+        """Judge a few operations, and check the result as a server with the previous root."""
         wanted = [self.wanted(one) for one in told]
         config = config_id(generation_of(self.head) + forced, sequence_of(self.head) + jump)
         tree = self.store.open(self.root)
@@ -67,14 +67,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 400), jump=st.sampled_from([0, 0, 1, 64, KEPT]))
     def ask(self, number, jump):
-        """Ask for one, at this head or at a later one with the same map."""
+        """Ask for an outcome, at this head or at a later one with the same map."""
         base, name = self.asked.get(number, max(0, self.head - number)), b"%020d" % number
         head = self.head + jump
         assert ask(self.store.open(self.root), name, base, head).name in self.model.ask(name, base, head)
 
     @invariant()
     def is_as_the_model(self):
-        """Entries, versions, sizes; pages between a quarter and a whole one."""
+        """Check entries, versions and sizes; pages are a quarter to a whole page large."""
         tree = self.store.open(self.root)
         found = {entry.key: (entry.version, entry.record) for entry in tree.scan()}
         assert found == self.model.entries
@@ -100,12 +100,12 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_a_map_on_pages_is_the_oracle_s():
-    """Random transactions, bases, repetitions, forces and pauses; equal edits are equal bytes, and pass the check."""
+    """Equal edits of random transactions give equal bytes and pass the check."""
     run_state_machine_as_test(Machine, settings=settings(stateful_step_count=25))
 
 
 def test_the_machine_sees_each_outcome():
-    """A run by hand meets all four, so that the comparison above compares something."""
+    """The model meets all four outcomes, so the comparison above is not empty."""
     model = Model()
     one = Wanted(b"1" * 20, 0, {b"k": b"v"}, [])
     two = Wanted(b"2" * 20, 0, {b"k": b"w"}, [])
