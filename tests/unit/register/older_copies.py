@@ -1,8 +1,8 @@
 """A small world in which the disk of an acceptor is put back to an older copy, under the id that it has.
 
-Each proposer lives on a node, and has seen what that has; what was seen is told beside requests and replies.  A disk is
-put back once, and only where nobody but who can tell could decide anything with it: what a batch has to take along is
-written down here as well, so it is known who can.
+Each proposer lives on a node and knows that node's positions of stores, which are sent with requests and replies. A
+disk is put back once, and only if every quorum with it has an acceptor that can tell. The world records what each batch
+persists, so it knows who can tell.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gossipkv.register.seen import BEHIND, POSITION, SEEN, SeenPositions, positi
 from tests.unit.register.inhabitants import Message, Node, Party
 from tests.unit.register.small_world import SmallWorld
 
-POWER = 0.5  # How often all others lose their power when one goes back.
+POWER = 0.5  # The probability that all others lose their power when a disk goes back.
 LETTERS = (POSITION, SEEN, BEHIND)
 
 
@@ -52,13 +52,13 @@ class SeeingParty(Party):
 
 
 class SeeingNode(Node):
-    """An acceptor that keeps what it has seen of others."""
+    """An acceptor that stores the positions of other stores."""
 
     def start(self) -> None:
-        """Begin a life; the proposers here begin another one."""
+        """Begin a life; the proposers here begin a new one too."""
         records = [(key, value) for key, value in self.disk.items() if key[:1] in LETTERS]
         self.seen = SeenPositions(self.id, records, Random(self.world.random.getrandbits(64)))
-        self.batches = []  # What is not synced: a keep or None, its records, and what was heard before.
+        self.batches = []  # Unsynced batches: a keep or None, its records, and the positions heard before.
         self.heard = []
         super().start()
         for party in getattr(self.world, "parties", ()):
@@ -67,7 +67,7 @@ class SeeingNode(Node):
 
     @property
     def reached(self):
-        """How far it has come, synced or not."""
+        """Return the position of the store, including unsynced batches."""
         return self.seen.position._replace(batches=self.seen.position.batches + len(self.batches))
 
     def hear(self, data: bytes) -> None:
@@ -110,7 +110,7 @@ class SeeingNode(Node):
         return [keep for keep, _, _ in done]
 
     def sync(self, count: int) -> None:
-        """Have the first of what was appended on the disk."""
+        """Write the first of the appended batches to the disk."""
         for keep in self._keep(count):
             self.seen.synced()
             if keep is not None:
@@ -118,12 +118,12 @@ class SeeingNode(Node):
         self.perform()
 
     def crash(self) -> None:
-        """Lose the process and what is not synced, or some of it."""
+        """Lose the process, and some or all unsynced batches."""
         self._keep(self.world.random.randint(0, len(self.batches)))
         self.start()
 
     def perform(self) -> None:
-        """Do what the core wants; perhaps the process dies right after an answer."""
+        """Carry out the core's effects; the process may crash right after an answer."""
         for effect in self.core.take():
             match effect:
                 case Keep():
@@ -145,8 +145,8 @@ class OlderCopies(SmallWorld):
     node_of, party_of = SeeingNode, SeeingParty
 
     def __init__(self, *args, **more) -> None:
-        self.durably_seen = {}  # By whom, of whom: positions.
-        self.copies = []  # Of disks: the node, its id, how far it had come, what it held.
+        self.durably_seen = {}  # Positions, by their observer and their acceptor.
+        self.copies = []  # Copies of disks: node, position, contents.
         self.gone_back = None
         self.struck = Counter()
         super().__init__(*args, **more)
@@ -186,14 +186,14 @@ class OlderCopies(SmallWorld):
         )
 
     def heal(self) -> None:
-        """Give who went back another disk, as an operator would."""
+        """Give the acceptor that went back another disk, as an operator would."""
         if self.gone_back is not None:
             self.gone_back.become({})
         super().heal()
 
 
 def is_beyond(position, reached) -> bool:
-    """Whether a store that has come so far has not been at a position of its own line."""
+    """Return True if a store at `reached` has not been at this position of its own line."""
     if position[:2] == reached[:2]:
         return position.batches > reached.batches
     return position.incarnation >= reached.incarnation

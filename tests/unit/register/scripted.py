@@ -1,4 +1,4 @@
-"""A small world in which a test says what is carried where, and when."""
+"""A small world in which the test decides the order and the time of every message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUIET = Odds(dropped=0, doubled=0, crash_after_answer=0)
 
 
 class Scripted(SmallWorld):
-    """Nothing happens by itself.  `a` to `e` are nodes, of which the first `founders` accept."""
+    """Nothing happens by itself. `a` to `e` are nodes, of which the first `founders` accept."""
 
     def __init__(self, founders: int = 3, nodes: int = 5) -> None:
         super().__init__(0, QUIET, nodes=nodes, parties=0, founders=founders)
@@ -40,22 +40,22 @@ class Scripted(SmallWorld):
         self.history.told = tell
 
     def party(self, *known: Node) -> Party:
-        """A proposer that believes in these acceptors, or in those who are."""
+        """Return a proposer that assumes these acceptors, or the founders."""
         acceptors = Acceptors.of(node.id for node in known) if known else self.hints[0]
         self.proposers += 1
         self.parties.append(Party(self, Proposer(REGISTER, FUNCTIONS, Random(self.proposers), acceptors)))
         return self.parties[-1]
 
     def append(self, party: Party, patience_ms: int = 60_000) -> int:
-        """Have an id appended; returns the ticket, which is the id as well."""
+        """Append an id; return the ticket, which is the id as well."""
         return self._want(party, RegisterChange("append", 1, self._next()), patience_ms)
 
     def append_to_even(self, party: Party, patience_ms: int = 60_000) -> int:
-        """Have an id appended where an even number is."""
+        """Append an id if the number of ids is even."""
         return self._want(party, RegisterChange("append to even", 1, self._next()), patience_ms)
 
     def append_to_none(self, party: Party, patience_ms: int = 60_000) -> int:
-        """Have an id appended where there is none; how that ends is for the test to judge."""
+        """Append an id if there is none; the test judges the outcome."""
         return self._want(party, RegisterChange("append to none", 1, self._next()), patience_ms, is_judged=False)
 
     def read(self, party: Party, patience_ms: int = 60_000) -> int:
@@ -76,7 +76,7 @@ class Scripted(SmallWorld):
         return self.forces[-1]
 
     def carry(self, *nodes: Node, which: Callable[[Message], bool] = lambda message: True, sync: bool = True) -> None:
-        """Carry requests to these nodes (to all, if none is named), and replies of theirs, till there are none."""
+        """Deliver requests to these nodes (default: all) and their replies until none is left."""
         among = {node.id.node for node in nodes or self.nodes}
         while found := [one for one in self.bag if one.acceptor.node in among and (one.is_reply or which(one))]:
             for message in found:
@@ -84,7 +84,7 @@ class Scripted(SmallWorld):
                 self.carry_one(message, sync=sync)
 
     def carry_one(self, message: Message, *, sync: bool = True) -> None:
-        """Carry one message, and sync what it has had somebody append."""
+        """Deliver one message, and sync the appended records."""
         if message.is_reply:
             message.party.receive(message)
             return
@@ -94,11 +94,11 @@ class Scripted(SmallWorld):
             node.sync(len(node.unsynced))
 
     def lose_all(self) -> None:
-        """Have everything that is under way be lost in silence."""
+        """Lose all messages under way in silence."""
         self.bag.clear()
 
     def refuse_all(self, *nodes: Node) -> None:
-        """Tell who has asked these nodes that there is nobody."""
+        """Report to the senders that these nodes are unreachable."""
         among = {node.id.node for node in nodes}
         for message in [message for message in self.bag if message.acceptor.node in among]:
             self.bag.remove(message)
@@ -109,7 +109,7 @@ class Scripted(SmallWorld):
         self._wake()
 
     def settle(self, *nodes: Node, ms: int = 5000) -> None:
-        """Carry all to and from these nodes for a time; nobody else answers."""
+        """Deliver all messages of these nodes for a time; no other node answers."""
         ends_ms = self.now_ms + ms
         others = [node for node in self.nodes if nodes and node not in nodes]
         while self.now_ms < ends_ms:
@@ -122,20 +122,20 @@ class Scripted(SmallWorld):
         return node.core.record(REGISTER)
 
     def teach(self, party: Party, node: Node) -> None:
-        """Have a proposer learn what a node has."""
+        """Show a node's record to a proposer."""
         self.watch.heard(party.core, self.record(node))
         party.core.learn(self.record(node))
         party.perform()
 
     def promise(self, node: Node, ballot: Ballot, holding: bytes | None = None) -> None:
-        """Have a node promise a ballot that somebody made up."""
+        """Let a node promise an invented ballot."""
         party = Party(self, self._proposer())
         request = RegisterRequest(RequestKind.PREPARE, REGISTER, node.id, 0, ballot, holding=holding)
         self.carry_one(Message(party, node.id, 0, encode_request(request), is_reply=False))
         self.bag = [message for message in self.bag if message.party is not party]
 
     def payload(self, ticket: int) -> bytes:
-        """What the register held when that was done."""
+        """Return the register's payload at the end of this ticket."""
         return self.outcomes[ticket].value.payload
 
     def _want(
@@ -155,10 +155,10 @@ class Scripted(SmallWorld):
 
 
 def id_of(ticket: int) -> bytes:
-    """The id that an append of this ticket appends."""
+    """Return the id that an append of this ticket appends."""
     return ticket.to_bytes(4, "big")
 
 
 def is_a(kind: RequestKind) -> Callable[[Message], bool]:
-    """Whether a message is a request of this kind."""
+    """Return a test for requests of this kind."""
     return lambda message: not message.is_reply and decode_request(message.data).kind is kind

@@ -1,8 +1,8 @@
-"""A few acceptors and proposers of one register, and a scheduler that does to them whatever may happen.
+"""Acceptors and proposers of one register, and a scheduler that applies random faults to them.
 
-All that is under way lies in one bag, from which messages are taken in any order, twice, or not at all.  Syncs come
-later; a crash loses what is not synced, and is aimed right after an answer; disks are lost and put back; time jumps.
-Each step and all of a run follow from its seed.  `History` judges what was told, `Watch` what was sent and kept.
+All messages under way lie in one bag, from which they are taken in any order, twice, or not at all. Syncs come later; a
+crash loses unsynced records, and is aimed right after an answer; disks are lost and put back; time jumps. Each step and
+all of a run follow from its seed. `History` judges the outcomes, `Watch` the messages and records.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Line = tuple[int, int]  # Generation and force id: values of one line follow eac
 
 
 class History:
-    """What users were told: each line is one chain, in the order of real time, with nothing that was refused."""
+    """The outcomes: each line is one chain, in real-time order, without refused changes."""
 
     def __init__(self) -> None:
         self.longest: dict[Line, bytes] = {}
@@ -43,7 +43,7 @@ class History:
         self._refused: set[bytes] = set()
 
     def asked(self, ticket: int, id_: bytes | None) -> None:
-        """Take in that something was asked: of that id, or a read."""
+        """Record a request for this id, or a read."""
         self._asked[ticket] = id_, dict(self.longest)
 
     def told(self, outcome: ProposalOutcome) -> None:
@@ -66,7 +66,7 @@ class History:
             assert not self._refused.intersection(ids_of(payload)), "what was refused is there"
 
     def end(self, watch: Watch) -> None:
-        """Look at forces: what a survivor had accepted and somebody was told is in the line that goes on."""
+        """Check forces: values that a survivor accepted and a user saw are in the line that goes on."""
         for ballot, value in self.committed.items():
             if value.forces:
                 forced = value.forces[-1]
@@ -80,12 +80,12 @@ class History:
 
 
 class Watch:
-    """What is sent and kept: one value a ballot, no generation that may not be used, nothing taken back."""
+    """The messages and records: one value per ballot, no forbidden generation, no retraction."""
 
     def __init__(self) -> None:
         self.forces: dict[Force, frozenset[AcceptorId]] = {}
         self.survivors: dict[Line, frozenset[AcceptorId]] = {}
-        self.accepted: dict[Ballot, set[AcceptorId]] = defaultdict(set)  # And kept.
+        self.accepted: dict[Ballot, set[AcceptorId]] = defaultdict(set)  # Acceptors that accepted and stored a ballot.
         self._values: dict[Ballot, Value] = {}
         self._records: dict[AcceptorId, AcceptorRecord] = {}
         self._heard: dict[Proposer | Force, set[Line]] = defaultdict(set)
@@ -125,12 +125,12 @@ class Watch:
 
 
 def ids_of(payload: bytes) -> list[bytes]:
-    """The ids in a payload of a small world, in order."""
+    """Return the ids in a payload of a small world, in order."""
     return [payload[at : at + ID_BYTES] for at in range(0, len(payload), ID_BYTES)]
 
 
-LIVE_MS = 5000  # After healing.
-MAX_MESSAGES = 20_000  # In that time; proposers that never get anything done ask all again each 60 ms.
+LIVE_MS = 5000  # The time after healing.
+MAX_MESSAGES = 20_000  # The limit in that time; proposers without success ask all again each 60 ms.
 
 
 def append(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
@@ -138,14 +138,14 @@ def append(payload: bytes, argument: bytes, generation: int) -> Applied | Change
 
 
 def append_to_even(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
-    """Append an id, where an even number of them is."""
+    """Append an id if the number of ids is even."""
     if len(ids_of(payload)) % 2 and argument not in ids_of(payload):
         return ChangeRefused("CONFLICT", "odd")
     return append(payload, argument, generation)
 
 
 def append_to_none(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
-    """Append an id where there is none; whether that one was appended before it does not remember."""
+    """Append an id if there is none, without remembering earlier appends."""
     return ChangeRefused("CONFLICT", "there are ids") if payload else Applied(argument)
 
 
@@ -159,7 +159,7 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Odds:
-    """How often what happens, in a thousand steps; what is not named here is drawn from the rest."""
+    """How often each event happens in a thousand steps; deliveries take the rest."""
 
     submit: int = 60
     sync: int = 160
@@ -167,19 +167,19 @@ class Odds:
     reconfigure: int = 12
     crash: int = 8
     restart: int = 4  # Of a proposer.
-    stop: int = 6  # Or start again.
-    lose: int = 0  # A disk.
-    put_back: int = 0  # A disk as it once was.
-    go_back: int = 0  # Copy a disk that stays what it is, or put the copy back (`older_copies.py`).
-    lag: int = 4  # An acceptor does not hold the bodies, or holds them again.
+    stop: int = 6  # Stop a node, or start it again.
+    lose: int = 0  # Lose a disk.
+    put_back: int = 0  # Put back an older disk under a new id.
+    go_back: int = 0  # Copy a disk under its id, or put the copy back (`older_copies.py`).
+    lag: int = 4  # An acceptor lacks the bodies, or has them again.
     force: int = 0
-    dropped: float = 0.05  # Of messages.
+    dropped: float = 0.05  # Shares of messages.
     doubled: float = 0.05
     crash_after_answer: float = 0.01
 
 
 class SmallWorld:
-    """One register."""
+    """The world of one register."""
 
     node_of: type[Node] = Node
     party_of: type[Party] = Party
@@ -189,14 +189,14 @@ class SmallWorld:
         self.random = Random(seed)
         self.now_ms = 0
         self.bag: list[Message] = []
-        self.tokens: list[Message] = []  # Who asked; a token is a place in it.
+        self.tokens: list[Message] = []  # The requests by their token, an index.
         self.watch, self.history = Watch(), History()
         self.nodes = [self.node_of(self, number) for number in range(1, nodes + 1)]
         first = [node.id for node in self.nodes[: founders or self.random.choice((1, 2, 3, 3, 3, 4, 5))]]
         self.hints = [Acceptors.of(first)]
         for node in self.nodes[: len(first)]:
             node.create(Value(self.hints[0], b""))
-        self.disks = [(node, dict(node.disk)) for node in self.nodes]  # As they once were.
+        self.disks = [(node, dict(node.disk)) for node in self.nodes]  # Older contents of disks.
         self.parties = [self.party_of(self, self._proposer()) for _ in range(parties)]
         self.forces: list[Party] = []
         self.tickets = 0
@@ -205,14 +205,14 @@ class SmallWorld:
         self._odds = [*happens.values(), 1000 - sum(happens.values())]
 
     def run(self, steps: int = 400) -> None:
-        """Have things happen, heal the world, and look whether all was right and it lives."""
+        """Run random events, heal the world, and check history and liveness."""
         for happening in self.random.choices(self._happens, self._odds, k=steps):
             happening()
         self.heal()
         self.history.end(self.watch)
 
     def heal(self) -> None:
-        """Have everything work from now on; who can get anything done is to get it done in time."""
+        """Stop all faults; every able proposer must get its change done in time."""
         self.odds = Odds(dropped=0, doubled=0, crash_after_answer=0)
         for node in self.nodes:
             node.is_up = node.holds = True
@@ -233,7 +233,7 @@ class SmallWorld:
             )
 
     def _is_able(self, party: Party) -> bool:
-        """Whether the acceptors that live are enough, and whom this proposer knows lead to them."""
+        """Return True if live acceptors suffice and this proposer can find them."""
         live = {node.id: node.record or AcceptorRecord(ZERO) for node in self.nodes}
         accepted = [record for record in live.values() if record.value is not None]
         if not accepted:
@@ -252,7 +252,7 @@ class SmallWorld:
             and len({record.accepted[:2] for record in accepted if record.accepted[0] == top.accepted[0]}) == 1
         )
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
         if not self.bag:
@@ -340,7 +340,7 @@ class SmallWorld:
         if not members:
             return
         survivors = self.random.sample(members, self.random.randint(1, len(members)))
-        if self.random.random() < 0.7:  # The others are lost, and may come back.
+        if self.random.random() < 0.7:  # The other members are lost, and may come back.
             for node in members:
                 node.is_up = node in survivors
         self.tickets += 1

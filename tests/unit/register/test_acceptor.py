@@ -1,4 +1,4 @@
-"""What an acceptor promises, accepts and keeps, and when it says so."""
+"""An acceptor promises, accepts and stores correctly, and answers only after the sync."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COUNTERS = st.one_of(
 
 @st.composite
 def ballots(draw):
-    """Few ballots, so that they meet; some made up."""
+    """Draw few ballots, so that they meet; some are implausible."""
     generation = draw(st.sampled_from((0, 0, 0, 1, 2, 65, 66, 200)))
     return Ballot(
         generation, draw(st.sampled_from((7, 9))) if generation else 0, draw(COUNTERS), draw(st.integers(0, 2))
@@ -76,7 +76,7 @@ def request_of(one, strange="another"):
 @example([Asked("create", ZERO, b"x"), Asked("create", ZERO, b"x", names_it=False)], "another")
 @given(st.lists(asked(), max_size=14), st.sampled_from(sorted(STRANGE)))
 def test_it_judges_as_who_forgets_nothing(sequence, strange):
-    """Verdict and record are those of an acceptor that looks through all that it ever said."""
+    """Verdict and record match those of an oracle that searches its whole history."""
     slow, record = SlowAcceptor(), None
     for one in sequence:
         verdict, record = judge(record, request_of(one, strange), lambda payload, one=one: one.holds)
@@ -94,13 +94,13 @@ PREPARE = Asked("prepare", Ballot(0, 0, 1, 1))
 
 @given(st.lists(st.one_of(asked(), st.integers(1, 3)), max_size=20), st.booleans())
 def test_it_answers_in_order_of_the_appends_once_they_are_synced(sequence, is_founded):
-    """Answers are those of what was appended; what they tell of is on the disk when they come; each comes once."""
+    """Each answer comes once, in order, and only after its record is on the disk."""
     disk, slow = {}, SlowAcceptor()
     acceptor = start(disk)
     unsynced, expected, token = [], {}, 0
     if is_founded:
         sequence = [Asked("create", ZERO, b"x"), *sequence]
-    # What it holds is the test above's.
+    # The test above covers missing bodies.
     sequence = [step._replace(holds=True) if isinstance(step, Asked) else step for step in sequence]
     for step in [*sequence, 100]:
         if isinstance(step, Asked):
@@ -132,7 +132,7 @@ def test_it_answers_in_order_of_the_appends_once_they_are_synced(sequence, is_fo
 
 
 def test_what_it_accepted_is_told_without_the_value_to_who_has_it():
-    """The reply to an accept and to a creation is short, that to any other shows the value."""
+    """Replies to an accept and a creation are short; replies to other requests show the value."""
     disk = {}
     acceptor = start(disk)
     for token, one in enumerate((Asked("create", ZERO, b"x"), Asked("read"), PREPARE)):
@@ -145,7 +145,7 @@ def test_what_it_accepted_is_told_without_the_value_to_who_has_it():
 
 
 def test_who_says_that_he_holds_something_says_it_behind_a_sync():
-    """Also who has promised that ballot already: the body may have come since."""
+    """A repeated promise needs a sync too, since the body may have come since."""
     disk = {}
     acceptor = start(disk)
     for token, one in enumerate((Asked("create", ZERO, b"x"), PREPARE)):
@@ -161,7 +161,7 @@ def test_who_says_that_he_holds_something_says_it_behind_a_sync():
 
 
 def test_another_store_answers_nothing():
-    """Who has lost its disk, or got an old one back, is not whom somebody asks."""
+    """A lost or restored disk makes another acceptor."""
     acceptor = start({})
     request = request_of(PREPARE)._replace(to=ME._replace(store=2))
     with pytest.raises(ProtocolError, match="lost, restored or replaced"):
@@ -170,7 +170,7 @@ def test_another_store_answers_nothing():
 
 
 def test_a_counter_without_a_next_one_is_not_accepted():
-    """What is kept can be read again, also when the next ballot is promised with it."""
+    """Every stored ballot can be read again, even with the next ballot promised."""
     last = Ballot(0, 0, MAX_COUNTER, 1)
     near = AcceptorRecord(last._replace(counter=MAX_COUNTER - 1), ZERO, Value(ONE, b"x"))
     stays = request_of(Asked("accept", last, b"y", stays=True))

@@ -1,4 +1,4 @@
-"""Ballots: their order, what is near enough, what is none."""
+"""Ballots are ordered by generation, force, counter and proposer, and implausible ones are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_generation_is_above_all_of_lower_ones(one, other):
 
 @given(ballots())
 def test_every_ballot_is_above_none_and_below_its_next(ballot):
-    """The next is of the same proposer, and nothing of that proposer lies between."""
+    """The next ballot has the same proposer, and no ballot of that proposer lies between."""
     assert BELOW < ZERO <= ballot < ballot.next()
     assert ballot.next() == ballot._replace(counter=ballot.counter + 1)
     assert ballot_of(list(ballot)) == ballot
@@ -41,7 +41,7 @@ def test_every_ballot_is_above_none_and_below_its_next(ballot):
 
 @given(ballots(), ballots())
 def test_two_forces_of_one_generation_conflict(one, other):
-    """Either way round, and never a ballot with itself."""
+    """The conflict is symmetric, and no ballot conflicts with itself."""
     assert are_conflicting(one, other) == are_conflicting(other, one)
     assert not are_conflicting(one, one)
     assert are_conflicting(one, other._replace(generation=one.generation, force=one.force + 1))
@@ -52,19 +52,19 @@ def test_two_forces_of_one_generation_conflict(one, other):
     [
         (Ballot(1, 7, 5 + MAX_LEAP, 3), True),
         (Ballot(1, 7, 6 + MAX_LEAP, 3), False),
-        (Ballot(2, 7, MAX_LEAP, 3), True),  # In another generation one begins anew.
+        (Ballot(2, 7, MAX_LEAP, 3), True),  # In another generation the counter begins anew.
         (Ballot(2, 7, 1 + MAX_LEAP, 3), False),
         (Ballot(1 + MAX_GENERATION_LEAP, 7, 1, 3), True),
         (Ballot(2 + MAX_GENERATION_LEAP, 7, 1, 3), False),
     ],
 )
 def test_what_is_made_up(ballot, is_plausible):
-    """A leap is allowed, and no more."""
+    """A ballot may leap by the limit, and no further."""
     assert ballot.is_plausible_after(Ballot(1, 7, 5, 9)) is is_plausible
 
 
 def test_the_last_counter_is_never_used():
-    """There is a next one of all that is."""
+    """Every ballot in use has a next one."""
     near = Ballot(0, 0, MAX_COUNTER - 2, 1)
     assert near.next().is_plausible_after(near)
     assert not near.next().next().is_plausible_after(near)
@@ -75,13 +75,12 @@ def test_the_last_counter_is_never_used():
     [None, [], [0, 0, 0], [0, 0, 0, 0, 0], [-1, 0, 0, 0], [MAX_GENERATION + 1, 1, 0, 0], [0, 0, 0, 1 << 64], "abcd"],
 )
 def test_what_is_no_ballot(value):
-    """It is refused, with what was got."""
+    """The error shows the value."""
     with pytest.raises(ProtocolError, match="ballot"):
         ballot_of(value)
 
 
 def test_drawn_ids_are_not_zero():
-    """And no two of them are alike."""
     random = Random(1)
     drawn = {draw_id(random) for _ in range(1000)}
     assert len(drawn) == 1000
@@ -89,7 +88,7 @@ def test_drawn_ids_are_not_zero():
 
 
 def test_an_id_that_is_drawn_as_zero_is_another():
-    """Zero says that there is none."""
+    """Zero stands for none."""
 
     class Zero(Random):
         def getrandbits(self, k):

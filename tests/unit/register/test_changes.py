@@ -11,19 +11,18 @@ from tests.unit.register.scripted import Scripted
 
 
 def test_a_read_leaves_all_as_it_is():
-    """Whatever is there."""
     assert function_of(READING, READ)(b"what is there", b"", 3) == Applied(b"what is there")
 
 
 @pytest.mark.parametrize("change", [RegisterChange("append", 1), RegisterChange("read", 2)])
 def test_what_is_not_known_is_refused_by_name(change):
-    """With what is known; nothing is proposed."""
+    """The error lists the known functions, and nothing is proposed."""
     with pytest.raises(BadRequest, match="there are read 1"):
         function_of(READING, change)
 
 
 def test_an_unknown_change_is_not_queued():
-    """A proposer refuses it at once, and goes on with others."""
+    """A proposer refuses it at once, and goes on with other changes."""
     world = Scripted()
     party = world.party()
     with pytest.raises(BadRequest, match="no change 'no such'"):
@@ -34,7 +33,7 @@ def test_an_unknown_change_is_not_queued():
 
 
 def test_changes_that_wait_share_a_round():
-    """Each is applied to what those before it have made, and is told what was committed with it."""
+    """Each change applies to the result of those before it and returns the value committed with it."""
     world = Scripted()
     party = world.party()
     first = world.append(party)
@@ -48,7 +47,7 @@ def test_changes_that_wait_share_a_round():
 
 
 def test_what_a_function_refuses_is_refused_by_a_whole_round():
-    """Its value is written anew, with the code and the words of the function."""
+    """The current value is written anew, and the refusal has the function's code and words."""
     world = Scripted()
     party = world.party()
     world.append(party)

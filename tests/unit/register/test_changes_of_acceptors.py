@@ -1,4 +1,4 @@
-"""Changes of acceptors: the interleavings that break a careless one, and newcomers that die, forget or lag."""
+"""Acceptors change safely under hard interleavings and with newcomers that die, forget or lag."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.register.scripted import Scripted, is_a
 
 
 def accepted_by(world, *nodes):
-    """Have what is asked to be accepted reach these alone, and nobody hear of it."""
+    """Let pending accepts reach these nodes alone, and lose the answers."""
     world.carry(*nodes, which=is_a(RequestKind.PREPARE))
     for message in [message for message in world.bag if is_a(RequestKind.ACCEPT)(message)]:
         if message.acceptor in {node.id for node in nodes}:
@@ -26,7 +26,7 @@ def with_a_high_ballot(party, counter=1000):
 
 
 def test_phase_1_goes_on_beyond_whom_it_knew():
-    """Two promises of the set that was remembered are none of the set that is: what that has is not written over."""
+    """Two promises of a remembered set do not make a quorum of the current set, whose value stays."""
     world = Scripted()
     a, b, c, d, e = world.nodes
     party = world.party()
@@ -43,7 +43,7 @@ def test_phase_1_goes_on_beyond_whom_it_knew():
 
 
 def test_phase_1_asks_both_halves():
-    """A majority of the new set alone knows nothing of what the old one has committed."""
+    """A majority of the new set alone does not know what the old set committed."""
     world = Scripted()
     a, b, _, d, e = world.nodes
     world.reconfigure(world.party(), *world.nodes[2:])
@@ -61,7 +61,7 @@ def test_phase_1_asks_both_halves():
 
 
 def test_a_joint_configuration_is_left_by_who_has_committed_it():
-    """One that a single acceptor of the old set has: who finds it commits it first, or two chains go on."""
+    """A proposer commits a joint configuration that one old acceptor has first; otherwise two chains go on."""
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
     world.reconfigure(world.party(), d, e, f)
@@ -79,7 +79,7 @@ def test_a_joint_configuration_is_left_by_who_has_committed_it():
 
 
 def test_a_read_ends_a_joint_configuration():
-    """All accept a joint configuration, and the proposer that entered it dies: who only reads finishes the change."""
+    """The proposer that entered the joint configuration dies; a mere reader finishes the change."""
     world = Scripted()
     a, b, c, d, e = world.nodes
     world.reconfigure(world.party(), c, d, e)
@@ -94,7 +94,7 @@ def test_a_read_ends_a_joint_configuration():
 
 
 def test_no_joint_configuration_begins_in_another():
-    """Who wants other acceptors and finds a joint configuration commits that one first."""
+    """A proposer that finds a joint configuration commits it before another change of acceptors."""
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
     world.reconfigure(world.party(), d, e, f)
@@ -110,13 +110,13 @@ def test_no_joint_configuration_begins_in_another():
 
 
 def test_a_joint_configuration_needs_both_sets_when_it_is_entered():
-    """Majorities of the old set have accepted it: that is no commit, and nothing follows from it."""
+    """Accepts by a majority of the old set alone commit nothing."""
     world = Scripted()
     a, b, c, d, e = world.nodes
     party = world.party()
     world.append(party)
     world.carry()
-    world.append(party)  # It stays from now on.
+    world.append(party)  # The proposer stays from now on.
     world.carry()
     world.reconfigure(party, c, d, e)
     world.carry(which=is_a(RequestKind.PREPARE))
@@ -127,7 +127,7 @@ def test_a_joint_configuration_needs_both_sets_when_it_is_entered():
 
 
 def test_a_joint_configuration_needs_both_sets_when_it_is_left():
-    """The new set has accepted itself; as long as nobody of the old one has, it is not done."""
+    """The new set's accepts alone do not end the change; the old set must accept too."""
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
     party = world.party()
@@ -153,7 +153,7 @@ def test_a_joint_configuration_needs_both_sets_when_it_is_left():
 @pytest.mark.parametrize("moment", range(0, 40, 12))
 @pytest.mark.parametrize("is_synced", [False, True])
 def test_a_crash_at_each_send_and_sync(victim, moment, is_synced):
-    """Whoever dies, whenever, with or without what it appended: all goes on, in one chain."""
+    """After a crash of any node at any moment, with or without its appends, one chain goes on."""
     world = Scripted()
     _, _, c, d, e = world.nodes
     party = world.party()
@@ -178,7 +178,7 @@ def test_a_crash_at_each_send_and_sync(victim, moment, is_synced):
 
 @pytest.mark.parametrize("moment", range(30))
 def test_the_proposer_dies_in_the_midst(moment):
-    """Another finishes what it began, or nobody does; the joint configuration does not stay."""
+    """Another proposer finishes or drops the change; the joint configuration does not stay."""
     world = Scripted()
     a, b, c, d, e = world.nodes
     world.reconfigure(world.party(), c, d, e)
@@ -198,7 +198,7 @@ def test_the_proposer_dies_in_the_midst(moment):
 
 
 def test_two_want_other_acceptors():
-    """Both get what they want, one after the other."""
+    """Both get their change, one after the other."""
     world = Scripted()
     a, b, c, d, e = world.nodes
     tickets = [world.reconfigure(world.party(), a, b, d), world.reconfigure(world.party(), c, d, e)]
@@ -208,7 +208,7 @@ def test_two_want_other_acceptors():
 
 
 def test_who_was_removed_leads_on():
-    """A proposer that knows only acceptors of long ago finds those of now, after a crash of them as well."""
+    """A proposer that knows only former acceptors finds the current ones, even after crashes."""
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
     world.reconfigure(world.party(), d, e, f)

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_changes_of_acceptors.py` has the others."""
+"""Slow tests of changes of acceptors; the fast ones are in `test_changes_of_acceptors.py`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def lose_disk(world, node):
 
 
 def lag(world, node):
-    """It does not hold what belongs to the value."""
+    """Make the node lack the bodies of values."""
     node.holds = False
 
 
 @pytest.mark.parametrize("strike", [lose_life, lose_disk, lag])
 @pytest.mark.parametrize("moment", range(12))
 def test_a_newcomer_is_struck(strike, moment):
-    """Before it has promised nobody waits for it; afterwards the others of the new set are enough."""
+    """Before its promise no proposer waits for it; afterwards the rest of the new set suffices."""
     world = Scripted()
     a, b, c, d, _ = world.nodes
     party = world.party()
@@ -47,5 +47,5 @@ def test_a_newcomer_is_struck(strike, moment):
 @pytest.mark.parametrize("moment", [moment for moment in range(0, 40, 3) if moment % 12])
 @pytest.mark.parametrize("is_synced", [False, True])
 def test_a_crash_at_each_send_and_sync(victim, moment, is_synced):
-    """The moments that README's line leaves out."""
+    """The moments that the fast test leaves out."""
     line.test_a_crash_at_each_send_and_sync(victim, moment, is_synced)

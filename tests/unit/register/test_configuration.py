@@ -1,4 +1,4 @@
-"""Sets of acceptors: what is a quorum, and what may follow what."""
+"""Quorums of acceptor sets intersect, and only legal sets follow each other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETS = [one for one in subsets(IDS[:4]) if one]
 
 @pytest.mark.parametrize("old", SETS)
 def test_a_quorum_is_a_majority_of_both(old):
-    """Each that contains a majority of the old and one of the new set, and nobody else."""
+    """A quorum contains a majority of the old and one of the new set."""
     for new in SETS:
         both = Acceptors.of(old) if old == new else Acceptors.of(old).joint_with(new, 3)
         for of in subsets(IDS[:5]):
@@ -37,13 +37,12 @@ def test_a_quorum_is_a_majority_of_both(old):
 
 
 def test_an_empty_quorum_is_none():
-    """Nobody decides nothing."""
     assert not Acceptors.of(IDS[:1]).is_quorum(set())
 
 
 @pytest.mark.parametrize("old", SETS)
 def test_a_quorum_of_a_joint_configuration_meets_those_before_and_after(old):
-    """Whatever either set alone has decided, somebody of each quorum of the joint configuration knows."""
+    """Some member of each joint quorum knows every decision of either set."""
     for new in SETS:
         if new != old:
             joint = Acceptors.of(old).joint_with(new, 3)
@@ -53,7 +52,7 @@ def test_a_quorum_of_a_joint_configuration_meets_those_before_and_after(old):
 
 
 def test_what_follows_what():
-    """A set is kept, or begins a joint configuration; one of those is kept, or ends in its new set; nothing else."""
+    """A set stays or enters a joint configuration; a joint configuration stays or ends in its new set."""
     one = Acceptors.of(IDS[:3])
     joint = one.joint_with(IDS[2:5], 7)
     new = Acceptors.of(IDS[2:5])
@@ -69,20 +68,19 @@ def test_what_follows_what():
 
 
 def test_sets_are_sorted_and_have_each_once():
-    """However they were told."""
     assert Acceptors.of([IDS[2], IDS[0], IDS[2]]) == Acceptors((IDS[0], IDS[2]), (IDS[0], IDS[2]))
 
 
 @pytest.mark.parametrize("members", [[], [AcceptorId(bytes([n]) * 16, 1) for n in range(MAX_ACCEPTORS + 1)]])
 def test_a_set_has_one_to_nine(members):
-    """An operator may have named others."""
+    """The operator may have named others."""
     with pytest.raises(BadRequest):
         Acceptors.of(members)
 
 
 @given(VALUES)
 def test_a_value_is_read_as_it_was(value):
-    """And where both sets are one, they are one tuple."""
+    """Two equal sets are read as one tuple."""
     read = value_of(
         [
             [list(map(list, value.acceptors.old)), list(map(list, value.acceptors.new)), value.acceptors.joint],
@@ -96,5 +94,4 @@ def test_a_value_is_read_as_it_was(value):
 
 @given(st.sampled_from(IDS))
 def test_an_acceptor_is_told_by_node_and_store(acceptor):
-    """In messages for people."""
     assert str(acceptor) == f"{acceptor.node.hex()[:8]}/{1:016x}"

@@ -1,4 +1,4 @@
-"""Proposers in each other's way: who asks from behind has its turn, and so has who changes the acceptors."""
+"""Contending proposers all get their turn, and so does a change of acceptors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.unit.register.scripted import Scripted
 
 
 def test_who_is_always_behind_outbids_who_stays():
-    """Each time it is heard, somebody else has made some changes: after a few rounds it is ahead all the same."""
+    """A proposer that always lags gets ahead after a few rounds."""
     world = Scripted()
     staying, behind = world.party(), world.party()
     world.append(staying)
@@ -24,7 +24,7 @@ def test_who_is_always_behind_outbids_who_stays():
 
 
 def test_a_change_of_acceptors_that_lost_is_not_put_off():
-    """Only newcomers who do not answer have it wait for the changes behind it."""
+    """Only newcomers without an answer make it wait for the changes behind it."""
     world = Scripted()
     a, b, c, d, _ = world.nodes
     first, second = world.party(), world.party()
@@ -33,7 +33,7 @@ def test_a_change_of_acceptors_that_lost_is_not_put_off():
         world.carry()
         entering = world.reconfigure(second, a, b, d) if newcomers_answer else world.reconfigure(second, a, b, c)
         change = world.append(second)
-        if newcomers_answer:  # Another one is faster.
+        if newcomers_answer:  # Another proposer is faster.
             world.append(first)
             world.carry(which=lambda message: message.party is first)
             world.settle()

@@ -1,4 +1,4 @@
-"""Forces: what they ask for, what they refuse, what becomes of those who were left out."""
+"""Forces restore a register without a majority, refuse healthy registers, and exclude left-out acceptors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.register.scripted import Scripted, id_of, is_a
 
 
 def world_with(appends):
-    """A world of three acceptors in which so many ids were appended, and its proposer."""
+    """Return a world of three acceptors with this many appended ids, and its proposer."""
     world = Scripted()
     party = world.party()
     for _ in range(appends):
@@ -23,17 +23,17 @@ def world_with(appends):
 
 
 def end_of(world):
-    """How the last thing that was asked ended."""
+    """Return the end of the last request."""
     return world.history.ends.get(world.tickets)
 
 
 def said(world):
-    """What was said of the last thing that was asked."""
+    """Return the message of the last request's outcome."""
     return world.outcomes[world.tickets].message
 
 
 def test_a_majority_is_lost():
-    """The survivor goes on with what it has; who was left out and why is in each value from then on."""
+    """The survivor goes on with its value; later values name the acceptors left out."""
     world, party = world_with(3)
     a, b, c, *_ = world.nodes
     b.is_up = c.is_up = False
@@ -53,7 +53,7 @@ def test_a_majority_is_lost():
 
 
 def test_the_old_majority_returns():
-    """Who hears of the force uses nothing older; what it had alone is lost, and nothing else."""
+    """Acceptors that hear of the force drop their older value; only writes that they alone had are lost."""
     world, party = world_with(2)
     a, b, c, *_ = world.nodes
     lost = world.append(party)
@@ -77,7 +77,7 @@ def test_the_old_majority_returns():
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_the_old_majority_never_goes_on_with_who_has_heard(order):
-    """Of three replies one tells of the force: in whichever order they come, nothing is done without its value."""
+    """In any order of three replies, one of which shows the force, no change happens without its value."""
     world, _ = world_with(2)
     nodes = a, b, c = world.nodes[:3]
     b.is_up = c.is_up = False
@@ -93,7 +93,7 @@ def test_the_old_majority_never_goes_on_with_who_has_heard(order):
 
 
 def test_what_is_cached_ends_with_its_generation():
-    """A proposer that stays hears of a force: of what its next ballot was promised for it sends nothing any more."""
+    """A cached promise is dropped when the proposer hears of a force."""
     world, party = world_with(3)
     a, b, c, *_ = world.nodes
     world.force(a)
@@ -109,7 +109,7 @@ def test_what_is_cached_ends_with_its_generation():
 
 
 def test_a_round_builds_on_a_value_of_its_own_generation():
-    """A survivor that only promised, and the majority that was lost: no quorum, whatever they promise later."""
+    """A survivor that only promised and the lost majority make no quorum."""
     world = Scripted(founders=7, nodes=7)
     world.append(world.party())
     world.settle(ms=1000)
@@ -132,7 +132,7 @@ def test_a_round_builds_on_a_value_of_its_own_generation():
 
 
 def test_a_force_that_was_begun_stops_the_old_majority():
-    """Nobody goes on in either generation, until the force is repeated."""
+    """Neither generation goes on until the force is repeated."""
     world, party = world_with(1)
     a, b, c, *_ = world.nodes
     b.is_up = False
@@ -161,7 +161,6 @@ def test_a_force_that_was_begun_stops_the_old_majority():
 
 @pytest.mark.parametrize("survivors", [1, 2, 3])
 def test_a_healthy_register_is_not_forced(survivors):
-    """While a majority answers there is nothing to force."""
     world, party = world_with(2)
     world.force(*world.nodes[:survivors])
     world.settle()
@@ -174,12 +173,12 @@ def test_a_healthy_register_is_not_forced(survivors):
 
 @pytest.mark.parametrize("lost", ["old", "new"])
 def test_both_sets_of_a_joint_configuration_have_to_answer(lost):
-    """A joint configuration whose old or new set is lost is forced, though the other's majority is there."""
+    """A joint configuration with one lost set is forced, even if the other set has its majority."""
     world, party = world_with(1)
     a, b, c, d, e = world.nodes
     world.reconfigure(party, a, d, e)
     world.carry(which=is_a(RequestKind.PREPARE))
-    for message in list(world.bag):  # All accept the joint configuration, and nobody hears of it.
+    for message in list(world.bag):  # All accept the joint configuration, and the answers are lost.
         world.carry_one(message)
     world.lose_all()
     joint = world.record(a).value.acceptors
@@ -194,7 +193,7 @@ def test_both_sets_of_a_joint_configuration_have_to_answer(lost):
 
 
 def test_every_survivor_has_to_promise():
-    """One that is silent is enough to refuse; what it had accepted is not lost."""
+    """One silent survivor makes the force refuse, and its accepted value is not lost."""
     world, party = world_with(2)
     a, b, c, d, e = world.nodes
     world.reconfigure(party, a, b, c, d, e)
@@ -222,7 +221,7 @@ def test_every_survivor_has_to_promise():
 
 
 def test_a_majority_of_survivors_is_not_enough():
-    """Two of three survivors promise: nothing is written, or what the third accepts with others would be lost."""
+    """Otherwise a value that the third survivor accepts with others would be lost."""
     world = Scripted(founders=6, nodes=6)
     ticket = world.append(world.party())
     a, b, c, *others = world.nodes
@@ -239,7 +238,7 @@ def test_a_majority_of_survivors_is_not_enough():
 
 
 def test_no_stranger_survives():
-    """Survivors are acceptors, with a record."""
+    """Survivors must be acceptors with a record."""
     world, party = world_with(1)
     a, b, c, d, _ = world.nodes
     b.is_up = c.is_up = False
@@ -255,7 +254,7 @@ def test_no_stranger_survives():
 
 
 def test_two_forces_on_the_sides_of_a_cut():
-    """Each side goes on alone; who hears of both uses neither, for good, until a third of a higher generation."""
+    """A proposer that hears of both forces uses neither until a third force of a higher generation."""
     world = Scripted(founders=4)
     party = world.party()
     a, b, c, d, _ = world.nodes
@@ -272,7 +271,7 @@ def test_two_forces_on_the_sides_of_a_cut():
     healed = [world.append(side) for side in (*sides, party)]
     world.settle(ms=3000)
     assert {world.history.ends[ticket] for ticket in healed} <= {ChangeEnd.REFUSED, ChangeEnd.UNKNOWN, ChangeEnd.DONE}
-    for node in (a, b, c, d):  # It is known to each acceptor, after a crash as well.
+    for node in (a, b, c, d):  # Each acceptor knows of the conflict, after a crash as well.
         assert world.record(node).conflict == 1
         node.crash()
         assert world.record(node).conflict == 1
@@ -290,7 +289,7 @@ def test_two_forces_on_the_sides_of_a_cut():
 
 
 def test_two_forces_at_once_on_the_same_survivors():
-    """Both fail, durably; a third goes on."""
+    """Both fail durably, and a third goes on."""
     world, party = world_with(1)
     a, b, c, *_ = world.nodes
     b.is_up = c.is_up = False
@@ -309,7 +308,7 @@ def test_two_forces_at_once_on_the_same_survivors():
 
 
 def test_a_register_that_moves_on_under_a_force_is_not_forced():
-    """What was decided between the read and the promises shows that it lives."""
+    """A decision between the read and the promises shows that the register lives."""
     world, party = world_with(1)
     a, *_ = world.nodes
     world.force(a)

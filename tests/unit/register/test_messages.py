@@ -1,4 +1,4 @@
-"""Bytes of requests, replies and records: what is written is read, and what is no message is refused as such."""
+"""Requests, replies and records survive encoding, and other bytes are refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ BOTH = {
 
 @pytest.mark.parametrize("what", BOTH)
 def test_what_is_written_is_read(what):
-    """Each message comes back as it was."""
     drawn, encode, decode = BOTH[what]
 
     @given(drawn)
@@ -68,7 +67,7 @@ WRONG = st.one_of(
 
 
 def with_another(value, path, other):
-    """The same nested lists, with something else at one place in them."""
+    """Return the nested lists with one place replaced."""
     if not isinstance(value, list) or not value:
         return other
     at = path[0] % len(value)
@@ -80,7 +79,7 @@ def with_another(value, path, other):
 
 @pytest.mark.parametrize("what", BOTH)
 def test_what_is_no_message_is_refused(what):
-    """Bytes that were changed, cut, or put together otherwise are a message, or are refused by name."""
+    """Changed, cut or recombined bytes are a message or are refused as malformed."""
     drawn, encode, decode = BOTH[what]
 
     def is_read_or_refused(data):
@@ -88,7 +87,7 @@ def test_what_is_no_message_is_refused(what):
             message = decode(data)
         except (ProtocolError, UnsupportedFormat):
             return
-        assert decode(encode(message)) == message  # Whatever it says, it can be said again.
+        assert decode(encode(message)) == message  # Any decoded message can be encoded again.
 
     @given(drawn, st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=4), st.integers(0), st.binary())
     def flipped(message, flips, cut, more):
@@ -107,8 +106,8 @@ def test_what_is_no_message_is_refused(what):
     @given(st.one_of(st.binary(max_size=60), WRONG.map(msgpack.packb)))
     @example(b"\xdd\xff\xff\xff\xff")  # A list of 4 billion.
     @example(b"\x91" * 5000)  # Nested too deeply.
-    @example(b"\xd6\xff\x00\x00\x00\x00")  # A time.
-    @example(b"\xc7\x0c\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")  # No time.
+    @example(b"\xd6\xff\x00\x00\x00\x00")  # A timestamp.
+    @example(b"\xc7\x0c\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")  # A malformed timestamp.
     @example(b"\x81\x90\x01")  # A list as a key.
     def anything(data):
         is_read_or_refused(data)
@@ -120,7 +119,7 @@ def test_what_is_no_message_is_refused(what):
 
 @pytest.mark.parametrize("what", BOTH)
 def test_a_newer_format_is_told_from_damage(what):
-    """Bytes of a later version are refused as such, whatever follows."""
+    """The format number alone causes the refusal."""
     with pytest.raises(UnsupportedFormat):
         BOTH[what][2](msgpack.packb([FORMAT + 1, "whatever"]))
     with pytest.raises(ProtocolError):
@@ -129,13 +128,13 @@ def test_a_newer_format_is_told_from_damage(what):
 
 @pytest.mark.parametrize("what", BOTH)
 def test_too_many_bytes_are_refused(what):
-    """Before they are looked at."""
+    """The size is checked before decoding."""
     with pytest.raises(ProtocolError, match="at most"):
         BOTH[what][2](bytes(MAX_BYTES + 1))
 
 
 def test_the_largest_message_is_not_too_large():
-    """The largest payload, in a joint configuration of the largest sets, after as many forces as are kept."""
+    """This is the largest payload in a joint configuration of the largest sets, after the most forces."""
     ids = [AcceptorId(bytes([number]) * 16, (1 << 64) - 1) for number in range(2 * MAX_ACCEPTORS)]
     joint = Acceptors.of(ids[:MAX_ACCEPTORS]).joint_with(ids[MAX_ACCEPTORS:], (1 << 64) - 1)
     forces = (Forced(MAX_GENERATION, (1 << 64) - 1, tuple(ids)),) * MAX_FORCES
@@ -149,7 +148,7 @@ def test_the_largest_message_is_not_too_large():
 
 
 def reply_of(record):
-    """A reply's bytes with that as its record."""
+    """Return the bytes of a reply with this record."""
     return msgpack.packb([FORMAT, 0, bytes(16), [bytes(16), 1], 0, None, record])
 
 
@@ -160,32 +159,32 @@ ID, OTHER = [b"a" * 16, 1], [b"b" * 16, 1]
     ("record", "why"),
     [
         ([[0, 5, 1, 1], None, None, 0], "ballot"),  # A force id in the first generation.
-        ([[1, 0, 1, 1], None, None, 0], "ballot"),  # None in another.
+        ([[1, 0, 1, 1], None, None, 0], "ballot"),  # No force id in another one.
         ([[0, 0, MAX_COUNTER + 1, 1], None, None, 0], "ballot"),
         ([[0, 0, -1, 0], None, None, 0], "ballot"),
-        ([ZERO, [0, 0, 1, 1], None, 0], "record"),  # More is accepted than promised.
-        ([ZERO, None, [[[ID], [ID], 0], b"", []], 0], "ballot"),  # A value that nobody proposed.
+        ([ZERO, [0, 0, 1, 1], None, 0], "record"),  # The accepted ballot exceeds the promise.
+        ([ZERO, None, [[[ID], [ID], 0], b"", []], 0], "ballot"),  # A value without a ballot.
         ([ZERO, None, None, MAX_GENERATION + 1], "record"),
         ([ZERO, ZERO, [[[ID], [ID], 7], b"", []], 0], "value"),  # A joint configuration of one set.
         ([ZERO, ZERO, [[[ID], [OTHER], 0], b"", []], 0], "value"),  # Two sets without an id.
-        ([ZERO, ZERO, [[[], [], 0], b"", []], 0], "set of acceptors"),  # Nobody.
+        ([ZERO, ZERO, [[[], [], 0], b"", []], 0], "set of acceptors"),  # An empty set.
         ([ZERO, ZERO, [[[OTHER, ID], [OTHER, ID], 0], b"", []], 0], "set of acceptors"),  # Not in order.
-        ([ZERO, ZERO, [[[ID, ID], [ID, ID], 0], b"", []], 0], "set of acceptors"),  # Twice.
+        ([ZERO, ZERO, [[[ID, ID], [ID, ID], 0], b"", []], 0], "set of acceptors"),  # A repeated member.
         ([ZERO, ZERO, [[[[b"a" * 15, 1]], [[b"a" * 15, 1]], 0], b"", []], 0], "acceptor"),
-        ([ZERO, ZERO, [[[[b"a" * 16, 0]], [[b"a" * 16, 0]], 0], b"", []], 0], "acceptor"),  # No store.
+        ([ZERO, ZERO, [[[[b"a" * 16, 0]], [[b"a" * 16, 0]], 0], b"", []], 0], "acceptor"),  # No store id.
         ([ZERO, ZERO, [[[ID], [ID], 0], b"", [[0, 7, []]]], 0], "force"),
         ([ZERO, ZERO, [[[ID], [ID], 0], b"", [[1, 7, []]] * (MAX_FORCES + 1)], 0], "value"),
         ([ZERO, ZERO, [[[ID], [ID], 0], bytes(MAX_PAYLOAD_BYTES + 1), []], 0], "value"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused(record, why):
-    """Sets, ballots and values that contradict themselves are told by what is wrong."""
+    """The error names the contradictory part."""
     with pytest.raises(ProtocolError, match=why):
         decode_reply(reply_of(record))
 
 
 def test_a_value_without_its_bytes_is_only_told():
-    """A reply may leave the value out; what is kept has it."""
+    """A reply may omit the value; a stored record has it."""
     accepted = [ZERO, ZERO, None, 0]
     assert decode_reply(reply_of(accepted)).record == AcceptorRecord(ZERO, ZERO)
     with pytest.raises(ProtocolError, match="record"):

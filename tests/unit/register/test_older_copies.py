@@ -1,4 +1,4 @@
-"""A disk is put back to an older copy in a small world: whoever could decide with it can tell."""
+"""A disk goes back to an older copy in a small world, where a knowing acceptor is in every quorum with it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def world_of(name: str, seed: int) -> OlderCopies:
 
 @pytest.mark.parametrize("name", ODDS)
 def test_what_was_told_stays_true(name):
-    """In a few runs; by the hundred at night."""
+    """A few runs; the night tests run hundreds."""
     for seed in range(2):
         world_of(name, seed).run(STEPS)

@@ -1,4 +1,4 @@
-"""Stores that are put back to older copies, in every order of messages, syncs and crashes."""
+"""Stores go back to older copies under every order of messages, syncs and crashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNS = int(os.environ.get("SMALL_WORLDS", "100"))
 
 @pytest.mark.parametrize("name", ODDS)
 def test_what_was_told_stays_true(name):
-    """No fork, and nothing shown or acknowledged is lost; nearly every store that went back has found it itself."""
+    """No fork and no loss of acknowledged changes; nearly every store that went back detects it."""
     struck = Counter()
     for seed in range(RUNS):
         world = world_of(name, seed)

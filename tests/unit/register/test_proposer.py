@@ -1,4 +1,4 @@
-"""Rounds in which a test says what is carried where."""
+"""Proposers pass single rounds in which the test orders the messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ def ended(world, ticket):
 
 
 def test_a_change_and_a_read():
-    """What was appended is read, in order."""
     world = Scripted()
     party = world.party()
     tickets = [world.append(party) for _ in range(3)]
@@ -30,7 +29,7 @@ def test_a_change_and_a_read():
 
 
 def test_what_is_refused_in_phase_1_is_not_proposed_in_phase_2():
-    """A change whose time ran out while promises came is not done, and never will be."""
+    """A change that timed out during prepare is not done, and never will be."""
     world = Scripted()
     party = world.party()
     a, b, c, *_ = world.nodes
@@ -43,7 +42,7 @@ def test_what_is_refused_in_phase_1_is_not_proposed_in_phase_2():
 
 
 def test_it_sleeps_while_a_round_of_nobody_ends():
-    """A round whose changes are over wakes nobody before its time is."""
+    """A round without waiting changes causes no early wake-up."""
     world = Scripted()
     party = world.party()
     world.append(party, patience_ms=50)
@@ -53,7 +52,7 @@ def test_it_sleeps_while_a_round_of_nobody_ends():
 
 @pytest.mark.parametrize("kind", [RequestKind.PREPARE, RequestKind.ACCEPT])
 def test_a_round_ends_where_a_higher_generation_is_heard_of(kind):
-    """Promises of a majority of yesterday's generation are of no use to who knows of today's."""
+    """Promises of a majority in an old generation are useless once a newer one is known."""
     world = Scripted()
     party = world.party()
     a, b, c, *_ = world.nodes
@@ -65,12 +64,12 @@ def test_a_round_ends_where_a_higher_generation_is_heard_of(kind):
     c.start()
     world.carry(c)
     world.carry(a, b)
-    assert ended(world, ticket) is None  # And `Watch` saw nothing sent in generation 0.
+    assert ended(world, ticket) is None  # And `Watch` saw no message in generation 0.
     assert kind is RequestKind.ACCEPT or world.record(a).value.payload == b""
 
 
 def two_forces():
-    """A world with a force on each side of a cut, and a proposer who has heard of both."""
+    """Return a world with a force on each side of a cut, and a proposer of the first side."""
     world = Scripted(founders=4)
     a, b, c, d, _ = world.nodes
     for survivors in ((a, b), (c, d)):
@@ -81,7 +80,7 @@ def two_forces():
 
 
 def test_a_round_ends_where_another_force_of_its_generation_is_heard_of():
-    """Of two forces neither goes on, not even with a round that was under way."""
+    """Neither of two forces goes on, not even with a round under way."""
     world, party = two_forces()
     a, b, c, *_ = world.nodes
     world.teach(party, a)
@@ -94,7 +93,7 @@ def test_a_round_ends_where_another_force_of_its_generation_is_heard_of():
 
 
 def test_an_implausible_ballot_forgets_no_generation():
-    """Who has heard of a generation is not made to forget it by a reply of a lower one."""
+    """A reply of a lower generation does not make the proposer forget a higher one."""
     world = Scripted()
     party = world.party()
     a, b, c, *_ = world.nodes
@@ -114,7 +113,7 @@ def test_an_implausible_ballot_forgets_no_generation():
 
 
 def test_a_newcomer_that_was_asked_before_is_asked_anew():
-    """A late promise of the first asking does not say that it holds what belongs to the value."""
+    """A late promise to the first request does not prove that the newcomer has the value's body."""
     world = Scripted(founders=3)
     a, b, c, d, _ = world.nodes
     world.settle()
@@ -139,7 +138,7 @@ def test_a_newcomer_that_was_asked_before_is_asked_anew():
 
 
 def test_a_wrong_guess_bars_nobody_from_entering():
-    """A newcomer that was asked as if it were an acceptor, and knew nothing, is asked again as a newcomer."""
+    """A newcomer that was asked as an acceptor, and knew nothing, is asked again as a newcomer."""
     world = Scripted(founders=3)
     a, b, c, d, _ = world.nodes
     party = world.party(a, b, c, d)
@@ -150,7 +149,7 @@ def test_a_wrong_guess_bars_nobody_from_entering():
 
 
 def test_a_wrong_guess_is_corrected():
-    """Ballot 0 tells who the acceptors are as well as any other."""
+    """Ballot 0 names the acceptors like any other ballot."""
     world = Scripted(founders=1)
     a, b, c, *_ = world.nodes
     party = world.party(a, b, c)
@@ -161,7 +160,7 @@ def test_a_wrong_guess_is_corrected():
 
 
 def test_replies_of_another_ballot_do_not_count():
-    """A number alone makes no reply one of this round."""
+    """The round number alone does not match a reply."""
     world = Scripted()
     party = world.party()
     a, b, *_ = world.nodes
@@ -177,7 +176,7 @@ def test_replies_of_another_ballot_do_not_count():
 
 
 def test_torn_is_ended_by_a_force_of_a_higher_generation():
-    """Who knows of two forces hears of the third."""
+    """A proposer in conflict accepts the third force."""
     world, party = two_forces()
     a, b, c, *_ = world.nodes
     for node in (a, c):
@@ -194,7 +193,7 @@ def test_torn_is_ended_by_a_force_of_a_higher_generation():
 
 
 def test_both_sides_hear_of_two_forces():
-    """Each acceptor of either side is told of the other, and refuses its own from then on."""
+    """Each acceptor learns of the other side's force, and refuses its own from then on."""
     world, party = two_forces()
     a, _, c, *_ = world.nodes
     for node in (a, c):
@@ -205,7 +204,7 @@ def test_both_sides_hear_of_two_forces():
 
 
 def test_made_up_counters_cost_some_rounds():
-    """An acceptor that was lied to takes part again, and nobody is held up for long."""
+    """An acceptor with an invented promise takes part again soon."""
     world = Scripted()
     party = world.party()
     a, *_ = world.nodes
@@ -218,12 +217,12 @@ def test_made_up_counters_cost_some_rounds():
     assert [ended(world, ticket) for ticket in tickets] == [ChangeEnd.DONE] * 5
     assert world.record(a).value == world.record(world.nodes[1]).value
     ticket = world.append(party)
-    world.carry()  # In one round again.
+    world.carry()  # A single round suffices again.
     assert ended(world, ticket) is ChangeEnd.DONE
 
 
 def accepted_by_one(world, want):
-    """Have a change be accepted by the first node alone."""
+    """Let the first node alone accept a change."""
     ticket = want(world.party())
     world.carry(which=is_a(RequestKind.PREPARE))
     world.carry_one(next(message for message in world.bag if message.acceptor == world.nodes[0].id))
@@ -232,7 +231,7 @@ def accepted_by_one(world, want):
 
 
 def test_an_unknown_change_against_its_finisher():
-    """Whoever finds it finishes it, once; who asked and heard nothing asks again, and is told that it is done."""
+    """A finder finishes it once; the original proposer asks again and gets DONE."""
     world = Scripted()
     a, b, c, *_ = world.nodes
     unknown = accepted_by_one(world, world.append)
@@ -246,7 +245,7 @@ def test_an_unknown_change_against_its_finisher():
 
 
 def test_an_unknown_change_that_nobody_finds():
-    """Others go on without it; it is done later than they, or never."""
+    """Other changes go on without it; it is done later or never."""
     world = Scripted()
     _, b, c, *_ = world.nodes
     unknown = accepted_by_one(world, world.append)
@@ -258,7 +257,7 @@ def test_an_unknown_change_that_nobody_finds():
 
 
 def test_a_change_whose_answer_is_lost_is_unknown():
-    """It was accepted somewhere, and time ran out: nobody says that it is not done."""
+    """It was accepted somewhere before the time-out, so it is never reported as not done."""
     world = Scripted()
     unknown = accepted_by_one(world, lambda party: world.append(party, patience_ms=100))
     world.wait(200)
@@ -269,7 +268,7 @@ def test_a_change_whose_answer_is_lost_is_unknown():
 
 
 def test_a_refusal_of_what_was_sent_before_says_nothing():
-    """A function that does not remember refuses, the second time, what somebody finished the first time."""
+    """A function without memory refuses in the second round a change that was finished in the first."""
     world = Scripted()
     a, b, *_ = world.nodes
     unknown = accepted_by_one(world, world.append_to_none)
@@ -281,7 +280,7 @@ def test_a_refusal_of_what_was_sent_before_says_nothing():
 
 
 def test_a_refusal_of_what_was_not_sent_before_is_one():
-    """However many rounds came to nothing before it was sent."""
+    """This holds after any number of failed rounds before it was sent."""
     world = Scripted()
     a, b, c, *_ = world.nodes
     refused = world.append_to_none(world.party())
@@ -297,7 +296,7 @@ def test_a_refusal_of_what_was_not_sent_before_is_one():
 
 
 def test_what_was_sent_before_two_forces_met_is_unknown():
-    """It waits no longer, and some may have accepted it."""
+    """It ends at once, and some acceptors may have accepted it."""
     world = Scripted(founders=4)
     a, b, c, d, _ = world.nodes
     world.force(a, b)
@@ -316,7 +315,7 @@ def test_what_was_sent_before_two_forces_met_is_unknown():
 
 
 def test_a_ballot_is_not_used_again_after_one_that_was_implausible():
-    """A counter that was lowered may be reached again: by then it is another ballot."""
+    """A lowered counter may be reached again, and then it is another ballot."""
     world = Scripted()
     a, b, c, *_ = world.nodes
     for node in (a, b):
@@ -336,7 +335,7 @@ def test_a_ballot_is_not_used_again_after_one_that_was_implausible():
 
 @pytest.mark.parametrize("what", ["read", "append_to_even"])
 def test_what_phase_1_finds_is_not_told(what):
-    """What one acceptor has is shown to nobody before a majority has it: others may not find it."""
+    """A value that one acceptor has is shown only after a majority has it, since it may get lost."""
     world = Scripted()
     a, b, c, *_ = world.nodes
     accepted_by_one(world, world.append)
@@ -352,7 +351,7 @@ def test_what_phase_1_finds_is_not_told(what):
 
 
 def test_a_read_waits_for_who_writes_just_now():
-    """Acceptors that have two ballots are asked once more, and the one who writes needs no second prepare."""
+    """Acceptors with two ballots are asked once more, and the writer needs no second prepare."""
     world = Scripted()
     writer, reader = world.party(), world.party()
     a, b, c, *_ = world.nodes
@@ -374,7 +373,7 @@ def test_a_read_waits_for_who_writes_just_now():
 
 
 def test_a_read_of_what_nobody_finishes_is_told_once_it_is_committed():
-    """It goes on by a whole round, whose first phase alone shows what may be lost again."""
+    """The read needs a whole round, since its first phase alone shows a value that may get lost."""
     world = Scripted()
     writer, reader = world.party(), world.party()
     a, *_ = world.nodes
@@ -396,7 +395,7 @@ def test_a_read_of_what_nobody_finishes_is_told_once_it_is_committed():
 
 
 def test_a_quorum_read_is_done_with_a_majority():
-    """One acceptor shows what it has; a second and it is read, in one round that changes nothing."""
+    """A majority of equal answers ends the read in one round that changes nothing."""
     world = Scripted()
     a, b, *_ = world.nodes
     world.append(world.party())
@@ -411,7 +410,7 @@ def test_a_quorum_read_is_done_with_a_majority():
 
 
 def test_a_proposer_that_stays_needs_one_round():
-    """From its third change on it asks to accept at once, until another comes between."""
+    """From its third change on it skips the prepare, until another proposer interferes."""
     world = Scripted()
     party, other = world.party(), world.party()
     kinds = []
@@ -420,5 +419,5 @@ def test_a_proposer_that_stays_needs_one_round():
         kinds.append({decode_request(message.data).kind for message in world.bag})
         world.settle(ms=100)
     prepare, accept = {RequestKind.PREPARE}, {RequestKind.ACCEPT}
-    assert kinds == [prepare, prepare, accept, prepare, accept]  # The last one is refused, and prepares anew.
+    assert kinds == [prepare, prepare, accept, prepare, accept]  # The last is refused.
     assert world.payload(5) == b"".join(map(id_of, range(1, 6)))

@@ -1,4 +1,4 @@
-"""What is seen of stores: what is kept and told of it, who finds that it is behind, and whose reply counts."""
+"""Positions of stores are stored and exchanged, so a store that went back is found and not counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B, C = (AcceptorId(16 * letter, 1) for letter in (b"a", b"b", b"c"))
 
 
 class Store:
-    """A store, and what it has seen in one life after the other."""
+    """A store and its positions, through several lives."""
 
     def __init__(self, me):
         self.me = me
@@ -24,7 +24,7 @@ class Store:
         self.open()
 
     def open(self, records=None):
-        """Begin a life, with what is kept or with these."""
+        """Begin a life with the stored records or with these."""
         self.records = dict(self.records if records is None else records)
         self.openings += 1
         self.seen = SeenPositions(self.me, self.records.items(), Random(f"{self.me} {self.openings}"))
@@ -39,14 +39,14 @@ class Store:
             self.seen.synced()
 
     def tell(self, *others):
-        """Tell others what this one has seen of all."""
+        """Send the positions that this store knows to others."""
         for other in others:
             other.seen.hear(self.seen.tell([A, B, C]))
 
 
 @pytest.fixture
 def stores():
-    """Three of them, of which `b` has written, was copied, and has written more in two lives."""
+    """Return three stores and a copy; `b` was copied after three batches and wrote more in two lives."""
     a, b, c = Store(A), Store(B), Store(C)
     b.write(3)
     copy = dict(b.records)
@@ -57,7 +57,7 @@ def stores():
 
 
 def test_who_was_told_finds_that_it_is_behind(stores):
-    """By who has seen it, or who was told by that; what has nothing of it has gone back as well; restarts have not."""
+    """Direct observers and hearsay find a store that went back or is empty; a restart is no return."""
     a, b, c, copy = stores
     b.tell(a)
     a.tell(c)
@@ -71,7 +71,7 @@ def test_who_was_told_finds_that_it_is_behind(stores):
 
 
 def test_an_opening_that_takes_its_number_again(stores):
-    """It is another one: what was drawn for it tells, however much it has written since."""
+    """A reused number is another opening, told apart by its random id, however much it writes."""
     a, b, _, copy = stores
     b.tell(a)
     b.open(copy)
@@ -81,7 +81,7 @@ def test_an_opening_that_takes_its_number_again(stores):
 
 
 def test_what_was_never_synced_was_never_told(stores):
-    """Batches on their way are lost in a crash, and nobody misses them; an opening without any takes no number."""
+    """Unsynced batches were never sent, so no peer misses them; an opening without batches takes no number."""
     a, b, _, _ = stores
     b.seen.records()
     b.tell(a)
@@ -96,7 +96,7 @@ def test_what_was_never_synced_was_never_told(stores):
 
 
 def test_what_is_seen_goes_along_with_the_next_batch(stores):
-    """It is there after a crash; and without a batch, it is not written for its own sake."""
+    """Positions survive a crash if a batch was written, and cause no batch of their own."""
     a, b, c, _ = stores
     b.tell(a, c)
     a.write()
@@ -107,11 +107,11 @@ def test_what_is_seen_goes_along_with_the_next_batch(stores):
     before = dict(a.records)
     a.write()
     changed = {key for key, value in a.records.items() if before.get(key) != value}
-    assert len(changed) == 1  # Where it is itself.
+    assert len(changed) == 1  # The record of its own position.
 
 
 def test_a_reply_counts_of_who_was_told_all(stores):
-    """Or has said it; not of one that was asked before more was seen of it, nor of one of which two lives were seen."""
+    """A reply counts if its sender knew all; not after an early request, nor with two lives seen."""
     a, b, c, copy = stores
     told = a.seen.seen_of(B)
     b.tell(a, c)
@@ -133,7 +133,7 @@ def test_a_reply_counts_of_who_was_told_all(stores):
 
 
 def test_rounds_begin_anew_once(stores):
-    """When somebody tells of another life than the one that was counted on: then, and not again."""
+    """Rounds restart once when another life than the counted one is reported."""
     a, b, c, copy = stores
     b.tell(c)
     b.open(copy)
@@ -145,7 +145,7 @@ def test_rounds_begin_anew_once(stores):
 
 
 def test_what_a_store_says_of_its_past_is_told_no_more(stores):
-    """Who was counted has been where it was seen: the newest is enough, and hearsay of the rest is no news."""
+    """A counted store has been at its seen positions: the newest suffices, and hearsay of older ones is no news."""
     a, b, c, _ = stores
     for _ in range(3):
         c.seen.hear(b.seen.tell([]))
@@ -161,7 +161,7 @@ def test_what_a_store_says_of_its_past_is_told_no_more(stores):
 
 
 def test_what_a_later_version_adds_is_passed_over():
-    """Columns beyond these; what has another form is no such message."""
+    """Extra columns are ignored; other forms are malformed."""
     a = SeenPositions(A, [], Random(1))
     a.hear(msgpack.packb([[*B, 1, 2, 3, "more"]]))
     assert a.seen_of(B) == {(1, 2): 3}

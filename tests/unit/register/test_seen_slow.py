@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_seen.py` has the others."""
+"""Slow tests of positions; the fast ones are in `test_seen.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.register.test_seen import A, B, C, Store
 
 @pytest.fixture
 def stores():
-    """Three of them, of which `b` has written, was copied, and has written more in two lives."""
+    """Return three stores and a copy; `b` was copied after three batches and wrote more in two lives."""
     a, b, c = Store(A), Store(B), Store(C)
     b.write(3)
     copy = dict(b.records)
@@ -21,7 +21,7 @@ def stores():
 
 
 def test_there_is_a_limit_to_everything(stores):
-    """A store remembers so many incarnations of its own, and of others the newest; longer than that is nobody away."""
+    """A store remembers a limited number of its own incarnations and the newest of others."""
     a, b, _, _ = stores
     first = b.seen.tell([])
     for _ in range(MAX_INCARNATIONS + 5):

@@ -1,4 +1,4 @@
-"""Registers under Trio: who waits is told, by a quorum, by a closed store, or by its deadline."""
+"""Under Trio, every wait on a register ends by a quorum, a closed store or a deadline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.world.metadata.deciding_node import CATALOGUE
 
 
 async def test_changes_and_reads(autojump_clock):
-    """From any node that knows an acceptor; all see one order."""
+    """Any node that knows an acceptor can change and read, and all see one order."""
     async with quiet("abcd") as nodes:
         await nodes.found()
         read = await nodes["d"].metadata.registers.read(CATALOGUE, timeout_s=3)
@@ -28,7 +28,7 @@ async def test_changes_and_reads(autojump_clock):
 
 
 async def test_what_nobody_knows(autojump_clock):
-    """A change without a function, and a register without an acceptor."""
+    """An unknown function and an unknown register are refused."""
     async with quiet("a") as nodes:
         registers = nodes["a"].metadata.registers
         with pytest.raises(BadRequest, match="no change 'burn' of version 3"):
@@ -41,7 +41,7 @@ async def test_what_nobody_knows(autojump_clock):
 
 @pytest.mark.parametrize("cut", ["nobody hears", "nobody answers"])
 async def test_without_a_majority(autojump_clock, cut):
-    """The first change may be under way; the next is refused, as nobody was asked to accept it; the others go on."""
+    """The first change may be under way; the next is refused, since no accept was sent."""
     async with quiet() as nodes:
         await nodes.found()
         here = nodes["a"].node
@@ -68,7 +68,7 @@ async def test_one_acceptor_is_gone(autojump_clock):
 
 
 async def test_a_store_that_closes(autojump_clock):
-    """Who waits here hears it, nobody is answered by this acceptor, and the others go on."""
+    """Waiters here fail, this acceptor answers no request, and the others go on."""
     async with quiet() as nodes:
         await nodes.found()
         nodes.nodes["a"].mood.fails = True
@@ -85,7 +85,7 @@ async def test_a_store_that_closes(autojump_clock):
 
 
 async def test_what_was_promised_outlives_a_crash(autojump_clock):
-    """All restart at once: the value is the same."""
+    """After a restart of all nodes the value is the same."""
     async with quiet() as nodes:
         await nodes.found()
         before = await nodes["a"].metadata.registers.read(CATALOGUE, timeout_s=3)
@@ -97,7 +97,7 @@ async def test_what_was_promised_outlives_a_crash(autojump_clock):
 
 
 async def test_a_store_that_is_behind_decides_nothing(autojump_clock):
-    """It is told with the next request, refuses from then on, for good, and the others go on without it."""
+    """The store learns of its state with the next request and refuses for good; the others go on."""
     async with quiet() as nodes:
         await nodes.found()
         b = nodes.nodes["b"]
@@ -127,7 +127,7 @@ async def test_a_store_that_is_behind_decides_nothing(autojump_clock):
 
 
 async def test_what_was_promised_by_another_life_counts_no_more(autojump_clock):
-    """A proposer that stays goes without a prepare, until it hears of another life of who has promised."""
+    """A lasting proposer skips the prepare until it hears of another life of a promising store."""
     async with quiet() as nodes:
         await nodes.found()
         registers, rounds = nodes["a"].metadata.registers, []
@@ -143,7 +143,7 @@ async def test_what_was_promised_by_another_life_counts_no_more(autojump_clock):
 
 
 async def test_what_was_seen_of_stores_has_a_form(autojump_clock):
-    """What has none is an error to whoever asks, and changes nothing; who tells nothing is answered as before."""
+    """Malformed positions are an error and change nothing; a request without positions is answered."""
     async with quiet() as nodes:
         await nodes.found()
         registers = nodes["a"].metadata.registers
@@ -160,7 +160,7 @@ TROUBLES = ("is let go of", "wakes nobody", "has no room")
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("path", ["a change", "a read", "a force"])
 async def test_a_deadline_ends_every_wait(autojump_clock, path, trouble):
-    """Whatever becomes of the register here meanwhile, in the pause between two rounds or in one."""
+    """The deadline holds whatever happens to the register, in a round or in the pause between rounds."""
     async with quiet() as nodes:
         await nodes.found()
         registers, here = nodes["a"].metadata.registers, nodes["a"].node

@@ -1,6 +1,6 @@
-"""Short runs in which anything may happen.
+"""Short runs under random faults.
 
-`SMALL_WORLDS` says how many of each sort, `SMALL_WORLDS_FIRST` with which seed they begin.
+`SMALL_WORLDS` is the number of runs per kind, `SMALL_WORLDS_FIRST` their first seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def world_of(name: str, seed: int) -> SmallWorld:
 
 
 def test_a_run_follows_from_its_seed():
-    """The same seed has the same history, another one another."""
+    """Equal seeds have equal histories, and another seed has another one."""
     first, again, other = (world_of("others now and then", seed) for seed in (1, 1, 2))
     for world in (first, again, other):
         world.run(STEPS)

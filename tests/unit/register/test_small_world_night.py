@@ -1,4 +1,4 @@
-"""All that may happen to a small register, in every order."""
+"""A small register stays correct under random faults in every order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST = int(os.environ.get("SMALL_WORLDS_FIRST", "0"))
 
 @pytest.mark.parametrize("name", ODDS)
 def test_nothing_that_was_told_is_untrue(name):
-    """No fork, nothing shown or acknowledged is lost, what is refused never appears, and healed it goes on."""
+    """No fork, no loss of acknowledged changes, no refused change appears, and after healing it goes on."""
     for seed in range(FIRST, FIRST + RUNS):
         try:
             world_of(name, seed).run(STEPS)

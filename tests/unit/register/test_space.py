@@ -1,4 +1,4 @@
-"""The space of decisions: order, room, and the end of its store."""
+"""The space of decisions keeps order, waits for room, and ends with its store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.world.metadata.store import Disk, Mood, SimulatedStore
 
 
 class Batches:
-    """A witness that lists what is synced."""
+    """A witness that lists the synced records."""
 
     def __init__(self):
         self.seen = []
@@ -25,18 +25,18 @@ class Batches:
 
 @pytest.fixture
 def scene():
-    """A disk, its mood, and the batches that were synced."""
+    """Return a disk, its mood, and the synced batches."""
     return Disk(b"n" * 16, 7), Mood(), Batches()
 
 
 def opened(scene):
-    """The space of a life on that disk."""
+    """Return the space of a new life on that disk."""
     disk, mood, batches = scene
     return Space(SimulatedStore(disk, mood, Random(1), batches, lambda when: None))
 
 
 async def test_what_comes_meanwhile_goes_together(scene, nursery, autojump_clock):
-    """In its order, each told once it is synced; the first batch makes the space."""
+    """Waiting records share a batch, in order, and callbacks run after the sync; the first batch makes the space."""
     space, told = opened(scene), []
     assert space.get(b"ka") is None
     assert space.scan(b"k") == []
@@ -48,13 +48,13 @@ async def test_what_comes_meanwhile_goes_together(scene, nursery, autojump_clock
     assert told == []
     await space.write({b"kb": None})
     assert told == [0, 1, 2, 3]
-    assert [len(records) for records in scene[2].seen] == [1, 2]  # Of each key the last alone.
+    assert [len(records) for records in scene[2].seen] == [1, 2]  # Of each key only the last record is written.
     assert space.get(b"ka") == b"3"
     assert space.scan(b"k") == [(b"ka", b"3")]
 
 
 async def test_all_under_a_prefix(scene, nursery, autojump_clock):
-    """Over several pages of the store, and nothing beside it."""
+    """The scan covers several pages of the store, and no other prefix."""
     space = opened(scene)
     await nursery.start(space.run)
     await space.write({b"%c%02d" % (letter, number): b"" for letter in b"jkl" for number in range(30)})
@@ -63,7 +63,7 @@ async def test_all_under_a_prefix(scene, nursery, autojump_clock):
 
 
 async def test_it_waits_for_room(scene, nursery, autojump_clock):
-    """And so do all who wait for it; nothing is lost or told before."""
+    """All waiting records are kept, and no callback runs early."""
     space, told = opened(scene), []
     await nursery.start(space.run)
     scene[1].is_full = True
@@ -76,7 +76,7 @@ async def test_it_waits_for_room(scene, nursery, autojump_clock):
 
 
 async def test_a_wait_for_room_is_logged_once_and_counted(scene, nursery, autojump_clock):
-    """However long it takes; the next one is logged again."""
+    """Each wait is logged once, however long it takes."""
     space = opened(scene)
     await nursery.start(space.run)
     with capture_logs() as logs:
@@ -91,7 +91,7 @@ async def test_a_wait_for_room_is_logged_once_and_counted(scene, nursery, autoju
 
 
 async def test_a_store_that_fails_closes_it(scene, nursery, autojump_clock):
-    """Who waits is told, none is told that it is synced, nothing more is taken, and why is said."""
+    """Waiters fail, no callback runs, later records are refused, and the reason is given."""
     space, told, ends = opened(scene), [], []
     space.on_closed(lambda: ends.append(1))
     await nursery.start(space.run)
@@ -105,7 +105,7 @@ async def test_a_store_that_fails_closes_it(scene, nursery, autojump_clock):
 
 
 async def test_a_cancelled_write_is_written(scene, nursery, autojump_clock):
-    """Who gave up waiting has not taken it back."""
+    """A caller that gave up waiting has not withdrawn its record."""
     space = opened(scene)
     await nursery.start(space.run)
     with trio.move_on_after(0):

@@ -1,4 +1,4 @@
-"""What stands in messages of registers, drawn."""
+"""Strategies for the parts of register messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VALUES = st.builds(Value, acceptors(), st.binary(max_size=40), st.lists(FORCES, 
 
 @st.composite
 def records(draw, *, whole=True):
-    """What is kept; or, as replies have it, perhaps without the value."""
+    """Draw a stored record, or one of a reply, perhaps without the value."""
     conflict = draw(st.integers(0, MAX_GENERATION))
     first, second = sorted((draw(ballots()), draw(ballots())))
     if draw(st.booleans()):

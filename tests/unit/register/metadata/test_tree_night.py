@@ -1,4 +1,4 @@
-"""A tree of many entries."""
+"""An edit of a tree of many entries stays small."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.register.metadata.test_tree import identity, key
 
 
 def test_an_edit_of_one_of_100000_entries():
-    """It reads the root and a leaf, and writes these and a page of ids, at most 256 KiB; so does the check."""
+    """An edit and its check read the root and a leaf; the new pages take far less than 256 KiB."""
     store = new_store()
     first = put_all(MapTree.empty("any"), 1, {key(number): bytes(120) for number in range(100_000)})
     check_change(store.read, ANY, None, first, 1)
