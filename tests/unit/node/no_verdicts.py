@@ -1,4 +1,4 @@
-"""Who makes verdicts, for tests of what is about something else."""
+"""A source of verdicts for tests of other subjects."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from gossipkv.status.verdict import MemberReports
 
 
 class NoVerdicts:
-    """All is well, whatever is asked."""
+    """A source by which all is well."""
 
     async def report(self):
         return {"databases": {}}
 
     async def make(self, *, fresh_s=0.5):
-        """A verdict that says for how long it is fresh."""
+        """Return a verdict that names its freshness."""
         return judge(MemberReports(f"for {fresh_s}", {}, {}, {}))

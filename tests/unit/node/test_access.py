@@ -1,4 +1,4 @@
-"""Whether somebody may: every method and command, with every right; who somebody is; how long wrong tokens take."""
+"""Access: every method and command with every right, identities, and delays for wrong tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = ["db", "dba", "d", "other", *(f"db{number}" for number in range(20))]
 
 
 def users(**may: Sequence[str]) -> Users:
-    """Each with a token that is `token-NAME`; `anonymous` has none."""
+    """Return users, each with the token `token-NAME`; `anonymous` has none."""
     return parse(
         "".join(
             f"[{name}]\nmay = {[*grants]}\n"
@@ -51,21 +51,21 @@ def caller(user: int, address: int = LOCALHOST) -> Caller:
 
 
 def number_of(of: Access, name: str) -> int:
-    """The number of whoever shows that one's token."""
+    """Return the number of the user with this name's token."""
     known = of.prove(f"token-{name}".encode(), STRANGER)
     assert isinstance(known, ProvenUser)
     return known.user
 
 
 def handlers(of: Access) -> Handlers:
-    """Every method of a node, which does nothing."""
+    """Return handlers in which every method does nothing."""
     methods = dict.fromkeys(METHODS, lambda _arguments: "done")
     of_callers = {b"auth": of.auth, b"status": lambda _arguments, _caller: "done"}
     return Handlers(methods, of_callers, of, MagicMock(), Random(1))
 
 
 def is_refused(answer: object) -> bool:
-    """Whether it is UNAUTHORIZED, and what is said then."""
+    """Return True if the answer is a well-formed UNAUTHORIZED."""
     if not isinstance(answer, Refusal):
         return False
     code, message, details = msgpack.unpackb(answer.error)
@@ -75,7 +75,7 @@ def is_refused(answer: object) -> bool:
 
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {b"auth", b"hello", b"resp"}))
 async def test_every_method_with_every_right(method):
-    """It is done for whoever has one of the rights that it needs, of that database; and for a node."""
+    """A method needs one of its rights, for that database; a node may call any method."""
     of = access(users(**{right.name.lower(): [grant] for right, grant in GRANTS.items()}, all=[*GRANTS.values()]))
     served = handlers(of)
     params = msgpack.packb(["db", b"k"])
@@ -96,7 +96,7 @@ async def test_every_method_with_every_right(method):
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 async def test_every_command_with_every_right(command):
-    """As methods; one that is unknown is said to be, to all alike."""
+    """A command needs one of its rights, for that database."""
     of = access(users(**{right.name.lower(): [grant] for right, grant in GRANTS.items()}))
     for right in GRANTS:
         number = number_of(of, right.name.lower())
@@ -110,7 +110,7 @@ async def test_every_command_with_every_right(command):
 
 
 async def test_who_is_told_what_errors_show_of_a_database():
-    """Its readers, and all where there are no users; a gateway is not, which shows to others what it hears."""
+    """Readers of the database see them, and all callers if there are no users; a gateway does not."""
     of = access(users(ana=["read:db", "see"], bo=["see"], all=["read:*"]))
     asking = {name: number_of(of, name) for name in ("ana", "bo", "all")} | {"": ANONYMOUS, "gateway": PROVEN}
     assert {name for name, number in asking.items() if of.is_reader(number, "db")} == {"ana", "all"}
@@ -119,7 +119,7 @@ async def test_who_is_told_what_errors_show_of_a_database():
 
 
 async def test_what_is_refused_is_neither_done_nor_counted():
-    """Not even in part: it is judged before anybody looks at it."""
+    """The check comes before any other use of the request."""
     of, done = access(users(ana=["read:db"])), []
     served = handlers(of)
     served._methods[b"get"] = done.append
@@ -131,7 +131,7 @@ async def test_what_is_refused_is_neither_done_nor_counted():
 
 @pytest.mark.parametrize("proves", [True, False])
 def test_without_users_only_what_nodes_ask_is_closed(proves):
-    """And that only where they can prove to be some."""
+    """Methods of nodes are closed only if nodes can prove themselves."""
     served = handlers(access(None, proves=proves))
     for method in METHODS.keys() - {b"auth", b"hello", b"resp"}:
         expected = proves and METHODS[method] == Right.PEER
@@ -141,21 +141,21 @@ def test_without_users_only_what_nodes_ask_is_closed(proves):
 
 
 async def test_what_is_unknown_or_wrong_is_said_before_rights():
-    """Nobody takes a misspelt method for one that is forbidden."""
+    """A misspelt method must not look forbidden."""
     served = handlers(access(users(ana=["see"])))
     assert msgpack.unpackb(served.answer(b"gett", b"\x90", STRANGER).error)[0] == "UNKNOWN_METHOD"
     assert msgpack.unpackb(served.answer(b"get", b"\x90", STRANGER).error)[0] == "BAD_REQUEST"
 
 
 async def test_a_user_has_its_own_rights_alone():
-    """Not those of anonymous beside them, nor the other way round."""
+    """A user does not have anonymous's rights, and vice versa."""
     of = access(users(ana=["read:a"], anonymous=["read:b"]))
     ana = number_of(of, "ana")
     assert [of.may_read(user, name) for user in (ana, ANONYMOUS) for name in "ab"] == [True, False, False, True]
 
 
 async def test_bits_are_what_may_be_read():
-    """For each number and each database; all for who is proven."""
+    """The bitmaps cover each user and database; a proven node may read all."""
     of = access(users(ana=["read:db*", "write:other"], bob=["read:*"], eve=[], anonymous=["read:d"]))
     bitmaps = of.bitmaps(NAMES)
     assert bitmaps[PROVEN] is None
@@ -169,7 +169,7 @@ async def test_bits_are_what_may_be_read():
 
 
 async def test_a_number_is_nobody_else_s():
-    """Rights may change; who has another token, or is gone, is nobody, and whoever comes back somebody new."""
+    """Rights may change; a user with a new token is a new number, and old numbers lose all rights."""
     of = access(users(ana=["read:a"], bob=["read:b"]))
     ana, bob = number_of(of, "ana"), number_of(of, "bob")
     assert of.use(users(ana=["read:c"], bob=["read:b"])) == []
@@ -186,7 +186,7 @@ async def test_a_number_is_nobody_else_s():
 
 
 async def test_auth_says_who_it_is():
-    """Of a token; one that nobody has is refused; without users all are who they were."""
+    """`auth` returns the user of a token and refuses unknown tokens; without users all are anonymous."""
     of = access(users(ana=[]))
     for token in (b"token-ana", "token-ana"):
         told = of.auth(Arguments(b"auth", msgpack.packb([token])), STRANGER)
@@ -204,7 +204,7 @@ async def test_auth_says_who_it_is():
 
 
 async def test_a_certificate_is_of_who_has_its_name():
-    """With a token or without one; of `anonymous` is none; who has another token is another number then."""
+    """It works with and without a token; a new token makes a new number."""
     both = '[ana]\nmay = []\ntoken = "sha256:%064x"\n[probe]\nmay = ["see"]\n[anonymous]\nmay = ["see"]\n'
     of = access(parse(both % 1, "users"))
     ana, probe = of.named("ana"), of.named("probe")
@@ -218,7 +218,7 @@ async def test_a_certificate_is_of_who_has_its_name():
 
 
 async def test_the_gateway_asks_whose_a_token_is(autojump_clock):
-    """What that one may; of none what anonymous may; the address of who asks is the one that pauses."""
+    """It gets the user and rights, or anonymous's; the pause applies to the client's address."""
     of = access(users(ana=["read:a", "see"], anonymous=["read:b"]))
 
     def whose(*params: object) -> object:
@@ -247,7 +247,7 @@ async def test_the_gateway_asks_whose_a_token_is(autojump_clock):
 
 
 async def test_after_five_wrong_tokens_each_refusal_waits(autojump_clock):
-    """The right ones of that address do not, nor does anybody else."""
+    """Right tokens of that address and other addresses do not wait."""
     of = access(users(ana=[]))
     for _ in range(FREE):
         with pytest.raises(Unauthorized):
@@ -265,7 +265,7 @@ async def test_after_five_wrong_tokens_each_refusal_waits(autojump_clock):
 
 
 async def test_few_refusals_wait_at_once(autojump_clock):
-    """Further ones are told so: each takes a task, and a node has so many.  A right token is taken all the same."""
+    """Each waiting refusal takes a task, so further ones get OVERLOADED; right tokens still work."""
     of, overloaded = access(users(ana=[])), []
     for _ in range(FREE):
         with pytest.raises(Unauthorized):
@@ -289,7 +289,7 @@ async def test_few_refusals_wait_at_once(autojump_clock):
 
 
 async def test_a_refusal_has_its_line_but_one_a_second(autojump_clock, caplog):
-    """For each address; it has neither token nor database."""
+    """The limit is per address; the line has neither token nor database."""
     caplog.set_level(logging.INFO)
     of = access(users(ana=["see"]))
     served = handlers(of)
@@ -310,7 +310,7 @@ async def test_a_refusal_has_its_line_but_one_a_second(autojump_clock, caplog):
 
 
 def test_users_among_others_need_keys(tmp_path):
-    """By which nodes prove to each other that they are some; one that is alone needs none."""
+    """With keys nodes prove themselves to each other; a lone node needs none."""
     path = tmp_path / "users"
     path.write_text("[ana]\nmay = []\n")
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""One number for TCP and UDP, and the address that a node tells others."""
+"""One port number for TCP and UDP, and the address that a node advertises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEED = Address("seed", 7070)
 
 
 class Sockets:
-    """Gives the numbers of `free` in turn for TCP; for UDP those of `taken` are in use; names by `names`."""
+    """Sockets that offer `free` TCP ports in turn, refuse `taken` UDP ports and resolve `names`."""
 
     def __init__(self, *free, taken=(), names=None, refusal=errno.EADDRINUSE):
         self.free = list(free)
@@ -26,7 +26,7 @@ class Sockets:
         self.open = set()
 
     def listen(self, host, port, _backlog):
-        """The next free number, unless one is asked for."""
+        """Return a listener on the given port or the next free one."""
         port = port or self.free.pop(0)
         self.open.add(port)
         host = self.names.get(host, [host])[0]
@@ -38,7 +38,7 @@ class Sockets:
         return host, port
 
     async def resolve(self, name):
-        """By the book; one name is never answered."""
+        """Look the name up; one name is never answered."""
         if name.host == "silent":
             await trio.sleep_forever()
         if name.host not in self.names:
@@ -52,7 +52,7 @@ class Sockets:
 
 
 def test_a_number_that_is_free_for_both():
-    """Those that datagrams cannot have are passed over, and given back."""
+    """Ports that UDP cannot have are skipped and released."""
     sockets = Sockets(1, 2, 3, 4, taken={1, 2})
     listener, datagrams = bind(SimpleNamespace(sockets=sockets), Address("127.0.0.1", 0))
     assert listener.getsockname()[:2] == datagrams == ("127.0.0.1", 3)
@@ -61,7 +61,7 @@ def test_a_number_that_is_free_for_both():
 
 @pytest.mark.parametrize(("port", "refusal"), [(0, errno.EADDRINUSE), (0, errno.EACCES), (1, errno.EADDRINUSE)])
 def test_no_number_for_datagrams(port, refusal):
-    """Said with the address and how to choose another; a number that was asked for is not replaced by another."""
+    """The error has the address and advice; a requested port is not replaced."""
     sockets = Sockets(*range(1, MAX_ATTEMPTS + 2), taken=range(MAX_ATTEMPTS + 2), refusal=refusal)
     with pytest.raises(LocalError, match=r"cannot listen on 127.0.0.1:\d+ over UDP: refused; .*--listen"):
         bind(SimpleNamespace(sockets=sockets), Address("127.0.0.1", port))
@@ -69,7 +69,7 @@ def test_no_number_for_datagrams(port, refusal):
 
 
 def test_an_address_in_use_names_what_said_it():
-    """The flag, so that one of several addresses is not taken for another."""
+    """The flag tells several addresses apart."""
 
     def refuse(*_):
         raise OSError(errno.EADDRINUSE, "in use")
@@ -96,7 +96,7 @@ def test_an_address_in_use_names_what_said_it():
     (Address("::", 7), Address("public", 0), [], Address("198.51.100.2", 7)),
 ])  # fmt: skip
 async def test_the_address_that_others_are_told(bound, wanted, joins, expected):
-    """What was said, else where it listens, else the way to those it joins, else this machine's own."""
+    """The setting wins, then the listening address, then the route to the seeds, then loopback."""
     names = {"seed": ["10.1.0.9", "10.2.0.9"], "far": ["203.0.113.1"], "public": ["198.51.100.2"]}
     names |= {"198.51.100.1": ["198.51.100.1"], "dual": ["fd00::9", "10.3.0.9"], "six": ["fd00::9"]}
     names["half"] = ["203.0.113.1", "10.4.0.9"]
@@ -104,7 +104,7 @@ async def test_the_address_that_others_are_told(bound, wanted, joins, expected):
 
 
 async def test_an_address_to_advertise_that_nobody_knows():
-    """Is an error at the start, not a node that nobody finds."""
+    """The start fails; otherwise no other node could find this one."""
     with pytest.raises(LocalError, match="the address to advertise, public:7, is not known: nobody knows"):
         await advertised(Sockets(), Address("0.0.0.0", 7), wanted=Address("public", 7), joins=[])
 
@@ -114,7 +114,7 @@ async def test_an_address_to_advertise_that_nobody_knows():
     ("fd00::5", ["10.3.0.9"], r"the node, on \[fd00::5\]:7, is not heard at 10.3.0.9"), ("::", [], "link-local"),
 ])  # fmt: skip
 async def test_an_address_to_advertise_that_leads_elsewhere(bound, stands_for, told):
-    """A family that the node does not listen to, or what nobody else can use, is an error in words."""
+    """An unusable family or a link-local address is an error in words."""
     wanted = Address("public", 7)
     with pytest.raises(LocalError, match=f"the address to advertise, public:7, is of no use: .*{told}.*--advertise"):
         await advertised(Sockets(names={"public": stands_for}), Address(bound, 7), wanted=wanted, joins=[])
@@ -122,7 +122,7 @@ async def test_an_address_to_advertise_that_leads_elsewhere(bound, stands_for, t
 
 @pytest.mark.parametrize("host", ["fe80::1%eth0", "fe80::1", "name"])
 def test_no_link_local_address(host):
-    """It means nothing to others; that is said, and nothing stays open."""
+    """Other hosts cannot use it; the error says so, and nothing stays open."""
     sockets = Sockets(names={"name": ["fe80::1"]})
     with pytest.raises(LocalError, match=r"cannot listen on \[?(fe80|name).*: a link-local address.*--listen"):
         bind(SimpleNamespace(sockets=sockets), Address(host, 7))
@@ -130,7 +130,7 @@ def test_no_link_local_address(host):
 
 
 async def test_a_silent_name_service(autojump_clock):
-    """Holds up a start for seconds only."""
+    """It delays a start by seconds only."""
     began_s = trio.current_time()
     silent = Address("silent", 7)
     with pytest.raises(LocalError, match="not known: the name service is silent"):
@@ -141,7 +141,7 @@ async def test_a_silent_name_service(autojump_clock):
 
 
 async def test_a_name_that_is_not_answered_hides_no_other(autojump_clock):
-    """A node that listens everywhere tells the way to the first of those that it was told to join and could look up."""
+    """A node that listens everywhere advertises the route to the first seed that resolves."""
     sockets = Sockets(names={"seed": ["10.1.0.9"], "other": ["10.2.0.9"]})
     joins = [Address("silent", 7), Address("nobody", 7), SEED, Address("other", 7)]
     assert await advertised(sockets, Address("0.0.0.0", 7), wanted=None, joins=joins) == Address("10.1.0.1", 7)

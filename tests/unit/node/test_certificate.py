@@ -1,4 +1,4 @@
-"""The node's certificate: what settings ask for, and what becomes of files that change."""
+"""The node's certificate follows its settings and reloads changed files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Threads:
-    """No threads: what blocks is done at once."""
+    """Threads that run their call at once."""
 
     async def run(self, function, *arguments, **_):
         await trio.lowlevel.checkpoint()
@@ -36,12 +36,12 @@ class Threads:
 
 
 def made(config, *use):
-    """What keeps a certificate, as it is now."""
+    """Return a keeper with the certificate as it is now."""
     return Certificate(config, RealClock(), Threads(), certificate.read(config), *use)
 
 
 class Node:
-    """A node's certificate, which is looked at again and again, and what the pumps were given."""
+    """A node's certificate, and the values that the pumps were given."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
         self.authority = Authority(directory)
@@ -57,7 +57,7 @@ class Node:
 
 @pytest.fixture
 async def node(tmp_path: Path, nursery: trio.Nursery) -> Node:
-    """It, with a certificate that is used already."""
+    """Return a node that uses its certificate already."""
     node = Node(tmp_path)
     await nursery.start(node.certificate.run)
     assert len(node.used) == 1
@@ -65,7 +65,7 @@ async def node(tmp_path: Path, nursery: trio.Nursery) -> Node:
 
 
 async def test_files_that_do_not_change(node: Node, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing becomes of them, until the keys of the tickets have been used for long."""
+    """Nothing happens until the ticket keys are old."""
     for _ in range(3):
         await node.looks()
     assert len(node.used) == 1
@@ -75,7 +75,7 @@ async def test_files_that_do_not_change(node: Node, autojump_clock: MockClock, m
 
 
 async def test_another_pair(node: Node, autojump_clock: MockClock) -> None:
-    """It is used, and told, when both halves are there; in between the old one stays, and that is told once."""
+    """It is used and logged when both halves are there; before that the old one stays, with one log line."""
     other = node.authority.pair("other", "localhost", began=NOW.replace(year=NOW.year + 1))
     before_s = node.certificate.expires_s
     with capture_logs() as logs:
@@ -93,7 +93,7 @@ async def test_another_pair(node: Node, autojump_clock: MockClock) -> None:
 
 
 async def test_one_that_is_over(tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    """A node begins with it, and says so; put in place of a good one it changes nothing."""
+    """A node starts with an expired certificate and logs it; as a replacement it is refused."""
     over = NOW.replace(year=NOW.year - 1)
     authority = Authority(tmp_path)
     pair = authority.pair("node", "localhost", began=over)
@@ -113,7 +113,7 @@ async def test_one_that_is_over(tmp_path: Path, nursery: trio.Nursery, autojump_
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
-    """At the start: the sentence says what to do."""
+    """The start fails with advice."""
     pair = Authority(tmp_path).pair("node", "localhost")
     pair.key.chmod(mode)
     with pytest.raises(ConfigError, match=rf"{pair.key}: .* this tls_key \(mode {mode:04o}\): chmod 600 it"):
@@ -121,7 +121,7 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> Non
 
 
 async def test_a_new_key_that_others_may_read(node: Node, autojump_clock: MockClock) -> None:
-    """The old pair stays, until that is mended."""
+    """The old pair stays until the mode is fixed."""
     node.authority.pair("node", "localhost")
     node.pair.key.chmod(0o644)
     with capture_logs() as logs:
@@ -134,7 +134,7 @@ async def test_a_new_key_that_others_may_read(node: Node, autojump_clock: MockCl
 
 
 async def test_files_that_are_gone_for_a_moment(node: Node, autojump_clock: MockClock) -> None:
-    """The old pair stays, and what comes then is used."""
+    """The old pair stays, and later files are used."""
     kept = node.pair.key.read_bytes()
     node.pair.key.unlink()
     await node.looks()
@@ -152,7 +152,6 @@ async def test_a_word_from_whoever_runs_the_node(node: Node, autojump_clock: Moc
 
 
 async def test_a_node_without_one(nursery: trio.Nursery) -> None:
-    """Nothing is used, then or ever."""
     used: list[Tls] = []
     without = made(Config(), used.append)
     await nursery.start(without.run)
@@ -163,13 +162,13 @@ async def test_a_node_without_one(nursery: trio.Nursery) -> None:
 
 @pytest.mark.parametrize("name", ["tls_certificate", "tls_key", "tls_clients", "tls_peers"])
 def test_one_setting_without_the_others(tmp_path: Path, name: str) -> None:
-    """It is refused: whoever names a file wants TLS."""
+    """Any of these files shows the wish for TLS."""
     with pytest.raises(ConfigError, match=name):
         certificate.read(Config(**{name: tmp_path / "a.pem"}))
 
 
 def test_nodes_that_are_to_know_each_other(tmp_path: Path) -> None:
-    """What they would be stopped by later is refused: no uuid, no TLS where they dial, nobody who signs for them."""
+    """Settings that would stop nodes later are refused: no uuid, no TLS where they dial, no authority."""
     authority = Authority(tmp_path)
     uuid, at = UUID(int=1), (Address("10.0.0.2", 7070),)
     named, unnamed = authority.pair("named", uuid=uuid), authority.pair("unnamed", "localhost")
@@ -192,7 +191,7 @@ def test_nodes_that_are_to_know_each_other(tmp_path: Path) -> None:
 
 
 async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    """It is not used: a node is the same as long as it runs."""
+    """It is not used: a node's uuid is fixed while it runs."""
     authority = Authority(tmp_path)
     pair = authority.pair("node", uuid=UUID(int=1))
     config = Config(tls_certificate=pair.certificate, tls_key=pair.key, tls_peers=authority.path)

@@ -1,4 +1,4 @@
-"""Connections on their way to the gateway's child: none is lost in silence, whatever becomes of the child."""
+"""Connections on their way to the gateway's child are passed or answered, whatever happens to the child."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GET = b"GET /db/k HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 class Clients:
-    """Connections over TCP, each a client's end and one that is detached."""
+    """TCP connections, each with a client's end and a detached one."""
 
     def __init__(self, stack):
         self._stack = stack
@@ -32,7 +32,7 @@ class Clients:
         self._detached: set[int] = set()
 
     def connect(self):
-        """A client, and the descriptor of the other end, which somebody else is to close."""
+        """Return a client, and the other end's descriptor, which the callee must close."""
         client = self._stack.enter_context(socket.create_connection(self._listener.getsockname()))
         client.settimeout(5)
         descriptor = self._listener.accept()[0].detach()
@@ -40,15 +40,15 @@ class Clients:
         return client, descriptor
 
     def are_open(self):
-        """Whether this process has one of those that were to be closed."""
+        """Return True if this process still has one of the descriptors."""
         open_here = set()
         for descriptor in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # That of the directory itself.
+            with contextlib.suppress(OSError):  # The descriptor of the directory itself.
                 open_here.add(os.fstat(int(descriptor)).st_ino)
         return bool(self._detached & open_here)
 
     def detach(self, way, begun):
-        """A client of which so much was read."""
+        """Return a client of which `begun` was read already."""
         client, descriptor = self.connect()
         way.take(descriptor, begun, PEER)
         return client
@@ -56,7 +56,7 @@ class Clients:
 
 @pytest.fixture
 def clients():
-    """They are closed behind the test, which has left none of the other ends open."""
+    """Close the clients after the test, and check that no other end stayed open."""
     with contextlib.ExitStack() as stack:
         clients = Clients(stack)
         yield clients
@@ -64,7 +64,7 @@ def clients():
 
 
 def received(receiver):
-    """What the child has received by now, each closed."""
+    """Return the bytes already read of each connection that the child received, and close all."""
     found = []
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -76,13 +76,13 @@ def received(receiver):
 
 @contextlib.contextmanager
 def child_of(way):
-    """Where a child receives, as long as it lives."""
+    """Yield the socket of a child."""
     with way.to_child() as descriptor, socket.socket(fileno=os.dup(descriptor)) as receiver:
         yield receiver
 
 
 def heard(client):
-    """All that comes until the other end closes."""
+    """Return all bytes until the other end closes."""
     parts = []
     while part := client.recv(1 << 16):
         parts.append(part)
@@ -91,7 +91,7 @@ def heard(client):
 
 @pytest.fixture
 async def way(nursery):
-    """One that runs, until the test is over."""
+    """Yield connections whose task runs until the test ends."""
     way = DetachedConnections()
     nursery.start_soon(way.run)
     yield way
@@ -99,7 +99,7 @@ async def way(nursery):
 
 
 async def test_they_go_to_the_child_in_their_order(autojump_clock, clients, way):
-    """With what was read of them, the longest that may be; nothing of them stays here."""
+    """The child gets the bytes read so far, up to the longest, and no descriptor stays here."""
     begun = [b"", GET, b"x" * (72 << 10)]
     clients.detach(way, begun[0])
     await wait_all_tasks_blocked()
@@ -112,7 +112,7 @@ async def test_they_go_to_the_child_in_their_order(autojump_clock, clients, way)
 
 
 async def test_who_waits_too_long_is_told(autojump_clock, clients, way):
-    """In the form of every other answer; once a minute the log says how many there were."""
+    """The answer has the usual form; the log has the number once a minute."""
     with capture_logs() as lines:
         first = clients.detach(way, GET)
         await trio.sleep(PATIENCE_S - 1)
@@ -137,7 +137,7 @@ async def test_who_waits_too_long_is_told(autojump_clock, clients, way):
 
 
 async def test_what_a_child_left_is_the_next_one_s(autojump_clock, clients, way):
-    """Before what came later, and in the time that each has had from the beginning."""
+    """They come before later ones, within each one's own time limit."""
     with child_of(way) as receiver:
         for number in range(4):
             clients.detach(way, b"%d" % number)
@@ -152,7 +152,7 @@ async def test_what_a_child_left_is_the_next_one_s(autojump_clock, clients, way)
 
 
 async def test_a_child_that_is_busy(autojump_clock, clients, way):
-    """Has what its socket takes; the others wait, in their order, and who waits too long for it is told."""
+    """It gets as much as its socket takes; the rest waits in order, and those beyond their time are refused."""
     sent = [b"%2d" % number * (36 << 10) for number in range(30)]
     with child_of(way) as receiver:
         for each in sent:
@@ -170,7 +170,7 @@ async def test_a_child_that_is_busy(autojump_clock, clients, way):
 
 
 async def test_too_many(autojump_clock, clients, way, monkeypatch):
-    """One more than may wait is told at once, and not the others."""
+    """Only the one beyond the limit is refused at once."""
     monkeypatch.setattr(detached, "MAX_WAITING", 2)
     waiting = [clients.detach(way, GET) for _ in range(2)]
     assert heard(clients.detach(way, GET)).startswith(b"HTTP/1.1 503 ")
@@ -180,7 +180,7 @@ async def test_too_many(autojump_clock, clients, way, monkeypatch):
 
 
 async def test_the_end(autojump_clock, clients, nursery):
-    """Whoever no child has received yet is told, in its socket or not, and so is whoever comes."""
+    """All connections that no child received are refused, and so are later ones."""
     way = DetachedConnections()
     with capture_logs() as lines:
         async with trio.open_nursery() as running:
@@ -199,7 +199,7 @@ async def test_the_end(autojump_clock, clients, nursery):
 
 
 async def test_a_refusal_waits_for_nobody(autojump_clock, clients):
-    """A client that takes nothing hears nothing; one that still sends hears it; one that is gone is no trouble."""
+    """A blocked client gets nothing, a sending one its refusal, and a closed one does no harm."""
     way = DetachedConnections()
     way.end()
     _, full = clients.connect()
@@ -220,7 +220,7 @@ async def test_a_refusal_waits_for_nobody(autojump_clock, clients):
 
 
 async def test_without_a_free_descriptor(autojump_clock, clients, way):
-    """What a child left cannot be taken back: it is closed, and counted."""
+    """The connection cannot be taken back from the child: it is closed and counted."""
     with contextlib.ExitStack() as stack:
         with way.to_child():
             client = clients.detach(way, GET)

@@ -1,4 +1,4 @@
-"""The data directory: whose it is, and what it refuses."""
+"""The data directory belongs to one node, and refuses foreign directories."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def opened(path, files=FILES, cluster="test", node=None, seed=1, **certified):
 
 
 def test_a_new_directory_is_made_with_those_above_it(tmp_path):
-    """And holds what docs/operators/data-directory.md says."""
+    """It holds the entries of docs/operators/data-directory.md."""
     with opened(tmp_path / "a" / "b") as data:
         assert data.store.databases() == []
         assert sorted(os.listdir(tmp_path / "a" / "b")) == [
@@ -44,7 +44,7 @@ def test_who_a_node_is_stays_and_its_name_can_be_changed(tmp_path):
 
 
 def test_a_node_is_the_one_that_its_certificate_names(tmp_path):
-    """From its first start on; another certificate is refused, and so is the same one for another node."""
+    """The uuid is fixed at the first start; another certificate is refused, and so is a reused one."""
     mine, other = "0" * 31 + "1", "0" * 31 + "2"
     with opened(tmp_path, uuid=mine) as data:
         assert data.record.uuid == mine
@@ -60,7 +60,7 @@ def test_a_node_is_the_one_that_its_certificate_names(tmp_path):
 
 
 def test_two_nodes_cannot_have_the_same_directory(tmp_path):
-    """The second is told which process has it; the first goes on; then it is free."""
+    """The error names the process; the first node goes on, and afterwards the directory is free."""
     with opened(tmp_path):
         with pytest.raises(DirectoryInUse, match=f"in use by process {os.getpid()}"):
             opened(tmp_path)
@@ -70,7 +70,7 @@ def test_two_nodes_cannot_have_the_same_directory(tmp_path):
 
 
 def test_a_directory_of_another_cluster_is_refused_and_untouched(tmp_path):
-    """Both names are told."""
+    """The error has both names."""
     opened(tmp_path, cluster="one").close()
     (tmp_path / "building" / "x").mkdir()
     with pytest.raises(UnsupportedFormat, match="belongs to cluster 'one', and this node is to join 'two'"):
@@ -80,7 +80,7 @@ def test_a_directory_of_another_cluster_is_refused_and_untouched(tmp_path):
 
 
 def test_a_directory_of_a_newer_format_is_refused(tmp_path):
-    """It names the formats."""
+    """The error has both format numbers."""
     opened(tmp_path).close()
     write_slots(FILES, tmp_path / "NODE", "NODE", read_slots(FILES, tmp_path / "NODE", "NODE"), format_number=2)
     with pytest.raises(UnsupportedFormat, match="format 2, and this program reads up to 1"):
@@ -88,7 +88,7 @@ def test_a_directory_of_a_newer_format_is_refused(tmp_path):
 
 
 def test_a_directory_of_somebody_else_is_refused(tmp_path):
-    """It would be cleared of what looks left over."""
+    """A node would clear such a directory of leftovers."""
     (tmp_path / "building").mkdir()
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(UnsupportedFormat, match=r"not a data directory.*thesis.tex"):
@@ -97,13 +97,13 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path):
 
 
 def test_tables_belong_to_a_data_directory(tmp_path):
-    """A directory that has lost NODE is still known for one by them."""
+    """A directory that has lost NODE is still recognised by its tables."""
     (tmp_path / "tables").mkdir()
     opened(tmp_path).close()
 
 
 def test_a_path_that_is_a_file_is_refused(tmp_path):
-    """With the system's words."""
+    """The error has the system's words."""
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(StorageError, match="cannot be used as a data directory"):
@@ -112,9 +112,9 @@ def test_a_path_that_is_a_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS, errno.EMFILE, errno.EIO, errno.ENOSPC])
 def test_what_the_system_refuses_is_one_clear_error(error):
-    """At every operation of the first opening; the lock is free again afterwards.
+    """Every operation of the first opening may fail, and the lock is free again afterwards.
 
-    Only who may not sync the name of a directory that is there need not: it is another's.
+    An existing directory that may not be synced is no error: another user may own it.
     """
     calm = FaultyFiles(SimulatedFiles())
     opened("/a/data", calm).close()

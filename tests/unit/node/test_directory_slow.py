@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_directory.py` has the others."""
+"""Slow tests of the data directory; the fast ones are in `test_directory.py`."""
 
 import os
 import random
@@ -20,7 +20,7 @@ def opened(path, files=FILES, cluster="test", node=None, seed=1, **certified):
 
 
 def test_the_lock_holds_between_processes_and_ends_with_one(tmp_path):
-    """However it ends."""
+    """A killed process releases the lock."""
     script = (
         "import sys, random, time; from gossipkv.node.directory import DataDirectory\n"
         "from gossipkv.environment.real_files import RealFiles\n"
@@ -37,7 +37,7 @@ def test_the_lock_holds_between_processes_and_ends_with_one(tmp_path):
 
 
 def test_every_damaged_byte_of_the_node_document_is_named(tmp_path):
-    """Never another node, never a new one; damage in one slot alone costs nothing, and is mended."""
+    """Damage never makes another node; damage of one slot costs nothing and is repaired."""
     opened(tmp_path).close()
     whole = (tmp_path / "NODE").read_bytes()
     with opened(tmp_path) as data:

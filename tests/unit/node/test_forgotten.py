@@ -1,4 +1,4 @@
-"""Forgetting tables: another node lives in the directory, what is left of the store is set aside, the datasets stay."""
+"""A node that forgets its tables gets a new identity; the old store is kept aside, and datasets stay."""
 
 import random
 
@@ -17,7 +17,7 @@ FILES = RealFiles()
 
 
 def opened(path, files=FILES, seed=1, **options):
-    """Opens the directory: one start of a node."""
+    """Open the directory, like a start of a node."""
     return DataDirectory.open(path, files, cluster="test", random=random.Random(seed), **options)
 
 
@@ -38,7 +38,7 @@ def lived_in(files, path):
 
 
 def stores(files, path):
-    """What is in the data directory of stores: name of the directory by content of its file."""
+    """Return the names of the directories with stores, by the contents of their file."""
     found = {}
     for entry in files.list_directory(path):
         if entry.name == "tables" or is_forgotten(entry.name):
@@ -49,7 +49,7 @@ def stores(files, path):
 
 
 def test_another_node_without_tables(tmp_path):
-    """Another uuid above the old epoch, of the same name, cluster and place; not pinned, no store, no founder."""
+    """The new node has a higher epoch, the same name, cluster and place, no store, and is not pinned."""
     before = lived_in(FILES, tmp_path)
     (tmp_path / "datasets" / "geo").mkdir()
     with opened(tmp_path, seed=2, forget_tables=True) as data:
@@ -68,7 +68,7 @@ def test_another_node_without_tables(tmp_path):
 
 
 def test_the_next_one_takes_the_next_number(tmp_path):
-    """What was set aside before stays, also under numbers that people have left out."""
+    """Directories of earlier calls stay, also with gaps in the numbers."""
     for content, number in ((b"first", 1), (b"second", 2), (b"third", 8)):
         put_tables(FILES, tmp_path, content)
         if number == 8:
@@ -79,7 +79,7 @@ def test_the_next_one_takes_the_next_number(tmp_path):
 
 
 def test_tables_that_are_gone_can_be_forgotten(tmp_path):
-    """NODE names a store that is lost: nothing is there to set aside."""
+    """NODE names a lost store: there is nothing to keep aside."""
     before = lived_in(FILES, tmp_path)
     (tmp_path / "tables").rename(tmp_path.with_name("elsewhere"))
     with opened(tmp_path, seed=2, forget_tables=True) as data:
@@ -89,7 +89,7 @@ def test_tables_that_are_gone_can_be_forgotten(tmp_path):
 
 
 def test_nothing_to_forget_is_refused(tmp_path):
-    """A flag that was left in a unit file makes no other node of each start; nothing has changed then."""
+    """A flag left in a unit file must not make a new node at each start; nothing changes."""
     with opened(tmp_path) as data:
         before = data.record
     node = (tmp_path / "NODE").read_bytes()
@@ -103,7 +103,7 @@ def test_nothing_to_forget_is_refused(tmp_path):
 
 
 def test_a_lost_node_does_not_leave_its_tables_to_the_next(tmp_path):
-    """Without NODE another node lives here: the tables were not its own, and are set aside as well."""
+    """Without NODE another node lives here, so tables of the old one are kept aside as well."""
     before = lived_in(FILES, tmp_path)
     (tmp_path / "NODE").unlink()
     with opened(tmp_path, seed=2) as data:
@@ -113,7 +113,7 @@ def test_a_lost_node_does_not_leave_its_tables_to_the_next(tmp_path):
 
 
 def test_what_was_set_aside_is_no_stranger(tmp_path):
-    """A directory that lost NODE is known by it; of names that are only alike it is not."""
+    """Such a directory is recognised without NODE; similar names are not."""
     (tmp_path / "tables-forgotten-12").mkdir()
     opened(tmp_path).close()
     for name in ("tables-forgotten-", "tables-forgotten-0", "tables-forgotten-1x", "tables-forgotten-x"):
@@ -121,7 +121,7 @@ def test_what_was_set_aside_is_no_stranger(tmp_path):
 
 
 def test_a_disk_that_refuses_is_no_other_node(tmp_path):
-    """Where nothing can be written the start fails, and does not go on silently as either of the two."""
+    """Where nothing can be written the start fails, and neither node runs."""
     before = lived_in(FILES, tmp_path)
     for kind in ("rename", "pwrite"):
         files = FaultyFiles(FILES, Fault(0, Action.FAIL, kinds={kind}, lasting=True))

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_forgotten.py` has the others."""
+"""Slow tests of forgotten tables; the fast ones are in `test_forgotten.py`."""
 
 import pytest
 
@@ -12,7 +12,7 @@ PLACE = "/data"
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 @pytest.mark.parametrize("power", [None, 1, 2, 3])
 def test_a_crash_at_any_step(action, power):
-    """The old node is there, and can forget again, or the new one, never beside the old one's tables; none are lost."""
+    """After a crash the old node can forget again, or the new node has no old tables; none are lost."""
     seen = set()
     for at in range(100):
         disk = SimulatedFiles()

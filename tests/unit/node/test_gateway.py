@@ -1,4 +1,4 @@
-"""How a node keeps its gateway: told what changes, started again, drained; in virtual time, and with a process."""
+"""A node configures, restarts and drains its gateway process, in virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PEER = GatewayPeer("10.0.0.1", "anonymous")
 
 
 class FakeChild:
-    """A child as its parent has it, and what the test does in its place."""
+    """A fake of a child process, which the test drives."""
 
     pid = 1
     returncode = None
@@ -41,7 +41,7 @@ class FakeChild:
         await self._ended.wait()
 
     async def end(self, status, said=b""):
-        """End with that status, after this on standard error."""
+        """End with this status, after this text on standard error."""
         await self._fails.send_all(said)
         for stream in (self._fails, self._says):
             await stream.aclose()
@@ -60,7 +60,7 @@ class FakeChild:
 
 @pytest.fixture
 def children(monkeypatch):
-    """The children that were started, the next ones first to fail if `refusals` says so."""
+    """Return the started children; `refusals` makes the next starts fail."""
     started = SimpleNamespace(all=[], at=[], refusals=0, descriptors=set(), may_start=trio.Event())
     started.may_start.set()
 
@@ -86,7 +86,7 @@ def made(**flags):
 
 
 async def test_the_order_and_the_words(autojump_clock, nursery, children):
-    """Whom to ask, where connections come from, with which limits; then what has changed, and nothing else."""
+    """The order has the node, sockets and limits; later words have changes only."""
     kept = made(content_type="text/plain", http_max_connections="7", max_queued_total="1MiB", idle_timeout="off")
     served = []
     nursery.start_soon(kept.run, served.append)
@@ -109,7 +109,7 @@ async def test_the_order_and_the_words(autojump_clock, nursery, children):
 
 
 async def test_it_is_started_again(autojump_clock, nursery, children):
-    """After pauses that double up to a limit, also where none can be started; from the first after a long life."""
+    """Pauses double up to a limit, also after failed starts, and reset after a long life."""
     kept = made()
     children.refusals = 2
     with capture_logs() as lines:
@@ -131,7 +131,7 @@ async def test_it_is_started_again(autojump_clock, nursery, children):
 
 
 async def test_its_log_is_the_node_s(autojump_clock, nursery, children):
-    """Line by line, with level and fields; what is none is not."""
+    """Valid lines keep level and fields; other lines are dropped."""
     kept = made()
     nursery.start_soon(kept.run, os.close)
     await wait_all_tasks_blocked()
@@ -147,7 +147,7 @@ async def test_its_log_is_the_node_s(autojump_clock, nursery, children):
 
 
 async def test_a_drain(autojump_clock, nursery, children):
-    """Newcomers are refused at once, the child ends by itself, which is no trouble; it is waited for no longer."""
+    """New connections are refused at once; the child ends by itself within the limit."""
     for ends, waited_s in ((True, 1), (False, 5)):
         kept = made()
         with capture_logs() as lines:
@@ -170,7 +170,7 @@ async def test_a_drain(autojump_clock, nursery, children):
 
 
 async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
-    """No other is started, and nothing is waited for; one that is being started is told when it has."""
+    """No child is started or waited for; a child that is starting gets the drain."""
     kept = made()
     nursery.start_soon(kept.run, os.close)
     await wait_all_tasks_blocked()
@@ -195,7 +195,7 @@ async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
 
 
 async def test_databases_that_are_hidden(autojump_clock):
-    """Are warned of once each, when they are there, with the path that wins."""
+    """Each such database is logged once with the path that hides it."""
     kept = made()
     with capture_logs() as lines:
         kept.look_for_hidden({"geo"}.__contains__)

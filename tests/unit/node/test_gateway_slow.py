@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_gateway.py` has the others."""
+"""Slow tests of the gateway process; the fast ones are in `test_gateway.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.world.logs import capture_logs
 NODE = Address("0.0.0.0", 7070)
 PEER = GatewayPeer("10.0.0.1", "anonymous")
 
-# What was read of it, and the rest.
+# The part that was read, and the rest.
 ANSWERED_WITHOUT_A_NODE = b"OPTIONS /livez HT", b"TP/1.1\r\nHost: h\r\n\r\n"
 
 
@@ -26,7 +26,7 @@ def made(**flags):
 
 
 async def test_a_child_that_is_killed_while_connections_wait(nursery):
-    """Those that it had are closed, those that it had not received yet are the next one's, as are all later ones."""
+    """Connections that it had are closed; those that it had not received go to the next child."""
 
     def detach(begun, rest=b""):
         client, served = (trio.socket.from_stdlib_socket(end) for end in socket.socketpair())
@@ -61,7 +61,7 @@ async def test_a_child_that_is_killed_while_connections_wait(nursery):
 
 
 async def test_a_child_that_lost_its_node(nursery):
-    """It ends when it is to ask and cannot, and the next one gets another connection."""
+    """It ends when it cannot ask the node, and the next child gets another connection."""
     kept = made()
     with capture_logs() as lines:
         nursery.start_soon(kept.run, os.close)

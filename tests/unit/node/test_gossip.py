@@ -1,4 +1,4 @@
-"""A node's place in the ring as a timer: when it is due, and what it passes on."""
+"""A node's place in the ring: its timer and its results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, 
 
 @pytest.fixture
 def core() -> Gossip:
-    """Alone."""
+    """Return the core of a node that is alone."""
     me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
     return Gossip(me, LAN, random.Random(1), limits=GossipLimits(), envelope=Envelope("c"))
 
@@ -48,14 +48,14 @@ def timer_of(
 
 
 def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:
-    """1 is free; it is passed on to be remembered when it has stood for the convergence time."""
+    """The id 1 is free, and is passed on for storing after the convergence time."""
     place = timer_of(core, waits=False)
     assert place.wakes_at_ms == NEVER
     place.start(now_ms=1000)
     assert place.wakes_at_ms == 1000
     assert place.step(now_ms=1000) is None
     assert place.shard_id == "1"
-    assert place.step(now_ms=1001) is None  # What it published itself is a change, too.
+    assert place.step(now_ms=1001) is None  # The node's own publication is a change, too.
     assert place.wakes_at_ms == 1000 + SETTLE_MS
     assert place.step(now_ms=1000 + SETTLE_MS) == 1
     place.step(now_ms=1000 + SETTLE_MS)
@@ -63,7 +63,7 @@ def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> N
 
 
 def test_a_silent_node_claims_nothing() -> None:
-    """Nobody could object: the claim is made, and its time counts, when the node speaks."""
+    """No member could object, so the claim and its time begin when the node speaks."""
     me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
     core = Gossip(me, LAN, random.Random(1), limits=GossipLimits(), envelope=Envelope("c"), silent=True)
     place = timer_of(core, waits=False)
@@ -78,7 +78,7 @@ def test_a_silent_node_claims_nothing() -> None:
 
 
 def test_who_joins_looks_around_first(core: Gossip) -> None:
-    """Until it knows what another has, and for a second at most."""
+    """It waits until it knows another member's place, and a second at most."""
     place = timer_of(core, waits=True)
     place.start(now_ms=0)
     assert place.wakes_at_ms == LOOK_MS
@@ -92,7 +92,6 @@ def test_who_joins_looks_around_first(core: Gossip) -> None:
 
 
 def test_a_claim_of_another_is_looked_at_at_once(core: Gossip) -> None:
-    """Whenever it comes."""
     place = timer_of(core, waits=False)
     place.start(now_ms=0)
     for now_ms in (0, 1):
@@ -107,7 +106,7 @@ def test_a_claim_of_another_is_looked_at_at_once(core: Gossip) -> None:
 
 
 def test_a_configured_place_is_taken_as_it_is(core: Gossip) -> None:
-    """And never contested."""
+    """A configured place is never contested."""
     place = timer_of(core, configured="7", waits=False)
     place.start(now_ms=0)
     assert place.step(now_ms=0) == 7
@@ -117,7 +116,7 @@ def test_a_configured_place_is_taken_as_it_is(core: Gossip) -> None:
 
 
 def test_a_claim_stands_only_before_others(core: Gossip, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it hears from nobody it looks every second whether that is over, and counts from there."""
+    """An isolated node checks every second, and the time counts from the end of the isolation."""
     alone = True
     monkeypatch.setattr(Gossip, "isolated", lambda _self, *, now_ms: alone and now_ms > 0)
     place = timer_of(core, waits=False)
@@ -135,7 +134,7 @@ def test_a_claim_stands_only_before_others(core: Gossip, monkeypatch: pytest.Mon
 
 
 def test_entries_in_portions(core: Gossip) -> None:
-    """In the order of names and owners; what has gone between two turns, and whose owner died, is not told."""
+    """Entries are ordered by name and owner; withdrawn keys and those of dead owners are left out."""
     core.tree.publish("p/b", b"mine")
     core.tree.on_member(OTHER)
     changes = tuple(BranchChange(at, f"p/{name}", b"?") for at, name in enumerate("abc", 1))
@@ -155,7 +154,7 @@ def test_entries_in_portions(core: Gossip) -> None:
 
 
 def test_seals_without_keys_are_refused() -> None:
-    """Who asks for seals and forgets the key ring does not run in the clear; who asks for nothing does."""
+    """A node that asks for seals without a key ring must not run unencrypted."""
     world = trio_world.real()
     assert read_key_ring(load(), world) is None
     with pytest.raises(ConfigError, match="GOSSIPKV_SEAL: seal = 'require': there is no key ring"):
@@ -164,7 +163,7 @@ def test_seals_without_keys_are_refused() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "fd00::1"])
 def test_strangers_can_speak_only_where_that_is_said(host: str) -> None:
-    """Beyond loopback a node wants keys, or to be told that nobody else is there."""
+    """Beyond loopback a node needs keys, or an explicit setting."""
     bound = Address(host, 7)
     environ = {"GOSSIPKV_LISTEN": str(bound)}
     with pytest.raises(ConfigError, match=r"GOSSIPKV_LISTEN: listen = .*: who .*; make keys .*insecure_gossip"):

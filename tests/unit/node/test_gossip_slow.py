@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_gossip.py` has the others."""
+"""Slow tests of a node's gossip; the fast ones are in `test_gossip.py`."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, 
 
 @pytest.fixture
 def core() -> Gossip:
-    """Alone."""
+    """Return the core of a node that is alone."""
     me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
     return Gossip(me, LAN, random.Random(1), limits=GossipLimits(), envelope=Envelope("c"))
 
 
 async def test_a_newer_revision_waits_for_all_that_live(tmp_path: Path) -> None:
-    """Who has not said that it reads the made-up revision 2 is named, and read as 1; the dead hold nothing back."""
+    """A live member without revision 2 counts as 1 and is named; dead members do not matter."""
 
     class Peers:
-        """No connections."""
+        """Peers without connections."""
 
         def watch(self, **_: object) -> None:
-            """Hear of none."""
+            """Ignore the callbacks: there are no connections."""
 
     async with gossiping_in(tmp_path) as (gossiping, _):
         asking, core = PeerClient(gossiping, Peers(), None, lambda *_: 0), gossiping._core
 
         def behind() -> object:
-            """Who holds back what needs revision 2, as who asks for it is told."""
+            """Return the nodes that the error names."""
             try:
                 asking.check_speaks(2, "dividing shards")
             except Unavailable as error:
@@ -87,7 +87,7 @@ async def test_a_newer_revision_waits_for_all_that_live(tmp_path: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def gossiping_in(path: Path, *joins: Address) -> AsyncIterator[tuple[Gossiping, DataDirectory]]:
-    """A start of a node, told to join these, until the block ends."""
+    """Run the gossip of a node with these seeds for the block."""
     world = trio_world.real()
     with (
         DataDirectory.open(path, world.files, cluster="gossipkv", random=random.Random(1)) as directory,
@@ -102,14 +102,14 @@ async def gossiping_in(path: Path, *joins: Address) -> AsyncIterator[tuple[Gossi
 
 
 async def has_id(directory: DataDirectory) -> None:
-    """Returns when the node has a cluster id."""
+    """Wait until the node has a cluster id."""
     with trio.fail_after(60):
         while not directory.record.cluster_id:
             await trio.sleep(0.001)
 
 
 async def test_a_pin_survives_the_node(tmp_path: Path) -> None:
-    """Set while it runs, durable when that returns, and known to the core of the next start, with the id."""
+    """The pin is durable when the call returns, and the next start knows it with the id."""
     ids = set()
     for was_pinned in (False, True):
         async with gossiping_in(tmp_path) as (gossiping, directory):
@@ -125,7 +125,7 @@ async def test_a_pin_survives_the_node(tmp_path: Path) -> None:
 
 
 async def test_who_has_no_cluster_is_not_pinned(tmp_path: Path) -> None:
-    """What it would hold belongs to none: it says so, and takes whatever id comes."""
+    """Its tables would belong to no cluster: the call fails, and the node still takes any id."""
     async with gossiping_in(tmp_path, Address("127.0.0.1", 1)) as (gossiping, directory):
         with pytest.raises(NotReady, match="of no cluster yet"):
             await gossiping.pin()
@@ -134,7 +134,7 @@ async def test_who_has_no_cluster_is_not_pinned(tmp_path: Path) -> None:
 
 
 async def test_who_is_alone_draws_its_id(tmp_path: Path) -> None:
-    """NODE says that it did, with the id, and whenever that is asked from then on."""
+    """NODE stores this with the id, for later starts too."""
     for _ in range(2):
         async with gossiping_in(tmp_path) as (_, directory):
             await has_id(directory)
@@ -144,7 +144,7 @@ async def test_who_is_alone_draws_its_id(tmp_path: Path) -> None:
 async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What reads it, on a file system that hangs, is left behind."""
+    """The reading task, on a hanging file system, is abandoned."""
     world, goes_on, ended = trio_world.real(), threading.Event(), threading.Event()
     ring = tmp_path / "ring"
     small_file.write_text(ring, line_of(key(bytes(32))))
@@ -169,7 +169,7 @@ async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
 
 
 async def test_what_is_refused_is_seen_and_leaves_the_rest(tmp_path: Path) -> None:
-    """The settings bind what this node publishes; what it has published stays, and something is said to be missing."""
+    """The settings limit this node's keys; published keys stay, and the error reports missing ones."""
     world = trio_world.real()
     config = load(environ={"GOSSIPKV_MAX_BRANCH": "16KiB", "GOSSIPKV_MAX_ENTRY": "1KiB"})
     with (
@@ -193,7 +193,7 @@ async def test_what_is_refused_is_seen_and_leaves_the_rest(tmp_path: Path) -> No
 
 
 async def test_members_are_counted_by_state(tmp_path: Path) -> None:
-    """Each state has its number, also none; while nobody may hear of this node it is `silent`."""
+    """Each state has its number, even zero; a node that may not speak counts as `silent`."""
     world = trio_world.real()
     with (
         DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
@@ -210,7 +210,7 @@ async def test_members_are_counted_by_state(tmp_path: Path) -> None:
 async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two SIGHUPs, of which the disk answers the second one first: the keys are those that the second one saw."""
+    """The keys of the second SIGHUP stay, even if its read ends first."""
     world, goes_on = trio_world.real(), threading.Event()
     ring = tmp_path / "ring"
     old, new = key(bytes(32)), key(b"n" * 32)

@@ -1,4 +1,4 @@
-"""Who a node is: what survives its starts, what is never taken back, and what may be lost."""
+"""A node's identity survives restarts and never goes back."""
 
 import random
 
@@ -21,12 +21,12 @@ PEERS = [Address("10.0.0.1", 7070), Address("::1", 7071)]
 
 
 def opened(path, files=FILES, **options):
-    """Opens the directory: one start of a node."""
+    """Open the directory, like a start of a node."""
     return DataDirectory.open(path, files, cluster="test", random=random.Random(1), **options)
 
 
 def test_each_start_is_a_higher_epoch(tmp_path):
-    """From 1 on; it stands on the disk before anybody can tell of it."""
+    """Epochs start at 1 and are on the disk before they are used."""
     for expected in (1, 2, 3):
         with opened(tmp_path, node=f"name-{expected}") as data:
             assert data.record.epoch == expected
@@ -34,7 +34,7 @@ def test_each_start_is_a_higher_epoch(tmp_path):
 
 
 def test_an_older_copy_put_back_repeats_no_epoch(tmp_path):
-    """Each start takes at least the wall clock's milliseconds, as the first did; a clock set back is no way back."""
+    """Each epoch is at least the wall clock in milliseconds, and a clock set back causes no repetition."""
     epochs = []
     for wall_ms in (1000, 2000, 3000):
         with opened(tmp_path, least_epoch=wall_ms) as data:
@@ -49,7 +49,7 @@ def test_an_older_copy_put_back_repeats_no_epoch(tmp_path):
 
 
 def test_a_lost_document_is_another_node(tmp_path):
-    """At epoch 1 again; that its name was used before is found out by asking the others."""
+    """It starts at epoch 1; other nodes reveal that its name was used before."""
     opened(tmp_path).close()
     opened(tmp_path).close()
     (tmp_path / "NODE").unlink()
@@ -58,7 +58,7 @@ def test_a_lost_document_is_another_node(tmp_path):
 
 
 def test_what_is_kept_is_there_at_the_next_start(tmp_path):
-    """The cluster id and the place in the ring stay; the epoch goes on from what was taken over."""
+    """The cluster id and the place stay; the epoch continues from the stored one."""
     with opened(tmp_path) as data:
         data.keep(epoch=9, cluster_id="ab" * 8)
         data.keep(shard_id=3)
@@ -86,7 +86,7 @@ def test_the_store_and_its_life_survive(tmp_path):
     {"epoch": 1}, {"life": 6}, {"store": 9, "life": 6}, {"store": 2**64}, {"pinned": False}, {"cluster_id": "cd" * 8},
 ])  # fmt: skip
 def test_nothing_goes_back(tmp_path, back):
-    """An older epoch, an older life of a store, another cluster of a pinned node: a defect, and nothing is written."""
+    """An older epoch or life, or another cluster of a pinned node, is a defect, and nothing is written."""
     with opened(tmp_path, least_epoch=9) as data:
         data.keep(cluster_id="ab" * 8, store=9, life=7, pinned=True)
         before = data.record
@@ -96,7 +96,6 @@ def test_nothing_goes_back(tmp_path, back):
 
 
 def test_a_pinned_node_stays_pinned(tmp_path):
-    """Through starts and changes."""
     write_node(FILES, tmp_path, NodeRecord("test", UUID, "n", 4, "ab" * 8, pinned=True))
     with opened(tmp_path) as data:
         data.keep(shard_id=2)
@@ -110,7 +109,7 @@ def test_a_pinned_node_stays_pinned(tmp_path):
     {"life": None}, {"drew": "xyz"}, {"drew": None}, {"drew": 1}, {"drew_store": -1}, {"drew_store": 2**64},
 ])  # fmt: skip
 def test_a_wrong_field_is_damage(body, tmp_path):
-    """A whole document with a field that no node writes is named, and not guessed at."""
+    """A document with a field that no node writes is reported as damage."""
     whole = {**NodeRecord("test", UUID, "n", 4, "ab" * 8)._asdict(), **body}
     write_slots(FILES, tmp_path / "NODE", "NODE", whole)
     with pytest.raises(Corrupt, match="NODE"):
@@ -118,7 +117,6 @@ def test_a_wrong_field_is_damage(body, tmp_path):
 
 
 def test_every_field_is_needed(tmp_path):
-    """A document without one of them is damage."""
     whole = NodeRecord("test", UUID, "n", 4, "ab" * 8)._asdict()
     for field in whole:
         write_slots(FILES, tmp_path / "NODE", "NODE", {name: told for name, told in whole.items() if name != field})
@@ -127,7 +125,7 @@ def test_every_field_is_needed(tmp_path):
 
 
 def test_a_disk_that_refuses_is_said(tmp_path):
-    """What was kept before stays what `record` says."""
+    """`record` keeps the stored values."""
     files = FaultyFiles(FILES, Fault(10**9, Action.FAIL, kinds=CHANGING))
     with opened(tmp_path, files) as data:
         before = data.record
@@ -141,7 +139,7 @@ def test_a_disk_that_refuses_is_said(tmp_path):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_an_epoch_that_was_told_is_never_had_again(seed):
-    """The power goes at any step of a start, or after it: the next one is higher than all that came to be known."""
+    """After a power loss at any step the next epoch is higher than all known ones."""
     told = []
     disk = SimulatedFiles()
     for at in range(30):
@@ -159,7 +157,7 @@ def test_an_epoch_that_was_told_is_never_had_again(seed):
 
 
 def test_peers_are_remembered(tmp_path):
-    """As many as are of use, IPv4 and IPv6."""
+    """The number of peers is limited; both address families work."""
     with opened(tmp_path) as data:
         assert data.peers() == []
         data.remember(PEERS)
@@ -173,7 +171,7 @@ def test_peers_are_remembered(tmp_path):
     encode("PEERS", {"peers": []}, format_number=9), encode("NODE", {}),
 ])  # fmt: skip
 def test_lost_peers_are_harmless(content, tmp_path):
-    """A damaged document is none, and the next one takes its place."""
+    """A damaged document counts as none and is replaced."""
     with opened(tmp_path) as data:
         (tmp_path / "PEERS").write_bytes(content)
         assert data.peers() == []
@@ -182,7 +180,7 @@ def test_lost_peers_are_harmless(content, tmp_path):
 
 
 def test_another_cluster_is_refused_before_the_epoch_is_raised(tmp_path):
-    """A start that is refused changes nothing."""
+    """A refused start changes nothing."""
     opened(tmp_path).close()
     before = (tmp_path / "NODE").read_bytes()
     with pytest.raises(UnsupportedFormat, match="belongs to cluster"):

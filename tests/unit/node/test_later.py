@@ -1,4 +1,4 @@
-"""What calls back with its result: it is packed or refused as any other, and answered once."""
+"""A method that calls back is answered once, and its result is encoded or refused as usual."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.world.logs import capture_logs
 ])  # fmt: skip
 @pytest.mark.parametrize("at_once", [True, False])
 def test_what_calls_back(result, told, code, at_once):
-    """At once or later, as what is waited for; to call twice is a defect of the caller."""
+    """The callback may come at once or later; a second call is a defect of the caller."""
     node, callbacks, answers = Node(), [], []
 
     def begin(on_result):

@@ -1,4 +1,4 @@
-"""The methods through the core, with a library that is made up."""
+"""The methods of a node work through the core, with a fake library."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ RECORDS = {b"key%02d" % number: b"value%d" % number for number in range(50)}
 
 @dataclass
 class MadeUpLibrary:
-    """A library of names."""
+    """A library of names and versions."""
 
     names: dict[str, list[str]] = field(default_factory=lambda: {"db": ["v1"], "empty": []})
     reported: list[tuple[str, str, Corrupt]] = field(default_factory=list)
     failure: Exception | None = None
     told: Detail = 0.5
-    local: list[bool] = field(default_factory=list)  # Which of the two views each status was.
-    bitmaps: list[bool] = field(default_factory=list)  # Likewise.
+    local: list[bool] = field(default_factory=list)  # The view of each status: local or not.
+    bitmaps: list[bool] = field(default_factory=list)  # The flag of each status.
 
     def met(self, database: str) -> bool:
         return database == "gone" or self.known(database)
@@ -61,9 +61,9 @@ class MadeUpLibrary:
     def known(self, database: str) -> bool:
         return database in self.names
 
-    joining = bool  # No.
-    refused = list  # None.
-    residency = dict  # Of nothing.
+    joining = bool  # Nothing joins.
+    refused = list  # Nothing is refused.
+    residency = dict  # Nothing is resident.
 
     def status(
         self,
@@ -91,7 +91,7 @@ class MadeUpLibrary:
         return [{"name": name, "kind": "dataset"} for name in self.names]
 
     def by_database(self) -> dict[str, dict[str, Detail]]:
-        """The names, the first version of each active."""
+        """Return the databases, each with its first version as the active one."""
         return {name: {"version": versions[0] if versions else None} for name, versions in self.names.items()}
 
     def counters(self) -> dict[str, int]:
@@ -107,7 +107,7 @@ class MadeUpLibrary:
 
 
 class MadeUpCluster:
-    """What a node knows of others, made up."""
+    """A fake of a node's knowledge about others."""
 
     epoch = 7
     shard_id = "3"
@@ -161,7 +161,7 @@ class MadeUpCluster:
 
 
 def decoded(answer: bytes | Refusal | DeferredResult) -> rpc.Response:
-    """As a client reads it, under the id 5."""
+    """Return the answer as a client reads it, under the id 5."""
     assert isinstance(answer, bytes | Refusal)
     if isinstance(answer, Refusal):
         return rpc.decode_response(b"\x94\x01\x05" + answer.error + b"\xc0")
@@ -169,7 +169,7 @@ def decoded(answer: bytes | Refusal | DeferredResult) -> rpc.Response:
 
 
 class Node:
-    """Handlers over a library that is made up."""
+    """Handlers over a fake library."""
 
     who = NodeInfo(version="1.2.3", cluster="c", node="n", resp=None)
 
@@ -229,7 +229,7 @@ class Node:
         self.counted.append((database, version, by_name))
 
     def ask(self, method: str, *params: Value) -> Value:
-        """The result of a method, at once or when it has been waited for; its error is raised."""
+        """Return the result of a method after any wait, or raise its error."""
         answer = decoded(self.answer(method, *params))
         if answer.error is not None:
             raise answer.error
@@ -257,7 +257,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_reads_that_python_answers(node: Node) -> None:
-    """As the core would, for what the core hands off."""
+    """Python answers requests that the core hands off, with the same results."""
     assert node.ask("get", "db", b"key07") == [b"value7", "v1"]
     assert node.ask("get", "db", "nowhere", {"timeout_ms": 5}) == [None, "v1"]
     assert node.ask("get_many", "db", [b"key01", b"x", b"key02"]) == [[b"value1", None, b"value2"], "v1"]
@@ -266,7 +266,7 @@ def test_reads_that_python_answers(node: Node) -> None:
 
 
 def test_python_tells_who_has_answered(node: Node) -> None:
-    """As the core would; of one key alone."""
+    """Like the core, `explain` names the node for a single key only."""
     assert node.ask("get", "db", b"key07", {"explain": True}) == [b"value7", "v1", {"node": "n"}]
     assert node.ask("get", "db", b"nowhere", {"explain": True}) == [None, "v1", {"node": "n"}]
     for given in (False, None):
@@ -281,7 +281,7 @@ def test_keys_without_a_partition(tmp_path: Path) -> None:
 
 
 def test_scan_page_by_page(node: Node) -> None:
-    """Pages of at most the node's limit, the cursor until the end, all from one version, counted each."""
+    """Pages have at most the node's limit and one version, and each page is counted."""
     found: list[Value] = []
     options: dict[str, Value] = {}
     while True:
@@ -297,7 +297,6 @@ def test_scan_page_by_page(node: Node) -> None:
 
 
 def test_scan_options(node: Node) -> None:
-    """Each option, alone and together."""
     keys = sorted(RECORDS)
     for options, expected in [
         ({"limit": 3}, keys[:3]),
@@ -315,7 +314,7 @@ def test_scan_options(node: Node) -> None:
 
 
 def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
-    """After a switch a scan goes on in the version in which it began; when that is gone, it fails."""
+    """A scan stays in its version after a switch, and fails once that version is gone."""
     records, cursor, _ = node.ask("scan", "db", {"limit": 1})
     newer = make_version(tmp_path, "db", "v3", {b"key00": b"new", b"key01": b"new"})
     held = node.reads.published.databases["db"].versions
@@ -370,7 +369,7 @@ def test_refusals(node: Node, method: str, params: list[Value], code: str, words
 
 
 def test_not_ready_has_the_progress(node: Node) -> None:
-    """A database with nothing yet says how far it is."""
+    """The error has the progress of the database."""
     error = decoded(node.handlers.answer(b"get", msgpack.packb(["empty", b"k"]), STRANGER)).error
     assert error is not None
     assert error.message == "empty has no version ready yet: half of empty is there"
@@ -378,7 +377,7 @@ def test_not_ready_has_the_progress(node: Node) -> None:
 
 
 def test_damage_is_reported_and_answered(tmp_path: Path) -> None:
-    """CORRUPT with file and offset, for each read method, and the library hears of it."""
+    """Each read method answers CORRUPT with file and offset, and the library hears of it."""
     node = Node((broken_version(tmp_path), True))
     for method, params in (
         ("get", ["db", b"key00900"]),
@@ -392,7 +391,7 @@ def test_damage_is_reported_and_answered(tmp_path: Path) -> None:
 
 
 def test_damage_that_others_answer_for_is_reported(tmp_path: Path) -> None:
-    """The serving loop has met it and asked others: the library hears of it all the same; of what has gone, nothing."""
+    """The library hears of damage that the serving loop met, unless the version is gone."""
     node = Node((broken_version(tmp_path), True))
     for record in (["db", b"key00900", "v1"], ["db", b"key00001", "v1"], ["db", b"k", "v0"], ["gone", b"k", "v1"]):
         node.reads.look_at(msgpack.packb(record))
@@ -401,7 +400,7 @@ def test_damage_that_others_answer_for_is_reported(tmp_path: Path) -> None:
 
 
 def broken_version(directory: Path) -> BuiltVersion:
-    """`v1` of `db`, in which `key00900` cannot be read."""
+    """Return `v1` of `db`, in which `key00900` cannot be read."""
     make_file(directory, {b"key%05d" % number: b"v" * 50 for number in range(1000)}).close()
     image = bytearray(next(directory.glob("*.gkv")).read_bytes())
     image[image.index(b"key00900") + 12] ^= 1
@@ -409,7 +408,7 @@ def broken_version(directory: Path) -> BuiltVersion:
 
 
 def test_batches_larger_than_a_frame(tmp_path: Path) -> None:
-    """TOO_LARGE, before the values are gathered for nothing."""
+    """TOO_LARGE comes before the values are gathered."""
     version = make_version(tmp_path, "db", "v1", {b"k": b"x" * 3000})
     node = Node((version, True), max_frame=10_000)
     assert node.refusal("get_many", "db", [b"k"] * 10)[0] == "TOO_LARGE"
@@ -426,7 +425,7 @@ def test_scan_pages_fit_into_a_frame(tmp_path: Path) -> None:
 
 
 def test_info_and_lists(node: Node) -> None:
-    """Who answers, since when, and what it counts; errors are counted by code."""
+    """`info` identifies the node and has its counters; errors are counted by code."""
     node.refusal("nothing")
     node.refusal("nothing")
     info = node.ask("info")
@@ -447,7 +446,7 @@ def test_info_and_lists(node: Node) -> None:
         ("db", "dataset"), ("empty", "dataset"), ("orders", "hash")]  # fmt: skip
     told = {"done": 0.5, "isolated": False, "silent": False}
     orders = {"kind": "hash", "isolated": False, "silent": False}
-    everything = {"db": told, "empty": told, "orders": orders}  # Of a table with a dataset's name it tells nothing.
+    everything = {"db": told, "empty": told, "orders": orders}  # A table with a dataset's name has no entry.
     assert node.ask("status", {"local": True}) == node.ask("status") == everything
     assert node.ask("status", {"database": "orders"}) == {"orders": orders}
     assert node.ask("status", {"database": "db"}) == {"db": told}
@@ -460,7 +459,7 @@ def test_info_and_lists(node: Node) -> None:
 
 
 def test_reads_by_database(node: Node) -> None:
-    """What the loop counts and what Python answers together; one that nobody reads has zeros, one unknown no place."""
+    """The loop's and Python's counts are added; unread databases have zeros, unknown ones no entry."""
     node.ask("get", "db", b"key07")
     node.ask("get_many", "db", [b"key01", b"x", b"key02"])
     for database in ("db", "nowhere"):
@@ -475,7 +474,7 @@ def test_reads_by_database(node: Node) -> None:
 
 
 def test_what_is_not_published_is_told(node: Node) -> None:
-    """As the cluster's part says it, and nil when all is."""
+    """The error is nil when all is published."""
     assert node.ask("info")["publish_error"] is None
     node.cluster.trouble = "1 not published"
     assert node.ask("info")["publish_error"] == "1 not published"
@@ -493,7 +492,7 @@ async def refresh(node: Node, *params: Value) -> rpc.Response:
 
 
 async def test_a_silent_node_says_so_and_refuses_to_refresh(node: Node) -> None:
-    """Why, in `info`; that it is, in `status`; what is asked for comes when it can write."""
+    """`info` has the reason, `status` the fact; `refresh` is refused until the node can write."""
     assert node.ask("info")["silent"] is None
     node.cluster.silence = "/data: Read-only file system"
     assert node.ask("info")["silent"] == "/data: Read-only file system"
@@ -504,7 +503,7 @@ async def test_a_silent_node_says_so_and_refuses_to_refresh(node: Node) -> None:
 
 
 async def test_refresh(node: Node) -> None:
-    """All databases, or one; an unknown one is an error, one without versions is not."""
+    """An unknown database is an error; one without versions is not."""
     assert await refresh(node) == (5, None, {"db": ["v1"]})
     assert await refresh(node, None) == (5, None, {"db": ["v1"]})
     assert await refresh(node, "db") == (5, None, {"db": ["v1"]})
@@ -516,7 +515,7 @@ async def test_refresh(node: Node) -> None:
 
 @pytest.mark.parametrize("failure", [RuntimeError("secret"), SourceError("/a/path of ours")])
 async def test_defects_become_internal(node: Node, failure: Exception) -> None:
-    """What is not meant for clients is logged with its traceback under an id, and the client gets the id alone."""
+    """Internal errors are logged with a traceback under an id, and the client gets only the id."""
     node.library.failure = failure
     with capture_logs() as logs:
         error = (await refresh(node)).error
@@ -530,23 +529,23 @@ async def test_defects_become_internal(node: Node, failure: Exception) -> None:
 
 
 def test_results_that_cannot_be_encoded(node: Node) -> None:
-    """A defect in a result is a defect like any other: the connection is still answered."""
+    """The connection is answered even if the result or the error cannot be encoded."""
     node.library.told = 1 << 64
     with capture_logs() as logs:
         assert node.refusal("status")[0] == "INTERNAL"
-        assert node.refusal("get", "empty", b"k")[0] == "INTERNAL"  # Here it is the error that cannot be encoded.
+        assert node.refusal("get", "empty", b"k")[0] == "INTERNAL"  # Here the error cannot be encoded.
     assert len(logs) == 2
 
 
 def test_names_of_files_that_are_not_utf8(node: Node) -> None:
-    """What is said of a file whose name is no UTF-8 reaches the client, as a result and within an error."""
+    """Text about a file whose name is no UTF-8 reaches the client as a result and in an error."""
     node.library.told = "part-\udcff"
     assert [node.ask("status")[name]["done"] for name in ("db", "empty")] == ["part-\\udcff"] * 2
     assert node.refusal("get", "empty", b"k")[0] == "NOT_READY"
 
 
 def test_what_a_node_knows_of_others(node: Node) -> None:
-    """Members, and what they published, by path; the path of the root is empty."""
+    """Members and published keys are listed by path; the path of the root is empty."""
     assert node.ask("members") == node.cluster.members()
     assert node.ask("children", "nodes") == ["x", "y"]
     assert node.ask("children", "", {"all": True}) == ["x", "y"]
@@ -573,7 +572,7 @@ def test_wrong_questions_about_others(node: Node, method: str, params: list[Valu
 
 
 async def test_many_entries_take_several_turns(node: Node) -> None:
-    """The answer is the same; all who ask for the same before it is begun share it."""
+    """The answer is the same, and equal requests before its start share it."""
     node.cluster.keys_below = FEW_ENTRIES
     assert len(node.ask("entries", "nodes")) == FEW_ENTRIES
     node.cluster.keys_below += 1
@@ -586,6 +585,6 @@ async def test_many_entries_take_several_turns(node: Node) -> None:
 
 
 def test_a_request_of_another_node(node: Node) -> None:
-    """Bytes for bytes; one that is refused has an error."""
+    """Bytes are answered with bytes, and a refused request gets an error."""
     assert node.ask("gossip", b"\x00\xff") == b"re: \x00\xff"
     assert node.refusal("gossip", b"") == ("UNAVAILABLE", "no request")

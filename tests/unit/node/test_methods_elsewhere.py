@@ -1,4 +1,4 @@
-"""What other nodes ask, and reads of partitions that others have, which Python answers all the same."""
+"""Python answers requests of other nodes, and reads of partitions that other nodes have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
 def test_a_partition_that_others_have(tmp_path: Path, method: str) -> None:
-    """Python asks nobody: who may be answered by others is to ask again, who may not hears that it is not here."""
+    """Python asks no other node: NOT_READY makes the client ask again, and a local read is NOT_SERVED."""
     shared = make_version(tmp_path, "db", "v1", {b"a": b"1"})
     shared.wire_id = bytes(16)
     shared.files = [None]
@@ -35,7 +35,7 @@ def test_a_partition_that_others_have(tmp_path: Path, method: str) -> None:
 
 
 def test_hello():
-    """A node of this cluster is told who answers; another one is refused, as is what is no hello."""
+    """A node of this cluster gets the hello; another cluster and malformed hellos are refused."""
     node = Node()
     asked = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"c" * 8, "uuid": b"v" * 16, "epoch": 1, "more": []}])
     answer = node.cluster.hello._replace(seen=b"of " + b"v" * 16).to_map()

@@ -1,4 +1,4 @@
-"""One space of names for datasets and tables, through the methods of a node."""
+"""Datasets and tables share one space of names, through the methods of a node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.table.made_up_tables import MadeUpTables
 
 
 class Both(MadeUpTables):
-    """Tables of which one has the name of a dataset that is here, and one that of a dataset that gave way."""
+    """Tables, one with the name of a dataset that is here and one with the name of a refused dataset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,18 +31,18 @@ class Both(MadeUpTables):
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Node:
-    """Datasets `db` and `empty`; tables `db` and `orders`, and a dataset that gave way to the latter."""
+    """Return a node with datasets `db` and `empty`, tables `db` and `orders`, and a refused dataset `orders`."""
     monkeypatch.setattr("tests.unit.node.test_methods.MadeUpTables", Both)
     monkeypatch.setattr(MadeUpLibrary, "refused", lambda _self: ["orders"])
     return Node()
 
 
 def test_a_table_is_not_made_beside_a_dataset(node: Node) -> None:
-    """One that is known here, or that a member publishes; other names pass."""
+    """A dataset counts if this node knows it or a member publishes it; other names are free."""
     for name, where in (("db", "this node serves or sees"), ("empty", "this node"), ("x", "members publish")):
         with pytest.raises(Conflict, match=f"^{name} is the name of a dataset that {where}.*name the table otherwise"):
             node.ask("create_table", name, {"kind": "hash"})
-    for free in ("more", "gone"):  # Of the latter members say that there is nothing of it any more.
+    for free in ("more", "gone"):  # Members report that nothing is left of the latter.
         assert node.ask("create_table", free, {"kind": "hash"}) == f"create_table {free}"
 
 
@@ -50,7 +50,7 @@ def test_a_table_is_not_made_beside_a_dataset(node: Node) -> None:
     ("method", "params"), [("put", [b"k", b"v"]), ("delete", [b"k"]), ("put_many", [[[b"k", b"v"]]])]
 )
 def test_a_dataset_takes_no_writes(node: Node, method: str, params: list[object]) -> None:
-    """The error says what datasets are for, and names a page that is there; tables get theirs, refused datasets not."""
+    """The error explains datasets and names an existing page; tables accept writes."""
     with pytest.raises(BadRequest, match=f"^db is a dataset: {re.escape(WRITES_ARE)}$"):
         node.ask(method, "db", *params)
     (page,) = re.findall(r"docs/[a-z/]+[.]md", WRITES_ARE)
@@ -60,13 +60,12 @@ def test_a_dataset_takes_no_writes(node: Node, method: str, params: list[object]
 
 @pytest.mark.parametrize("method", ["set", "del"])
 def test_words_of_other_stores(node: Node, method: str) -> None:
-    """Are no methods here, and whoever tries them is told which are."""
+    """These are no methods here, and the error names the right ones."""
     with pytest.raises(UnknownMethod, match=f"no method {method} here: {re.escape(WRITES_ARE)}$"):
         node.ask(method, "db", b"k")
 
 
 def test_each_name_is_listed_once(node: Node) -> None:
-    """With what it is here."""
     assert {(told["name"], told["kind"]) for told in node.ask("databases")} == {
         ("db", "dataset"),
         ("empty", "dataset"),
@@ -76,7 +75,7 @@ def test_each_name_is_listed_once(node: Node) -> None:
 
 
 def test_status_names_what_is_refused(node: Node) -> None:
-    """Under the name that both have: which of the two is served here, and what to do."""
+    """The entry says which of the two is served here, and gives advice."""
     told = node.ask("status")
     assert told["orders"]["error"].startswith("a dataset has this name too, and is refused: the table orders")
     assert told["db"]["error"].startswith("a table has this name too, and is refused: the dataset db")
@@ -86,7 +85,7 @@ def test_status_names_what_is_refused(node: Node) -> None:
 
 
 def test_a_refused_dataset_is_not_refreshed(node: Node) -> None:
-    """Whoever asks for it is told why; what nobody has is unknown as ever."""
+    """The error gives the reason; an unknown name stays unknown."""
     node.library.names = {"db": ["v1"]}
     with pytest.raises(Conflict, match=r"^a dataset has this name too, and is refused: the table orders"):
         node.ask("refresh", "orders")
@@ -94,6 +93,5 @@ def test_a_refused_dataset_is_not_refreshed(node: Node) -> None:
 
 
 def test_reads_go_to_what_has_the_name_here(node: Node) -> None:
-    """As the list says."""
     assert node.ask("get", "orders", b"k") == ["orders", b"token"]
     assert node.refusal("get", "db", b"k")[0] == "NOT_READY"

@@ -1,4 +1,4 @@
-"""What a node may not publish: people are told once, and see it for as long as something is missing."""
+"""A refused publication is logged once and reported as long as it is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADDRESS = Address("10.0.0.1", 7070)
 
 @pytest.fixture
 def tree() -> GossipTree:
-    """Of a node that may publish three keys."""
+    """Return the tree of a node that may publish three keys."""
     me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
     limits = GossipLimits(tree=TreeLimits(max_branch_bytes=800))
     core = Gossip(me, LAN, random.Random(1), limits=limits, envelope=Envelope("c"))
@@ -37,7 +37,7 @@ def tree() -> GossipTree:
 
 
 def test_what_is_refused_is_said_until_it_is_published(tree: GossipTree) -> None:
-    """Once in the log; what was published stays, and whoever tries again finds the room that there is then."""
+    """One log line; published keys stay, and a retry uses room that became free."""
     mine = Publications(tree)
     with capture_logs() as logs:
         for path in ("p/1", "p/2", "p/3"):
@@ -53,7 +53,7 @@ def test_what_is_refused_is_said_until_it_is_published(tree: GossipTree) -> None
     assert mine.withdraw("p/1")
     mine.publish("p/4", b"x")
     assert (mine.error or "").startswith("1 not published, p/5 among them: ")
-    assert not mine.withdraw("p/5")  # Nobody wants it any more.
+    assert not mine.withdraw("p/5")  # The key is not wanted any more.
     assert mine.error is None
     with pytest.raises(BadRequest):
         mine.publish("/")
@@ -61,7 +61,7 @@ def test_what_is_refused_is_said_until_it_is_published(tree: GossipTree) -> None
 
 
 def test_a_claim_that_is_refused_is_said_until_one_is_published(tree: GossipTree) -> None:
-    """Of the ids that a node tried in vain only the last counts, and none when it has one."""
+    """Only the last refused id counts, and none once an id is published."""
     mine = Publications(tree)
     claims = ClaimsInTree(tree, mine)
     claim = ShardClaim(
@@ -87,12 +87,11 @@ def test_a_claim_that_is_refused_is_said_until_one_is_published(tree: GossipTree
     ],
 )
 def test_a_node_without_room_for_its_members_does_not_start(environ: dict[str, str], said: str) -> None:
-    """It says which setting, and what to do."""
+    """The error names the setting and gives advice."""
     with pytest.raises(ConfigError, match=said):
         check_room(load(environ={f"GOSSIPKV_{name}": text for name, text in environ.items()}))
 
 
 def test_a_node_with_just_enough_room_starts() -> None:
-    """As it does by default."""
     check_room(load())
     check_room(load(environ={"GOSSIPKV_MAX_TREE": "1MiB", "GOSSIPKV_MAX_MEMBERS": "4"}))

@@ -1,4 +1,4 @@
-"""When a balancer is told that a node may be sent clients."""
+"""Readiness tells a balancer when a node may get clients."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.unit.dataset.cluster.scene import HOUR_MS, SETTLE_MS, member
 
 @dataclass
 class MadeUpLibrary:
-    """As a test says."""
+    """A library whose state the test sets."""
 
     opened: bool = True
     serves_any: bool = False
 
 
 class Scene:
-    """One node `a`, told to join others unless the test says otherwise."""
+    """One node `a`, which expects others by default."""
 
     def __init__(self, *, expects_others: bool = True) -> None:
         self.library = MadeUpLibrary()
@@ -41,12 +41,12 @@ class Scene:
 
 
 def test_who_was_told_of_nobody_waits_for_nobody() -> None:
-    """The first node of a cluster."""
+    """This is the first node of a cluster."""
     assert Scene(expects_others=False).readiness.to_map(0) == {"joined": True, "opened": True, "draining": False}
 
 
 def test_joined_when_the_members_were_still() -> None:
-    """And for good: that the others are gone takes nobody out."""
+    """A node stays joined, even after all others are gone."""
     scene = Scene()
     scene.membership.tell(member("b", "2"), now_ms=0)
     for now_ms in (0, SETTLE_MS - 1):
@@ -62,7 +62,7 @@ def test_joined_when_the_members_were_still() -> None:
 
 @pytest.mark.parametrize("reason", ["heard", "serves", "neither", "dead"])
 def test_nobody_is_kept_out_for_ever(reason: str) -> None:
-    """After twice the time to converge it is enough to hear somebody, or to serve what was kept over a restart."""
+    """After twice the convergence time it suffices to hear a member or to serve restored data."""
     scene = Scene()
     scene.library.serves_any = reason == "serves"
     if reason in {"heard", "dead"}:
@@ -76,7 +76,6 @@ def test_nobody_is_kept_out_for_ever(reason: str) -> None:
 
 
 def test_opened_and_draining_are_as_they_are() -> None:
-    """Neither is kept."""
     scene = Scene(expects_others=False)
     scene.library.opened, scene.readiness.draining = False, True
     assert scene.readiness.to_map(0) == {"joined": True, "opened": False, "draining": True}

@@ -1,4 +1,4 @@
-"""A backup of tables that is put back: under an id of its own, into a node that has none, whole or not at all."""
+"""A backup of tables is restored under a new id, into a node without tables, and as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKUP = PurePath("/backup")
 
 
 def restore(files, backup, directory, chance):
-    """As the engine does: the files first, synced, then the manifest, in the first life of a new id."""
+    """Restore as the engine does: synced files first, then the manifest in the first life of a new id."""
     assert backup == BACKUP
     make_directory(files, directory)
     descriptor = files.open(directory / "records", WRITE_NEW)
@@ -48,7 +48,7 @@ def lived_in(files, path, **kept):
 
 
 def decision(files, data):
-    """What the next start makes of the store."""
+    """Return the decision of the next start about the store."""
     record = read_node(files, data)
     try:
         manifest = read_manifest(files, data / "tables")
@@ -58,7 +58,7 @@ def decision(files, data):
 
 
 def test_a_backup_is_put_back(tmp_path):
-    """NODE names the new store; the node is the one it was, in an epoch of its own."""
+    """NODE names the new store; the node's identity stays, in a new epoch."""
     before = lived_in(FILES, tmp_path)
     done = put_back(FILES, tmp_path, least_epoch=50)
     after = read_node(FILES, tmp_path)
@@ -71,7 +71,7 @@ def test_a_backup_is_put_back(tmp_path):
 
 @pytest.mark.parametrize("kept", [{"store": 7, "life": 3}, {"pinned": True}, {}])
 def test_tables_that_are_there_are_not_lost(tmp_path, kept):
-    """Refused, unless they are forgotten: then another node lives there, and they are set aside."""
+    """They are refused; with the flag another node lives there, and the tables are kept aside."""
     before = lived_in(FILES, tmp_path, **kept)
     if not kept:
         (tmp_path / "tables").mkdir()
@@ -86,20 +86,19 @@ def test_tables_that_are_there_are_not_lost(tmp_path, kept):
 
 
 def test_forgetting_where_there_is_nothing_is_no_other_node(tmp_path):
-    """The flag does no harm then."""
+    """The flag changes nothing then."""
     before = lived_in(FILES, tmp_path)
     assert put_back(FILES, tmp_path, forget_tables=True).uuid == before.uuid
 
 
 def test_where_no_node_has_lived(tmp_path):
-    """It is said what to do, and nothing is made."""
+    """The error gives advice, and nothing is made."""
     with pytest.raises(LocalError, match="no node has lived here yet: start one"):
         put_back(FILES, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_node_that_runs(tmp_path):
-    """It has the lock."""
     with (
         DataDirectory.open(tmp_path, FILES, cluster="test", random=random.Random(1)),
         pytest.raises(DirectoryInUse, match="in use by process"),
@@ -125,7 +124,6 @@ def test_a_backup_that_cannot_be_put_back(tmp_path, error):
 
 
 def test_a_disk_that_cannot_be_written(tmp_path):
-    """One clear error."""
     lived_in(FILES, tmp_path)
     files = FaultyFiles(FILES, Fault(0, Action.FAIL, kinds=CHANGING, lasting=True))
     with pytest.raises(StorageError, match="cannot be used as a data directory"):

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_restoring.py` has the others."""
+"""Slow tests of restoring; the fast ones are in `test_restoring.py`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA = PurePath("/data")
 @pytest.mark.parametrize("power", [None, 1, 2])
 @pytest.mark.parametrize("forgets", [False, True])
 def test_a_crash_at_any_step(action, power, forgets):
-    """The next start has the tables whole, or none, or knows that they are lost; another attempt puts them back."""
+    """The next start has whole tables or none, or knows of their loss; a repetition restores them."""
     seen = set()
     for at in range(200):
         disk = SimulatedFiles()

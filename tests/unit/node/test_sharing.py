@@ -1,4 +1,4 @@
-"""What databases ask of the tree, where it has no room; what of it cannot be read."""
+"""Databases share statements through the tree, within its room, and unreadable ones are reported."""
 
 from types import SimpleNamespace
 
@@ -20,14 +20,14 @@ class Tree:
         self.told = {*self.paths}
 
     def watch(self, path, wake):
-        """Nothing comes in."""
+        """Ignore the watch: no changes arrive."""
 
     def news(self):
         news, self.told = self.paths.keys() - self.told, {*self.paths}
         return b" ".join(sorted(map(str.encode, news))) or None
 
     def publish(self, path, value):
-        """It fits, if it is the only one."""
+        """Accept the path if it is the only one."""
         if self.paths.keys() - {path}:
             raise TooLarge("no room")
         self.paths[path] = value
@@ -37,12 +37,12 @@ class Tree:
 
 
 class Core:
-    """It has something to withdraw."""
+    """A core with a version to withdraw."""
 
     name = "db"
 
     def hear(self, *told, wall_ms):
-        """Whatever it is."""
+        """Ignore the statement."""
 
     def refused_database(self, statement, *, now_ms):
         assert now_ms >= 0
@@ -50,7 +50,7 @@ class Core:
 
 
 class Library:
-    """Its databases are woken."""
+    """A library that records wake-ups."""
 
     def __init__(self):
         self.woken = []
@@ -63,7 +63,7 @@ class Library:
 
 
 class Peers:
-    """The members, who are told."""
+    """Members that record requests."""
 
     def __init__(self):
         self.others = [DatasetMember(name, bytes(16), 1, Address(name, 1)) for name in "ab"]
@@ -76,7 +76,7 @@ class Peers:
 
 
 async def test_room_is_made_for_what_is_said_of_a_database():
-    """And the database looks again, so that it knows when to try what had no room; all members are told, once."""
+    """The database wakes to retry what had no room, and all members hear of it once."""
     tree, library = Tree(), Library()
     peers = Peers()
     sharing = Sharing(tree, library, peers, peers, None, address=Address("h", 1), ask_timeout_ms=1)
@@ -90,7 +90,7 @@ async def test_room_is_made_for_what_is_said_of_a_database():
 
 
 class Gossiped:
-    """A tree of which it is counted how often it is listed."""
+    """A tree that counts its listings."""
 
     def __init__(self):
         self.watches = {}
@@ -131,7 +131,7 @@ def at_rest(name, state=gossip.MemberState.ALIVE):
 
 
 async def test_a_look_at_what_has_not_changed_lists_nothing():
-    """Members and claims are taken in when there are others, or one is known in another way."""
+    """Members and claims are read only after a change."""
     tree, many = Gossiped(), Many()
     own = DatasetMember("a", bytes(16), 1, Address("a", 1))
     membership = Membership(own, expects_others=False, retire_max_ms=1, now_ms=0)
@@ -155,7 +155,7 @@ async def test_a_look_at_what_has_not_changed_lists_nothing():
 
 
 def test_who_says_what_cannot_be_read_is_named_until_it_can():
-    """A later format: `status` names the member, not each try to read it."""
+    """`status` names a member with a later format until it can be read."""
     members = SimpleNamespace(get=lambda _: SimpleNamespace(uuid=bytes(16), epoch=1))
     sharing = Sharing(Tree(), Library(), members, None, None, address=Address("h", 1), ask_timeout_ms=1)
     later = encode_database(DatabaseStatement()).replace(b"\xa6format\x01", b"\xa6format\x09")

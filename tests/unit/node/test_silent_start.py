@@ -1,4 +1,4 @@
-"""A start where nothing can be written: what is there is served, nothing changes, and it goes on when it can."""
+"""A node whose disk refuses writes serves its data, changes nothing, and goes on when it can write."""
 
 import contextlib
 import errno
@@ -27,7 +27,7 @@ def state(path):
 
 
 def test_a_read_only_directory_opens(tmp_path):
-    """In an epoch that nobody has heard of; nothing is touched, not even what a crash left behind."""
+    """Its epoch is unknown to others, and nothing is touched, not even leftovers of a crash."""
     opened(tmp_path, RealFiles()).close()
     (tmp_path / "building" / "left").write_text("over")
     before = state(tmp_path)
@@ -64,7 +64,7 @@ def test_a_read_only_directory_opens(tmp_path):
 @pytest.mark.parametrize("error", [errno.EROFS, errno.ENOSPC, errno.EIO, errno.EACCES])
 @pytest.mark.parametrize("lasting", [False, True])
 def test_whatever_is_refused_is_silence(error, lasting):
-    """Every operation that writes, one by one: the node opens, and no epoch in which it spoke comes again."""
+    """After any refused write the node opens silently, and no spoken epoch is repeated."""
     disk, spoken, at = SimulatedFiles(), [], 0
     with opened("/data", disk) as data:
         spoken.append(data.record.epoch)
@@ -73,7 +73,7 @@ def test_whatever_is_refused_is_silence(error, lasting):
         with opened("/data", files) as data:
             silent = data.silence
             if files.struck:
-                # Only to be opened for writing, the lock need not be; and names that are there may be another's.
+                # Opening for writing is needed only by the lock; another user may own the existing directories.
                 is_others = error == errno.EACCES and files.struck[0] in {"sync_directory /", "sync_directory /data"}
                 assert is_others or (silent is not None) == (lasting or at > 0), files.struck
             else:
@@ -103,7 +103,7 @@ def test_a_full_disk_is_a_start_like_any_other():
 
 @pytest.mark.parametrize("missing", ["NODE", "LOCK"])
 def test_where_nobody_has_lived_it_is_an_error(tmp_path, missing):
-    """There is nothing to serve; and a directory that cannot be locked might be another's."""
+    """There is nothing to serve, or a directory without a lock might belong to another node."""
     opened(tmp_path, RealFiles()).close()
     (tmp_path / missing).unlink()
     with pytest.raises(StorageError, match="Read-only file system"):

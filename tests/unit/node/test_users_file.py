@@ -1,4 +1,4 @@
-"""The users file of a node that runs: what becomes of each change of it."""
+"""A running node follows each change of its users file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOB = '[bob]\nmay = ["read:cats", "see"]\n'
 
 
 class Node:
-    """A node that has the databases `geo` and `carts`, and whom it knows."""
+    """A node with the databases `geo` and `carts`, and the users that it knows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class Node:
         self.path.chmod(mode)
 
     async def looks(self) -> list[tuple[str, str | int]]:
-        """Let it look once; what the log has then: an event, and a number or a reason."""
+        """Let it look once, and return the log: an event, and a number or a reason."""
         with capture_logs() as logs:
             await trio.sleep(2 * LOOK_S)
             await trio.testing.wait_all_tasks_blocked()
@@ -46,14 +46,14 @@ class Node:
 
 @pytest.fixture
 async def node(tmp_path: Path, nursery: trio.Nursery) -> Node:
-    """It, with a file that was read."""
+    """Return a node whose file was read."""
     node = Node(tmp_path / "users")
     nursery.start_soon(node.file.run)
     return node
 
 
 async def test_who_is_new_is_known_and_the_file_is_read_once(node: Node, autojump_clock: MockClock) -> None:
-    """A pattern that is of no database is told."""
+    """A pattern that matches no database is logged."""
     assert await node.looks() == [("users", 1)]
     node.write(ANA + BOB)
     assert await node.looks() == [("users", 2), ("users_unmatched", "bob: read:cats matches no database")]
@@ -63,7 +63,7 @@ async def test_who_is_new_is_known_and_the_file_is_read_once(node: Node, autojum
 
 @pytest.mark.parametrize("text", ["", ANA[:3], ANA + BOB[:-4], f"{ANA}{BOB}{ANA}"])
 async def test_half_a_file_changes_nothing(node: Node, text: str, autojump_clock: MockClock) -> None:
-    """All are who they were, and the other half is read when it is there."""
+    """The known users stay, and the complete file is read later."""
     await node.looks()
     node.write(text)
     ((event, reason),) = await node.looks()
@@ -74,7 +74,7 @@ async def test_half_a_file_changes_nothing(node: Node, text: str, autojump_clock
 
 
 async def test_a_file_that_others_may_read_or_that_is_gone(node: Node, autojump_clock: MockClock) -> None:
-    """It changes nothing, and is told once; nobody who is told to read one that is gone forgets who there was."""
+    """The change is ignored and logged once; a missing file does not drop the known users."""
     await node.looks()
     node.write(ANA + BOB, mode=0o640)
     ((event, reason),) = await node.looks()

@@ -1,4 +1,4 @@
-"""What a node says of itself, whom it asks for a verdict, and how often."""
+"""A node reports its own state, asks members for verdicts, and limits how often."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def member(name, state=MemberState.ALIVE):
 
 
 class Threads:
-    """Worker threads, at once."""
+    """Threads that run their call at once."""
 
     async def run(self, do, *arguments):
         return do(*arguments)
 
 
 class Made:
-    """A node `n1` with such members, which answer as functions say."""
+    """A node `n1` with these members and their answers."""
 
     def __init__(self, *members, conditions=None, **answers) -> None:
         self.asked: list[str] = []
@@ -86,7 +86,7 @@ class Made:
 
 
 async def test_a_report_has_only_what_is_so():
-    """What is as it is to be is not told: many ask for it."""
+    """Normal states are left out, since many nodes ask for the report."""
     made = Made(member("n2", MemberState.SUSPECT), member("n3", MemberState.LEFT), conditions={"geo": {"active": "1"}})
     assert await made.report.make() == {
         "away": {"n2": "suspect"},
@@ -101,7 +101,7 @@ async def test_a_report_has_only_what_is_so():
 
 
 async def test_a_report_says_until_when_a_certificate_holds(autojump_clock):
-    """And, from a fortnight before, that it ends: when it is over it is another matter."""
+    """From a fortnight before it reports the coming end, and later the end itself."""
     made = Made()
     await trio.sleep(5000)
     now_s = made.wall_ms() // 1000
@@ -118,7 +118,7 @@ async def test_a_report_says_until_when_a_certificate_holds(autojump_clock):
 
 
 async def test_all_members_are_asked_that_may_live(autojump_clock):
-    """At once, and a second at most; who does not answer is named, with the reason."""
+    """All are asked at once, for a second at most; a member without an answer is named with the reason."""
     made = Made(
         member("n2"), member("n3", MemberState.SUSPECT), member("n4", MemberState.DEAD),
         member("n5", MemberState.LEFT), member("n6"),
@@ -137,7 +137,7 @@ async def test_all_members_are_asked_that_may_live(autojump_clock):
 
 
 async def test_what_was_judged_for_one_is_told_to_others(autojump_clock):
-    """For half a second; who looks at the last one only has another one made after ten, and waits for none."""
+    """A verdict is shared for half a second; a mere look at the last one renews it after ten, without waiting."""
     made = Made(member("n2"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.verdicts.run)
@@ -166,7 +166,7 @@ async def test_what_was_judged_for_one_is_told_to_others(autojump_clock):
 
 
 async def test_nothing_is_asked_by_itself(autojump_clock):
-    """A node that nobody looks at asks nobody; before the first verdict there is none to tell."""
+    """A node without viewers asks no members, and has no verdict at first."""
     made = Made(member("n2"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.verdicts.run)

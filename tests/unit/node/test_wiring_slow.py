@@ -1,4 +1,4 @@
-"""Starting a node: what stands in the way is said in one line, before anything else happens."""
+"""A node's start fails early and in one line, and a started node runs, reports and stops."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PAGE = Path(__file__).parents[3] / "docs" / "users" / "wire.md"
 
 
 def config(directory: Path, **settings: str) -> Config:
-    """A node in a directory of its own, on a free port."""
+    """Return the settings of a node in a directory of its own, on a free port."""
     return load(None, {}, {"data": str(directory / "data"), "listen": "127.0.0.1:0", **settings})
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "riscv64")])
 def test_other_platforms_are_refused(system: str, machine: str) -> None:
-    """One line that says what a node needs and that clients run anywhere."""
+    """The line says that a node needs Linux and that clients run anywhere."""
     with pytest.raises(LocalError, match=r"needs Linux on x86-64 or aarch64.*clients run anywhere") as caught:
         node.check_platform(system, machine)
     assert "\n" not in caught.value.message
@@ -45,12 +45,11 @@ def test_other_platforms_are_refused(system: str, machine: str) -> None:
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_platforms_of_a_node(machine: str) -> None:
-    """Linux on both machines."""
     node.check_platform("linux", machine)
 
 
 async def test_a_port_in_use(tmp_path: Path) -> None:
-    """Said with the address, and the data directory is not even made."""
+    """The error has the address, and the data directory is not even made."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(LocalError, match=f"cannot listen on {address}: Address already in use; .*--listen"):
@@ -60,13 +59,13 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64])
 def test_a_host_that_is_no_name(host: str) -> None:
-    """Refused like every other address on which it is impossible to listen."""
+    """It is refused like any other unusable address."""
     with pytest.raises(LocalError, match=f"cannot listen on {host}:7070: .*choose another with --listen"):
         listen(real(), Address(host, 7070))
 
 
 async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
-    """Ready with its address; a second node in the same directory is refused; cancelled, it lets go of everything."""
+    """It is ready with its address; a second node on the directory is refused; cancelling releases everything."""
     source = tmp_path / "source" / "geo" / "1"
     source.mkdir(parents=True)
     (source / "part-0").write_bytes(b"paris\tFrance\nlima\tPeru\n")
@@ -90,7 +89,7 @@ async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
 
 
 async def test_a_node_with_tables(tmp_path: Path) -> None:
-    """It opens their store, tells how that stands, backs it up, and closes it in peace when it is stopped."""
+    """It opens the store of its tables, reports it, backs it up, and closes it at the stop."""
     settings = config(tmp_path)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run, settings, real())
@@ -120,7 +119,7 @@ async def test_a_node_with_tables(tmp_path: Path) -> None:
 
 
 async def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
-    """`info` of a real one: its databases, what was read of them, what the process takes, and that it is ready."""
+    """The real `info` has databases, reads, the process and readiness, and the page has its keys."""
     source = tmp_path / "source" / "geo" / "1"
     source.mkdir(parents=True)
     (source / "part-0").write_bytes(b"paris\tFrance\nlima\tPeru\n")
@@ -152,7 +151,7 @@ async def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
 
 
 async def test_the_page_has_each_key_of_a_database(tmp_path: Path) -> None:
-    """What `databases` tells of one that is only named, and so of any."""
+    """The page has each key that `databases` returns."""
     file = tmp_path / "settings.toml"
     file.write_text('[databases.geo]\nformat = "tsv"\n')
     settings = load(file, {}, {"data": str(tmp_path / "data"), "listen": "127.0.0.1:0", "source": str(tmp_path)})
@@ -169,7 +168,7 @@ async def test_the_page_has_each_key_of_a_database(tmp_path: Path) -> None:
 
 
 def told_on_the_page(heading: str) -> set[str]:
-    """The keys that the table below a heading of docs/users/wire.md names."""
+    """Return the keys that the table below a heading of docs/users/wire.md names."""
     section = PAGE.read_text(encoding="utf-8").split(f"\n### {heading}\n")[1].split("\n#")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return {name for row in rows for name in re.findall(r"`(\w+)`", row)}

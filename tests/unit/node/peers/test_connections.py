@@ -1,4 +1,4 @@
-"""Connections to other nodes: hello, dialling, back-off, and what is asked on them."""
+"""Connections to other nodes: hello, dialling, back-off and requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ B = NodePeer("b", b"b" * 16, Address("10.0.0.2", 7070), 0, THEIRS.epoch)
 
 
 class OneAnswer:
-    """A connection whose other end says one thing, and nothing more."""
+    """A connection whose other end sends one answer, and nothing more."""
 
     def __init__(self, answer: bytes) -> None:
         self.sent = b""
@@ -42,7 +42,7 @@ class OneAnswer:
         self.sent += data
 
     async def receive_some(self, most_bytes: int) -> bytes:
-        """A byte at a time, then the end."""
+        """Return one byte at a time, then the end."""
         await trio.lowlevel.checkpoint()
         assert most_bytes > 0
         given, self._answer = self._answer[:1], self._answer[1:]
@@ -57,7 +57,7 @@ class OneAnswer:
 
 
 class Network:
-    """Whoever is dialled answers as it was said; nobody listens where nothing was."""
+    """A network that answers each dial with the next planned answer; without one it refuses."""
 
     def __init__(self) -> None:
         self.answers: deque[bytes] = deque()
@@ -92,7 +92,7 @@ class Network:
 
 
 class Table:
-    """What the serving loop's core was told."""
+    """A serving loop's core that records its calls."""
 
     def __init__(self) -> None:
         self.peers: dict[int, tuple[str, int]] = {}
@@ -146,7 +146,7 @@ class World:
 
 @pytest.fixture
 async def world(nursery: trio.Nursery) -> World:
-    """One; time is the test's."""
+    """Return a running world; the test controls the time."""
     made = World()
     await nursery.start(made.peers.run)
     return made
@@ -157,7 +157,7 @@ def greeting(of: Hello = THEIRS) -> bytes:
 
 
 async def test_a_member_is_dialled_and_greeted(autojump_clock, world):
-    """It is asked who it is, and the serving loop has the connection when that is who was meant."""
+    """The hello asks for the identity, and the serving loop adopts the connection if it is the right node."""
     world.network.answers.append(greeting())
     world.peers.tell([B])
     await trio.sleep(0.01)
@@ -170,7 +170,7 @@ async def test_a_member_is_dialled_and_greeted(autojump_clock, world):
 
 
 async def test_what_a_member_says_of_its_store(autojump_clock, world):
-    """As it was when the connection began; 0 where it is not said; and nothing without a connection."""
+    """The values are those at the beginning of the connection, 0 where missing, and none without a connection."""
     short = {name: THEIRS._asdict()[name] for name in ("protocol", "cluster_id", "uuid", "epoch")}
     assert world.peers.store("b") is None
     world.network.answers += [rpc.response(0, short), greeting()]
@@ -186,7 +186,7 @@ async def test_what_a_member_says_of_its_store(autojump_clock, world):
 
 @pytest.mark.parametrize("proves", [False, True])
 async def test_a_member_that_is_dialled_says_what_it_has_seen(autojump_clock, world, proves):
-    """It is told a word by which it is known again, and nothing of what was seen here: anybody may dial."""
+    """It gets a word that identifies the node later, and no positions: the other end may be any process."""
     world.network.proves = proves
     world.network.answers.append(greeting(THEIRS._replace(seen=b"theirs")))
     world.peers.tell([B])
@@ -205,7 +205,7 @@ async def test_a_member_that_is_dialled_says_what_it_has_seen(autojump_clock, wo
     rpc.response(0, {**THEIRS._asdict(), "store": "1"}), rpc.response(0, {**THEIRS._asdict(), "life": None}),
 ])  # fmt: skip
 async def test_whoever_is_not_meant_is_not_asked(autojump_clock, world, answer):
-    """Another protocol, cluster or node, no node at all: the connection ends, and why is known."""
+    """For another protocol, cluster or node the connection is closed, and the reason is known."""
     world.network.answers.append(answer)
     world.peers.tell([B])
     await trio.sleep(0.01)
@@ -215,14 +215,14 @@ async def test_whoever_is_not_meant_is_not_asked(autojump_clock, world, answer):
 
 
 def test_what_cannot_be_read_here_is_passed_on():
-    """It is of this node, and of no column."""
+    """Damage of a record concerns this node and no column."""
     world = World()
     world.peers.hear([(-1, "damaged", b"record")], [])
     assert world.lost == ["record"]
 
 
 async def test_who_cannot_be_reached_is_tried_again_ever_more_seldom(autojump_clock, world):
-    """And at once, nearly, when a read wants it."""
+    """A read that wants the node causes an attempt almost at once."""
     world.peers.tell([B])
     await trio.sleep(600)
     at = [when for when, _ in world.network.dialled]
@@ -238,7 +238,7 @@ async def test_who_cannot_be_reached_is_tried_again_ever_more_seldom(autojump_cl
 
 
 async def test_the_dead_are_dialled_when_they_are_wanted(autojump_clock, world):
-    """Not before; and when they live again."""
+    """A dead member is not dialled otherwise, except when it lives again."""
     world.peers.tell([B._replace(state=2)])
     await trio.sleep(0.05)
     tried = len(world.network.dialled)
@@ -251,7 +251,7 @@ async def test_the_dead_are_dialled_when_they_are_wanted(autojump_clock, world):
 
 
 async def test_a_host_that_says_nothing_does_not_hold_the_task(autojump_clock, world):
-    """A dial has a time."""
+    """A dial has a time limit."""
     world.network.hangs = True
     world.peers.tell([B])
     await trio.sleep(DIAL_TIMEOUT_S + 1)
@@ -263,7 +263,7 @@ async def test_a_host_that_says_nothing_does_not_hold_the_task(autojump_clock, w
 
 
 async def test_what_was_lost_is_dialled_anew_and_said(autojump_clock, world):
-    """Whoever relied on its answers is told."""
+    """The owners of outstanding requests are told."""
     world.network.answers += [greeting(), greeting(THEIRS._replace(epoch=10))]
     world.peers.tell([B])
     await trio.sleep(0.01)
@@ -277,7 +277,7 @@ async def test_what_was_lost_is_dialled_anew_and_said(autojump_clock, world):
 
 
 async def test_connections_that_begin_and_end_are_told_in_turn(autojump_clock, world):
-    """Of a member that was lost, one that began anew, and one that is forgotten; who begins can be asked then."""
+    """This covers lost, restarted and forgotten members; requests are possible as soon as a connection begins."""
     world.network.answers += [greeting(), greeting(), greeting(THEIRS._replace(epoch=10))]
     world.peers.tell([B])
     await trio.sleep(0.1)
@@ -295,7 +295,7 @@ async def test_connections_that_begin_and_end_are_told_in_turn(autojump_clock, w
 
 
 async def test_who_began_anew_is_dialled_anew(autojump_clock, world):
-    """A machine that lost its power ends no connection: word of its next life does, once that has been greeted."""
+    """A power loss ends no connection: news of the next life does, once that life has been greeted."""
     world.network.answers += [greeting(), greeting(THEIRS._replace(epoch=10))]
     world.peers.tell([B])
     await trio.sleep(0.01)
@@ -309,7 +309,7 @@ async def test_who_began_anew_is_dialled_anew(autojump_clock, world):
 
 
 async def test_an_epoch_that_nobody_lives_costs_a_dial(autojump_clock, world):
-    """It was invented, or is not heard of by its owner yet: who answers is as good as it was."""
+    """The epoch was invented or is not known to its owner yet: the connection stays in use."""
     world.network.answers += [greeting(), greeting()]
     world.peers.tell([B])
     await trio.sleep(0.01)
@@ -320,12 +320,12 @@ async def test_an_epoch_that_nobody_lives_costs_a_dial(autojump_clock, world):
     await trio.sleep(600)
     assert len(world.adopted) == 2
     assert world.peers.failures == {"b": "Connection refused"}
-    assert len(world.network.dialled) > 600 / LAST_PAUSE_S  # And the connection that it has stays.
+    assert len(world.network.dialled) > 600 / LAST_PAUSE_S  # The existing connection stays.
     assert world.lost == ["b"]
 
 
 async def test_members_come_and_go(autojump_clock, world):
-    """Each has a column of its own while it is known; one with another address is another."""
+    """Each known member has its own column; a new address makes a new connection."""
     world.network.answers += [greeting()] * 3
     c = NodePeer("c", b"b" * 16, Address("10.0.0.3", 7070), 0, THEIRS.epoch)
     world.peers.tell([B, c])
@@ -342,7 +342,7 @@ async def test_members_come_and_go(autojump_clock, world):
 
 
 async def test_a_question_and_its_answer(autojump_clock, world):
-    """It is told who answered: the epoch at the other end."""
+    """The callback gets the answer and the epoch of the other end."""
     heard: list[tuple[Value, int | None]] = []
 
     def on_reply(result: Value, epoch: int | None) -> None:
@@ -370,7 +370,7 @@ async def test_a_question_and_its_answer(autojump_clock, world):
 
 
 def test_a_hello_is_checked_by_both():
-    """Of another protocol or cluster, without a field, with a wrong one."""
+    """Both sides refuse another protocol or cluster, and missing or wrong fields."""
     MINE.check(THEIRS)
     for other in (THEIRS._replace(protocol=0), THEIRS._replace(cluster_id=b"")):
         with pytest.raises(Unauthorized, match="this node"):

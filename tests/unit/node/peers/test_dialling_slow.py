@@ -1,4 +1,4 @@
-"""Nodes that dial each other by TLS: who is taken for whom, over real sockets; then a serving loop goes on."""
+"""Nodes dial each other by TLS over real sockets and prove their uuids; a serving loop adopts the connection."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ LONG_AGO = NOW - timedelta(days=31)
 
 
 class Node(Served):
-    """A node that is dialled; whoever asks it anything hears which uuid they have proved."""
+    """A node that answers each request with the uuid that the caller has proved."""
 
     def step(self, serve_us: int = 1000) -> None:
         self.loop.round(lambda _method, _params, _caller: msgpack.packb(self.loop.proven), serve_us, 1000)
 
 
 class Nodes:
-    """The one that is dialled, and what the other shows."""
+    """The dialled node, and the certificate that the other one shows."""
 
     def __init__(self, directory: Path) -> None:
         self.served = Node(directory)
@@ -65,7 +65,7 @@ class Nodes:
         return Tls(pair.certificate, pair.key, self.clients.path, self.peers.path, listeners=LISTEN)
 
     async def proves(self, uuid: UUID | None = THEIRS) -> bytes | None:
-        """Dial the node of that uuid, and ask which one it takes us for."""
+        """Dial the node of this uuid, and return the uuid that it attributes to the caller."""
         stream = await self.dialling.connect(Address(*self.served.address), uuid and uuid.bytes)
         try:
             return await asked(stream)
@@ -74,7 +74,7 @@ class Nodes:
 
 
 async def refusal(nodes: Nodes) -> str:
-    """Why whoever answers is not the node that is dialled, or we are none to it; empty: they are."""
+    """Return the error of a dial, or an empty string."""
     try:
         await nodes.proves()
     except Unauthorized as error:
@@ -96,7 +96,7 @@ async def step(served: Served) -> None:
 
 @pytest.fixture
 async def nodes(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Nodes]:
-    """Two that know each other."""
+    """Return two nodes that know each other."""
     nodes = Nodes(tmp_path)
     nursery.start_soon(step, nodes.served)
     yield nodes
@@ -104,13 +104,13 @@ async def nodes(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Nodes]:
 
 
 async def test_each_proves_who_it_is(nodes: Nodes) -> None:
-    """By its certificate, to whom it dials and to who dials it; whoever is asked over gossip may be any node."""
+    """Each proves its uuid by certificate to the other; a gossip request may reach any node."""
     assert await nodes.proves() == MINE.bytes
     assert await nodes.proves(None) == MINE.bytes
 
 
 async def test_who_is_dialled_is_another(nodes: Nodes) -> None:
-    """Another node, no node, one whose certificate has ended, one of strangers: each is refused for what it is."""
+    """Another node, a user, an expired and a foreign certificate are each refused with their reason."""
     for pair, reason in [
         (nodes.peers.pair("other", uuid=OTHER), f"is that of the node {OTHER.hex}, and not of {THEIRS.hex}"),
         (nodes.peers.pair("host", "127.0.0.1"), "no certificate by tls_peers proves a uuid"),
@@ -123,7 +123,7 @@ async def test_who_is_dialled_is_another(nodes: Nodes) -> None:
 
 
 async def test_who_dials_is_nobody(nodes: Nodes) -> None:
-    """It has proved nothing, though its authority signs for users; or is told what is wrong with its certificate."""
+    """A certificate that proves no uuid proves nothing; a bad one is refused with its reason."""
     for pair in nodes.clients.pair("user", uuid=MINE), nodes.peers.pair("host", "127.0.0.1"):
         nodes.mine(pair)
         assert await nodes.proves() is None
@@ -142,7 +142,7 @@ async def test_who_dials_is_nobody(nodes: Nodes) -> None:
     [(b"\x94\x01\x00\xc0\xc0", ProtocolError), (b"HTTP/1.1", ProtocolError), (b"", ConnectionResetError)],
 )
 async def test_where_no_tls_is_spoken(nodes: Nodes, nursery: trio.Nursery, answer: bytes, error: type) -> None:
-    """It is said, whatever speaks there, and also where nothing is said at all."""
+    """The error is clear for any answer, or none."""
 
     async def speak(stream: trio.SocketStream) -> None:
         await stream.receive_some()
@@ -154,7 +154,7 @@ async def test_where_no_tls_is_spoken(nodes: Nodes, nursery: trio.Nursery, answe
 
 
 async def test_a_node_without_tls(nodes: Nodes) -> None:
-    """Is known for that by its alert."""
+    """The alert reveals a node without TLS."""
     pair = nodes.peers.pair("theirs", uuid=THEIRS)
     nodes.served.loop.use_tls(Tls(pair.certificate, pair.key, listeners=0b010), nobody)
     with pytest.raises(ProtocolError, match="it speaks no TLS"):
@@ -162,7 +162,7 @@ async def test_a_node_without_tls(nodes: Nodes) -> None:
 
 
 async def test_an_authority_that_is_another_meanwhile(nodes: Nodes) -> None:
-    """What is read anew holds for who is first asked then: who was a node stays one on its connection."""
+    """New authorities apply to later first requests; a proved connection keeps its uuid."""
     before, silent = [await nodes.dialling.connect(Address(*nodes.served.address), THEIRS.bytes) for _ in range(2)]
     assert await asked(before) == MINE.bytes
     pair = nodes.strangers.pair("theirs", uuid=THEIRS)
@@ -174,7 +174,7 @@ async def test_an_authority_that_is_another_meanwhile(nodes: Nodes) -> None:
 
 
 async def test_a_loop_goes_on(nodes: Nodes, tmp_path: Path) -> None:
-    """Reads are forwarded on what was dialled, large ones too, and it ends with its loop."""
+    """Reads, large ones too, are forwarded on the dialled connection, which ends with its loop."""
     (tmp_path / "cluster").mkdir()
     cluster = Cluster(tmp_path / "cluster")
     cluster.owner.loop.use_tls(nodes.tls(nodes.peers.pair("theirs", uuid=THEIRS)), nobody)
@@ -197,7 +197,7 @@ async def test_a_loop_goes_on(nodes: Nodes, tmp_path: Path) -> None:
 
 
 async def test_what_is_refused_is_told(autojump_clock: MockClock) -> None:
-    """Once a minute for each node and reason; where nodes prove nothing, anybody may come."""
+    """It is logged once a minute per node and reason; where nodes prove nothing, any node may come."""
     proven: list[bytes | None] = [None]
     proofs = Proofs(lambda: proven[0])
     with capture_logs() as lines:

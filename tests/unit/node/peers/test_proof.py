@@ -1,4 +1,4 @@
-"""Proofs in hello: who holds a key gets in, and nothing that was heard helps anybody else."""
+"""Hello admits nodes that hold a key, and replayed proofs help no other node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prover(*keys: Key, secret: bytes = b"s" * 32, is_required: bool = True) -> P
 
 
 def asked(asking: Prover, answering: Prover, *, connection: bytes = b"1", nonce: bytes = NONCE) -> list[Hello]:
-    """All that A and B say in turn, B's last word being that A has proved it."""
+    """Run the hello of A and B to its end, and return all messages."""
     first = A._replace(nonce=nonce)
     answer, is_proven = answering.answer(B, first, connection)
     assert not is_proven
@@ -36,7 +36,7 @@ def asked(asking: Prover, answering: Prover, *, connection: bytes = b"1", nonce:
     ((FIRST,), (FIRST,)), ((FIRST, SECOND), (SECOND, FIRST)), ((FIRST,), (FIRST, SECOND)), ((FIRST,), (SECOND, FIRST)),
 ])  # fmt: skip
 def test_who_shares_the_keys_is_known(theirs, mine):
-    """Whichever of them comes first: so they are changed as those of packets are."""
+    """The order of keys does not matter, so keys can be changed in the same steps as those of packets."""
     if theirs[0] in mine and mine[0] in theirs:
         asked(prover(*theirs), prover(*mine))
     else:
@@ -45,7 +45,7 @@ def test_who_shares_the_keys_is_known(theirs, mine):
 
 
 def test_who_has_none_of_the_keys_is_refused():
-    """Both by who answers and by who asks."""
+    """Both the asking and the answering node refuse."""
     with pytest.raises(Unauthorized, match="who answers"):
         asked(prover(FIRST), prover(FOREIGN))
     first = A._replace(nonce=NONCE)
@@ -60,7 +60,7 @@ def test_who_has_none_of_the_keys_is_refused():
 
 
 def test_what_was_heard_is_of_no_use():
-    """On another connection, in another life, from or to another node, in the other direction, with other nonces."""
+    """Replays fail on another connection, life, node or direction, and with other nonces."""
     node = prover(FIRST)
     first, answer, second, last = asked(node, node)
     for said in (second, second._replace(proof=answer.proof), second._replace(proof=last.proof)):
@@ -87,7 +87,7 @@ def test_what_was_heard_is_of_no_use():
 
 
 def test_whose_bytes_are_whose_is_never_in_doubt():
-    """A nonce that is longer or shorter by what its neighbour is shorter or longer."""
+    """Nonces of other lengths fail, so that bytes cannot shift between neighbouring fields."""
     node = prover(FIRST)
     for size, connection in product((0, 1, 15, 17, 32), (b"1", b"")):
         with pytest.raises(Unauthorized):
@@ -95,7 +95,7 @@ def test_whose_bytes_are_whose_is_never_in_doubt():
 
 
 def test_no_two_connections_have_the_same_nonce():
-    """Of one process, whoever asks; nor do two processes."""
+    """Nonces differ within a process and between processes."""
     nonces = {
         prover(FIRST, secret=secret).answer(B, A._replace(nonce=theirs), connection)[0].nonce
         for secret, theirs, connection in product((b"s", b"t"), (NONCE, OTHER), (b"0 1", b"0 2", b"1 1"))
@@ -105,7 +105,7 @@ def test_no_two_connections_have_the_same_nonce():
 
 
 def test_on_the_way_to_keys_nobody_has_to_prove_anything():
-    """Who can does, and is known; a node without keys is taken as well."""
+    """Nodes with keys prove themselves, and a node without keys is accepted as well."""
     on_the_way = prover(FIRST, is_required=False)
     asked(on_the_way, on_the_way)
     assert on_the_way.answer(B, A, b"1") == (B, False)
