@@ -1,4 +1,4 @@
-"""Who asks, and a node that lets all do all."""
+"""A stranger as a caller, and an access that allows everything."""
 
 from __future__ import annotations
 

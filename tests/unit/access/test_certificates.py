@@ -1,4 +1,4 @@
-"""Certificates: what an authority signs is taken by TLS for what it is for, and for nothing else."""
+"""Certificates of an authority are accepted by TLS for their own purpose, and for no other."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NOW = datetime.now(UTC)
 UUID_OF_NODE = UUID("6fa459ea-ee8a-3ca4-894e-db77e160355e")
 AUTHORITY = new_authority("ours", NOW)
 PAIR = (AUTHORITY.certificate, AUTHORITY.key)
-OTHER = new_authority("ours", NOW)  # Of the same name.
+OTHER = new_authority("ours", NOW)  # It has the same name.
 NODE = new_certificate(PAIR, Subject("n1", ("10.0.0.1", "::1", "kv.example.org"), UUID_OF_NODE), NOW)
 CLIENT = new_certificate(PAIR, Subject("ana"), NOW)
 
 
 def context(tmp_path, purpose, authority, shown: Signed | None):
-    """Side of a connection, as strict as Python can be: whom it trusts, and what it shows."""
+    """Return the context of one side, as strict as Python can be: the trusted authority, and the shown certificate."""
     made = ssl.create_default_context(purpose, cadata=authority.certificate)
     made.verify_flags |= ssl.VERIFY_X509_STRICT
     made.verify_mode = ssl.CERT_REQUIRED
@@ -36,7 +36,7 @@ def context(tmp_path, purpose, authority, shown: Signed | None):
 
 
 def meet(tmp_path, server, client, host, *, trusted_by_server=AUTHORITY, trusted_by_client=AUTHORITY):
-    """The certificates that server and client see of each other, once both have shaken hands."""
+    """Return the certificates that server and client see of each other after the handshake."""
     into_server, into_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     serving = context(tmp_path, ssl.Purpose.CLIENT_AUTH, trusted_by_server, server)
     asking = context(tmp_path, ssl.Purpose.SERVER_AUTH, trusted_by_client, client)
@@ -57,13 +57,13 @@ def meet(tmp_path, server, client, host, *, trusted_by_server=AUTHORITY, trusted
 
 
 def name_of(seen):
-    """The common name of a certificate as `ssl` tells it."""
+    """Return the common name of a certificate in the form of `ssl`."""
     return dict(pair for part in seen["subject"] for pair in part)["commonName"]
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::1", "kv.example.org"])
 def test_a_node_is_reached_by_its_hosts(tmp_path, host):
-    """And knows its client by name."""
+    """The node knows its client by name."""
     client, node = meet(tmp_path, NODE, CLIENT, host)
     assert (name_of(client), name_of(node)) == ("ana", "n1")
     assert ("URI", UUID_OF_NODE.urn) in node["subjectAltName"]
@@ -71,7 +71,7 @@ def test_a_node_is_reached_by_its_hosts(tmp_path, host):
 
 
 def test_nodes_know_each_other(tmp_path):
-    """A node's certificate is that of a client as well, with its uuid."""
+    """A node's certificate is valid for a client as well, with its uuid."""
     seen, _ = meet(tmp_path, NODE, NODE, "10.0.0.1")
     assert ("URI", UUID_OF_NODE.urn) in seen["subjectAltName"]
 
@@ -91,7 +91,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("differs", "told"), REFUSED)
 def test_what_tls_refuses(tmp_path, differs, told):
-    """Another host, another authority of the same name, a client that serves, what has ended or not begun."""
+    """Another host, a namesake authority, a serving client, an expired and an early certificate are refused."""
     try:
         said = str(meet(tmp_path, **{"server": NODE, "client": CLIENT, "host": "10.0.0.1", **differs}))
     except ssl.SSLError as refused:
@@ -100,7 +100,7 @@ def test_what_tls_refuses(tmp_path, differs, told):
 
 
 def test_what_an_authority_signs_is_no_authority():
-    """It signs certificates, and those sign nothing."""
+    """An authority signs certificates, which sign nothing themselves."""
     constraints = x509.load_pem_x509_certificate(AUTHORITY.certificate.encode()).extensions.get_extension_for_class(
         x509.BasicConstraints
     )
@@ -108,7 +108,7 @@ def test_what_an_authority_signs_is_no_authority():
 
 
 def test_how_long_they_hold():
-    """Ten years and one; from an hour ago; and no longer than the authority."""
+    """Authorities hold ten years and certificates one, from an hour ago, and no longer than the authority."""
     assert AUTHORITY.ends == (NOW + timedelta(days=3650)).replace(microsecond=0)
     assert CLIENT.ends == (NOW + timedelta(days=365)).replace(microsecond=0)
     begun = x509.load_pem_x509_certificate(CLIENT.certificate.encode()).not_valid_before_utc
@@ -117,7 +117,7 @@ def test_how_long_they_hold():
 
 
 def key_of(password=None):
-    """A key of another kind, or one with a password."""
+    """Return a key of another kind, or one with a password."""
     hidden = NoEncryption() if password is None else BestAvailableEncryption(password)
     return ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, hidden).decode()
 
@@ -134,19 +134,19 @@ NO_AUTHORITIES = [
 
 @pytest.mark.parametrize("authority", NO_AUTHORITIES)
 def test_what_is_no_authority(authority):
-    """One sentence, whatever is wrong with it, and nothing of a key."""
+    """The error is one sentence without any part of a key."""
     with pytest.raises(ConfigError, match="not the certificate and the key") as refused:
         new_certificate(authority, Subject("ana"), NOW)
     assert "PRIVATE" not in str(refused.value)
 
 
 def test_an_authority_that_has_ended_signs_nothing():
-    """And says since when."""
+    """The error has the end."""
     with pytest.raises(ConfigError, match=f"it ended at {AUTHORITY.ends:%Y-%m-%d}"):
         new_certificate(PAIR, Subject("ana"), AUTHORITY.ends)
 
 
 def test_no_text_has_the_key():
-    """What is signed may stand in a traceback."""
+    """A signed certificate may appear in a traceback."""
     assert "PRIVATE" not in repr(CLIENT)
     assert "CERTIFICATE" in repr(CLIENT)

@@ -1,4 +1,4 @@
-"""Rights: how they are written, which names they cover, and that nothing which can be asked is without one."""
+"""Rights have one syntax and cover database names, and every request needs one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("text", ["read:geo*", "write:carts", "read:*", "write:*-eu_1*", "operate", "see"])
 def test_a_right_is_written_as_it_was_read(text):
-    """And has a pattern if it is about databases."""
+    """It has a pattern if it is about databases."""
     grant = parse_grant(text)
     assert str(grant) == text
     assert bool(grant.pattern) == (":" in text)
@@ -40,18 +40,18 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "told"), REFUSED)
 def test_what_is_no_right(text, told):
-    """One sentence, which has what was written."""
+    """The error is one sentence with the text."""
     with pytest.raises(ValueError, match=re.escape(repr(text)) + f".*{told}"):
         parse_grant(text)
 
 
 def test_a_pattern_of_many_asterisks_takes_one_pass():
-    """Not years, in which all ways to divide a name among them would be tried."""
+    """A search through all divisions of the name would take years."""
     assert not Grant(Right.READ, "a*" * 90 + "b").holds("a" * 200)
 
 
 def test_a_right_holds_for_the_databases_of_its_pattern():
-    """The whole name counts; without a database only those that are about none."""
+    """The whole name counts; without a database only rights without a pattern hold."""
     for pattern, name in [("geo*", "geo-eu"), ("geo*", "geo"), ("*-eu", "geo-eu"), ("g*-*u", "geo-eu"), ("*", "geo")]:
         assert Grant(Right.READ, pattern).holds(name)
     for pattern, name in [("geo", "geo-eu"), ("geo*", "ge"), ("eu", "geo-eu"), ("g*o*o", "geo"), ("geo", "Geo")]:
@@ -61,11 +61,11 @@ def test_a_right_holds_for_the_databases_of_its_pattern():
     assert Grant(Right.SEE).holds("geo")
 
 
-# Nothing is without a right.
+# Every request needs a right.
 
 
 def test_every_method_has_a_right():
-    """Those of a node and of its tables, and no others."""
+    """The methods are those of a node and of its tables, and no others."""
     tables, part = TableMethods(MagicMock(), Random(1), Config()), MagicMock()
     parts = (
         ReportMethods(part, tables, part, part, part, info=part, report=part, verdicts=part),
@@ -77,7 +77,7 @@ def test_every_method_has_a_right():
 
 
 def test_every_command_of_resp_has_a_right():
-    """Those that Python answers and those that the serving loop does."""
+    """The commands are those of Python and of the serving loop."""
     source = (ROOT / "src_ext/gossipkv/serving/resp/commands.pyx").read_text(encoding="utf-8")
     in_c = set(re.findall(r'CommandRule\(b"(\w+)"', source))
     assert len(in_c) > 20
@@ -85,7 +85,7 @@ def test_every_command_of_resp_has_a_right():
 
 
 def test_methods_between_nodes_are_for_nodes():
-    """And no method of people is."""
+    """No method for people is open to nodes only."""
     people = {*FOR_OPERATORS, *OF_RECORDS[:3], b"verify_table"}
     nodes = {*FOR_PEERS, *OF_RECORDS[3:], b"report", b"serves"} - people
     assert {method for method in nodes if of_method(method) != Right.PEER} == set()
@@ -93,7 +93,7 @@ def test_methods_between_nodes_are_for_nodes():
 
 
 def test_what_writes_needs_to_write():
-    """Nobody changes records, or what is decided, with a right to look."""
+    """No right to look suffices to change records or decisions."""
     looks = {name for name, right in METHODS.items() if right & (Right.READ | Right.SEE)}
     assert looks.isdisjoint({b"put", b"delete", b"put_many", b"refresh", b"backup", b"quarantine_drop"})
     assert looks & {*FOR_OPERATORS} == {
@@ -105,7 +105,7 @@ def test_what_writes_needs_to_write():
 
 
 def test_resp_is_judged_by_the_command_in_it():
-    """In any case of letters; what is unknown, and what has no command, is refused."""
+    """Letter case does not matter; unknown and missing commands are refused."""
     assert of_method(b"resp", b"ScAn") == Right.READ
     assert of_method(b"resp", b"set") == Right.WRITE
     assert of_method(b"resp", b"ping") == Right.NONE
@@ -120,7 +120,7 @@ def test_what_has_no_line_is_for_nobody(method):
 
 
 def test_every_path_of_http():
-    """The gateway's own: health needs nothing, the others `see`; the page too; a key needs `read`."""
+    """Health needs no right, the gateway's other paths and the page need `see`, a key needs `read`."""
     own = site_of(MagicMock(), MagicMock())[0]._paths
     needs = {path: of_path(path, b"vars" if path == b"/debug/vars" else None) for path in own}
     assert needs == {

@@ -1,4 +1,4 @@
-"""Users: what the file may say, whose token it is, and what each may do."""
+"""The users file defines users, their tokens and their rights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wrong(text):
 
 
 def test_the_file_says_who_may_do_what():
-    """By token, by certificate, or as nobody."""
+    """Users are known by token, by certificate, or as anonymous."""
     known = parse(FILE, "users")
     ana = known.by_token(TOKEN)
     assert ana.grants == (parse_grant("read:geo*"), parse_grant("write:carts"))
@@ -51,26 +51,26 @@ def test_the_file_says_who_may_do_what():
 
 @pytest.mark.parametrize("token", [b"", b"gkv-", TOKEN[:-1], TOKEN + b"\n", TOKEN.upper(), bytes(1 << 20), b"\xff\xfe"])
 def test_a_wrong_token_is_nobodys(token):
-    """However much of it is right; an empty one is not that of those who have none."""
+    """A nearly right token is wrong, and an empty one is not that of users without a token."""
     assert parse(FILE, "users").by_token(token) is None
 
 
 def test_a_token_of_a_mebibyte_is_not_hashed(monkeypatch):
-    """Whoever sends it does not keep the node."""
+    """A huge token must not keep the node busy."""
     known = parse(FILE, "users")
     monkeypatch.setattr(users, "digest_of", None)
     assert known.by_token(bytes(1 << 20)) is None
 
 
 def test_the_whole_digest_counts():
-    """What is looked up by its first bytes is compared to the end, and in constant time."""
+    """A token is found by its first bytes and compared to the end in constant time."""
     digest = digest_of(TOKEN)
     near = User("near", (), digest[:-1] + bytes([digest[-1] ^ 1]))
     assert Users([near]).by_token(TOKEN) is None
 
 
 def test_who_is_unknown_is_compared_as_who_is_known(monkeypatch):
-    """One comparison of whole digests either way."""
+    """Known and unknown tokens cost one comparison of whole digests."""
     known, compared = parse(FILE, "users"), []
     monkeypatch.setattr(hmac, "compare_digest", lambda *both: compared.append([len(one) for one in both]))
     known.by_token(TOKEN)
@@ -79,7 +79,7 @@ def test_who_is_unknown_is_compared_as_who_is_known(monkeypatch):
 
 
 def test_what_nobody_may_is_not_added_to_a_user():
-    """A token for `geo` reads neither what is public, nor what nodes tell."""
+    """A user of `geo` reads neither public databases nor the nodes' state."""
     known = parse(FILE, "users")
     ana = known.by_token(TOKEN)
     assert not ana.may(Right.READ, "public")
@@ -88,7 +88,7 @@ def test_what_nobody_may_is_not_added_to_a_user():
 
 
 def test_no_text_of_a_user_has_the_hash():
-    """Nor one of all."""
+    """Neither do the users as a whole."""
     known = parse(FILE, "users")
     told = repr(known.by_token(TOKEN)) + repr(known) + repr(known.named) + str(vars(known).keys())
     assert "ana" in told
@@ -97,7 +97,7 @@ def test_no_text_of_a_user_has_the_hash():
 
 
 def test_patterns_that_match_nothing_are_told():
-    """By name and right; nothing of those that match."""
+    """The report has name and right, and only of unmatched patterns."""
     assert parse(FILE, "users").unmatched(["geo-eu", "carts"]) == ["anonymous: read:public matches no database"]
     assert len(parse(FILE, "users").unmatched([])) == 3
 
@@ -134,7 +134,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "told"), REFUSED)
 def test_what_is_not_right(text, told):
-    """One sentence with the place; what stands where a hash should is not repeated."""
+    """The error is one sentence with the place; a text in place of a hash is not repeated."""
     said = wrong(text)
     assert told in said
     assert "\n" not in said
@@ -142,7 +142,7 @@ def test_what_is_not_right(text, told):
 
 
 def test_a_file_that_is_cut_is_refused_or_has_fewer_users():
-    """At any byte: nobody gets more than the file says."""
+    """After a cut at any byte no user gets more rights than the file grants."""
     whole = parse(FILE, "users").named
     kept = set()
     for end in range(len(FILE)):
@@ -157,7 +157,7 @@ def test_a_file_that_is_cut_is_refused_or_has_fewer_users():
 
 @given(st.integers(0, len(FILE)), st.integers(0, 40), st.text(max_size=20))
 def test_whatever_the_file_holds(at, gone, instead):
-    """Users, or one sentence without a hash."""
+    """Any text yields users or one sentence without a hash."""
     try:
         parse(FILE[:at] + instead + FILE[at + gone :], "users")
     except ConfigError as refused:
@@ -188,7 +188,7 @@ def test_who_is_added_is_there_and_who_is_removed_is_not(name, grants, digest):
 
 
 def test_comments_stay_with_those_who_follow():
-    """Of whoever is removed only what stands between its header and its last line goes."""
+    """Only the lines between a removed user's header and its last line go."""
     text = removed(FILE, "ana", "users")
     assert text == "# ours\n" + FILE[FILE.index("\n# of the monitoring") :]
     assert "ana" not in tomllib.loads(text)
@@ -204,7 +204,7 @@ UNREMOVED = [
 
 @pytest.mark.parametrize(("text", "name", "told"), UNREMOVED)
 def test_who_cannot_be_removed(text, name, told):
-    """One sentence: whoever is taken out by lines is the only one who goes, or it is refused."""
+    """The removal of lines removes only this user, or is refused."""
     with pytest.raises(ConfigError) as refused:
         removed(text, name, "users")
     assert told in str(refused.value)
@@ -214,7 +214,7 @@ NOW = 100.0
 
 
 def after(count, address="10.0.0.1"):
-    """A throttle that has seen so many wrong ones at once."""
+    """Return a throttle that has seen this many wrong tokens at once."""
     throttle = Throttle()
     for _ in range(count):
         throttle.wrong(address, NOW)
@@ -222,7 +222,7 @@ def after(count, address="10.0.0.1"):
 
 
 def test_five_are_free_and_each_second_one_more():
-    """However many there were; nobody else pays for it."""
+    """The limit is per address and does not depend on the total."""
     assert [after(count).wrong("10.0.0.1", NOW) for count in (0, 1, 4, 5, 6)] == [False, False, False, True, True]
     assert not after(50).wrong("10.0.0.2", NOW)
     for count in (FREE, 50):
@@ -233,7 +233,7 @@ def test_five_are_free_and_each_second_one_more():
 
 @given(st.lists(st.floats(0, 3), max_size=60))
 def test_no_more_than_one_a_second(pauses):
-    """However it is tried: of a stretch of time no more than five and one a second are free."""
+    """In any stretch of time at most five and one a second are free."""
     throttle, now, free = Throttle(), 0.0, []
     for pause in pauses:
         now += pause
@@ -253,12 +253,12 @@ def test_no_more_than_one_a_second(pauses):
     ],
 )
 def test_who_counts_as_one(one, other, is_same):
-    """A network of IPv6 is one; an IPv4 address is one, however it is written."""
+    """A network of IPv6 counts as one address, and an IPv4 address in any form."""
     assert after(FREE, one).wrong(other, NOW) == is_same
 
 
 def test_memory_is_bounded_and_the_oldest_goes():
-    """Whoever was wrong just now is still known after a flood of others, but for the last few thousand."""
+    """A recent address is remembered through a flood of others, up to the limit."""
     throttle = after(FREE, "10.255.0.1")
     for number in range(2 * MAX_ADDRESSES):
         throttle.wrong(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", NOW)
