@@ -1,4 +1,4 @@
-"""What members say of themselves, made up: three nodes that serve `geo` 1 well, and what one or all say otherwise."""
+"""Made-up reports of three nodes that serve `geo` 1 well, with deviations of one or all nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNDECIDED = {**TABLE, "no_majority": ["n1", "n2", "n3"]}
 
 
 def entry(active="1", awaits=None, version=None, **more):
-    """What a node says of a dataset; `version`: of the one that is awaited, else of the active one."""
+    """Return a dataset's entry; `version` is the awaited version, otherwise the active one."""
     told = {"kind": "dataset", "active": active, **more}
     if awaits is not None:
         told["awaits"] = awaits
@@ -23,14 +23,14 @@ def entry(active="1", awaits=None, version=None, **more):
 
 
 def some(*partitions):
-    """A set of partitions, as it is told in runs."""
+    """Return a reported set of partitions, in runs."""
     return {"count": len(partitions), "runs": ",".join(map(str, partitions))}
 
 
 def said(asked="n1", *, silent=None, members=None, all_say=None, databases=None, **by_node):
-    """What three nodes say; of a node that is silent or away there is nothing.
+    """Return the reports of three nodes, without silent and dead ones.
 
-    `databases`: what all say of them; `all_say`: what all say beside; `n2=…`: what one says, of `geo` and `carts` too.
+    `databases`: entries of all nodes; `all_say`: other facts of all; `n2=…`: facts of one node, with `geo` and `carts`.
     """
     away = {name: state for name, state in (members or {}).items() if state in {"dead", "suspect"}}
     quiet = {*(silent or {}), *(name for name, state in away.items() if state == "dead")}
@@ -46,14 +46,14 @@ def said(asked="n1", *, silent=None, members=None, all_say=None, databases=None,
 
 
 def of_two(**by_node):
-    """What the one of two nodes says that lives."""
+    """Return the report of the surviving one of two nodes."""
     told = said(members={"n2": "dead"}, **by_node)
     members = {name: state for name, state in told.members.items() if name != "n3"}
     return told._replace(members=members, reports={"n1": told.reports["n1"]})
 
 
 def without_n3(**by_node):
-    """What two nodes say that have never heard of the third."""
+    """Return the reports of two nodes that have never heard of the third."""
     told = said(**by_node)
     reports = {name: report for name, report in told.reports.items() if name != "n3"}
     return told._replace(members={"n1": "alive", "n2": "alive"}, reports=reports)

@@ -1,4 +1,4 @@
-"""Records of which any part may be missing, or be something else."""
+"""A record is decoded even if parts are missing or malformed."""
 
 from __future__ import annotations
 

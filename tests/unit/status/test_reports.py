@@ -1,4 +1,4 @@
-"""Datasets and tables as a node reports them, in either form."""
+"""Datasets and tables are read from a node's report in either form."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ TOLD = {
     ],
 )
 def test_the_first_runs_are_named(told, words):
-    """And that there are more, whether sets of partitions are told by runs or by bitmaps."""
+    """A remainder is marked, for runs and for bitmaps."""
     assert decode(ReportedSet, told).first_runs(40) == words
 
 
 def test_a_bitmap_is_a_set_of_partitions():
-    """Of so many; one of more is not believed."""
+    """A bitmap with more partitions than the version has is not believed."""
     told = decode(ReportedSet, {"count": 2, "bitmap": b"\x81"})
     assert told.of(8) == PartitionSet.of(8, [0, 7])
     assert told.of(7) == PartitionSet.empty(7)
@@ -59,12 +59,12 @@ def test_a_bitmap_is_a_set_of_partitions():
     ],
 )
 def test_partitions_are_counted_in_both_forms(told, words):
-    """A list of what is here, or a bitmap: with how many there are, if that is not all."""
+    """The text has the number here, and the total if that differs."""
     assert decode(VersionStatus, told).partitions_here == words
 
 
 def test_tables_and_datasets_are_told_apart():
-    """By their kind; what is not told is nothing."""
+    """The kind decides; missing parts are empty."""
     told = status_report(TOLD)
     assert [*told.datasets] == ["geo"]
     assert [*told.tables] == ["broken", "carts"]
@@ -75,7 +75,7 @@ def test_tables_and_datasets_are_told_apart():
 
 
 def test_what_moves_is_told_by_node():
-    """How many partitions come, and how many leave."""
+    """The text has the numbers of coming and leaving partitions."""
     carts = decode(TableReport, {"nodes": [
         {"node": "n1", "coming": 1200, "leaving": 0}, {"node": "n2", "coming": 1, "leaving": 2},
         {"node": "n3", "leaving": 3}, {"node": "n4"},

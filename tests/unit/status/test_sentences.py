@@ -1,4 +1,4 @@
-"""Sentences about a node and its versions."""
+"""Sentences describe a node and its versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gossipkv.status.reports import InfoReport, VersionStatus
 
 
 def test_remarks_leave_out_what_stands_elsewhere():
-    """The functions that fit as well have a column of their own on the page."""
+    """Functions that fit as well have a column of their own on the page."""
     told = {"state": "BUILDING", "function": "a", "alike": ["a", "b"], "waited_s": 61, "progress": {"done": 0.5}}
     version = decode(VersionStatus, told)
     assert sentences.remarks(version, is_held=False) == "waiting 1 min 1 s; b would do as well"
@@ -35,7 +35,7 @@ def test_remarks_leave_out_what_stands_elsewhere():
     ),
 ])  # fmt: skip
 def test_what_is_resident(told, line):
-    """One line: which versions, of how much, and which limit leaves what room."""
+    """The line has the resident versions, sizes, the limit and the room."""
     memory = {
         "residency": "auto", "resident": "all", "mapped_bytes": 3 << 30, "active_bytes": 1 << 30,
         "compressed_bytes": 0, "room_bytes": 9 << 29, "limit": "memory.max of /a",
@@ -45,12 +45,12 @@ def test_what_is_resident(told, line):
 
 @pytest.mark.parametrize("info", [{}, {"memory": None}, {"memory": {"mapped_bytes": 0, "compressed_bytes": 0}}])
 def test_nothing_is_mapped(info):
-    """No line, nor of a node that tells nothing of it."""
+    """There is no line, neither for a node without memory facts."""
     assert sentences.of_memory(decode(InfoReport, info)) is None
 
 
 def test_until_when_a_certificate_holds():
-    """As people write a time; nothing where there is none, or of a node that does not say."""
+    """The time is readable; without a certificate there is no line."""
     ends, never = ({"certificate_expires_s": expires_s} for expires_s in (86_400, None))
     assert sentences.of_certificate(decode(InfoReport, ends)) == "certificate: holds until 1970-01-02 00:00 UTC"
     assert sentences.of_certificate(decode(InfoReport, never)) is None
@@ -58,7 +58,7 @@ def test_until_when_a_certificate_holds():
 
 
 def test_how_the_store_of_the_tables_stands():
-    """One line where it is open, with what is told of it; none where there is none, or it is closed."""
+    """An open store has one line with its counters; without one, or a closed one, there is none."""
     counters = {
         "batches": 12_000, "user_bytes": 1000, "log_bytes": 1200, "merged_bytes": 2300, "memtable_bytes": 64 << 20,
         "young_runs": 3, "debt_bytes": 0, "log_kept_bytes": 1 << 30, "run_bytes": 5 << 30, "syncs": 9,

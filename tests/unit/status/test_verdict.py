@@ -1,4 +1,4 @@
-"""The verdict: a table of situations, each reason alone and pairs of them; and that it is the same for everybody."""
+"""The verdict on many situations, single reasons and pairs, is the same on every node."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MAJORITY = {"partition": "01", "why": "a majority is 2 of 3, and 1 can confirm a
 
 
 def changing(size):
-    """What is said of a build that met a file that somebody still writes."""
+    """Return the error of a build that met a file still being written."""
     return {"state": "ERROR", "error": {"message": f"part-1 changed: {size} bytes", "file": "part-1", "again": True}}
 
 
 def lacking(key, *partitions, **more):
-    """What all say of an active version of which nobody, or too few, have some partitions."""
+    """Return facts of an active version some of whose partitions have no or too few owners."""
     return {"databases": {"geo": entry(version={**LACKS, key: some(*partitions), **more})}}
 
 
-# Name of the situation, what was said, the level, what stands first, and whether a version is coming, and how.
+# Name, reports, level, first reason, and the state of a coming version.
 SITUATIONS = [
     ("calm", said(), WELL, None, None),
     ("nothing at all", said(n1={"geo": PLAIN}), WELL, None, None),
@@ -83,7 +83,7 @@ SITUATIONS = [
         "n2: the certificate has held until",
         None,
     ),
-    # What is wrong with a node
+    # Troubles of nodes
     ("silent", said(n2={"silent": "no space left"}), TROUBLE, "n2: silent, so nothing is built", None),
     ("no source anywhere", said(all_say={"source_error": "gone"}), TROUBLE, "n1, n2 and n3: source: gone", None),
     ("tables closed", said(n3={"tables_closed": "EIO"}), TROUBLE, "n3: tables are closed: EIO", None),
@@ -427,7 +427,7 @@ NAMES = [each[0] for each in SITUATIONS]
 
 @pytest.mark.parametrize(("told", "level", "first", "state"), [each[1:] for each in SITUATIONS], ids=NAMES)
 def test_situations(told, level, first, state):
-    """How it is, what is said first, and how what is to come stands."""
+    """Each situation has its level, first reason and coming version."""
     made = judge(told)
     assert made.level == level, made.reasons
     if first is None:
@@ -439,12 +439,12 @@ def test_situations(told, level, first, state):
 
 
 def test_there_are_as_many_situations_as_were_asked_for():
-    """Forty at least, no two of one name."""
+    """There are at least forty, and no name occurs twice."""
     assert len({each[0] for each in SITUATIONS}) == len(SITUATIONS) >= 40
 
 
 def test_an_empty_cluster_is_told_how_to_begin():
-    """It is well, and nothing is waited for."""
+    """The verdict is well, and no version is awaited."""
     made = judge(said(databases={})._replace(reports={"n1": {"databases": {}}}, members={"n1": "alive"}))
     assert (made.level, made.coming, made.databases) == (WELL, {}, 0)
     assert made.text == "All is well. 0 databases, 1 member, alive."
@@ -472,13 +472,13 @@ def test_an_empty_cluster_is_told_how_to_begin():
     ],
 )
 def test_what_to_do(told, advice):
-    """One thing for each reason, the most urgent first."""
+    """Each reason has one piece of advice, the most urgent first."""
     assert judge(told).advice[0].startswith(advice)
 
 
 @pytest.mark.parametrize("beside", [{"all_say": {"sourceless": True}}, {"all_say": {"source_error": "gone"}}])
 def test_nobody_is_said_to_build_where_nobody_can(beside):
-    """Without a source, or without the version in it, what is missing comes from nobody else."""
+    """Without a source, or without the version in it, no other node can build missing partitions."""
     missing = lacking("missing", 1, away=["n3"])
     assert "What is missing of geo comes back with n3." in judge(said(**missing, **beside)).advice
     gone = lacking("missing", 1, away=["n3"], at_source=False)
@@ -489,7 +489,7 @@ def test_nobody_is_said_to_build_where_nobody_can(beside):
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=[each[0] for each in SITUATIONS])
 def test_whoever_hears_the_same_says_the_same(situation):
-    """But for being cut off oneself, it makes no difference who asks, or in which order the others answer."""
+    """Except for a node's own isolation, the asking node and the order of answers do not matter."""
     told = situation[1]
     said_by = []
     for node in told.reports:
@@ -506,7 +506,7 @@ def test_whoever_hears_the_same_says_the_same(situation):
     st.sampled_from([each[1] for each in SITUATIONS]),
 )
 def test_it_is_as_bad_as_its_worst_reason(mixed, told):
-    """Whatever is mixed with whatever: the level follows from the reasons, which stand in order."""
+    """In any mixture the level follows from the reasons, which are ordered."""
     reports = {**told.reports, **{node: each.reports[node] for node, each in mixed.items() if node in each.reports}}
     made = judge(told._replace(reports=reports))
     levels = [reason.level for reason in made.reasons]
@@ -524,7 +524,7 @@ PLAIN_VALUES = st.none() | st.booleans() | st.integers() | st.text()
 
 @given(st.recursive(PLAIN_VALUES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_nonsense_of_another_release_is_no_crash(told):
-    """A member may be of any release: what is not understood is not made up, and ends nothing."""
+    """A member may run any release: unknown facts are ignored."""
     reports = {"n1": told, "n2": {"databases": told}, "n3": {"databases": {"geo": told}, "away": told}}
     made = judge(said()._replace(reports=reports))
     assert verdict_of(made.to_map()) == made
@@ -532,7 +532,7 @@ def test_nonsense_of_another_release_is_no_crash(told):
 
 
 def test_very_many_reasons_are_counted():
-    """The first are told, of the others it is said how many there are."""
+    """The first reasons are listed, and the rest is counted."""
     broken = {f"db{number:04}": entry(error="EIO") for number in range(MAX_REASONS + 5)}
     made = verdict_of(judge(said(databases=broken)).to_map())
     assert len(made.reasons) == MAX_REASONS + 1
@@ -540,7 +540,7 @@ def test_very_many_reasons_are_counted():
 
 
 def test_what_a_version_waits_for_is_told_member_by_member():
-    """The node's own sentence first, then the slowest builder, then who cannot, and who waits for what."""
+    """The order is: the node's own reason, the slowest builder, failures, and other waits."""
     made = judge(said(
         n1={"geo": entry(awaits="2", version={**HALF, "waits_until": "every partition has an owner"})},
         n2={"geo": entry(awaits="2", version={"state": "BUILDING", "progress": {"done": 0.2}})},
@@ -557,7 +557,7 @@ def test_what_a_version_waits_for_is_told_member_by_member():
 
 
 def test_what_is_cut_off_is_not_believed_of_others():
-    """What it knows of them is of another time; what it says of itself counts."""
+    """Its view of others is outdated; its facts about itself count."""
     lost = entry(version={**LACKS, "missing": some(1)}, error="EIO")
     made = judge(said(n2={"isolated": True, "geo": lost}))
     texts = [reason.text for reason in made.reasons]
@@ -568,7 +568,7 @@ def test_what_is_cut_off_is_not_believed_of_others():
 
 
 def test_one_cause_is_one_reason():
-    """What keeps a version from coming is told once, with the one thing to do, or none where it comes by itself."""
+    """A cause has one reason and one advice, or none if it resolves itself."""
     for name in ("files that are still written", "the first version is broken", "held on what is nowhere"):
         (told,) = (each[1] for each in SITUATIONS if each[0] == name)
         assert len([reason for reason in judge(told).reasons if reason.level != WELL]) == 1, name
@@ -581,11 +581,11 @@ def test_one_cause_is_one_reason():
     [(said(members={"n3": "dead"}), True), (said(members={"n3": "suspect"}, silent={"n3": "x"}), False)],
 )
 def test_that_everything_can_be_read_is_said_where_all_have_answered(told, is_sure):
-    """What a member has that is suspected, nobody may have at this moment."""
+    """Partitions of a suspected member may be unreadable at this moment."""
     assert judge(told).text.startswith("Everything can be read; something" if is_sure else "Something") is True
 
 
 def test_what_is_wrong_with_tables_is_no_matter_of_a_dataset():
-    """Nor the other way round: what is said of one dataset."""
+    """A dataset's verdict ignores tables, and vice versa."""
     made = judge(said(n2={"tables_closed": "lost"}, databases={"carts": TABLE}))
     assert (made.about("geo").level, made.about("carts", is_table=True).level) == (WELL, TROUBLE)

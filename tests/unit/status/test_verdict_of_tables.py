@@ -1,4 +1,4 @@
-"""What the verdict says of tables: how far moves are, who is waited for, what was set aside, who decides."""
+"""The verdict on tables covers moves, waits, quarantined replicas and acceptors."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from gossipkv.status.verdict import ATTENTION, WELL, verdict_of
 from tests.unit.status.reports import AWAY, TABLE, UNDECIDED, said
 
 MOVES = [
-    # What each says of the table, and what is told.
+    # Each node's report of the table, and the sentence.
     ({"n1": {"moving": {"PROPOSED": 1}}}, "1 partition moves (1 PROPOSED)"),
     (
         {"n1": {"moving": {"INITIALIZING": 2, "PROPOSED": 1200, "LEAVING": 3}}},
         "1,205 partitions move (1,200 PROPOSED, 2 INITIALIZING, 3 LEAVING)",
     ),
-    # Maps of different moments: none is counted twice.
+    # Maps of different moments: no move is counted twice.
     ({"n1": {"moving": {"PROPOSED": 5}}, "n2": {"moving": {"LEAVING": 4}}}, "5 partitions move (5 PROPOSED)"),
-    # Sizes are told by hosts, what is there and how fast it may come by the target.
+    # Hosts report sizes, the target its copied bytes and its rate.
     (
         {"n1": {"moving": {"INITIALIZING": 2}, "to_copy": {"n3": 3 << 20}}, "n2": {"to_copy": {"n3": 2 << 20}},
          "n3": {"copied": 1 << 20, "transfer": 1 << 18}},
         "2 partitions move (2 INITIALIZING): 4.0 MiB to copy, 16 s at least",
     ),
-    # The slower target counts; one that has more than was told lacks nothing.
+    # The slower target counts; one that has more than the size lacks nothing.
     (
         {"n1": {"moving": {"INITIALIZING": 2}, "to_copy": {"n2": 4 << 20, "n3": 4 << 20, "n9": 1 << 20}},
          "n2": {"transfer": 1 << 20}, "n3": {"copied": 9 << 20, "transfer": 1}},
@@ -36,14 +36,14 @@ MOVES = [
 
 @pytest.mark.parametrize(("told", "words"), MOVES)
 def test_how_far_moves_are(told, words):
-    """By their states, with what is to be copied; that is as it should be."""
+    """The sentence has states and bytes to copy; moves are normal."""
     made = judge(said(**{node: {"carts": {**TABLE, **entry}} for node, entry in told.items()}))
     assert [(reason.level, reason.text) for reason in made.reasons] == [(WELL, f"carts: {words}")]
     assert verdict_of(made.to_map()).advice == []
 
 
 def test_who_is_waited_for_is_told_once():
-    """Whoever says so; and what is to be done: start it, or say that it is gone for good."""
+    """The advice is to start the node or to declare it lost."""
     told = {**TABLE, "waits_for": ["n9"]}
     made = judge(said(n1={"carts": told}, n2={"carts": told}))
     assert [reason.text for reason in made.reasons] == ["carts: partitions that are to move wait for n9, which is down"]
@@ -51,7 +51,7 @@ def test_who_is_waited_for_is_told_once():
 
 
 def test_copies_that_are_set_aside_are_told_once():
-    """With their table, where it is there, and their bytes; else with their node."""
+    """Replicas of a known table are listed with their bytes, others with their node."""
     told = {"carts": {**TABLE, "aside": {"copies": 2, "bytes": 5 << 20}}}
     made = judge(said(n2={**told, "copies_aside": 2}))
     (reason,) = made.reasons
@@ -64,7 +64,7 @@ def test_copies_that_are_set_aside_are_told_once():
 
 @pytest.mark.parametrize(("away", "is_told"), [(("n3",), False), (("n2", "n3"), True)])
 def test_who_decides_on_tables_needs_a_majority(away, is_told):
-    """With one of three nothing can be created or dropped; with two everything can."""
+    """With one of three acceptors no table can be created or dropped; with two it works."""
     told = said(all_say={"acceptors": ["n1", "n2", "n3"]}, members=dict.fromkeys(away, "dead"))
     words = "1 of the 3 nodes that decide on tables answers: no table can be created or dropped"
     assert (words in [reason.text for reason in judge(told).reasons]) is is_told
@@ -79,7 +79,7 @@ def test_who_decides_on_tables_needs_a_majority(away, is_told):
              "carts: 1 of the 3 nodes that decide on its partitions answers: none can move or divide",
              "n2 and n3 are dead"],
         ),
-        # An end of a cut link takes the other one for alive, since a third node reaches it.
+        # The end of a cut link takes the other end for alive, since a third node reaches it.
         (
             said(silent={"n2": "x"}, n1={"unreached": {"n2": "reset"}, "acceptors": ["n2"]},
                  databases={"carts": {**AWAY, "away": {"n2": {"state": "dead", "partitions": 8}}}}),
@@ -88,5 +88,5 @@ def test_who_decides_on_tables_needs_a_majority(away, is_told):
     ],
 )  # fmt: skip
 def test_all_that_is_said(told, texts):
-    """Each cause once, by whom placement names, whoever is remembered."""
+    """Each cause is told once, by the placement, whichever nodes are remembered."""
     assert [reason.text for reason in judge(told).reasons] == texts

@@ -1,4 +1,4 @@
-"""The verdict of whole nodes on a simulated network: it goes by who should be there, and by links, not by memory."""
+"""The verdict of whole nodes on a simulated network follows placement and links, not memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ TWO = {**TABLE, "replication": 2}
 
 
 async def texts(cluster, machine):
-    """What is said first, and all that deserves attention, with what to do."""
+    """Return all texts that deserve attention, and their advice."""
     told = await cluster.ask(machine, "verdict", timeout_s=20)
     reasons = [one for one in told["reasons"] if one["level"] != "well"]
     return [one["text"] for one in reasons], [one["advice"] for one in reasons if one.get("advice")]
 
 
 async def say(cluster, machines, *texts_wanted, within_s=60):
-    """Wait until all of these machines say this and nothing else."""
+    """Wait until all of these machines report exactly these texts."""
     for machine in machines:
 
         async def holds(machine=machine):
-            """It says what it should."""
+            """The verdict has exactly the wanted texts."""
             said, _ = await texts(cluster, machine)
             return sorted(said) == sorted(texts_wanted)
 
@@ -33,7 +33,7 @@ async def say(cluster, machines, *texts_wanted, within_s=60):
 @pytest.mark.parametrize("ends", ["killed", "stopped"])
 @simulated(3, seed=2)
 async def test_a_replica_that_is_lacking_is_told_by_placement(cluster, ends):
-    """All are killed and two started, so nobody remembers the third one; or the third one was stopped, and has left."""
+    """No node remembers the third one after a restart of two, or the third one has left."""
     await begin(cluster)
     await cluster.ask(cluster.machines[0], "create_table", "carts", TABLE, timeout_s=30)
     *others, third = cluster.machines
@@ -60,7 +60,7 @@ async def test_a_replica_that_is_lacking_is_told_by_placement(cluster, ends):
 
 @simulated(3, seed=2)
 async def test_a_link_that_is_cut_is_told_by_all_three(cluster):
-    """And nobody says that a replica lacks what it has from the third node."""
+    """No node claims that a replica lacks records which it has from the third node."""
     await begin(cluster)
     one, other, _ = cluster.machines
     await cluster.ask(one, "create_table", "carts", TABLE, timeout_s=30)
@@ -77,7 +77,7 @@ async def test_a_link_that_is_cut_is_told_by_all_three(cluster):
     for machine in cluster.machines:
 
         async def holds(machine=machine):
-            """It names the two ends of the link."""
+            """The verdict names both ends of the link."""
             return (await told(machine))[0]
 
         await cluster.until(holds, within_s=60)
@@ -88,9 +88,9 @@ async def test_a_link_that_is_cut_is_told_by_all_three(cluster):
     await say(cluster, cluster.machines)
 
 
-@simulated(2, seed=1)  # The one that goes on decides on the table.
+@simulated(2, seed=1)  # The surviving node is the acceptor of the table.
 async def test_of_two_nodes_the_one_that_died_is_named(cluster):
-    """The other one does not say that it is cut off; what cannot be decided is told of the table, and with names."""
+    """The survivor does not report isolation; it names the dead node and the undecidable table."""
     await begin(cluster)
     one, other = cluster.machines
     await cluster.ask(one, "create_table", "carts", TWO, timeout_s=30)
@@ -103,10 +103,10 @@ async def test_of_two_nodes_the_one_that_died_is_named(cluster):
     }
 
     async def holds():
-        """It names the other one, and all that this means."""
+        """The verdict names the dead node and all consequences."""
         said, _ = await texts(cluster, one)
         assert not any("cut off" in text for text in said), said
-        # Which of the two decides on the table is drawn.
+        # The acceptor of the table is drawn.
         undecided = "carts: 0 of the 1 nodes that decide on its partitions answer: none can move or divide"
         return {*said} - {undecided} == wanted
 

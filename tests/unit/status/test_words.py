@@ -1,4 +1,4 @@
-"""Values, sizes and durations as people read them."""
+"""Values, sizes and durations are shown as people read them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from gossipkv.wire.key_text import shown
 
 
 def test_nothing_breaks_a_line_or_commands_a_terminal():
-    """What cannot be printed is shown by its escape."""
+    """Unprintable characters are shown by their escapes."""
     assert printable("a\n\x1b[31m\u202eb") == "a\\n\\x1b[31m\\u202eb"
     assert (plain(None), plain(b"\xff"), plain(7), plain("x\ty")) == ("-", "0xff", "7", "x\\ty")
     assert shown(b"k" * 100) == f"'{'k' * 60}'..."
 
 
 def test_names_in_a_sentence():
-    """The first ones, and how many there are beside them."""
+    """The first names are listed, and the rest is counted."""
     assert [names_text(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
     many = [f"n{number}" for number in range(MAX_NAMED + 2)]
     assert some_text(many[:MAX_NAMED]).endswith("n6 and n7")
