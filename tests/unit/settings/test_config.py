@@ -1,4 +1,4 @@
-"""The settings: units, every source and their order, and what is said of mistakes."""
+"""Settings have units, sources in a fixed order, and clear errors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ OTHERS = {
 
 
 def toml_of(name: str, text: str) -> str:
-    """The line of a TOML file that sets `name`."""
+    """Return the line of a TOML file that sets `name`."""
     bare = BY_NAME[name].kind == "bool" or (BY_NAME[name].kind == "count" and text.isdigit())
     value = text if bare else json.dumps(text)
     return f"{name} = {value}\n"
@@ -80,7 +80,6 @@ def test_a_quantity_survives_being_shown(value, units):
     ("0ms", 0),
 ])  # fmt: skip
 def test_durations(text, value):
-    """Durations are read exactly."""
     assert quantity.parse(text, quantity.DURATION) == value
 
 
@@ -88,7 +87,7 @@ def test_durations(text, value):
     "text", ["", "10", "s", "-1s", "1e3s", "0.5ms", "1 s s", "1S", "1KiB", "1\u0661s", "1" * 30 + "s"]
 )
 def test_what_is_no_duration(text):
-    """No unit, a wrong unit, a fraction of a millisecond, odd digits: refused."""
+    """A missing or wrong unit, a fraction of a millisecond and odd digits are refused."""
     with pytest.raises(ValueError, match="expected"):
         quantity.parse(text, quantity.DURATION)
 
@@ -99,7 +98,7 @@ def test_what_is_no_duration(text):
     ("a.b-c:65535", Address("a.b-c", 65_535)),
 ])  # fmt: skip
 def test_addresses(text, address):
-    """Addresses are read, and shown as they are written."""
+    """Addresses are read, and shown in the same form."""
     assert parse_address(text) == address
     assert str(address) == text
 
@@ -110,14 +109,14 @@ def test_addresses(text, address):
     "http://h:1", "h:1/", "h:99999999999",
 ])  # fmt: skip
 def test_what_is_no_address(text):
-    """Everything that is not `host:port` is refused with the form that is expected."""
+    """The error has the expected form."""
     with pytest.raises(ValueError, match="expected"):
         parse_address(text)
 
 
 @given(st.text(max_size=20))
 def test_no_text_surprises_the_address_parser(text):
-    """Any text is an address or a `ValueError`; an address that was read is written so that it reads the same."""
+    """Any text is an address or a `ValueError`, and a valid address survives being written."""
     try:
         address = parse_address(text)
     except ValueError:
@@ -147,7 +146,7 @@ def test_the_list_is_the_dataclass():
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_setting_from_every_source(name, tmp_path):
-    """Each setting can be given by file, environment and flag, and its origin says which."""
+    """File, environment and flag work, and the origin names the source."""
     text, value = OTHERS[name]
     setting = BY_NAME[name]
     file = tmp_path / "gossipkv.toml"
@@ -183,7 +182,7 @@ def test_the_later_source_wins(winner, tmp_path):
     ("max_frame", "1.5", "1.5KiB"), ("throttle_loads", "1048576", "1048576B/s"),
 ])  # fmt: skip
 def test_a_bare_number_is_told_the_unit_that_it_lacks(name, number, meant, tmp_path):
-    """The form is shown by what was written, from every source; and that form is one that is taken."""
+    """The error suggests a valid form with the number and a unit."""
     file = tmp_path / "gossipkv.toml"
     file.write_text(f"{name} = {number}\n")
     setting = BY_NAME[name]
@@ -198,7 +197,7 @@ def test_a_bare_number_is_told_the_unit_that_it_lacks(name, number, meant, tmp_p
 
 
 def test_members_to_join_as_an_array(tmp_path):
-    """A file may name them as TOML's own array, or as one string; an array of anything else is refused."""
+    """A TOML array or one string works; an array of other values is refused."""
     file = tmp_path / "gossipkv.toml"
     for line in ('join = ["a:1", "[::1]:2"]', 'join = "a:1,[::1]:2"'):
         file.write_text(line)
@@ -245,7 +244,7 @@ SERVICES = [
 
 @pytest.mark.parametrize("injected", SERVICES)
 def test_what_kubernetes_says_of_a_service_is_no_setting(injected):
-    """A service that is called as the node is does not end it; a name that is almost such a one does."""
+    """Variables of a service with the node's name are ignored; similar names are errors."""
     name, _, value = injected.partition("=")
     assert load(environ={name: value}) == load()
     for other in (f"{name}-S", name.replace("SERVICE_", "SERVICES_").replace("PORT", "PRT")):
@@ -254,14 +253,14 @@ def test_what_kubernetes_says_of_a_service_is_no_setting(injected):
 
 
 def test_a_port_is_no_setting():
-    """Although one may look for it, and a service has a name like that."""
+    """Users may expect such a name, and Kubernetes variables look like it."""
     for name in ("GOSSIPKV_PORT", "GOSSIPKV_HTTP_PORT"):
         with pytest.raises(ConfigError, match=f"unknown setting {name}"):
             load(environ={name: "7070"})
 
 
 def test_a_user_without_a_home_names_the_directory(monkeypatch, tmp_path):
-    """And needs no home then."""
+    """With a directory no home is needed."""
 
     def refuse(*_given, **_named):
         raise RuntimeError("could not determine the home directory")
@@ -278,7 +277,7 @@ def test_a_user_without_a_home_names_the_directory(monkeypatch, tmp_path):
     ({"GOSSIPKV_NODE": "a:1", "GOSSIPKV_NODE_NAME": "b:2"}, "environment GOSSIPKV_NODE_NAME: node = 'b:2': an address"),
 ])  # fmt: skip
 def test_the_two_node_variables_are_told_apart(environ, said):
-    """Of one that has what is for the other both are named, and what each is for."""
+    """A value that belongs to the other variable yields an error that explains both."""
     with pytest.raises(ConfigError) as caught:
         load(environ=environ)
     assert str(caught.value).startswith(said)
@@ -291,7 +290,7 @@ def test_the_two_node_variables_are_told_apart(environ, said):
     ("flags", "max_conections", "max_connections"),
 ])  # fmt: skip
 def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
-    """A misspelt name is an error that says which one was probably meant, and where."""
+    """The error has the nearest name and the place."""
     file = tmp_path / "gossipkv.toml"
     file.write_text(f'log_level = "debug"\n\n{name} = 1\n' if source == "file" else "")
     with pytest.raises(ConfigError, match=f"unknown setting {name}; the nearest known one is {near} ") as caught:
@@ -312,7 +311,7 @@ def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
     ("data", "", "path"), ("source", "~nobody-of-that-name/x", "home"),
 ])  # fmt: skip
 def test_a_wrong_value_says_what_where_and_what_is_allowed(name, text, said):
-    """From the environment and from a flag, a wrong value names setting, origin, value and what is allowed."""
+    """From environment and flag the error has setting, origin, value and the allowed values."""
     setting = BY_NAME[name]
     for found in (lambda: load(environ={setting.variable: text}), lambda: load(flags={name: text})):
         with pytest.raises(ConfigError) as caught:
@@ -352,7 +351,7 @@ def test_zero_needs_no_unit_in_a_file(tmp_path):
     (b"cluster = \n", ":1: not TOML"), (b"a = 1\na = 2\n", ":2: not TOML"), (b"\xff", "not UTF-8"),
 ])  # fmt: skip
 def test_a_file_that_is_no_toml(content, said, tmp_path):
-    """A file that cannot be parsed is named, with the line where that is known."""
+    """The error names the file, and the line if it is known."""
     file = tmp_path / "gossipkv.toml"
     file.write_bytes(content)
     with pytest.raises(ConfigError, match=said):
@@ -360,7 +359,7 @@ def test_a_file_that_is_no_toml(content, said, tmp_path):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    """A file that is missing, a directory, or without end is an error that says why."""
+    """A missing file, a directory and an endless file are errors with a reason."""
     with pytest.raises(ConfigError, match="No such file"):
         load(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="directory"):
@@ -370,7 +369,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
 
 
 def test_a_wrong_value_is_found_although_it_is_overridden():
-    """A value that a later source replaces is checked as well: it would bite when the other goes."""
+    """The overridden value would fail later, when the other source goes."""
     with pytest.raises(ConfigError, match="GOSSIPKV_MAX_FRAME"):
         load(environ={"GOSSIPKV_MAX_FRAME": "huge"}, flags={"max_frame": "1MiB"})
 
@@ -383,13 +382,13 @@ def test_the_home_directory_is_expanded(monkeypatch):
 
 @pytest.mark.parametrize("wrong", ["plain", "text/", "text/plain\r\nX: y", "text/plain; café", "a b/c", ""])
 def test_a_content_type_is_a_media_type(wrong):
-    """What would begin another header, or is no type, is refused."""
+    """Texts that would begin another header, or are no type, are refused."""
     with pytest.raises(ConfigError, match="expected a media type"):
         load(flags={"content_type": wrong})
 
 
 def test_http_is_off_unless_it_is_said_where():
-    """And can be said to be off, over what the environment says."""
+    """`off` overrides the environment."""
     assert load().http_listen is None
     said = {"GOSSIPKV_HTTP_LISTEN": "127.0.0.1:8080"}
     assert load(environ=said).http_listen == Address("127.0.0.1", 8080)
@@ -410,13 +409,13 @@ def test_the_docs_list_every_setting():
     ({"proxy_stage_timeout": "34ms"}, "proxy_timeout = 100ms is shorter than replication + 1 = 3 stages of 34ms"),
 ])  # fmt: skip
 def test_settings_that_contradict_each_other(flags, words):
-    """Each is right alone; together they would promise what cannot be: refused, naming both and where."""
+    """Values that contradict each other are refused, with both names and the place."""
     with pytest.raises(ConfigError, match=re.escape(words)):
         load(flags=flags)
 
 
 def test_the_stage_of_a_forwarded_read():
-    """Every copy and one look more fit into the whole, whatever that is; what is said wins."""
+    """All replicas and one more look fit into the timeout; an explicit value wins."""
     assert load().stage_timeout == 33
     assert load(flags={"proxy_timeout": "10ms", "replication": "64"}).stage_timeout == 1
     assert load(flags={"proxy_stage_timeout": "5ms"}).stage_timeout == 5

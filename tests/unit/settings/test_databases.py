@@ -1,4 +1,4 @@
-"""The tables of single databases in a settings file."""
+"""Tables in a settings file configure single databases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECRET = "correct-horse"
 
 @pytest.fixture
 def settings(tmp_path):
-    """`settings(text)`: what a file of that text says."""
+    """`settings(text)` returns the settings of a file with this text."""
 
     def settings(text):
         file = tmp_path / "gossipkv.toml"
@@ -27,7 +27,7 @@ def settings(tmp_path):
 
 
 def test_everything_can_be_said(settings):
-    """As tables, dotted and in one line; what is not said is left open."""
+    """Full, dotted and inline tables work; missing settings stay open."""
     found = settings("""
 source = "s3://bucket/root"
 [storage_options]
@@ -62,7 +62,6 @@ client_kwargs = { region_name = "east", retries = 3, factor = 1.5 }
 
 
 def test_without_tables_there_are_none(settings):
-    """The defaults."""
     assert dict(settings("").databases) == {}
     assert dict(settings("").storage_options) == {}
     assert dict(load().databases) == {}
@@ -93,7 +92,7 @@ def test_without_tables_there_are_none(settings):
     ("[storage_option]\nkey = 'k'", 1, "unknown setting storage_option; the nearest known one is storage_options"),
 ])  # fmt: skip
 def test_a_mistake_names_line_and_what_is_allowed(settings, tmp_path, text, line, said):
-    """And no option's value, which may be a secret."""
+    """The error has no option's value, which may be a secret."""
     with pytest.raises(ConfigError) as caught:
         settings(text)
     assert str(caught.value).startswith(f"{tmp_path / 'gossipkv.toml'}:{line}: ")
@@ -103,7 +102,7 @@ def test_a_mistake_names_line_and_what_is_allowed(settings, tmp_path, text, line
 
 @pytest.mark.parametrize("table", ["[storage_options]", "[databases.geo.storage_options]"])
 def test_options_without_a_store_are_a_mistake(settings, table):
-    """A directory has none; without a source, one of another day may."""
+    """A directory has no options; a later source may."""
     with pytest.raises(ConfigError, match="the source /srv is a directory, which has no such options"):
         settings(f"source = '/srv'\n{table}\nkey = 'k'")
     settings(f"{table}\nkey = 'k'")
@@ -117,7 +116,7 @@ def test_the_tables_stand_in_the_file_alone():
 
 
 def test_secrets_are_not_in_what_is_printed(settings):
-    """Of a whole configuration and of a database's settings."""
+    """This holds for whole configurations and for a database's settings."""
     found = settings(
         f"source = 'ftp://joe:{SECRET}@host/x'\n[storage_options]\nsecret = '{SECRET}'\n"
         f"[databases.g.storage_options]\nsecret = '{SECRET}'\n"
@@ -141,7 +140,7 @@ def test_the_docs_list_every_setting_of_a_database():
 
 
 def test_the_nearest_of_names():
-    """However far it is."""
+    """A nearest name always exists."""
     assert nearest("hodl", ["hold", "key"]) == "hold"
     assert nearest("", ["key"]) == "key"
     assert is_name("a-B_9")

@@ -1,4 +1,4 @@
-"""What messages may show of URLs and options."""
+"""Messages mask secrets in URLs and options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gossipkv.settings.masking import is_place, is_url, leaves, mask_url, scrub
     ("/srv/data", False), ("data", False), ("./s3://x", False), ("C:/x", False), ("", False), ("a b://x", False),
 ])  # fmt: skip
 def test_what_is_a_url(text, url):
-    """A protocol before `://`, or a chain of them."""
+    """A URL has a protocol before `://`, or a chain of protocols."""
     assert is_url(text) is url
 
 
@@ -26,19 +26,19 @@ def test_what_is_a_url(text, url):
     ('no "https://a:b@host?c=d", why?', 'no "https://***@host?***", why?'),
 ])  # fmt: skip
 def test_users_passwords_and_queries_are_masked(text, shown):
-    """Whatever the URL, and wherever it stands."""
+    """Secrets are masked in every URL, anywhere in a text."""
     assert mask_url(text) == shown
 
 
 @given(st.text("abc@:", min_size=1, max_size=9), st.text("xyz", min_size=1))
 def test_what_is_masked_is_gone(user, host):
-    """No part of what stands before the last `@` is left."""
+    """Nothing before the last `@` is left."""
     shown = mask_url(f"ftp://{user}@{host}/path")
     assert shown == f"ftp://***@{host}/path"
 
 
 def test_options_are_scrubbed_from_messages():
-    """Values of every depth and the URL's parts, but not where the store is."""
+    """Values of every depth and the URL's secrets are masked, but not the store's place."""
     options = {
         "key": "AKIDAKID", "nested": {"secret": "hush-hush", "deeper": {"token": "t0ken"}}, "n": 12345, "short": "ab",
         "client_kwargs": {"endpoint_url": "http://u:pw@store:1", "region_name": "west"},
@@ -51,7 +51,7 @@ def test_options_are_scrubbed_from_messages():
 
 
 def test_leaves_and_places():
-    """Every value with the names that lead to it."""
+    """Each value has the path of names that leads to it."""
     assert dict(leaves({"a": 1, "b": {"c": True, "d": {"e": "f"}}})) == {"a": 1, "b.c": True, "b.d.e": "f"}
     assert is_place("client_kwargs.region_name")
     assert is_place("endpoint_url")

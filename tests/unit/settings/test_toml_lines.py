@@ -1,4 +1,4 @@
-"""Where a name stands in a TOML file."""
+"""Names in a TOML file are found with their lines."""
 
 from __future__ import annotations
 
@@ -39,20 +39,19 @@ client_kwargs.region_name = "east"
     (("databases", "spaced", "format"), 14), (("lists",), 15), (("none",), None),
 ])  # fmt: skip
 def test_lines(path, line):
-    """Of headers, keys, dotted and quoted ones; inside a table in one line, that line."""
+    """Headers, keys, dotted and quoted names are found; inside an inline table its line counts."""
     assert line_of(TEXT, *path) == line
 
 
 @given(st.text(max_size=200), st.text(max_size=5))
 def test_no_text_surprises(text, name):
-    """A line or none, whatever the text, parsed or not."""
+    """Any text, valid or not, yields a line or None."""
     found = line_of(text, name)
     assert found is None or 1 <= found <= len(text.splitlines())
 
 
 @given(st.dictionaries(st.text("abc_-", min_size=1, max_size=3), st.integers(0, 9), max_size=5))
 def test_every_key_of_a_file_is_found(table):
-    """On its own line."""
     text = "".join(f"{name} = {value}\n" for name, value in table.items())
     assert tomllib.loads(text) == table
     for number, name in enumerate(table, start=1):
