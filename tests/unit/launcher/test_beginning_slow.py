@@ -1,4 +1,4 @@
-"""A launcher that is interrupted while its supervisor begins leaves nothing, and leaves others alone."""
+"""An interrupted launcher leaves nothing behind and does not touch other clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gossipkv.launcher import Cluster, control
 from gossipkv.launcher import local_cluster as launcher
 from gossipkv.launcher.order import ClusterOrder
 
-# Takes no order and says nothing, as one that is only starting does; when it was given the order comes Ctrl-C.
+# This fake supervisor reads no order and prints nothing; when the order arrives, it sends Ctrl-C.
 INTERRUPTER = """
 import os, select, signal, time
 select.select([0], [], [])
@@ -24,7 +24,7 @@ time.sleep(60)
 
 
 class Neighbour:
-    """Somebody else who listens at the directory: what is said to it."""
+    """Another supervisor at the directory, which records its requests."""
 
     def __init__(self, directory) -> None:
         self.heard: list[object] = []
@@ -53,7 +53,7 @@ class Neighbour:
 
 @pytest.fixture
 def neighbour(tmp_path):
-    """One that is up already in this directory."""
+    """Yield a supervisor that is up already in this directory."""
     neighbour = Neighbour(tmp_path)
     yield neighbour
     neighbour.close()
@@ -61,7 +61,7 @@ def neighbour(tmp_path):
 
 @pytest.fixture
 def begun(monkeypatch):
-    """The supervisors that were started, none of which does more than interrupt its launcher."""
+    """Yield the started supervisors, each of which only interrupts its launcher."""
     begun = []
     popen = subprocess.Popen
 
@@ -78,7 +78,7 @@ def begun(monkeypatch):
 
 @pytest.mark.parametrize("detach", [False, True])
 def test_an_interrupt_before_the_answer(tmp_path, neighbour, begun, detach):
-    """Ends the own supervisor, whether it is to stay or not, and says nothing to the one that is up already."""
+    """The own supervisor ends, detached or not, and the one that is up gets no request."""
     descriptors = set(os.listdir("/proc/self/fd"))
     cluster = Cluster(tmp_path, nodes=1)
     with pytest.raises(KeyboardInterrupt):
@@ -92,7 +92,7 @@ def test_an_interrupt_before_the_answer(tmp_path, neighbour, begun, detach):
 
 
 def test_a_cluster_that_another_began_anew(tmp_path, neighbour):
-    """Is not ended by the launcher of the one before it."""
+    """The former launcher does not end it."""
     cluster = Cluster(tmp_path)
     with subprocess.Popen(["true"]) as own:
         cluster._supervisor = own
@@ -101,7 +101,7 @@ def test_a_cluster_that_another_began_anew(tmp_path, neighbour):
 
 
 def test_an_interrupt_before_the_end_is_asked_for(tmp_path, monkeypatch):
-    """As by a second Ctrl-C while a cluster that was to stay begins: it is killed, and not waited for."""
+    """After a second Ctrl-C while a detached cluster starts, the supervisor is killed without waiting."""
 
     def interrupt(_directory):
         raise KeyboardInterrupt
@@ -116,7 +116,7 @@ def test_an_interrupt_before_the_end_is_asked_for(tmp_path, monkeypatch):
 
 
 def supervise(directory, order: bytes) -> int:
-    """A supervisor whose launcher is gone before it answers: its exit status."""
+    """Return the exit status of a supervisor whose launcher is gone before it answers."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "gossipkv.launcher.supervisor", str(directory)]
@@ -131,7 +131,7 @@ def supervise(directory, order: bytes) -> int:
 
 
 def test_a_launcher_that_is_gone_before_the_answer(tmp_path):
-    """A cluster that is to stay does not begin: nobody knows that it is there."""
+    """A detached cluster does not start then, since no user knows of it."""
     assert supervise(tmp_path, ClusterOrder(nodes=1).to_line()) == 1
     assert not (tmp_path / "n1").exists()
     assert not (tmp_path / control.SOCKET).exists()

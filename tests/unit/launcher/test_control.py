@@ -1,4 +1,4 @@
-"""What a launcher makes of a supervisor's answers."""
+"""A launcher handles all answers of a supervisor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gossipkv.launcher import Cluster, NotUp, control
 
 @pytest.fixture
 def answered(tmp_path):
-    """`answered(said)`: a cluster whose supervisor says that to whatever it is asked."""
+    """`answered(said)` returns a cluster whose supervisor always answers that."""
     listener = control.listen(tmp_path)
     listener.settimeout(60)
     threads = []
@@ -39,7 +39,7 @@ def answered(tmp_path):
     [b"what?\n", b"[]\n", b"\xff\n", b"{}\n", b'{"nodes": 7}\n', b'{"nodes": [7]}\n', b'{"nodes": [{"index": 1}]}\n'],
 )
 def test_an_answer_of_another_version(answered, said):
-    """Is an error that says so, and how to go on."""
+    """The error says so, and how to go on."""
     with pytest.raises(
         LocalError, match=r"\(process [0-9]+\) is of another version.*end it with `gossipkv cluster down --data \S+`"
     ):
@@ -53,7 +53,7 @@ def test_no_answer(answered):
 
 
 def test_a_command_that_can_be_typed(tmp_path):
-    """Names the directory as a shell takes it: the default one is another cluster."""
+    """The directory is quoted for a shell; the default directory would be another cluster."""
     place = tmp_path / "a b"
     place.mkdir()
     with pytest.raises(NotUp, match=r"is not up; `gossipkv cluster up --data '\S*/a b'` starts it"):

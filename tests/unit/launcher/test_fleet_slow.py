@@ -1,4 +1,4 @@
-"""Which node has which port, before any process runs."""
+"""A fleet assigns ports before any process runs, and a supervisor survives bad requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def at_rest(
     directory: Path, *nodes: NodePlan, http: bool = False, http_base_port: int | None = None
 ) -> Iterator[NodeFleet]:
-    """A fleet none of whose nodes is to be started yet."""
+    """Yield a fleet whose nodes are not started."""
     fleet = NodeFleet(directory, ClusterPlan([*nodes], http=http), base_port=None, http_base_port=http_base_port)
     fleet.send_all(0)
     try:
@@ -38,7 +38,7 @@ def at_rest(
 
 
 def test_the_port_of_a_sibling(tmp_path):
-    """Belongs to it also while it is down: neither another node nor a new one gets it, and the error names it."""
+    """The port stays with its node while that is down; other nodes do not get it, and the error names the node."""
     first, second = quiet_ports(2)
     with at_rest(tmp_path, NodePlan(1, first), NodePlan(2, second)) as fleet:
         with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{second} is the port of n2; choose another --port"):
@@ -49,7 +49,7 @@ def test_the_port_of_a_sibling(tmp_path):
 
 
 def test_a_node_may_be_told_its_own_port(tmp_path, monkeypatch):
-    """It is reserved for it, so nobody is in the way."""
+    """The port is reserved for the node itself."""
     (own,) = quiet_ports(1)
     with at_rest(tmp_path, NodePlan(1, own)) as fleet:
         monkeypatch.setattr(fleet, "_start", lambda node: node.port)
@@ -58,7 +58,7 @@ def test_a_node_may_be_told_its_own_port(tmp_path, monkeypatch):
 
 
 def test_a_port_that_is_in_use(tmp_path):
-    """Is refused with the flag that asked for it."""
+    """The error names the flag."""
     (own,) = quiet_ports(1)
     with at_rest(tmp_path, NodePlan(1, own)) as fleet, socket.socket() as other:
         other.bind((HOST, 0))
@@ -69,7 +69,7 @@ def test_a_port_that_is_in_use(tmp_path):
 
 
 def test_a_port_that_two_remember(tmp_path):
-    """Is the first one's; the second gets another."""
+    """The first node keeps the port; the second gets another."""
     (port,) = quiet_ports(1)
     with at_rest(tmp_path, NodePlan(1, port), NodePlan(2, port)):
         first, second = (node.port for node in load(tmp_path).nodes)
@@ -78,7 +78,7 @@ def test_a_port_that_two_remember(tmp_path):
 
 
 def test_ports_for_http(tmp_path):
-    """Each node has one of its own, remembered; whoever is added gets one too, and one that was taken is replaced."""
+    """Each node has a remembered HTTP port; new nodes get one too, and a taken one is replaced."""
     first, second, wanted = quiet_ports(3)
     with at_rest(tmp_path, NodePlan(1, first, http_port=wanted), NodePlan(2, second), http=True) as fleet:
         told = [NodeStatus(**each).http for each in fleet.status()]
@@ -102,7 +102,7 @@ def test_ports_for_http(tmp_path):
 
 
 def test_exactly_these_ports_for_http(tmp_path):
-    """One that is in use, by another or by a node, is refused with the flag that asked for it."""
+    """A port in use, by another process or a node, is refused with the flag."""
     (first,) = quiet_ports(1)
     with pytest.raises(LocalError, match=f"{first} is the port of a node; choose another --http-base-port"):
         NodeFleet(tmp_path, ClusterPlan([NodePlan(1, first)], http=True), base_port=None, http_base_port=first)
@@ -116,12 +116,12 @@ def test_exactly_these_ports_for_http(tmp_path):
     with at_rest(tmp_path, NodePlan(1, 0), http=True, http_base_port=wanted):
         assert load(tmp_path).nodes[0].http_port == wanted
     remembered = load(tmp_path).nodes
-    with at_rest(tmp_path, *remembered, http=True, http_base_port=wanted):  # Its own of the last time is its own.
+    with at_rest(tmp_path, *remembered, http=True, http_base_port=wanted):  # Its port of the last run.
         assert load(tmp_path).nodes[0].http_port == wanted
 
 
 def test_a_full_disk_does_not_end_the_cluster(tmp_path, monkeypatch):
-    """What cannot be remembered when the first node gets ready is remembered with the next change."""
+    """The plan is saved with the next change."""
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "disk full")
@@ -136,7 +136,7 @@ def test_a_full_disk_does_not_end_the_cluster(tmp_path, monkeypatch):
 
 
 def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
-    """Is told as failed, with what the system refused; the supervisor lives, and starts the next one."""
+    """The node is reported as failed with the reason, and the supervisor starts the next one."""
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -154,7 +154,7 @@ def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
 
 @pytest.fixture
 def listening(tmp_path):
-    """A supervisor that listens, without nodes that run."""
+    """Yield a supervisor that listens, without running nodes."""
     with at_rest(tmp_path, NodePlan(1, quiet_ports(1)[0])) as fleet:
         made = ClusterSupervisor(tmp_path, fleet, lock=-1, leash=None)
         yield made
@@ -172,7 +172,7 @@ def listening(tmp_path):
     ],
 )  # fmt: skip
 def test_odd_messages_do_not_end_the_cluster(tmp_path, listening, message):
-    """Whatever stands in one, the next is answered."""
+    """The next message is answered, whatever the message."""
     for said in (message, b'{"do": "status"}\n'):
         with control.connect(tmp_path) as connection:
             sender = threading.Thread(target=_send, args=(connection, said))
@@ -185,7 +185,7 @@ def test_odd_messages_do_not_end_the_cluster(tmp_path, listening, message):
 
 
 def attend(listening: ClusterSupervisor) -> None:
-    """Accept a connection, and hear it until its request is whole."""
+    """Accept a connection, and serve it until its request is complete."""
     listening._accept()
     while listening._selector.get_map():
         for key, _ in listening._selector.select(60):
@@ -205,13 +205,13 @@ def _send(connection: socket.socket, said: bytes) -> None:
     ],
 )
 def test_nothing_starts_while_the_cluster_ends(listening, request_):
-    """Neither a node again nor a node more: it would not be told to end, and `down` would wait for it."""
+    """A node started now would miss the order to end, and `down` would wait for it."""
     listening._end(0.0)
     assert "is ending" in listening._answer(request_)["error"]
 
 
 def test_no_descriptor_for_a_request(tmp_path, listening, monkeypatch):
-    """Costs that request a pause, not the cluster: it is tried again, and answered."""
+    """The accept is retried after a pause, and the request is answered."""
     pauses_s = []
     monkeypatch.setattr(supervisor, "time", SimpleNamespace(sleep=pauses_s.append))
 

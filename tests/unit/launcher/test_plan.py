@@ -1,4 +1,4 @@
-"""What a cluster's directory remembers, and the command lines that follow from it."""
+"""A cluster's directory stores its plan, from which command lines follow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ THREE = ClusterPlan([NodePlan(1, 7001), NodePlan(2, 7002), NodePlan(3, 7003)])
 
 
 def test_command_lines():
-    """Each node has its place and name, and joins the first; that joins the others if it does not know how many."""
+    """Each node joins the first; the first joins the others unless it knows their number."""
     assert THREE.command(Path("/c"), 1)[:5] == [sys.executable, "-P", "-m", "gossipkv", "serve"]
     assert flags(THREE, 1) == {
         "--profile": "local", "--time-to-converge": "3s", "--advertise": "as listen", "--data": "/c/n1/data",
@@ -38,7 +38,7 @@ def test_command_lines():
     untold = dataclasses.replace(THREE, settings={"expected_members": "unknown"})
     assert flags(untold, 1)["--join"] == "127.0.0.1:7002,127.0.0.1:7003"
     untold = dataclasses.replace(untold, nodes=[NodePlan(1, 7001), NodePlan(2, 0)])
-    assert flags(untold, 1)["--join"] == "none"  # Where that will be, nobody knows.
+    assert flags(untold, 1)["--join"] == "none"  # The address is unknown yet.
     assert flags(THREE, 3)["--join"] == "127.0.0.1:7001"
     formed = dataclasses.replace(THREE, formed=True)
     assert flags(formed, 1)["--join"] == "127.0.0.1:7002,127.0.0.1:7003"
@@ -46,10 +46,10 @@ def test_command_lines():
 
 
 def test_settings_of_cluster_and_node():
-    """A node's own settings win over the cluster's; where it is and what it is called win over both."""
+    """A node's settings win over the cluster's; its address and name win over both."""
     plan = dataclasses.replace(THREE, source="/s", settings={"cluster": "a", "profile": "lan"})
     assert flags(plan, 2) | {"--cluster": "a", "--profile": "lan", "--source": "/s"} == flags(plan, 2)
-    earlier = dataclasses.replace(plan, settings={"source": "/elsewhere"})  # From before that was refused.
+    earlier = dataclasses.replace(plan, settings={"source": "/elsewhere"})  # Stored before that was refused.
     assert flags(earlier, 2)["--source"] == "/s"
     own = plan.with_node(NodePlan(2, 7, "::1", {"cluster": "b"}, ["nsenter", "-n"], "x"))
     assert flags(own, 2) | {"--cluster": "b", "--listen": "[::1]:7", "--node": "x"} == flags(own, 2)
@@ -60,7 +60,7 @@ def test_settings_of_cluster_and_node():
 
 @pytest.mark.parametrize("word", ["true", "false", "on", "no"])
 def test_what_is_on_or_off_is_read_as_it_was_set(word):
-    """Each such setting: on a command line it is a flag without a value."""
+    """Each such setting is a flag without a value on a command line."""
     switches = [setting for setting in config.SETTINGS if setting.kind == "bool"]
     assert switches
     plan = ClusterPlan([NodePlan(1, 7001)], settings={setting.name: word for setting in switches})
@@ -71,7 +71,7 @@ def test_what_is_on_or_off_is_read_as_it_was_set(word):
 
 
 def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeypatch, tmp_path):
-    """It would lead the first node to strangers, and give all nodes one address; a setting may say the latter."""
+    """Otherwise the first node would join strangers, and all nodes would share an address."""
     file = tmp_path / "node.toml"
     file.write_text('join = "192.0.2.1:7"\n')
     monkeypatch.setenv("GOSSIPKV_CONFIG", str(file))
@@ -87,14 +87,14 @@ def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeyp
 
 
 def test_replication_is_every_nodes():
-    """Each is told the same; of nothing, nothing."""
+    """Each node gets the same flag, or none."""
     plan = dataclasses.replace(THREE, replication=3)
     assert [flags(plan, index)["--replication"] for index in (1, 2, 3)] == ["3"] * 3
     assert "--replication" not in flags(THREE, 1)
 
 
 def test_what_is_remembered(tmp_path):
-    """A plan comes back as it was saved; nothing is nothing; what is damaged or of the future says so."""
+    """A saved plan loads equal; a damaged plan or a later format is an error."""
     assert load(tmp_path) is None
     plan = ClusterPlan(
         [NodePlan(1, 7001, settings={"cluster": "x"}, wrapper=["a"])], "/s", 2, {"profile": "wan"}, formed=True
@@ -134,14 +134,14 @@ def test_what_is_remembered(tmp_path):
     ],
 )
 def test_a_plan_that_was_never_saved(tmp_path, changed):
-    """Numbers, ports and words that no launcher wrote are refused where they are read, not by what would run them."""
+    """Values that no launcher wrote are refused when the plan is loaded."""
     (tmp_path / "cluster.json").write_text(json.dumps({"format": 1, **changed}))
     with pytest.raises(Corrupt, match=r"cluster\.json: .*not the plan of a cluster .*; remove it to begin anew"):
         load(tmp_path)
 
 
 def test_a_remembered_setting_that_there_is_not(tmp_path):
-    """Of the cluster or of a node: the error names it, its file, and the one that may be meant."""
+    """The error names the setting, its file, and the nearest name."""
     for plan in (
         dataclasses.replace(THREE, settings={"refresh_perod": "1s"}),
         THREE.with_node(NodePlan(2, 7002, settings={"refresh_perod": "1s"})),
@@ -152,7 +152,7 @@ def test_a_remembered_setting_that_there_is_not(tmp_path):
 
 
 def test_settings_are_checked():
-    """What the launcher chooses, nobody knows, or no node would take is refused by name; pairs together."""
+    """Settings that the launcher chooses, unknown names and bad values are refused; pairs are checked together."""
     stages = {"proxy_timeout": "20s", "proxy_stage_timeout": "1s"}
     for settings in ({"refresh_period": "1s", "cluster": ""}, stages):
         ClusterOrder(settings=settings).plan(None)
@@ -177,7 +177,7 @@ def test_settings_are_checked():
 
 
 def test_orders():
-    """What is not ordered is as remembered, else as usual; a cluster grows and does not shrink."""
+    """Missing parts are as remembered or default; a cluster grows and does not shrink."""
     assert [node.index for node in ClusterOrder().plan(None).nodes] == [1, 2, 3]
     assert ClusterOrder(nodes=2, source="/t", settings={"profile": "wan", "cluster": "x"}).plan(None) == ClusterPlan(
         [NodePlan(1, 0), NodePlan(2, 0)], "/t", settings={"profile": "wan", "cluster": "x"}
@@ -193,7 +193,7 @@ def test_orders():
 
 
 def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
-    """Else two of one machine could meet at a port that was one's and is the other's; what is said is kept."""
+    """Otherwise two clusters of a machine could meet at a reused port; a given name is kept."""
     monkeypatch.delenv("GOSSIPKV_CLUSTER", raising=False)
     names = {ClusterOrder().plan(None).settings["cluster"] for _ in range(20)}
     assert len(names) == 20
@@ -207,7 +207,7 @@ def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
     for variable, value, name in (("GOSSIPKV_CLUSTER", "mine", "mine"), ("GOSSIPKV_CONFIG", str(file), "filed")):
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
-            assert ClusterOrder().plan(None).settings == {"cluster": name}  # Also where the next `up` does not hear it.
+            assert ClusterOrder().plan(None).settings == {"cluster": name}  # Kept for a later `up`.
             assert ClusterOrder().plan(None, {"GOSSIPKV_CLUSTER": "given"}).settings == {"cluster": "given"}
     monkeypatch.setenv("GOSSIPKV_CLUSTER", "no good name")
     with pytest.raises(ConfigError, match="GOSSIPKV_CLUSTER"):
@@ -215,7 +215,7 @@ def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
 
 
 def test_places():
-    """Nodes may be put elsewhere, and there are as many as places if no number is said."""
+    """Nodes may be placed elsewhere; the number of nodes follows from the places."""
     order = ClusterOrder(places=[Place("10.0.0.1", 70, ["w"]), Place("10.0.0.2", 70)])
     assert ClusterOrder.from_line(order.to_line()) == order
     assert order.plan(None).nodes == [NodePlan(1, 70, "10.0.0.1", {}, ["w"]), NodePlan(2, 70, "10.0.0.2")]

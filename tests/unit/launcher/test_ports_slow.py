@@ -1,4 +1,4 @@
-"""Ports that are free for both protocols, and reservations that only the node gets past."""
+"""Ports are free for both protocols, and only the node passes their reservation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gossipkv.errors import LocalError
 from gossipkv.launcher.ports import DEFAULT_BASE_PORT, PORTS, choose, reserve
 
 TIME_WAIT = "06"
-# Of this process alone: at another's address a cluster beside it could take the free port meanwhile.
+# An address of this process alone: on a shared one another cluster could take the free port.
 HOST = f"127.4.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
 
 
@@ -27,7 +27,7 @@ def listener(port: int) -> socket.socket:
 
 
 def test_a_node_listens_on_its_reservation():
-    """Again and again; others are refused while it is there and while it is not."""
+    """It works repeatedly, and other sockets are refused whether the node is there or not."""
     with contextlib.ExitStack() as stack:
         ((port, reservation),) = choose(HOST, 1, base_port=None, taken=set()).items()
         stack.enter_context(reservation)
@@ -40,7 +40,7 @@ def test_a_node_listens_on_its_reservation():
 
 
 def test_connections_of_the_past_do_not_count():
-    """A port whose server closed its connections a moment ago is free, also as one of many; a reservation counts."""
+    """A port with recently closed connections is free; a reservation counts as taken."""
     ((port, reservation),) = choose(HOST, 1, base_port=None, taken=set()).items()
     with reservation, listener(port) as server, socket.create_connection((HOST, port)) as client:
         accepted, _ = server.accept()
@@ -57,14 +57,14 @@ def test_connections_of_the_past_do_not_count():
 
 
 def states_of(port: int) -> set[str]:
-    """Of the sockets there, as the kernel writes them."""
+    """Return the states of the sockets at this port, as the kernel writes them."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {row[3] for row in rows if row[1].endswith(f":{port:04X}")}
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
 def test_a_port_in_use(kind):
-    """By TCP or UDP: refused when asked for, passed over else; no reservation stays behind."""
+    """A port used by TCP or UDP is refused or skipped, and no reservation stays behind."""
     chosen = choose(HOST, 2, base_port=None, taken=set())
     first, second = chosen
     for reservation in chosen.values():
@@ -89,7 +89,7 @@ def choose_and_close(count: int, taken: set[int] = frozenset(), usual: int = DEF
 
 
 def test_there_are_only_so_many():
-    """A base so high that the numbers end."""
+    """A high base port may leave too few numbers."""
     with pytest.raises(LocalError, match="no 3 ports from 65534 on: the last is 65535; choose another --base-port"):
         choose(HOST, 3, base_port=65_534, taken=set())
     with pytest.raises(LocalError, match="has only 0 ports to give, 1 are needed"):
@@ -97,7 +97,7 @@ def test_there_are_only_so_many():
 
 
 def test_why_a_port_cannot_be_had(monkeypatch):
-    """What the system says, and the flag that asked for it: not every refusal is a port in use."""
+    """The error has the system's reason and the flag, since not every refusal is a port in use."""
     with pytest.raises(LocalError, match=r"192\.0\.2\.1:7070 .*: Cannot assign requested address; .* --base-port"):
         choose("192.0.2.1", 1, base_port=7070, taken=set())
 

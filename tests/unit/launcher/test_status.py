@@ -1,4 +1,4 @@
-"""How a node ended, in words."""
+"""The end of a node is described in words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_ends(status, words):
 
 
 def test_a_node_that_has_no_log():
-    """Is told of all the same: it may not have been started, or somebody removed the log."""
+    """The node may not have started, or the log was removed."""
     node = NodeStatus(1, "n1", "127.0.0.1:7070", "ended", error="/n1/log: No space left on device", log="/none/log")
     assert node.end() == "could not be started (/n1/log: No space left on device)"
     assert "(nothing)" in str(NodeFailed.of(node))

@@ -1,4 +1,4 @@
-"""What cannot be read yet, as nodes say it."""
+"""The launcher reports databases that cannot be read yet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ COMING = ("NOT_READY", "version 1 is being built", {"coming": True})
 
 
 def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
-    """A table is none; a node that is silent may have any, and one that is gone has none that is coming."""
-    assert status.READ_MS < 1000 * patience.MIN_LEFT_S  # So that the client does not wait for what is coming.
+    """Tables are skipped; a silent node may have any dataset on its way, a dead node none."""
+    assert status.READ_MS < 1000 * patience.MIN_LEFT_S  # The client must not wait for a coming version.
     monkeypatch.setattr(status, "READ_MS", LONG_MS)
     monkeypatch.setattr(patience, "MIN_LEFT_S", LONG_MS / 1000)
     answers = {"geo": [[None, "1"]], "names": STUCK}
