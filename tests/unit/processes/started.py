@@ -1,4 +1,4 @@
-"""Which processes one has started."""
+"""Look-ups of running child processes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def started_by(process: int) -> list[int]:
-    """Those that have not ended, each before those that it has started itself."""
+    """Return the running descendants, each before its own children."""
     found = []
-    with suppress(OSError):  # It has ended.
+    with suppress(OSError):  # The process has ended.
         for task in Path(f"/proc/{process}/task").iterdir():
             for child in map(int, (task / "children").read_text().split()):
                 found += [child, *started_by(child)]
@@ -17,7 +17,7 @@ def started_by(process: int) -> list[int]:
 
 
 def is_running(process: int) -> bool:
-    """Whether it is there; a zombie only waits for whoever adopted it."""
+    """Return True if the process exists and is no zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

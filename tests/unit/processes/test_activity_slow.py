@@ -1,4 +1,4 @@
-"""What a process does is seen from outside, whatever else the machine is doing."""
+"""The activity of a process is seen from outside, on a busy machine too."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ IDLE = "input()"
 
 @contextmanager
 def program(text):
-    """A process that runs it, until the block ends."""
+    """Run this program for the block."""
     command = [sys.executable, "-c", text]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -24,7 +24,7 @@ def program(text):
 
 
 def until(condition):
-    """Wait until it holds; a test that hangs here has failed."""
+    """Wait until the condition holds; a test that hangs here has failed."""
     deadline = time.monotonic() + 200
     while not condition():
         assert time.monotonic() < deadline
@@ -32,7 +32,7 @@ def until(condition):
 
 
 def test_one_that_waits_is_not_held_up_however_long():
-    """Once it has come to where it waits; one that would go on always is, with a processor or without."""
+    """A waiting process is not held up once it waits; a busy one always is, on a processor or not."""
     with program(IDLE) as process:
         until(lambda: not any(activity_of(process.pid).is_held_up for _ in range(50)))
     with program(BUSY) as process:
@@ -43,7 +43,7 @@ def test_one_that_waits_is_not_held_up_however_long():
 
 
 def test_one_that_is_stopped_is_held_up():
-    """It waits for whoever stopped it, and not for what it reads."""
+    """It waits for SIGCONT, not for its input."""
     with program(IDLE) as process:
         until(lambda: not any(activity_of(process.pid).is_held_up for _ in range(50)))
         process.send_signal(signal.SIGSTOP)
@@ -53,7 +53,7 @@ def test_one_that_is_stopped_is_held_up():
 
 
 def test_one_that_has_ended_does_nothing():
-    """Nobody need ask first."""
+    """No caller needs to check for the end first."""
     with program("pass") as process:
         process.wait()
         assert activity_of(process.pid) == Activity(0, is_held_up=False)

@@ -1,4 +1,4 @@
-"""Work in a copy of a process: its end is told, and it leaves nothing behind."""
+"""Work in a forked process: its end is reported, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ print(run_apart(work), os.getpid() != os.getsid(0), flush=True)
         ("os.kill(os.getpid(), 15)", -15),
         ("raise RuntimeError('a defect')", 1),
         ("raise KeyboardInterrupt", 1),
-        ("sys.exit(9)", 1),  # It is told what `work` returns.
+        ("sys.exit(9)", 1),  # The result is the return value of `work`.
         ("assert os.getsid(0) == os.getpid(); return 0", 0),
     ],
 )
 def test_what_becomes_of_it(does: str, status: int) -> None:
-    """Whatever ends it, the one that waits goes on, once; a traceback is on standard error."""
+    """After any end the parent goes on exactly once; a traceback is on standard error."""
     told = subprocess.run(
         [sys.executable, "-P", "-c", SCRIPT.format(does)], capture_output=True, text=True, check=True, env=environment()
     )
@@ -44,7 +44,7 @@ def test_what_becomes_of_it(does: str, status: int) -> None:
 
 
 def test_it_dies_with_whoever_waits_for_it() -> None:
-    """By SIGKILL, which it cannot answer; also when somebody has stopped it."""
+    """It dies by SIGKILL, also if it is stopped."""
     command = [sys.executable, "-P", "-c", SCRIPT.format("print('on', flush=True); time.sleep(3600)")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None

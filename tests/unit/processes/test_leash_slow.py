@@ -1,4 +1,4 @@
-"""A leash kills whoever wears it when the other end is closed, and only then."""
+"""A leash kills its wearer when the other end is closed, and only then."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_cut(frozen):
 
 
 def test_cut_before_it_is_worn():
-    """Whoever takes a leash whose holder is gone already dies as well."""
+    """A wearer of a leash whose holder is gone already dies as well."""
     worn, held = leash.braid()
     leash.let_go(held)
-    leash.let_go(held)  # Twice does no harm.
+    leash.let_go(held)  # A repetition does no harm.
     assert leash.is_cut(worn)
     with subprocess.Popen(
         [sys.executable, "-c", WEARER, str(worn)], pass_fds=[worn], stdout=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Lines with fields, and what becomes of them where nobody takes them."""
+"""Log lines have fields in text and JSON, and loggers bind fields and levels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def raised() -> ValueError:
 
 
 def test_a_line_of_text():
-    """When, how grave, what, and the fields; what is no single word is quoted, and nothing commands the terminal."""
+    """The line has time, level, event and fields; odd values are quoted, and nothing controls the terminal."""
     line = logs.as_text(record_of("switched", database="geo", why="two words", empty="", odd="\x1b[2J", n=3, of=None))
     assert line == (
         "2023-11-14T22:13:20.250000Z [info    ] switched database=geo why='two words' empty= odd='\\x1b[2J' n=3 of=None"
@@ -36,7 +36,7 @@ def test_a_line_of_text():
 
 
 def test_colours_change_no_word():
-    """A terminal's line is the same but for its colours, and an error has another than a warning."""
+    """A coloured line has the same text, and errors differ from warnings."""
     record = record_of("switched", logging.ERROR, database="geo")
     assert re.sub(r"\x1b\[[\d;]*m", "", logs.coloured(record)) == logs.as_text(record)
     colours = {level: logs.coloured(record_of("e", level)).partition("[\x1b[")[2][:5] for level in (30, 40)}
@@ -44,7 +44,7 @@ def test_colours_change_no_word():
 
 
 def test_a_line_of_json():
-    """An object with what every line has, then the fields: text as it is, what JSON does not know as Python has it."""
+    """The object has the common keys first, then the fields; values unknown to JSON appear in Python's form."""
     line = logs.as_json(record_of("built", logging.WARNING, database="zoë", path=pathlib.PurePosixPath("/x")))
     assert list(json.loads(line).items()) == [
         ("timestamp", "2023-11-14T22:13:20.250000Z"),
@@ -57,7 +57,7 @@ def test_a_line_of_json():
 
 
 def test_a_traceback_is_told_whole():
-    """In text below the line, in JSON as a field."""
+    """A traceback is below the line in text, and a field in JSON."""
     record = record_of("defect", logging.ERROR, raised(), id=1)
     first, *below = logs.as_text(record).splitlines()
     assert first.endswith("] defect id=1")
@@ -66,7 +66,7 @@ def test_a_traceback_is_told_whole():
 
 
 def test_what_a_logger_says():
-    """What is bound to it stands first, what was raised comes with the event; what is less grave than asked is not."""
+    """Bound fields come first, an exception comes with the event, and lower levels are dropped."""
     log, error = Log("gossipkv.test").bind(database="geo"), raised()
     with capture_logs() as told:
         log.debug("a", version="1")

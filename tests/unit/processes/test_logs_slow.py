@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_logs.py` has the others."""
+"""Slow tests of logs; the fast ones are in `test_logs.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_log_that_cannot_be_written_ends_nothing(form):
-    """The log's disk is full, or its reader has gone: the program goes on."""
+    """The program goes on if the log's disk is full or its reader has gone."""
     program = (
         "from gossipkv.log import Log\nfrom gossipkv.processes import logs\n"
         f"logs.configure('info', {form!r})\n"
@@ -30,7 +30,7 @@ def test_a_log_that_cannot_be_written_ends_nothing(form):
 
 @pytest.mark.parametrize(("form", "start"), [("text", b"20"), ("json", b'{"timestamp"')])
 def test_a_process_says_what_it_was_told_to(form, start):
-    """From the level on that was asked for and in that form, on standard error, once; nothing on standard output."""
+    """Lines of the level and above are on standard error in the form, once; standard output is empty."""
     program = (
         f"from gossipkv.log import Log\nfrom gossipkv.processes import logs\nlogs.configure('warning', {form!r})\n"
         "Log('gossipkv.node').info('quiet')\nLog('gossipkv.dataset').warning('loud', field=1)"

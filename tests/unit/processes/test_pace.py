@@ -6,7 +6,7 @@ from gossipkv.processes.pace import RunPace
 
 
 def test_the_pace_is_kept_over_any_history():
-    """Never more than rate times time plus one chunk; and no idling beyond that."""
+    """The bytes never exceed rate times time plus one chunk, and the waits are no longer."""
     rng = random.Random(3)
     pace, now, taken = RunPace(1000), 50.0, 0
     for _ in range(500):

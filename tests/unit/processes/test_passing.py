@@ -1,4 +1,4 @@
-"""Descriptors are passed whole with their bytes, taken back by who keeps the other end, and not lost in silence."""
+"""Descriptors are passed with all their bytes, can be taken back, and are never lost in silence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gossipkv.processes import passing
 
 @pytest.fixture
 def ends():
-    """Where to send, where to receive."""
+    """Yield the sending and the receiving end."""
     sender, receiver = passing.pair()
     with sender, receiver:
         yield sender, receiver
@@ -23,9 +23,9 @@ def ends():
 
 @contextlib.contextmanager
 def no_descriptor_free():
-    """The process may have no further one, as long as the block lasts."""
+    """Leave the process no free descriptor for the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    gc.collect()  # What others have left open would make room amid it.
+    gc.collect()  # Descriptors left open by other tests could otherwise be freed in the block.
     free = os.dup(0)
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
@@ -36,7 +36,7 @@ def no_descriptor_free():
 
 
 def pass_pipe(sender, data):
-    """Pass on the writing end of a pipe; the reading one."""
+    """Pass on the writing end of a pipe, and return the reading end."""
     reading, writing = os.pipe()
     passing.send(sender, writing, data)
     os.close(writing)
@@ -45,7 +45,7 @@ def pass_pipe(sender, data):
 
 @pytest.mark.parametrize("size", [0, 1, 72 << 10, passing.MAX_BYTES])
 def test_a_descriptor_comes_with_its_bytes(ends, size):
-    """All of them, in one message, and programs that are started do not inherit it."""
+    """All bytes come in one message, and started programs do not inherit the descriptor."""
     sender, receiver = ends
     with pytest.raises(BlockingIOError):
         passing.receive(receiver)
@@ -60,7 +60,7 @@ def test_a_descriptor_comes_with_its_bytes(ends, size):
 
 
 def test_what_nobody_has_received_is_taken_back(ends):
-    """In its order, by whoever has the other end, also when the sender is gone; then there is no more."""
+    """The holder of the other end gets them in order, also after the sender is gone."""
     sender, receiver = ends
     count = 0
     with contextlib.suppress(BlockingIOError):
@@ -77,7 +77,7 @@ def test_what_nobody_has_received_is_taken_back(ends):
 
 
 def test_without_a_free_descriptor_it_is_closed(ends):
-    """Which the receiver sees, with the bytes that came with it; the next one is received."""
+    """The receiver gets the bytes and the fact; the next descriptor is received."""
     sender, receiver = ends
     lost, kept = pass_pipe(sender, b"lost"), pass_pipe(sender, b"")
     with no_descriptor_free():

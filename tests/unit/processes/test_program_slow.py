@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_program.py` has the others."""
+"""Slow tests of programs; the fast ones are in `test_program.py`."""
 
 import subprocess
 
@@ -6,7 +6,7 @@ from gossipkv.processes.program import command, environment
 
 
 def test_a_program_says_a_line_at_once(tmp_path):
-    """From a directory that has a package of the same name, which is not taken for ours."""
+    """A package of the same name in the current directory is not imported."""
     (tmp_path / "gossipkv").mkdir()
     (tmp_path / "gossipkv" / "__init__.py").write_text("raise SystemExit(7)")
     run = [*command("gossipkv")[:2], "-c", "from gossipkv.processes.program import say; say(b'x' * 100_000)"]

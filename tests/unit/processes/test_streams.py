@@ -1,4 +1,4 @@
-"""What waits to be written has an end, and what does not fit is counted."""
+"""The queue of lines is bounded, and lines that do not fit are counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gossipkv.processes.streams import LineQueue
 
 @given(st.lists(st.one_of(st.text("ab\N{EURO SIGN}", max_size=30), st.just(None)), max_size=40))
 def test_each_line_is_written_or_counted(steps):
-    """In the order in which they came, and never more than fit; nothing is told twice.  None: they are taken."""
+    """Lines stay in order, within the limit, and none is written twice. None stands for a `take`."""
     backlog, said, written, lost = LineQueue(), 0, [], 0
     with mock.patch.object(streams, "MAX_QUEUED_BYTES", 50):
         for text in [*steps, None]:

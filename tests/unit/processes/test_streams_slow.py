@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_streams.py` has the others."""
+"""Slow tests of streams; the fast ones are in `test_streams.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LITTLE, ENOUGH = 10_000, 1 << 20
 
 
 def full_pipe() -> tuple[int, int]:
-    """A pipe that takes nothing more."""
+    """Return a pipe that takes nothing more."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
@@ -37,7 +37,7 @@ def full_pipe() -> tuple[int, int]:
 
 @pytest.mark.parametrize(("end", "status"), [("", 0), ("raise ValueError", 1), ("sys.exit(3)", 3)])
 def test_readers_that_never_read_hold_up_nothing(end, status):
-    """Neither what is written, on both streams, nor the end, however that comes."""
+    """Neither writes on both streams nor any kind of end is held up."""
     reader, writer = full_pipe()
     try:
         done = subprocess.run(
@@ -54,7 +54,7 @@ def test_readers_that_never_read_hold_up_nothing(end, status):
 
 
 def test_the_last_lines_are_written():
-    """A process that ends has said all, the traceback that ends it included."""
+    """All lines are written before the end, including the final traceback."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM % (ENOUGH, "raise ValueError('the end')")],
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,

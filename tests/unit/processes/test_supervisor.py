@@ -1,4 +1,4 @@
-"""What a supervisor is told, at a real socket."""
+"""A supervisor gets notifications at a real socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["path", "abstract"])
 def told(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """A supervisor's socket, which the environment names."""
+    """Yield a supervisor's socket, which the environment names."""
     name = str(tmp_path / "notify") if request.param == "path" else f"@gossipkv-test-{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(name.replace("@", "\0"))
@@ -41,7 +41,7 @@ def heard(listening: socket.socket) -> list[str]:
 
 
 def test_messages(told: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A datagram each, byte by byte; a status is one line, and what children inherit has no variable of it."""
+    """Each message is a datagram; a status is one line, and children inherit no such variable."""
     monkeypatch.setenv("WATCHDOG_USEC", "30000000")
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     supervisor = ProcessSupervisor.take()
@@ -60,7 +60,7 @@ def test_messages(told: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}])
 def test_without_a_watchdog(told: socket.socket, watchdog: dict[str, str]) -> None:
-    """Where there is none, or it waits for another process, a status alone is said, and once."""
+    """Without a watchdog, or with one for another process, a status is sent once."""
     environ = {"NOTIFY_SOCKET": os.environ["NOTIFY_SOCKET"], **watchdog}
     supervisor = ProcessSupervisor.take(environ)
     assert (environ, supervisor.watches, supervisor.period_s) == ({}, False, STATUS_PERIOD_S)
@@ -71,7 +71,7 @@ def test_without_a_watchdog(told: socket.socket, watchdog: dict[str, str]) -> No
 
 @pytest.mark.parametrize("named", [{"NOTIFY_SOCKET": "notify"}, {"NOTIFY_SOCKET": "@"}, {"NOTIFY_SOCKET": "vsock:2:1"}])
 def test_an_address_that_is_none(named: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
-    """It is told in the log, and the process goes on."""
+    """The log has it, and the process goes on."""
     ProcessSupervisor.take(named).ready("serves")
     (line,) = caplog.records
     assert (line.msg, "neither an absolute path nor @NAME" in str(fields_of(line)["reason"])) == ("not_notified", True)
@@ -79,7 +79,7 @@ def test_an_address_that_is_none(named: dict[str, str], caplog: pytest.LogCaptur
 
 @pytest.mark.parametrize("time", ["0", "-1", "soon", "\u0663"])
 def test_a_watchdog_without_a_time(time: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Likewise: it is told the rest."""
+    """The log has it, and other notifications are sent."""
     supervisor = ProcessSupervisor.take({"NOTIFY_SOCKET": "@nobody", "WATCHDOG_USEC": time})
     assert (supervisor.is_there, supervisor.watches) == (True, False)
     assert [fields_of(line)["reason"] for line in caplog.records] == [
@@ -88,7 +88,7 @@ def test_a_watchdog_without_a_time(time: str, caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_supervisor_that_takes_nothing(told: socket.socket, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits for one whose queue is full or that is gone; the log has it once, and again after it was back."""
+    """The process never waits for a full or missing supervisor; the log has it once, and again after a recovery."""
     supervisor = ProcessSupervisor.take()
     while not caplog.records:
         supervisor.doing("serves")
@@ -103,7 +103,7 @@ def test_a_supervisor_that_takes_nothing(told: socket.socket, caplog: pytest.Log
 
 @pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "1000000"}])
 def test_what_a_full_queue_did_not_take_is_said_again(told: socket.socket, watchdog: dict[str, str]) -> None:
-    """With the next message, even if nothing else is new: else a process that is ready is killed for not being it."""
+    """Without the repetition a ready process would be killed as unready."""
     supervisor = ProcessSupervisor.take({"NOTIFY_SOCKET": os.environ["NOTIFY_SOCKET"], **watchdog})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other, contextlib.suppress(BlockingIOError):
         other.settimeout(0)
@@ -118,7 +118,7 @@ def test_what_a_full_queue_did_not_take_is_said_again(told: socket.socket, watch
 
 
 def test_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever was started by hand tells nobody."""
+    """A process started by hand sends nothing."""
     supervisor = ProcessSupervisor.take({"WATCHDOG_USEC": "1000000"})
     assert (supervisor.is_there, supervisor.watches) == (False, False)
     monkeypatch.setattr(socket, "socket", None)

@@ -1,4 +1,4 @@
-"""What a process says that it takes, against what it was made to take."""
+"""The reported usage of a process matches its real usage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = {"cpu_s", "resident_bytes", "peak_bytes", "descriptors", "descriptor_lim
 
 
 def test_all_is_told_here() -> None:
-    """Each by its name, in its unit; the peak is the kernel's own, and no less than what is resident."""
+    """Each value has its name and unit; the peak is the kernel's, and at least the resident size."""
     before, told, after = peak_bytes(), usage.usage(), peak_bytes()
     assert told.keys() == NAMES
     assert before <= told["peak_bytes"] <= after
@@ -30,10 +30,10 @@ def test_all_is_told_here() -> None:
 
 @pytest.mark.parametrize(("size", "expected"), [(7, 7), (0, 2)])
 def test_descriptors_on_any_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, expected: int) -> None:
-    """The directory's size, where it has one; else they are listed, but for the one of the listing."""
+    """The directory's size counts; without one the entries are listed, except the listing's own descriptor."""
 
     class Directory:
-        """Three descriptors."""
+        """A directory of three descriptors."""
 
         def stat(self) -> os.stat_result:
             return os.stat_result((0, 0, 0, 0, 0, 0, size, 0, 0, 0))
@@ -46,7 +46,7 @@ def test_descriptors_on_any_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_what_a_system_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without /proc the rest is told."""
+    """Without /proc the rest is reported."""
 
     def refuse(*_: object, **__: object) -> str:
         raise FileNotFoundError

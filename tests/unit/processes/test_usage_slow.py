@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_usage.py` has the others."""
+"""Slow tests of usage; the fast ones are in `test_usage.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 
 
 def told_by(program: str) -> dict[str, float]:
-    """What a process says that runs this first."""
+    """Return the usage of a process that runs this program first."""
     text = f"import json\nfrom gossipkv.processes.usage import usage\n{program}\nprint(json.dumps(usage()))"
     done = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, timeout=100, check=True)
     told: dict[str, float] = json.loads(done.stdout)
@@ -18,7 +18,7 @@ def told_by(program: str) -> dict[str, float]:
 
 
 def test_what_it_takes_is_seen() -> None:
-    """Memory, descriptors, threads and processor time grow by what was taken."""
+    """Memory, descriptors, threads and processor time grow with their use."""
     plain = told_by("")
     more = told_by(
         "import os, threading, time\n"
@@ -34,7 +34,7 @@ def test_what_it_takes_is_seen() -> None:
 
 
 def test_when_it_began_stays_the_same() -> None:
-    """It lies between the moments around the start of the process, and is told alike each time."""
+    """The start time lies around the real start, and does not change."""
     before_ms = time.time() * 1000
     told = told_by("first = usage()['started_ms']\nassert first == usage()['started_ms']")
     tick_ms = 1000 / os.sysconf("SC_CLK_TCK")
