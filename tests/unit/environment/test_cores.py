@@ -1,4 +1,4 @@
-"""How many cores are granted: by affinity, and by the quotas of control groups."""
+"""The granted cores follow affinity and the quotas of control groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOUNT = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n"
 
 
 def system(root: Path, quotas: dict[str, str], *, mount: str = MOUNT) -> Path:
-    """A system whose control groups have these quotas, and this process in `a/b`."""
+    """Write a system whose control groups have these quotas, with this process in `a/b`."""
     files = {"proc/self/mountinfo": mount, "proc/self/cgroup": "0::/a/b\n"}
     files |= {f"sys/fs/cgroup/{group}cpu.max": quota for group, quota in quotas.items()}
     for path, text in files.items():
@@ -42,12 +42,12 @@ def system(root: Path, quotas: dict[str, str], *, mount: str = MOUNT) -> Path:
     ],
 )
 def test_the_narrowest_counts(tmp_path: Path, quotas: dict[str, str], granted: int) -> None:
-    """Of the groups around this process; what cannot be understood sets no limit."""
+    """The narrowest group around this process counts; an unreadable quota sets no limit."""
     assert cores(system(tmp_path, quotas)) == granted
 
 
 def test_nothing_is_known(tmp_path: Path) -> None:
-    """Without the system's files, and with those of another kind, affinity alone counts."""
+    """Without the system's files, or with another kind of mount, affinity alone counts."""
     assert cores(tmp_path) == HERE
     assert cores(system(tmp_path, {"a/b/": "1 2\n"}, mount=MOUNT.replace("cgroup2", "tmpfs"))) == HERE
     assert cores() >= 1

@@ -1,4 +1,4 @@
-"""Files read past the cache: any range is what the file holds, and a file system that refuses is told of."""
+"""Reads past the cache return the file's bytes, and a file system without support is reported."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ SIZE = 2 * BUFFER_BYTES + 12_345
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A file of two buffers and a bit, synced."""
+    """Return a file of two buffers and a bit, synced."""
     found = tmp_path_factory.mktemp("direct") / "file"
     found.write_bytes(random.randbytes(SIZE))
     os.sync()
@@ -23,7 +23,7 @@ def path(tmp_path_factory):
 
 
 class Refusing(DirectFiles):
-    """On a file system that knows no `O_DIRECT`."""
+    """Files on a file system without `O_DIRECT`."""
 
     def __init__(self):
         super().__init__(direct=1 << 40)
@@ -31,7 +31,7 @@ class Refusing(DirectFiles):
 
 
 class Flag(int):
-    """A flag that no system call is ever made with."""
+    """A flag that makes every open fail."""
 
     def __ror__(self, flags):
         raise OSError(errno.EINVAL, "Invalid argument")
@@ -40,7 +40,7 @@ class Flag(int):
 @pytest.mark.parametrize("kind", [DirectFiles, Refusing])
 @given(offset=st.integers(0, SIZE + 9000), size_bytes=st.integers(0, SIZE))
 def test_any_range_is_what_the_file_holds(path, kind, offset, size_bytes):
-    """Aligned or not, within the file or beyond its end, in one buffer or several."""
+    """Ranges may be unaligned, beyond the end, and in one buffer or several."""
     files = kind()
     descriptor = files.open(path)
     try:
@@ -51,7 +51,7 @@ def test_any_range_is_what_the_file_holds(path, kind, offset, size_bytes):
 
 
 def test_a_file_system_that_refuses_is_told_of(path):
-    """Whoever relies on the disk having been asked can see that it may have been the cache."""
+    """A caller that needs the disk itself can see that the cache may have answered."""
     direct, refused = DirectFiles(), Refusing()
     for files in (direct, refused):
         files.close(files.open(path))
@@ -61,7 +61,7 @@ def test_a_file_system_that_refuses_is_told_of(path):
 
 
 def test_the_disk_is_read_though_the_cache_holds_something_else(path, monkeypatch):
-    """Every descriptor is opened for that: the flag is given, once."""
+    """Every descriptor is opened once with the flag."""
     flags = []
     monkeypatch.setattr(RealFiles, "open", lambda _self, _path, given, _mode: flags.append(given) or 0)
     DirectFiles().open(path)

@@ -1,4 +1,4 @@
-"""How much memory there is for mapped files, read from trees of files as systems of many kinds have them."""
+"""The memory for mapped files is found in the files of many kinds of systems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 
-# 16 GiB that can be had; 3 GiB mapped by all, of which this process has 1 GiB and 100 MiB in shared memory.
+# 16 GiB are available; 3 GiB are mapped by all, of which this process has 1 GiB and 100 MiB in shared memory.
 MEMINFO = "MemTotal: 33554432 kB\nMemAvailable:   16777216 kB\nActive(file): 7 kB\nMapped: 3145728 kB\n"
 STATUS = "Name:\tgossipkv 5 kB\nVmRSS:\t 9 kB\nRssAnon:\t 512 kB\nRssFile:\t 1048576 kB\nRssShmem:\t 102400 kB\n"
 OWN = (1024 + 100) * MIB
@@ -30,7 +30,7 @@ SPLIT = (
 
 
 class Tree:
-    """A tree of the files that a system shows, written below a directory."""
+    """A tree of a system's files, written below a directory."""
 
     def __init__(self, root: Path, *, mounts: str = "", groups: str = "") -> None:
         self.root = root
@@ -45,7 +45,7 @@ class Tree:
         place.write_text(text)
 
     def group(self, path: str, *, current: int, cache: int = 0, mapped: int = 0, **limits: int | str) -> None:
-        """Write a control group of version 2; sizes in MiB, limits as they stand there."""
+        """Write a control group of version 2, with sizes in MiB; text limits are literal."""
         for name, limit in limits.items():
             text = limit if isinstance(limit, str) else str(limit * MIB)
             self.put(f"{path}/memory.{name}", f"{text}\n")
@@ -63,7 +63,7 @@ class Tree:
 
     @property
     def rooms(self) -> set[Room]:
-        """The rooms that are found; of several that are equally small, the first that was found counts."""
+        """Return all rooms; the first of several equally small ones counts."""
         memory = RealMemory(self.root)
         found = list(rooms(memory._read))
         assert memory.room() == min(found, key=lambda room: room.size_bytes, default=None)
@@ -71,12 +71,12 @@ class Tree:
 
 
 def test_a_machine_without_control_groups(tmp_path):
-    """What is available counts, less what others have mapped: what this process has is room for it."""
+    """The room is the available memory without the maps of other processes."""
     assert Tree(tmp_path).rooms == {MACHINE}
 
 
 def test_every_group_along_the_path(tmp_path):
-    """Of version 2 each limit of each group leaves a room, and the smallest is the one."""
+    """Each limit of each group of version 2 leaves a room, and the smallest counts."""
     tree = Tree(tmp_path, mounts=UNIFIED, groups="0::/a.slice/b.service\n")
     tree.group("/sys/fs/cgroup/a.slice", current=3000, cache=2000, mapped=1324, max=8000, high="max")
     tree.group("/sys/fs/cgroup/a.slice/b.service", current=700, cache=600, mapped=500, max=2000, high=1500)
@@ -91,21 +91,21 @@ def test_every_group_along_the_path(tmp_path):
 
 
 def test_three_nodes_in_one_group(tmp_path):
-    """What the two others have mapped is not for the third, though it is cache that could be dropped."""
+    """Maps of the two other nodes are no room for the third, though that cache could be dropped."""
     tree = Tree(tmp_path, mounts=UNIFIED, groups="0::/nodes\n")
     tree.group("/sys/fs/cgroup/nodes", current=3500, cache=3400, mapped=1124 + 2000, max=4000)
     assert RealMemory(tmp_path).room() == Room("memory.max of /sys/fs/cgroup/nodes", (4000 - 100 - 2000) * MIB)
 
 
 def test_a_group_that_is_over_its_limit(tmp_path):
-    """The room is less than nothing then, and no error."""
+    """The room is negative then, and no error."""
     tree = Tree(tmp_path, mounts=UNIFIED, groups="0::/a\n")
     tree.group("/sys/fs/cgroup/a", current=900, cache=0, mapped=0, high=100)
     assert RealMemory(tmp_path).room() == Room("memory.high of /sys/fs/cgroup/a", -800 * MIB)
 
 
 def test_groups_of_version_1(tmp_path):
-    """The limit of a group holds for those above it; anonymous and shared memory of all in it cannot be dropped."""
+    """The limit holds for the whole group, whose anonymous and shared memory cannot be dropped."""
     tree = Tree(tmp_path, mounts=SPLIT, groups="9:name=systemd:/x\n4:cpuacct,memory:/a/b\n1:cpu:/\n")
     tree.group_of_version_1("/sys/fs/cgroup/memory", limit=1 << 42, rss=9000)
     tree.group_of_version_1("/sys/fs/cgroup/memory/a", limit=4000, rss=1000, shmem=50, mapped=1224)
@@ -119,7 +119,7 @@ def test_groups_of_version_1(tmp_path):
 
 
 def test_both_versions_at_once(tmp_path):
-    """Where both are mounted the one that counts memory is heard, and the other has no such files."""
+    """If both are mounted, the one that counts memory is used."""
     unified = UNIFIED.replace("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
     tree = Tree(tmp_path, mounts=SPLIT + unified, groups="4:memory:/a\n0::/user\\x2d1.slice\n")
     tree.put("/sys/fs/cgroup/unified/user\\x2d1.slice/cgroup.procs", "1\n")
@@ -128,15 +128,15 @@ def test_both_versions_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(("root", "path", "seen"), [
-    ("/", "/", ["/sys/fs/cgroup"]),  # Its own name for what it is in.
-    ("/docker/4a", "/docker/4a", ["/sys/fs/cgroup"]),  # The host's name, of which it sees the last part.
+    ("/", "/", ["/sys/fs/cgroup"]),  # The container's own name for its group.
+    ("/docker/4a", "/docker/4a", ["/sys/fs/cgroup"]),  # The host's name, of which the container sees the last part.
     ("/docker/4a", "/docker/4a/init", ["/sys/fs/cgroup", "/sys/fs/cgroup/init"]),
-    ("/docker/4a", "/docker/5b", ["/sys/fs/cgroup"]),  # It was moved out of what is mounted.
-    ("/", "/../5b", ["/sys/fs/cgroup"]),  # Likewise, seen from within.
-    ("/../..", "/", ["/sys/fs/cgroup"]),  # The host's tree, in which it does not know its place.
+    ("/docker/4a", "/docker/5b", ["/sys/fs/cgroup"]),  # The process was moved out of the mounted group.
+    ("/", "/../5b", ["/sys/fs/cgroup"]),  # The same, seen from within.
+    ("/../..", "/", ["/sys/fs/cgroup"]),  # The host's tree, in which the process does not know its place.
 ])  # fmt: skip
 def test_in_a_container(root, path, seen, tmp_path):
-    """The group that is mounted there counts, and those below it on the way to its own."""
+    """The mounted group and those on the path to the process's own group count."""
     tree = Tree(tmp_path, mounts=UNIFIED.replace(" / ", f" {root} "), groups=f"0::{path}\n")
     for group in ("", "/init", "/5b", "/docker/4a", "/docker/5b"):
         tree.group(f"/sys/fs/cgroup{group}", current=1, max=50)
@@ -151,21 +151,21 @@ def test_a_place_with_a_blank(tmp_path):
 
 
 def test_a_kernel_that_does_not_tell_what_is_mapped_here(tmp_path):
-    """Then nothing is taken for mapped by others: it would be what this process itself reads."""
+    """Then no map counts as another process's, since it might be this process's own."""
     tree = Tree(tmp_path)
     tree.put("/proc/self/status", "VmRSS: 5 kB\n")
     assert tree.rooms == {Room("MemAvailable", 16_384 * MIB)}
 
 
 def test_nothing_is_known(tmp_path):
-    """Where there is none of these files, there is no limit."""
+    """Without these files there is no limit."""
     assert RealMemory(tmp_path).room() is None
 
 
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples * 3)
 def test_garbage_is_not_known(data, tmp_path):
-    """Whatever stands in a file, or in several, nothing is raised, and what is told elsewhere still counts."""
+    """Damaged files raise no error, and the intact ones still count."""
     files = {
         "/proc/meminfo": MEMINFO,
         "/proc/self/status": STATUS,
@@ -194,7 +194,7 @@ def _refuse(path: object) -> str:
 
 
 def test_this_machine():
-    """A process knows a limit, which is no more than the machine has."""
+    """A process knows a limit within the machine's memory."""
     room = RealMemory().room()
     assert room is not None
     assert room.size_bytes < 1 << 50

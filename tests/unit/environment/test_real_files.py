@@ -1,4 +1,4 @@
-"""The seam's real side: what it does beyond passing calls on."""
+"""The real files do more than pass system calls on."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from gossipkv.environment.seam import READ_WRITE_NEW
 
 
 def test_a_short_write_is_continued(tmp_path, monkeypatch):
-    """The system may take a part."""
+    """The system may write only a part."""
     sizes = []
 
     def short(descriptor, data, offset, write=os.pwrite):
@@ -29,7 +29,6 @@ def test_a_short_write_is_continued(tmp_path, monkeypatch):
 
 
 def test_a_short_read_is_continued(tmp_path, monkeypatch):
-    """Up to the end of the file."""
     (tmp_path / "a").write_bytes(b"0123456789")
     monkeypatch.setattr(
         seam.os, "pread", lambda descriptor, size, offset, read=os.pread: read(descriptor, min(size, 3), offset)
@@ -43,7 +42,7 @@ def test_a_short_read_is_continued(tmp_path, monkeypatch):
 
 
 def test_what_is_allocated_has_room(tmp_path):
-    """Blocks, and not a hole."""
+    """The file has blocks, and no hole."""
     files = RealFiles()
     descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
     files.allocate(descriptor, 0, 1 << 20)
@@ -52,7 +51,7 @@ def test_what_is_allocated_has_room(tmp_path):
 
 
 def test_a_system_without_allocation_refuses(tmp_path, monkeypatch):
-    """Nothing is promised that a full disk would take back."""
+    """A full disk would break the promise of an allocation."""
     monkeypatch.delattr(seam.os, "posix_fallocate")
     files = RealFiles()
     descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
@@ -75,7 +74,7 @@ def test_an_allocation_beyond_the_disk_is_not_tried(tmp_path, monkeypatch):
 
 
 def test_a_refused_allocation_leaves_nothing(tmp_path, monkeypatch):
-    """The system keeps what it took before the disk was full: that is given back, and what was there stays."""
+    """The partial allocation is given back, and earlier bytes stay."""
 
     def fills_up(descriptor, offset, size_bytes, allocate=os.posix_fallocate):
         allocate(descriptor, offset, size_bytes // 2)
@@ -101,7 +100,7 @@ def test_descriptors_are_not_inherited(tmp_path):
 
 
 def test_a_map_outlives_its_descriptor(tmp_path):
-    """And its file's name."""
+    """The map also outlives its file's name."""
     (tmp_path / "a").write_bytes(b"hello world")
     files = RealFiles()
     descriptor = files.open(tmp_path / "a")
@@ -114,7 +113,6 @@ def test_a_map_outlives_its_descriptor(tmp_path):
 
 
 def test_an_entry_that_goes_while_it_is_listed_is_passed_over(tmp_path, monkeypatch):
-    """Directories change."""
     for name in ("a", "b"):
         (tmp_path / name).touch()
 
@@ -149,7 +147,7 @@ def test_kinds_are_told_apart(tmp_path):
 
 
 def test_the_clocks_are_the_systems():
-    """One that only goes forward, one that people read."""
+    """One clock only goes forward, the other one is wall time."""
     clock = RealClock()
     assert clock.monotonic_ns() <= clock.monotonic_ns()
     assert abs(clock.wall_ms() - time.time() * 1000) < 60_000

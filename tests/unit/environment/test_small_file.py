@@ -1,4 +1,4 @@
-"""Files that their owner alone may read: how they are replaced, what is refused, and two who edit one at once."""
+"""Files for their owner alone are replaced atomically, refused if others may access them, and edited one at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KIND = small_file.Kind("list", 64 * 1024, ", and write it anew")
 
 
 def test_a_file_is_written_for_its_owner_alone(tmp_path: Path) -> None:
-    """Mode 0600 whatever the umask and the old file had, and nothing is left beside it."""
+    """The mode is 0600 for any umask and old mode, and nothing is left beside the file."""
     path = tmp_path / "file"
     path.write_text("older")
     path.chmod(0o644)
@@ -43,7 +43,7 @@ def test_the_old_file_stands_when_the_new_cannot_be_written(tmp_path: Path) -> N
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    """What it leads to is replaced."""
+    """The target of the link is replaced."""
     (tmp_path / "real").mkdir()
     small_file.write_text(tmp_path / "real" / "file", "older")
     (tmp_path / "file").symlink_to(tmp_path / "real" / "file")
@@ -53,7 +53,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_the_owner_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edited by another user who may, the superuser, the file is still the node's to read."""
+    """After an edit by the superuser the file still belongs to the node's user."""
     path = tmp_path / "file"
     small_file.write_text(path, TEXT)
     given = []
@@ -67,7 +67,7 @@ def test_the_owner_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o660, 0o601])
 def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
-    """The error names the file, its mode and what to do."""
+    """The error names the file, its mode and the remedy."""
     path = tmp_path / "file"
     small_file.write_text(path, TEXT)
     path.chmod(mode)
@@ -91,7 +91,7 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> N
 def test_a_secret_of_root_that_this_group_may_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, gid: int, mode: int, *, is_read: bool
 ) -> None:
-    """As it is mounted for a user that is not root; its group alone may read, and nobody else's."""
+    """Such a file is mounted for a user other than root; only its group may read it."""
     path = tmp_path / "file"
     small_file.write_text(path, TEXT)
     found = os.stat_result((0o100000 | mode, 1, 1, 1, uid, gid, 4, 0, 0, 0))
@@ -106,7 +106,7 @@ def test_a_secret_of_root_that_this_group_may_read(
 
 
 def test_a_secret_that_root_edits_stays_its_group_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose group may read it may go on, and nobody else."""
+    """The group may still read it, and no others."""
     path, given = tmp_path / "file", []
     small_file.write_text(path, TEXT)
     before = os.stat_result((0o100440, 1, 1, 1, 0, 70, 4, 0, 0, 0))
@@ -124,7 +124,7 @@ def test_a_secret_that_root_edits_stays_its_group_s(tmp_path: Path, monkeypatch:
     [(None, "No such file"), (b"\xff\xfe", "not UTF-8"), (b"#" * 70_000, "no list")],
 )
 def test_what_is_none_is_refused(tmp_path: Path, content: bytes | None, told: str) -> None:
-    """Missing, not text, too long: one error that names the file."""
+    """A missing, binary or long file is an error with the file's name."""
     path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
@@ -136,7 +136,7 @@ def test_what_is_none_is_refused(tmp_path: Path, content: bytes | None, told: st
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
-    """A pipe without a writer does not keep whoever reads it."""
+    """A pipe without a writer does not block the reader."""
     path = tmp_path / "file"
     match kind:
         case "pipe":
@@ -161,7 +161,7 @@ def _refused_as(path: Path, told: list[str]) -> None:
 
 @pytest.mark.parametrize("is_private", [False, True])
 def test_a_pipe_is_read_many_times(is_private: bool) -> None:
-    """While the copy is there; a pipe that is too long is refused."""
+    """It can be read as long as the copy is there; too long a pipe is refused."""
     kind = KIND._replace(is_private=is_private)
     with pipe(TEXT) as path, small_file.rereadable(path, kind) as copy:
         assert [told(copy, kind) for _ in range(2)] == [TEXT, TEXT]
@@ -171,7 +171,7 @@ def test_a_pipe_is_read_many_times(is_private: bool) -> None:
 
 
 def told(path: Path, kind: small_file.Kind) -> str:
-    """What is read, or why it is not."""
+    """Return the text read, or the error."""
     try:
         return small_file.read_text(path, kind)
     except ConfigError as refused:
@@ -179,7 +179,7 @@ def told(path: Path, kind: small_file.Kind) -> str:
 
 
 def test_a_file_is_read_where_it_is(tmp_path: Path) -> None:
-    """It may be replaced, and read again."""
+    """The file may be replaced and read again."""
     path = tmp_path / "file"
     small_file.write_text(path, TEXT)
     with small_file.rereadable(path, KIND) as copy:
@@ -188,7 +188,7 @@ def test_a_file_is_read_where_it_is(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def pipe(text: str) -> Iterator[Path]:
-    """The path of a pipe with this text."""
+    """Yield the path of a pipe with this text."""
     out, into = os.pipe()
     os.write(into, text.encode())
     os.close(into)
@@ -199,7 +199,7 @@ def pipe(text: str) -> Iterator[Path]:
 
 
 def test_an_edit_makes_the_file_only_if_it_may(tmp_path: Path) -> None:
-    """Of one that is not there, and of one that others may read, nothing is made otherwise."""
+    """Otherwise a missing file is not made, and one that others may read is not changed."""
     path = tmp_path / "file"
     with pytest.raises(ConfigError, match="No such file"):
         small_file.edit(path, KIND, lambda text: text + TEXT)
@@ -212,7 +212,7 @@ def test_an_edit_makes_the_file_only_if_it_may(tmp_path: Path) -> None:
 
 
 def test_an_edit_that_fails_changes_nothing(tmp_path: Path) -> None:
-    """And lets the next one in."""
+    """The next edit is not blocked."""
     path = tmp_path / "file"
     small_file.write_text(path, TEXT)
     with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""Trio's loop, when somebody sleeps in its place: nothing that it waits for waits longer."""
+"""Trio's loop wakes in time even if another component sleeps in its place."""
 
 import os
 import select
@@ -19,7 +19,7 @@ LONG_S = 1000
 
 
 class Sleeper:
-    """Sleeps as a serving loop does that has no connections."""
+    """Sleep as a serving loop without connections does."""
 
     def __init__(self, loop):
         self.loop = loop
@@ -33,7 +33,7 @@ class Sleeper:
 
 @pytest.fixture
 async def sleeper():
-    """In the place of the loop of this test."""
+    """Yield a sleeper in the place of this test's loop."""
     loop = await find_loop()
     assert loop is not None, "this Trio is not the one that is known: see gossipkv/environment/trio_loop.py"
     sleeper = Sleeper(loop)
@@ -43,9 +43,9 @@ async def sleeper():
 
 
 async def test_it_sleeps_until_the_next_deadline(sleeper):
-    """And not while a task can run."""
+    """It does not sleep while a task can run."""
     with trio.fail_after(PATIENCE_S):
-        while not any(0 < seconds <= 0.05 for seconds in sleeper.slept_s):  # A busy machine may not come to it.
+        while not any(0 < seconds <= 0.05 for seconds in sleeper.slept_s):  # A busy machine may miss the moment.
             before = trio.current_time()
             await trio.sleep(0.05)
             assert trio.current_time() >= before + 0.05
@@ -56,7 +56,7 @@ async def test_it_sleeps_until_the_next_deadline(sleeper):
 
 
 async def test_a_descriptor_that_is_readable_ends_the_sleep(sleeper):
-    """One that a task waits for."""
+    """A task waits for the descriptor."""
     reading, writing = os.pipe()
     try:
         with trio.fail_after(PATIENCE_S):
@@ -70,13 +70,12 @@ async def test_a_descriptor_that_is_readable_ends_the_sleep(sleeper):
 
 
 async def test_a_thread_that_is_done_ends_the_sleep(sleeper):
-    """Its result is there at once, whatever the next deadline is."""
+    """The result arrives at once, whatever the next deadline."""
     with trio.fail_after(PATIENCE_S):
         assert await trio.to_thread.run_sync(lambda: time.sleep(0.01) or 7) == 7
 
 
 async def test_a_signal_ends_the_sleep(sleeper):
-    """It is received at once."""
     with trio.fail_after(PATIENCE_S), trio.open_signal_receiver(signal.SIGTERM) as signals:
         threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGTERM)).start()
         assert await anext(signals) == signal.SIGTERM
@@ -85,7 +84,7 @@ async def test_a_signal_ends_the_sleep(sleeper):
 def test_an_interrupt_ends_the_sleep():
     """Ctrl-C is raised in the main task."""
 
-    async def interrupted():  # As soon as may be: on a busy machine the timer is early.
+    async def interrupted():  # Interrupts as early as possible; on a busy machine the timer is early.
         threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
         await trio.sleep(PATIENCE_S)
 
@@ -99,7 +98,7 @@ def test_an_interrupt_ends_the_sleep():
 
 
 async def test_a_cancelled_task_goes_on_at_once(sleeper):
-    """Nobody sleeps while it can run."""
+    """The loop does not sleep while the cancelled task can run."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.sleep_forever)
         await wait_all_tasks_blocked(0.01)
@@ -107,7 +106,7 @@ async def test_a_cancelled_task_goes_on_at_once(sleeper):
 
 
 async def test_a_sleeper_that_returns_early_is_asked_again(sleeper):
-    """Who waits for all others to be idle is not told so before its time."""
+    """`wait_all_tasks_blocked` does not return early."""
     sleeper.loop.sleep_by(sleeper.slept_s.append)
     before = time.monotonic()
     await wait_all_tasks_blocked(0.02)
@@ -116,7 +115,7 @@ async def test_a_sleeper_that_returns_early_is_asked_again(sleeper):
 
 
 async def test_it_is_left_as_it_was():
-    """Trio has its own epoll again, and a second one who asks meanwhile gets nothing."""
+    """Trio has its own epoll again, and a second search meanwhile finds none."""
     loop = await find_loop()
     assert isinstance(loop, TrioLoop)
     assert await find_loop() is None
@@ -128,7 +127,7 @@ async def test_it_is_left_as_it_was():
 
 
 def test_virtual_time_jumps_as_it_did():
-    """A clock that a test has made is not slept for."""
+    """The loop does not sleep under a test's clock."""
 
     async def main():
         sleeper = Sleeper(await find_loop())
@@ -143,12 +142,12 @@ def test_virtual_time_jumps_as_it_did():
 
 @pytest.mark.parametrize("name", ["trio._core._moved", "trio._core._exceptions"])
 async def test_a_trio_that_is_not_known_is_left_alone(name):
-    """Its module is gone, or has no such thing."""
+    """The module is gone, or lacks the attribute."""
     assert await find_loop(name) is None
 
 
 async def test_a_trio_that_does_not_ask_its_epoll_is_left_alone(monkeypatch):
-    """What nobody asks cannot sleep for anybody."""
+    """A loop that Trio does not poll cannot sleep for it."""
     manager = trio._core._run.GLOBAL_RUN_CONTEXT.runner.io_manager
     own = manager._epoll
     monkeypatch.setattr(TrioLoop, "poll", lambda self, timeout, most: own.poll(timeout, most))
@@ -157,7 +156,6 @@ async def test_a_trio_that_does_not_ask_its_epoll_is_left_alone(monkeypatch):
 
 
 async def test_a_cancelled_search_leaves_nothing():
-    """As if it had not begun."""
     manager = trio._core._run.GLOBAL_RUN_CONTEXT.runner.io_manager
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -167,7 +165,7 @@ async def test_a_cancelled_search_leaves_nothing():
 
 
 def test_a_guest_is_left_alone():
-    """Its host sleeps."""
+    """The host of a guest sleeps."""
     todo, done = [], []
     trio.lowlevel.start_guest_run(
         find_loop,

@@ -1,4 +1,4 @@
-"""What stands behind the seam in production and waits: sockets, threads, signals."""
+"""The production side of the seam: sockets, threads, signals."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def where(datagrams):
 
 
 def test_a_listener_does_not_block_and_refuses_a_port_in_use():
-    """Port 0 is chosen by the system."""
+    """The system chooses port 0."""
     sockets = RealSockets()
     with sockets.listen("127.0.0.1", 0, 5) as listener:
         assert listener.getblocking() is False
@@ -38,14 +38,12 @@ def test_a_listener_does_not_block_and_refuses_a_port_in_use():
 
 
 def test_the_real_environment_has_every_part():
-    """What a node is given."""
     real = trio_world.real()
     assert isinstance(real.files, RealFiles)
     assert real.random.random() < 1
 
 
 async def test_a_listener_is_readable_when_somebody_has_come():
-    """And not before."""
     sockets = RealSockets()
     with sockets.listen("127.0.0.1", 0, 5) as listener:
         with trio.move_on_after(0.01) as waiting:
@@ -56,14 +54,14 @@ async def test_a_listener_is_readable_when_somebody_has_come():
 
 
 async def test_what_blocks_runs_in_a_thread_of_its_own():
-    """Its result comes back, and so does its error."""
+    """Its result and its error are passed on."""
     assert await RealThreads().run(threading.get_ident) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         await RealThreads().run(divmod, 1, 0)
 
 
 async def test_a_signal_that_is_received_does_nothing_else():
-    """It is told to whoever asked for it."""
+    """Only the receiver gets the signal."""
     with RealSignals().receive(signal.SIGUSR1) as numbers, trio.fail_after(60):
         os.kill(os.getpid(), signal.SIGUSR1)
         async for number in numbers:
@@ -73,7 +71,7 @@ async def test_a_signal_that_is_received_does_nothing_else():
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_datagrams_there_and_back(host):
-    """Readable when one has come; a socket in nobody's use has none."""
+    """A socket is readable when a datagram has come, and raises when there is none."""
     sockets = RealSockets()
     with closing(sockets.datagrams(host, 0)) as one, closing(sockets.datagrams(host, 0)) as other:
         address = where(other)
@@ -90,7 +88,7 @@ async def test_datagrams_there_and_back(host):
 
 
 async def test_a_socket_for_all_addresses_speaks_with_both_families():
-    """An IPv4 address is written as one, also where the socket is of IPv6."""
+    """An IPv4 address is written as IPv4 even for an IPv6 socket."""
     sockets = RealSockets()
     with closing(sockets.datagrams("::", 0)) as everywhere, closing(sockets.datagrams("127.0.0.1", 0)) as four:
         port = where(everywhere).port
@@ -106,7 +104,7 @@ async def test_a_socket_for_all_addresses_speaks_with_both_families():
 
 
 def test_a_number_is_taken_once():
-    """For datagrams as for connections; a wrong family and a packet that is too large are the system's errors."""
+    """A second socket on the port fails; a wrong family and an oversized packet are the system's errors."""
     sockets = RealSockets()
     with closing(sockets.datagrams("127.0.0.1", 0)) as one:
         port = where(one).port
@@ -122,14 +120,14 @@ def test_a_number_is_taken_once():
     ("host", "four", "six"), [("127.0.0.1", True, False), ("::1", False, True), ("::", True, True)]
 )
 def test_the_families_that_a_socket_reaches(host, four, six):
-    """An IPv4 address reaches IPv4; one of IPv6 both only where it stands for all."""
+    """An IPv4 socket reaches IPv4, an IPv6 socket IPv6, and a wildcard one both."""
     with closing(RealSockets().datagrams(host, 0)) as datagrams:
         assert datagrams.reaches(Address("10.0.0.1", 1)) is four
         assert datagrams.reaches(Address("fd00::1", 1)) is six
 
 
 def test_what_the_system_has_no_room_for_is_counted():
-    """A receive buffer holds a burst of thousands, and no more."""
+    """The receive buffer holds a burst, and the datagrams beyond it are counted."""
     sockets = RealSockets()
     with closing(sockets.datagrams("127.0.0.1", 0)) as one, closing(sockets.datagrams("127.0.0.1", 0)) as other:
         address = where(one)
@@ -145,11 +143,11 @@ def test_what_the_system_has_no_room_for_is_counted():
                 one.receive()
                 heard += 1
         assert heard + one.lost == sent
-        assert heard > 80  # As many as the least buffer that Linux gives to anybody.
+        assert heard > 80  # As many as the smallest buffer of Linux holds.
 
 
 async def test_a_connection():
-    """Bytes there and back, its end, and the system's error where nobody listens."""
+    """Bytes go both ways until the end, and a port without a listener is the system's error."""
     sockets = RealSockets()
     with sockets.listen("127.0.0.1", 0, 5) as listener, trio.fail_after(60):
         address = Address(*listener.getsockname())
@@ -168,7 +166,7 @@ async def test_a_connection():
 
 
 async def test_a_connection_breaks_when_the_other_machine_is_gone():
-    """Soon, that is: not after the quarter of an hour that the system would go on for."""
+    """It breaks soon, not after the system's quarter of an hour."""
     sockets = RealSockets()
     with sockets.listen("127.0.0.1", 0, 5) as listener, trio.fail_after(60):
         stream = await sockets.connect(Address(*listener.getsockname()))
@@ -177,7 +175,7 @@ async def test_a_connection_breaks_when_the_other_machine_is_gone():
 
 
 async def test_a_connection_that_breaks():
-    """The system's error, whichever way it is used."""
+    """Reads and writes raise the system's error."""
     sockets = RealSockets()
     with sockets.listen("127.0.0.1", 0, 5) as listener, trio.fail_after(60):
         stream = await sockets.connect(Address(*listener.getsockname()))
@@ -193,7 +191,7 @@ async def test_a_connection_that_breaks():
 
 
 async def test_names():
-    """Numeric addresses stand for themselves; a name that nobody knows is the system's error."""
+    """Numeric addresses resolve to themselves; an unknown name is the system's error."""
     sockets = RealSockets()
     assert await sockets.resolve(Address("10.1.2.3", 7)) == [Address("10.1.2.3", 7)]
     assert await sockets.resolve(Address("::1", 7)) == [Address("::1", 7)]
@@ -205,14 +203,14 @@ async def test_names():
 
 @pytest.mark.parametrize("host", ["::ffff:127.0.0.1", "::ffff:7f00:1"])
 async def test_an_ipv4_address_has_one_form(host):
-    """Written as an IPv6 one it is the same: a node that met itself in two forms would think of a namesake."""
+    """The IPv6 form is the same address: a node in two forms would look like a namesake."""
     with closing(RealSockets().listen(host, 0, 1)) as listener:
         assert listener.getsockname()[0] == "127.0.0.1"
     assert await RealSockets().resolve(Address(host, 7)) == [Address("127.0.0.1", 7)]
 
 
 async def test_a_name_stands_for_no_address_that_needs_an_interface(monkeypatch):
-    """A link-local address leads nowhere without one; those of IPv4 are reached by their route."""
+    """A link-local address is useless without an interface, except for IPv4."""
     hosts = ["fe80::1", "fd00::1", "169.254.0.1"]
     found = [(socket.AF_INET6, socket.SOCK_DGRAM, 17, "", (host, 7, 0, 2)) for host in hosts]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_named: found)
@@ -221,7 +219,7 @@ async def test_a_name_stands_for_no_address_that_needs_an_interface(monkeypatch)
 
 @pytest.fixture
 def hanging_names(monkeypatch):
-    """A name service that answers to nobody until the event is set; whom it was asked for."""
+    """Make the name service hang until the event is set; yield the event and the names."""
     goes_on, asked = threading.Event(), []
     real = socket.getaddrinfo
 
@@ -238,7 +236,7 @@ def hanging_names(monkeypatch):
 
 
 def test_a_node_or_gateway_that_is_to_listen_at_a_name_waits_for_a_time(hanging_names, monkeypatch):
-    """If the name service hangs, that is what it says, and it ends."""
+    """If the name service hangs, the error says so."""
     monkeypatch.setattr(name_service, "LISTEN_TIMEOUT_S", 0.05)
     with pytest.raises(OSError, match="the name service has not answered in time"):
         RealSockets().listen("node", 0, 1)
@@ -247,7 +245,7 @@ def test_a_node_or_gateway_that_is_to_listen_at_a_name_waits_for_a_time(hanging_
 
 
 async def test_a_name_service_that_hangs_takes_no_threads_of_others(hanging_names):
-    """However many names there are; numeric addresses need none."""
+    """The number of look-ups is limited, and numeric addresses need none."""
     _, asked = hanging_names
     sockets = RealSockets()
     async with trio.open_nursery() as nursery:
@@ -263,7 +261,7 @@ async def test_a_name_service_that_hangs_takes_no_threads_of_others(hanging_name
 
 
 async def test_a_name_is_not_looked_up_while_it_still_is(hanging_names):
-    """Whoever asks again is told so; when the name service has answered, it is asked again."""
+    """A second look-up fails while the first one hangs; afterwards the service is asked again."""
     goes_on, asked = hanging_names
     sockets, name = RealSockets(), Address("name", 7)
     async with trio.open_nursery() as nursery:
@@ -285,6 +283,6 @@ async def test_a_name_is_not_looked_up_while_it_still_is(hanging_names):
 
 
 def test_the_way_to_somebody():
-    """Begins at an address of this machine; nothing is sent."""
+    """It starts at an address of this machine; nothing is sent."""
     assert RealSockets().source_towards(Address("127.0.0.5", 7)) == "127.0.0.1"
     assert RealSockets().source_towards(Address("::1", 7)) == "::1"
