@@ -1,4 +1,4 @@
-"""Whether the extensions are those of the debug build, which alone check their invariants."""
+"""Marks for tests that need the debug build, which alone checks invariants, or its absence."""
 
 from __future__ import annotations
 

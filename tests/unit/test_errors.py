@@ -26,7 +26,7 @@ def test_an_error_survives_pickling(kind):
 
 @pytest.mark.parametrize("code", sorted(answers.STATUS_BY_CODE))
 def test_an_error_comes_back_from_the_wire(code):
-    """Each code that HTTP knows has a class, and the one that a client raises says what the node said."""
+    """Each code that HTTP knows has a class, and a client raises it with the node's words."""
     details = {"file": "f", "offset": 7, "reason": "torn"} if code == "CORRUPT" else {"config": 1 << 48}
     raised = errors.from_wire(code, "it broke", details)
     assert raised.code == code

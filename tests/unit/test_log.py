@@ -1,4 +1,4 @@
-"""What the log leaves out: the same again, and strangers without end."""
+"""The log limits repeated lines and lines about strangers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.world.logs import capture_logs
 
 
 def test_the_same_is_told_again_after_a_pause() -> None:
-    """However often it comes meanwhile, and whatever else does."""
+    """The pause applies to each address alone."""
     sparing = Sparing(1.0)
     told = [sparing.lets(tick / 4, address) for tick in range(9) for address in ("10.0.0.1", "10.0.0.2")]
     assert told == [tick % 4 == 0 for tick in range(9) for _ in range(2)]
 
 
 def test_of_strangers_without_end_some_are_told() -> None:
-    """Neither memory nor log is filled by them; a pause later others are told."""
+    """Strangers fill neither memory nor log; after a pause other strangers are logged."""
     sparing = Sparing(1.0)
     assert sum(sparing.lets(0.5, number) for number in range(2 * MAX_SPARED)) == MAX_SPARED
     assert len(sparing._logged) == MAX_SPARED
@@ -39,7 +39,6 @@ def test_of_strangers_without_end_some_are_told() -> None:
 
 
 def test_each_line_is_said_once_and_no_more_than_so_many():
-    """However often it comes, and however many there are."""
     with capture_logs() as logs:
         notices = RepeatedWarnings(Log("gossipkv.test"))
         for _ in range(2):
@@ -50,7 +49,7 @@ def test_each_line_is_said_once_and_no_more_than_so_many():
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.integers(0, 300)), max_size=30))
 def test_lines_of_each_event_are_let_through_or_counted(steps):
-    """No event has more than a burst and its share of the time, and one that says a lot costs the others nothing."""
+    """An event has at most a burst and its share of the time, and does not affect other events."""
     limits, now, said, let, told = LineLimits(), 0.0, Counter(), Counter(), Counter()
     told_at = []
     for event, lines, pause_s in steps:
@@ -67,7 +66,7 @@ def test_lines_of_each_event_are_let_through_or_counted(steps):
 
 
 def test_a_place_has_one_traceback_a_minute():
-    """Whatever else raises meanwhile."""
+    """The limit holds whatever other places raise."""
     limits = LineLimits()
     let = [limits.lets_traceback(place, tick * 20.0) for tick in range(6) for place in ("a.py:1", "b.py:2")]
     assert let == [tick % 3 == 0 for tick in range(6) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What a prompt offers: the names that users may rely upon, and no more."""
+"""The prompt offers the names that users may rely upon, and no more."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import gossipkv
 
 
 def test_the_package_shows_its_interface():
-    """Each name is there, and nothing that the package is made with."""
     assert dir(gossipkv) == ["__doc__", "__version__", "blocking", "connect", "errors"]
     assert all(getattr(gossipkv, name) for name in dir(gossipkv))
 
 
 def test_the_blocking_client_shows_its_interface():
-    """As `from gossipkv.blocking import *` would have it."""
+    """The names are those of `from gossipkv.blocking import *`."""
     assert dir(gossipkv.blocking) == ["Client", "Dataset", "Table", "__doc__", "connect"]
     assert all(getattr(gossipkv.blocking, name) for name in dir(gossipkv.blocking))

@@ -1,4 +1,4 @@
-"""A compiled part that is missing or broken stops the import, and the message says what to do."""
+"""A missing or broken compiled part stops the import, and the message has the remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gossipkv import unbuilt
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A package of two files: the finder looks after everything below `gossipkv`, wherever that is.
+# A package of two files: the finder covers everything below `gossipkv`, wherever that is.
 TRY = """
 import sys
 sys.path.insert(0, sys.argv[2])
@@ -27,7 +27,7 @@ from gossipkv.planted import _part
 
 
 def complaint(directory: Path, platform: str = "linux") -> str:
-    """What the import of `gossipkv.planted._part` says, in a process of its own."""
+    """Return the error of importing `gossipkv.planted._part` in a process of its own."""
     source = str(gossipkv.__path__[0]).removesuffix("gossipkv")
     command = [sys.executable, "-c", TRY, str(directory), source, platform]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -37,7 +37,7 @@ def complaint(directory: Path, platform: str = "linux") -> str:
 
 @pytest.fixture
 def planted(tmp_path: Path) -> Path:
-    """A package whose extension has a stub and is not built."""
+    """Return a package whose extension has a stub and is not built."""
     package = tmp_path / "planted"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -46,21 +46,20 @@ def planted(tmp_path: Path) -> Path:
 
 
 def test_a_missing_extension_says_how_to_build(planted: Path) -> None:
-    """Without its file an extension is named, with the words that build it."""
     said = complaint(planted.parent)
     assert said.startswith("ImportError: gossipkv.planted._part is not built for this Python")
     assert "make build" in said
 
 
 def test_an_extension_for_another_python_is_named(planted: Path) -> None:
-    """What was built for another Python is mentioned, as it explains the matter."""
+    """The message mentions an extension for another Python, which explains the failure."""
     other = planted / "_part.cpython-305-other.so"
     other.touch()
     assert f"for another there is {other}" in complaint(planted.parent)
 
 
 def test_a_broken_extension_says_how_to_build(planted: Path) -> None:
-    """A file that is no library is named, with the loader's reason and the words that build it."""
+    """A file that is no library is named, with the loader's reason and the remedy."""
     (planted / f"_part{EXTENSION_SUFFIXES[0]}").write_bytes(b"nothing")
     said = complaint(planted.parent)
     assert "is built but cannot be loaded" in said
@@ -68,7 +67,7 @@ def test_a_broken_extension_says_how_to_build(planted: Path) -> None:
 
 
 def test_elsewhere_than_on_linux_a_node_says_so(planted: Path) -> None:
-    """On another system the message is not to build, but that a node needs Linux."""
+    """On another system the message says that a node needs Linux."""
     said = complaint(planted.parent, "darwin")
     assert "is not built on darwin (" in said
     assert "A node needs Linux" in said
@@ -81,7 +80,7 @@ def test_a_module_that_never_was_is_no_extension(planted: Path) -> None:
 
 
 def test_the_finder_stands_once() -> None:
-    """Installing again changes nothing."""
+    """A second installation changes nothing."""
     before = list(sys.meta_path)
     unbuilt.install()
     assert sys.meta_path == before

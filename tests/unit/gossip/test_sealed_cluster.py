@@ -77,7 +77,7 @@ def drops(nodes: list[Node]) -> dict[str, int]:
 
 
 def test_a_running_cluster_is_sealed_in_three_rolling_steps() -> None:
-    """A rolling restart per step seals the cluster: no node is lost, no packet dropped, and none is plain in the end."""
+    """A rolling restart per step seals the cluster: no node or packet is lost, and none is plain at the end."""
     link = Tapped()
     nodes = link.sealed_cluster(4, seal=None)
     link.run(5000)

@@ -91,7 +91,6 @@ def test_nothing_was_forgotten() -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_are_read_as_ever(name: str) -> None:
-    """What was written down means the same."""
     assert list(messages.read_parts(bytes.fromhex(GOLDEN[name]), 0)) == [PARTS[name]]
 
 

@@ -521,7 +521,7 @@ async def test_names_are_looked_up_again_while_nobody_answers_there(autojump_clo
     world = World([name])
     await nursery.start(world.agent.run)
     assert world.core.of("start")[0][2:] == ((), (PEER,), False)
-    world.sockets.names[name] = [OWN.address]  # As of a service without an address of its own: those that are up.
+    world.sockets.names[name] = [OWN.address]  # Resolves to nodes that are up.
     await trio.sleep(60)
     world.sockets.names[name] = [OWN.address, PEER]
     await trio.sleep(60)

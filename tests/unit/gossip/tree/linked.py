@@ -54,7 +54,7 @@ class Node:
         self.timers = Timers()
         state = SharedState(self.members, LAN, Random(name), self.timers, Outbox(Envelope("c"), epoch))
         self.exchange = SyncExchange(state, self.tree, self, self)
-        self.then: dict[Address, Callable[[bytes | None, int], None]] = {}  # What waits for the reply from there.
+        self.then: dict[Address, Callable[[bytes | None, int], None]] = {}  # Waiting callbacks.
         self.heard: list[Member] = []  # All records.
         self.tree.on_member(self.me)
 

@@ -169,7 +169,7 @@ def test_only_the_whole_is_judged() -> None:
     branch = at("a@1", "b@2", version=2)
     most = 4 * (ITEM_OVERHEAD_BYTES + 2)
     assert branch.apply(delta(2, 7, 7, "k@4", "-a@5", "-b@6", "l@7"), most)[0] is DeltaOutcome.ADVANCED
-    assert branch.apply(delta(7, 9, 9, "m@9", floor=6), most)[0] is DeltaOutcome.ADVANCED  # The owner has none.
+    assert branch.apply(delta(7, 9, 9, "m@9", floor=6), most)[0] is DeltaOutcome.ADVANCED  # All collected.
     assert (list(shown(branch)), branch.gone) == (["k", "l", "m"], {})
 
 

@@ -85,7 +85,7 @@ class Lives:
             node.hear_record(other.me, now_ms=self.link.now_ms)
 
     def check(self) -> None:
-        """Check that each reader shows a true state of each owner, in the newest known epoch, and never an older one."""
+        """Check that each reader shows a true state of each owner, in the newest known epoch, never an older one."""
         for reader in self.nodes:
             recount(reader)
             everything = reader.tree.entries("k", now_ms=0, all=True)
