@@ -393,7 +393,7 @@ def test_counts(store):
 
 
 def test_what_is_left_at_the_end(store):
-    """Closing returns the prepared segment and pending removals, since a closed store needs none."""
+    """`leftovers` has the prepared segment and pending removals, which a closed store does not need."""
     store.perform(store.engine.next_work())
     store.engine.upkeep.abandon([77])
     assert set(store.engine.leftovers()) == {segment_path(DIRECTORY, number) for number in (2, 77)}
