@@ -10,7 +10,7 @@ from tests.unit.dataset.world import World
 
 @pytest.fixture
 def put(tmp_path):
-    """`put(name, contents)`: a version below `tmp_path / "source"`."""
+    """Return a function that puts a version below `tmp_path / "source"`."""
     (tmp_path / "source").mkdir()
 
     def put(name, contents, database="db"):
@@ -21,7 +21,7 @@ def put(tmp_path):
 
 @pytest.fixture
 def job(tmp_path, put):
-    """`job(contents, **options)`: the build of a new version into a new directory."""
+    """Return a function that makes the job of a new version in a new directory."""
 
     def job(contents, name="v1", **options):
         directory = tmp_path / f"build-{name}"
@@ -33,5 +33,4 @@ def job(tmp_path, put):
 
 @pytest.fixture
 def world(tmp_path):
-    """One world a test."""
     return World(tmp_path)

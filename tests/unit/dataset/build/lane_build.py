@@ -18,13 +18,13 @@ CHUNK_BYTES = 10_000
 
 
 def group_of(key, groups=GROUPS):
-    """`7|key` is in group 7, every other key where its checksum says."""
+    """Return the group: 7 for `7|key`, else by the checksum of the key."""
     head, bar, _ = key.partition(b"|")
     return int(head) if bar else zlib.crc32(key) % groups
 
 
 class Build:
-    """Files to build from, and where to; `troubles` are called where a file begins."""
+    """The source files and the target of a build; `troubles` are called at the start of a file."""
 
     def __init__(self, root, contents, troubles=None):
         self.paths = []
@@ -40,7 +40,7 @@ class Build:
         self.troubles = troubles or {}
 
     def read(self, places, builder, pace, on_records):
-        """Adds what the files hold; counts its files and records."""
+        """Add the records of the files to the builder, and count them."""
         records = 0
         for place in places:
             self.troubles.get(place, lambda: None)()
@@ -55,8 +55,8 @@ class Build:
         return list(places), records
 
     def run(self, lanes, files=None, **options):
-        """Builds in so many lanes; no thread is left, however it ends."""
-        before = set(threading.enumerate())  # Not how many: an idle thread of an earlier test may end meanwhile.
+        """Build in so many lanes; assert that no thread is left."""
+        before = set(threading.enumerate())  # Not a count: an idle thread of an earlier test may end meanwhile.
         try:
             return build_in_lanes(self.task, self.read, self.sizes, lanes, files or RealFiles(), **options)
         finally:
@@ -66,7 +66,7 @@ class Build:
         return sorted(os.listdir(self.directory))
 
     def expected(self):
-        """The bytes of each file by the oracle."""
+        """Return the bytes of each file by the oracle."""
         return [
             oracle.write([one for one in self.records if group_of(one[0]) == group], metadata=METADATA[group])
             for group in range(GROUPS)
@@ -77,6 +77,6 @@ class Build:
 
 
 def some_lines(seed, count, keys=400):
-    """Lines with few keys, so that many come again."""
+    """Return records with few keys, so that many keys repeat."""
     source = random.Random(seed)
     return [(b"key %d" % source.randrange(keys), b"%d" % source.randrange(10**9)) for _ in range(count)]

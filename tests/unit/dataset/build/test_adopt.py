@@ -1,4 +1,4 @@
-"""Taking over sorted files: what fits is copied and checked, and everything else is told apart."""
+"""Adopting sorted files: files that fit are copied and checked, and every other case has its own error."""
 
 import contextlib
 import dataclasses
@@ -46,7 +46,7 @@ class Place:
         return self.source / f"part-{number:05d}.gkv"
 
     def lie(self, number, records, **claim):
-        """A file that was not made by `write_partition`."""
+        """Write a file that `write_partition` would not make."""
         metadata = {"function": "sequins", "partition": number, "partitions": 3} | claim
         build(self.path(number), records, metadata=json.dumps(metadata).encode())
 
@@ -79,14 +79,13 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path):
-    """One of each test."""
     return Place(tmp_path)
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("remote", ["", "memory://"])
 def test_files_that_fit_together_are_taken_over(place, compression, remote):
-    """Byte for byte, in the order of their partitions, whatever they are called; with their counts and seals."""
+    """Files are copied byte for byte in the order of their partitions, under any names, with counts and seals."""
     place.remote = remote
     place.write(0, 1, 2, compression=compression, records=[*RECORDS, *RECORDS[:9]])
     for old, new in ((0, 7), (1, 0), (7, 1)):
@@ -107,7 +106,7 @@ def test_files_that_fit_together_are_taken_over(place, compression, remote):
 
 
 def test_only_what_is_wanted_is_copied(place):
-    """The other files are not read beyond their labels."""
+    """Of the other files only the labels are read."""
     place.write(0, 1, 2)
     damaged = bytearray(place.path(1).read_bytes())
     damaged[100] ^= 1
@@ -119,7 +118,7 @@ def test_only_what_is_wanted_is_copied(place):
 
 @pytest.mark.parametrize("remote", ["", "memory://"])
 def test_progress_and_pace_cover_every_byte_and_record(place, remote):
-    """Forward only, to the end; what the system copies is paced before it is copied."""
+    """Progress only rises, to the end; bytes that the kernel copies are paced before the copy."""
     place.remote = remote
     place.write(0, 1, 2)
     told, paced = [], []
@@ -131,11 +130,11 @@ def test_progress_and_pace_cover_every_byte_and_record(place, remote):
 
 
 def test_a_system_that_cannot_copy_is_no_hindrance(place):
-    """Another file system, an old kernel: the bytes are read and written."""
+    """Between file systems, or on an old kernel, the bytes are read and written."""
 
     class Old(RealFiles):
         def copy_range(self, source, target, offset, size_bytes):
-            """As between two file systems of an old kernel."""
+            """Fail as an old kernel does between two file systems."""
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
     place.files = Old()
@@ -147,7 +146,7 @@ def test_a_system_that_cannot_copy_is_no_hindrance(place):
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("at", [0.0, 0.5, 1.0])
 def test_a_stray_is_named_and_the_files_are_left_to_be_read(place, compression, at):
-    """Key, file, offset; the first of them, wherever it stands; nothing stays in the directory."""
+    """The error has key, file and offset of the first stray; nothing stays in the directory."""
     place.write(0, 1, 2)
     held = [record for record in RECORDS if partition_of(record[0], 3) == 1]
     strays = [record for record in RECORDS if partition_of(record[0], 3) == 2]
@@ -164,7 +163,7 @@ def test_a_stray_is_named_and_the_files_are_left_to_be_read(place, compression, 
 
 
 def test_a_key_without_a_partition_is_a_stray(place):
-    """A function over text, and a key that is none."""
+    """The function hashes text, and the key is not UTF-8."""
     place.lie(0, [(b"a", b""), (b"\xff", b"")], function="string", partitions=1)
     with pytest.raises(NotAdoptable, match="has no partition by 'string', which hashes UTF-8 text") as caught:
         place.adopt()
@@ -183,7 +182,7 @@ def test_a_key_without_a_partition_is_a_stray(place):
     ],
 )
 def test_sound_files_that_do_not_fit_are_left_to_be_read(place, spoil, what):
-    """No record is lost by that."""
+    """The error names the reason and no stray."""
     place.write(0, 1, 2)
     if "several" in what:
         for number in range(3):
@@ -196,7 +195,7 @@ def test_sound_files_that_do_not_fit_are_left_to_be_read(place, spoil, what):
 
 @pytest.mark.parametrize(("missing", "words"), [({1}, "1 is missing"), ({0, 2}, "0, 2 are missing")])
 def test_a_missing_partition_is_an_error(place, missing, words):
-    """To read what there is would serve a version without a part of its keys."""
+    """Without the partition the version would lack a part of its keys."""
     place.write(*{0, 1, 2} - missing)
     with pytest.raises(SourceError, match=f"is one of 3 partitions by 'sequins', of which {words} beside it"):
         place.adopt()
@@ -207,14 +206,14 @@ def test_a_missing_partition_is_an_error(place, missing, words):
 
 
 def test_many_missing_partitions_are_counted(place):
-    """Not listed."""
+    """At most five are listed."""
     place.write(0, of=100)
     with pytest.raises(SourceError, match=r"of which 1, 2, 3, 4, 5 and 94 more are missing"):
         place.adopt()
 
 
 def test_every_page_is_checked(place):
-    """Records, index, anchors, metadata, the checksums themselves: one changed byte anywhere is found and named."""
+    """One changed byte in records, index, anchors, metadata or checksums is found, and the file is named."""
     place.write(0, of=1)
     whole = place.path(0).read_bytes()
     for at in [*range(0, len(whole), 1013), len(whole) - 1]:
@@ -227,7 +226,7 @@ def test_every_page_is_checked(place):
 
 
 def test_a_file_that_is_valid_and_out_of_order_is_damaged(place):
-    """Its checksums hold; a lookup or a scan would not."""
+    """The checksums hold, but lookups and scans would fail."""
     data = bytearray(oracle.write([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")], metadata=json.dumps(
         {"function": "sequins", "partition": 0, "partitions": 1}).encode()))  # fmt: skip
     footer = oracle.File(bytes(data)).footer
@@ -238,7 +237,7 @@ def test_a_file_that_is_valid_and_out_of_order_is_damaged(place):
 
 
 def test_a_file_that_counts_its_records_wrong_is_damaged(place):
-    """Its checksums hold; what is told of it would not."""
+    """The checksums hold, but the counts would be wrong."""
     data = oracle.write([(b"a", b"1"), (b"b", b"2")], metadata=json.dumps(
         {"function": "sequins", "partition": 0, "partitions": 1}).encode())  # fmt: skip
     footer = oracle.File(data).footer
@@ -249,7 +248,7 @@ def test_a_file_that_counts_its_records_wrong_is_damaged(place):
 
 
 def test_a_newer_format_is_named(place):
-    """Not taken for damage."""
+    """A newer format is not reported as damage."""
     place.write(0, of=1)
     data = bytearray(place.path(0).read_bytes())
     data[-252] = 2
@@ -260,7 +259,7 @@ def test_a_newer_format_is_named(place):
 
 
 def test_a_file_that_changes_under_the_copy_is_found(place):
-    """Between its label and its copy: another file of the same size."""
+    """The file is replaced by another of the same size between its label and its copy."""
     place.write(0, of=1)
     plan = plan_adoption(place.listed, place.opened)
     place.lie(0, [(RECORDS[0][0], RECORDS[0][1].upper()), *RECORDS[1:]], partitions=1)
@@ -271,7 +270,7 @@ def test_a_file_that_changes_under_the_copy_is_found(place):
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_every_operation_that_fails_leaves_the_directory_empty(place, error):
-    """And the same adoption succeeds afterwards."""
+    """The same adoption succeeds afterwards."""
     place.write(0, 1, of=2)
     plan = plan_adoption(place.listed, place.opened)
     calm = FaultyFiles(RealFiles())
@@ -295,7 +294,7 @@ def test_every_operation_that_fails_leaves_the_directory_empty(place, error):
 
 
 def test_files_are_synced_before_they_are_checked_and_names_at_the_end(place):
-    """Whoever writes the manifest may rely on it."""
+    """The writer of the manifest relies on this order."""
     place.write(0, 1, of=2)
     place.files = FaultyFiles(RealFiles())
     place.adopt()
@@ -310,7 +309,7 @@ def test_files_are_synced_before_they_are_checked_and_names_at_the_end(place):
     st.sampled_from(["none", "lz4"]),
 )
 def test_what_is_taken_over_answers_as_a_dict_does(tmp_path_factory, records, partitions, function, compression):
-    """Every key, in the partition that a node asks; and what was never there is not."""
+    """Each key is in its partition, and absent keys are not found."""
     place = Place(tmp_path_factory.mktemp("version"))
     place.write(*range(partitions), of=partitions, function=function, records=records.items(), compression=compression)
     assert plan_adoption(place.listed, place.opened).function == function

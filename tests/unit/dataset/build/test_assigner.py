@@ -1,4 +1,4 @@
-"""Grouping and verifying, against the hashes in plain Python."""
+"""Grouping and verifying keys, against the hashes in plain Python."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ def expected_partition(function, key, count):
     st.data(),
 )
 def test_groups_and_strays_are_the_oracles(keys, count, function, claims, data):
-    """For every function, with any claims, whatever is expected of the file, over two files."""
+    """The result is the oracle's for every function, claim and expectation, over two files."""
     groups = data.draw(st.lists(st.integers(-1, 9), min_size=count, max_size=count))
     assigner = Assigner(code(function), groups, [code(claim) for claim in claims])
     total = [0] * len(claims)
@@ -69,13 +69,12 @@ def test_groups_and_strays_are_the_oracles(keys, count, function, claims, data):
     ("function", "groups", "claims"), [(5, [0], []), (-1, [0], []), (0, [], []), (0, [0], [7]), (0, [0], [0] * 6)]
 )
 def test_what_makes_no_sense_is_refused(function, groups, claims):
-    """A code of no function, no partition, too many claims."""
+    """An unknown code, no partitions and too many claims are refused."""
     with pytest.raises(ValueError, match=r"code|partitions"):
         Assigner(function, groups, claims)
 
 
 def test_every_claim_needs_an_expectation():
-    """Neither fewer nor more."""
     assigner = Assigner(0, [0, 1], [0, 1])
     with pytest.raises(ValueError, match="1 expectations for 2 claims"):
         assigner.begin_file([0])

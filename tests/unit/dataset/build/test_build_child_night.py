@@ -14,7 +14,7 @@ start = usual.start
 
 
 def test_the_whole_process_stays_within_its_memory(job, start):
-    """VmHWM, with several times more data than memory."""
+    """VmHWM stays below the limit with several times more data than memory."""
     rng = random.Random(1)
     keys = [rng.randbytes(8).hex().encode() for _ in range(400_000)]
     data = b"".join(b"%s\t%s\n" % (key, key * 20) for key in keys)

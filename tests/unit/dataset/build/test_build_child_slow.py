@@ -1,4 +1,4 @@
-"""The child process by itself: its order, its pace, its memory, its leash."""
+"""The child process alone: its order, pace, memory and leash."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-P", "-m", "gossipkv.dataset.build.build_child"]
 
 @pytest.fixture
 def start():
-    """`start(job, ...)`: a child with its order given; returns the process and the held end of its leash."""
+    """Return a function that starts a child with its order, and returns the process and the held end of its leash."""
     started = []
 
     def start(job, memory_bytes=BUILD_MEMORY, bytes_per_second=0):
@@ -45,12 +45,12 @@ def start():
         child.wait()
         child.stdin.close()
         child.stdout.close()
-        with contextlib.suppress(OSError):  # A test has closed it.
+        with contextlib.suppress(OSError):  # A test may have closed it.
             os.close(held)
 
 
 def last_word(child):
-    """The last line that the build says, and how that has ended; no other is ordered."""
+    """Return the last line of the build and its exit status; no further build is ordered."""
     child.stdin.close()
     *_, said, empty, ended = child.stdout.read().splitlines()
     assert (empty, child.wait()) == (b"", 0)
@@ -58,21 +58,20 @@ def last_word(child):
 
 
 def next_word(child):
-    """The first that the build says beside who it is."""
+    """Return the first line of the build after its process id."""
     while "started" in (word := json.loads(child.stdout.readline())):
         pass
     return word
 
 
 def test_an_order_is_one_line():
-    """And reads back."""
     order = BuildOrder(BuildJob("db", "v", "d", (), "/x", 1), 1, 2, 3)
     assert order.to_line().count(b"\n") == 1
     assert BuildOrder.from_line(order.to_line()) == order
 
 
 def test_it_builds_and_tells_how_much_memory_that_took(job, start):
-    """Exit status 0, a version that opens."""
+    """The exit status is 0, and the version opens."""
     one = job([b"a\t1\n", b"b\t2\n"])
     child, _ = start(one)
     said, status = last_word(child)
@@ -84,7 +83,7 @@ def test_it_builds_and_tells_how_much_memory_that_took(job, start):
 
 
 def test_an_error_is_its_last_word(job, start):
-    """With the details, and status 1."""
+    """The error comes with its details, and the status is 1."""
     child, _ = start(job([b"a\t1\nwrong\n"]))
     said, status = last_word(child)
     kind, message, details = said["error"]
@@ -94,7 +93,7 @@ def test_an_error_is_its_last_word(job, start):
 
 
 def test_too_little_memory_is_refused_with_the_least_that_would_do(job, start):
-    """Before anything is read."""
+    """The refusal comes before anything is read."""
     child, _ = start(job([b"a\t1\n"]), memory_bytes=8 << 20)
     said, _ = last_word(child)
     kind, message, details = said["error"]
@@ -104,14 +103,14 @@ def test_too_little_memory_is_refused_with_the_least_that_would_do(job, start):
 
 
 def test_the_pace_is_told_and_can_be_changed(job, start):
-    """A child that would take an hour is done at once when it may."""
+    """A child that would take an hour finishes at once when the pace is lifted."""
     one = job([b"a\t1\n" * 500_000])
     child, _ = start(one, bytes_per_second=500)
     assert "progress" in next_word(child)
     assert not select.select([child.stdout], [], [], 0.3)[0]
-    # It sleeps for the chunk that it has taken, so this child is not waited for: another one is told in time.
+    # The child sleeps for the chunk that it has taken, so a second child gets its new pace in time.
     child.kill()
-    child.stdout.read()  # Until its build has ended as well.
+    child.stdout.read()  # Wait until the build has ended as well.
     for name in os.listdir(one.directory):
         (Path(one.directory) / name).unlink()
     child, _ = start(one, bytes_per_second=1_000_000)
@@ -123,7 +122,7 @@ def test_the_pace_is_told_and_can_be_changed(job, start):
 
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_the_child_dies_with_its_node(job, start, is_stopped):
-    """At once, and its build, whatever they are doing: that sleeps for an hour, or somebody has stopped both."""
+    """Child and build end at once, whether the build sleeps for an hour or both are stopped."""
     child, held = start(job([b"a\t1\n" * 500_000]), bytes_per_second=100)
     assert "progress" in next_word(child)
     (build,) = started_by(child.pid)
@@ -145,7 +144,7 @@ def wait_until_gone(process):
 
 
 def test_one_build_after_the_other(job, start):
-    """Each in a process of its own, with its own peak; a pace that comes after its build counts for none."""
+    """Each build has a process and a memory peak of its own; a late pace has no effect."""
     large = job([b"".join(b"%d\t%s\n" % (n, b"v" * 90) for n in range(300_000))])
     small = [job([b"a\t1\n" * 10_000], name=name) for name in ("v2", "v3")]
     child, _ = start(large)
@@ -160,7 +159,7 @@ def test_one_build_after_the_other(job, start):
 
 
 def test_a_build_that_is_killed_is_told_and_the_next_one_goes_on(job, start):
-    """In the third of four."""
+    """The third of four builds is killed."""
     child, _ = start(job([b"a\t1\n"]))
     ends = [said_until_end(child)["ended"]]
     for number, pace in ((2, 0), (3, 100), (4, 0)):
@@ -182,7 +181,7 @@ def said_until_end(child):
 
 
 def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
-    """The leash is looked at after the kernel was told."""
+    """The leash is checked after the kernel was told to watch it."""
     one = job([b"a\t1\n" * 500_000])
     leash, held = os.pipe()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -198,7 +197,7 @@ def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
 
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path, is_stopped):
-    """A real parent, a real SIGKILL; the pipe is what tells, a stopped child too."""
+    """A parent is killed by SIGKILL; the pipe ends the child, even a stopped one."""
     one = job([b"a\t1\n" * 500_000])
     (tmp_path / "job").write_text(one.to_json())
     script = (
@@ -231,7 +230,7 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path, is_st
 
 @pytest.mark.parametrize("own_session", [True, False])
 def test_it_gives_way_to_others(own_session):
-    """By its own niceness, and by that of its session if nobody else is in there and the kernel knows one."""
+    """The process lowers its priority, and its session's if no other process is in it and the kernel has autogroups."""
     script = (
         "import os; from pathlib import Path; from gossipkv.processes.niceness import NICENESS, give_way\n"
         "group = Path('/proc/self/autogroup')\n"
@@ -245,7 +244,7 @@ def test_it_gives_way_to_others(own_session):
 
 
 def test_what_was_given_way_is_taken_back():
-    """The session's niceness by anybody, where the kernel knows one; that of the process with a privilege."""
+    """Any user can raise the session's priority again; the process's needs a privilege."""
     script = (
         "import os, time; from pathlib import Path; from gossipkv.processes.niceness import give_way, take_back\n"
         "group = Path('/proc/self/autogroup')\n"
@@ -260,7 +259,7 @@ def test_what_was_given_way_is_taken_back():
 
 
 def test_it_runs_without_trio():
-    """It starts quickly and small."""
+    """A child without Trio starts quickly and stays small."""
     script = "import sys, gossipkv.dataset.build.build_child; print([n for n in sys.modules if n.startswith('trio')])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)

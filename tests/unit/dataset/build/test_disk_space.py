@@ -1,4 +1,4 @@
-"""Room on the disk: claims, and what a refusal teaches."""
+"""Disk space: reservations, and the estimate after a refusal."""
 
 import errno
 
@@ -13,12 +13,12 @@ FULL = {"errno": errno.ENOSPC, "file": "/x"}
 
 
 def progress(read=0, written=0):
-    """Of a source of 100 bytes, and as many records as were read bytes."""
+    """Return the progress on a source of 100 bytes with one record a byte."""
     return BuildProgress(read, 100, read, written)
 
 
 def test_what_one_build_has_claimed_is_not_there_for_another():
-    """Until it has taken it, or has ended."""
+    """A reservation shrinks as the build writes, and ends with the build."""
     claims = Reservations()
     with claims.reserve(60, free_bytes=100) as first:
         with pytest.raises(NoSpace) as caught, claims.reserve(60, free_bytes=100):
@@ -36,7 +36,7 @@ def test_what_one_build_has_claimed_is_not_there_for_another():
 
 
 def test_a_claim_ends_with_an_error_too():
-    """Else a failed build would keep the room for ever."""
+    """Otherwise a failed build would reserve the space for ever."""
     claims = Reservations()
     with pytest.raises(OSError, match="x"), claims.reserve(60, free_bytes=100):
         raise OSError("x")
@@ -44,7 +44,7 @@ def test_a_claim_ends_with_an_error_too():
 
 
 def test_room_is_never_less_than_nothing():
-    """Though others have taken more than was free."""
+    """Other programs may have taken more than was free."""
     claims = Reservations()
     with claims.reserve(60, free_bytes=100), pytest.raises(NoSpace) as caught, claims.reserve(1, free_bytes=10):
         pass
@@ -55,25 +55,25 @@ def test_room_is_never_less_than_nothing():
     (progress(read=50), 100, 400),  # Half of the runs, and the files to come.
     (progress(read=100), 200, 400),
     (progress(read=100, written=50), 300, 400),
-    (progress(read=100, written=100), 50, 150),  # Not below the estimate: somebody else took the room.
-    (progress(read=1), 1000, 600),  # Not far above it: it says too little.
+    (progress(read=100, written=100), 50, 150),  # Not below the estimate: another program took the space.
+    (progress(read=1), 1000, 600),  # Not far above it: so early a refusal says too little.
     (None, 1000, 600),
 ])  # fmt: skip
 def test_a_refusal_teaches_what_the_whole_needs(how_far, taken, needed):
-    """From what it had taken when it had come so far."""
+    """The estimate extrapolates from the space taken at the progress so far."""
     shortage = after_refusal(FULL, Reservation(150, how_far), taken)
     assert (shortage.needed_bytes, shortage.free_bytes, shortage.reason) == (needed, taken, "No space left on device")
 
 
 def test_a_build_that_finds_less_than_its_node_says_so():
-    """Its own look comes a moment later."""
+    """The build looks at the disk a moment after its node."""
     shortage = after_refusal({"needed_bytes": 200, "free_bytes": 30, "file": "/x"}, Reservation(150), 1000)
     assert (shortage.needed_bytes, shortage.free_bytes) == (200, 30)
     assert shortage.reason is not None
 
 
 def test_what_is_a_full_disk_and_what_is_not():
-    """A quota is; a limit of memory and a broken disk are not."""
+    """A quota counts as a full disk; a memory limit and a broken disk do not."""
     assert is_full(FULL)
     assert is_full({"errno": errno.EDQUOT})
     assert is_full({"needed_bytes": 2, "free_bytes": 1})
@@ -84,6 +84,6 @@ def test_what_is_a_full_disk_and_what_is_not():
 
 @given(st.integers(1, 1 << 40), st.integers(0, 1 << 40), st.integers(0, 100), st.integers(0, 100))
 def test_each_refusal_raises_the_bar_or_leaves_it(estimate, free, read, written):
-    """Whatever the numbers are: no build is begun again and again for less than it began with."""
+    """No build starts again and again for less than its first estimate."""
     shortage = after_refusal(FULL, Reservation(estimate, progress(read, min(read, written))), free)
     assert estimate <= shortage.needed_bytes <= 4 * estimate

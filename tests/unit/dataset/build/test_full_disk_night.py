@@ -1,4 +1,4 @@
-"""A disk that fills up in the middle of a build."""
+"""A disk that fills up during a build."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ small_disk = usual.small_disk
 
 
 def fill(path, disk, leave_bytes):
-    """Somebody else's file, which takes all the room but a little."""
+    """Fill the disk with a foreign file, up to `leave_bytes`."""
     with path.open("wb") as file:
         while (free_bytes := RealFiles().free_bytes(disk)) > leave_bytes:
             file.write(bytes(min(1 << 20, free_bytes - leave_bytes)))
@@ -24,7 +24,7 @@ def fill(path, disk, leave_bytes):
 
 @pytest.mark.parametrize("count", [16_000, 40_000], ids=["one lane", "lanes"])
 async def test_a_disk_that_somebody_fills_up_in_the_middle_is_waited_for(put, tmp_path, small_disk, monkeypatch, count):
-    """What was written is removed; the build begins again by itself when the room is back, and not before."""
+    """The files of the build are removed, and it starts again only when there is space."""
     disk, grow = small_disk
     grow(f"{count // 250}m")
     monkeypatch.setattr("gossipkv.dataset.lifecycle.copies.POLL_MS", 20)

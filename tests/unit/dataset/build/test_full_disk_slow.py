@@ -1,4 +1,4 @@
-"""A disk that is really full: a small tmpfs."""
+"""A full disk: a small tmpfs."""
 
 import random
 import subprocess
@@ -22,7 +22,7 @@ from tests.world.logs import capture_logs
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 6 MiB; `grow(size)` makes it larger."""
+    """Mount a file system of 6 MiB; `grow(size)` enlarges it."""
     path = tmp_path / "disk"
     path.mkdir()
     mount = subprocess.run(
@@ -35,7 +35,7 @@ def small_disk(tmp_path):
 
 
 def records(count, size):
-    """Records with values that say nothing to a compressor."""
+    """Return records with incompressible values."""
     rng = random.Random(count)
     return b"".join(b"%d\t%s\n" % (number, rng.randbytes(size // 2).hex().encode()) for number in range(count))
 
@@ -59,7 +59,7 @@ def told(library, name):
 
 
 async def test_a_node_says_what_it_needs_and_goes_on_when_there_is_room(put, tmp_path, small_disk, monkeypatch):
-    """It waits in SEEN, without an attempt, whatever is free meanwhile; the old version answers."""
+    """The version waits in SEEN without an attempt, and the old version answers."""
     disk, grow = small_disk
     put("v1", [records(100, 1000)])
     monkeypatch.setattr("gossipkv.dataset.lifecycle.copies.POLL_MS", 20)
@@ -88,7 +88,7 @@ async def test_a_node_says_what_it_needs_and_goes_on_when_there_is_room(put, tmp
 
 
 async def test_builds_do_not_count_on_the_same_room(put, tmp_path, small_disk, monkeypatch):
-    """Two that fit only one after the other are built one after the other, and neither is refused halfway."""
+    """Two builds that do not fit together run one after the other, and neither fails halfway."""
     disk, grow = small_disk
     grow("16m")
     monkeypatch.setattr("gossipkv.dataset.lifecycle.copies.POLL_MS", 20)
@@ -103,7 +103,7 @@ async def test_builds_do_not_count_on_the_same_room(put, tmp_path, small_disk, m
 
 
 def test_a_disk_that_fills_up_in_the_middle_is_one_clear_error(put, small_disk):
-    """Though there seemed to be room at first; what was written is removed, so that others have room."""
+    """The space seemed enough at first; the files of the build are removed."""
 
     class Optimist(RealFiles):
         def free_bytes(self, path):

@@ -1,4 +1,4 @@
-"""What a build is told, and how far it says that it is."""
+"""The order of a build, its progress and its estimate of disk space."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gossipkv.dataset.source.files import SourceFile
 
 
 def test_progress_of_nothing_is_no_division():
-    """An empty source is read at once."""
+    """An empty source counts as read."""
     assert BuildProgress(0, 0, 0, 0).done == pytest.approx(2 / 3)
 
 
 def test_a_job_survives_its_trip_to_the_child(job):
-    """As one line of JSON, names that are no UTF-8 included."""
+    """The job is one line of JSON, file names that are not UTF-8 included."""
     one = dataclasses.replace(job([b""]), refuted=("sequins", "string"), wanted=(0,))
     again = BuildJob.from_json(one.to_json())
     assert again == one
@@ -24,7 +24,7 @@ def test_a_job_survives_its_trip_to_the_child(job):
 
 
 def test_the_room_that_a_build_needs():
-    """Sorted files are copied; of all others the sorted runs lie beside the sorted files for a while."""
+    """Sorted files are copied; for all others the sorted runs lie beside the result for a while."""
 
     def needed(*names, **options):
         files = tuple(SourceFile(name, f"/x/{name}", 10**6, 0) for name in names)

@@ -1,4 +1,4 @@
-"""Whole builds in several lanes: the version that one lane makes, from the real formats."""
+"""Whole builds in several lanes, from real formats: the version is the one of a single lane."""
 
 import os
 from dataclasses import replace
@@ -22,12 +22,12 @@ MEMORY_BYTES = 3 * MIN_MEMORY_BYTES
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Lanes for the smallest source."""
+    """Use lanes even for the smallest source."""
     monkeypatch.setattr(lanes, "SMALL_SOURCE_BYTES", 0)
 
 
 def partitioned(count, files, function="sequins"):
-    """The bytes of files whose keys are where the function puts them."""
+    """Return files whose keys are where the function puts them."""
     contents = [[] for _ in range(files)]
     for number in range(count):
         key = b"key %d" % number
@@ -43,20 +43,20 @@ def scattered(count, files):
 
 
 def strayed(count, files):
-    """All in place, but for the last key of the last file."""
+    """Return files with every key in place except the last key of the last file."""
     contents = partitioned(count, files)
     key = next(key for key in (b"stray %d" % n for n in range(99)) if partition("sequins", key, files) == 0)
     return [*contents[:-1], contents[-1] + key + b"\there\n"]
 
 
 def built(job, count, **options):
-    """The manifest of a build in so many lanes."""
+    """Return the manifest of a build in so many lanes."""
     shared = Lanes(count, MEMORY_BYTES, job.reading)
     return perform(job, RealFiles(), BuildResources(MEMORY_BYTES, **{"lanes": shared} | options))
 
 
 def outcome(job, count):
-    """The manifest and the bytes of all files, built in so many lanes."""
+    """Return the manifest and all files of a build in so many lanes."""
     manifest = built(job, count)
     names = sorted(os.listdir(job.directory))
     return manifest, {name: (Path(job.directory) / name).read_bytes() for name in names if name.endswith(".gkv")}
@@ -64,7 +64,7 @@ def outcome(job, count):
 
 @pytest.mark.parametrize("make", [partitioned, scattered, strayed])
 def test_the_same_version_as_one_lane_makes(job, eager, make):
-    """Whether lanes exchange, find what was recognised to hold, or read again since a key has strayed."""
+    """The cases: lanes exchange records, lanes keep the recognised partitions, and a stray forces a second reading."""
     contents = make(3000, 5)
     one, several = (job(contents, name=name) for name in ("v1", "v2"))
     several = replace(several, version=one.version, digest=one.digest)
@@ -80,7 +80,7 @@ def test_the_same_version_as_one_lane_makes(job, eager, make):
 
 
 def test_a_share_of_the_partitions(job, eager):
-    """Files that are skipped count next to nothing when the lanes' shares are made."""
+    """Skipped files hardly count when the lanes' shares are made."""
     one = replace(job(partitioned(3000, 6), partitions=6), wanted=(1, 4, 5))
     manifest = built(one, 3)
     assert [file is not None for file in manifest.files] == [False, True, False, False, True, True]
@@ -88,7 +88,7 @@ def test_a_share_of_the_partitions(job, eager):
 
 
 def test_a_wrong_line_is_the_same_error(job, eager):
-    """File, line and offset; nothing is left."""
+    """The error has file, line and offset, and nothing is left."""
     one = job([b"a\t1\n", b"b\t1\nwrong\n", b"c\t1\n"])
     with pytest.raises(SourceError) as caught:
         built(one, 3)
@@ -98,7 +98,7 @@ def test_a_wrong_line_is_the_same_error(job, eager):
 
 
 def test_a_source_that_changed_is_the_same_error(job, eager, tmp_path):
-    """The node begins anew."""
+    """A changed source makes the node begin anew."""
     one = replace(job([b"a\t1\n", b"b\t1\n"]), function="sequins", format="tsv")
     (tmp_path / "source/db/v1/part-1").write_bytes(b"b\t12\n")
     with pytest.raises(SourceChanged):
@@ -106,7 +106,6 @@ def test_a_source_that_changed_is_the_same_error(job, eager, tmp_path):
 
 
 def test_progress_of_lanes_ends_at_all(job, eager):
-    """As that of one process."""
     told = []
     one = job(scattered(3000, 4))
     built(one, 2, on_progress=told.append)
@@ -116,7 +115,7 @@ def test_progress_of_lanes_ends_at_all(job, eager):
 
 
 def test_what_is_too_long_for_a_lane_is_built_alone(job, eager, monkeypatch):
-    """One of several may hold less; one alone takes what it can, and says what is wrong for it as well."""
+    """A lane of several may hold less; a single lane accepts the value or reports its own limit."""
     contents = [b"a\t1\n", b"b\t" + b"v" * 50_000 + b"\n"]
     tight = Lanes(2, MEMORY_BYTES, FileReading(max_value_bytes=20_000))
     assert built(job(contents), 2, lanes=tight).records == 2
@@ -127,7 +126,7 @@ def test_what_is_too_long_for_a_lane_is_built_alone(job, eager, monkeypatch):
 
 
 def test_the_memory_says_how_many_lanes(job, eager):
-    """What a child of this memory starts: as many as have enough to build and to read with."""
+    """As many lanes start as have memory to build and to read."""
     one = job(partitioned(100, 4))
     mib = 1 << 20
     found = []

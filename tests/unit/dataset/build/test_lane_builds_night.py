@@ -1,4 +1,4 @@
-"""Builds by several threads stay within their memory."""
+"""Builds in several threads stay within their memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds in several threads: the files of one, all or none, and no thread left behind."""
+"""Builds in several threads: the files of one lane, all or none, and no thread left behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
 def test_the_files_are_the_oracles(tmp_path, lanes):
-    """Keys in all files, and the counts of one build."""
+    """Keys repeat across files, and the counts are those of a single build."""
     build = Build(tmp_path, [some_lines(number, 300) for number in range(4)])
     result = build.run(lanes)
     assert build.left() == sorted(build.names)
@@ -30,7 +30,7 @@ def test_the_files_are_the_oracles(tmp_path, lanes):
 
 
 def test_files_that_are_partitioned_already(tmp_path):
-    """Each lane writes what it has read; the third file has nothing, and group 4 nobody."""
+    """Each lane writes its own records; the third file is empty, and so is group 4."""
     contents = [[(b"%d|%d" % (group, number), b"v") for number in range(99)] for group in (3, 0, 1, 2)]
     build = Build(tmp_path, [*contents[:2], [], *contents[2:]])
     build.run(2)
@@ -38,7 +38,7 @@ def test_files_that_are_partitioned_already(tmp_path):
 
 
 def test_progress_is_the_sum_and_reaches_the_end(tmp_path):
-    """Forward only, by one lane at a time; all bytes, all records."""
+    """Progress only rises, comes from one lane at a time, and reaches all bytes and records."""
     told, telling = [], threading.Lock()
 
     def hear(progress: LaneProgress):
@@ -57,7 +57,6 @@ def test_progress_is_the_sum_and_reaches_the_end(tmp_path):
 
 
 def test_leftovers_go_before_a_build(tmp_path):
-    """As in one lane."""
     build = Build(tmp_path, [some_lines(0, 10), some_lines(1, 10)])
     for name in ("run-0-3.tmp", "1.gkv.tmp"):
         (build.directory / name).write_bytes(b"left")
@@ -66,7 +65,7 @@ def test_leftovers_go_before_a_build(tmp_path):
 
 
 def test_an_interruption_leaves_nothing(tmp_path):
-    """Whatever ends the wait for the lanes, such as Ctrl-C, ends them."""
+    """Any end of the wait, such as Ctrl-C, stops all lanes."""
     build = Build(tmp_path, [some_lines(0, 5000), some_lines(1, 5000)])
 
     def interrupt(_):
@@ -79,7 +78,7 @@ def test_an_interruption_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("kind", ["rename", "sync_directory", "list_directory", "unlink"])
 def test_what_the_file_system_refuses_in_the_end(tmp_path, kind):
-    """One error; a file has its name or is not there."""
+    """There is one error, and a file is complete or absent."""
     build = Build(tmp_path, [some_lines(0, 10), some_lines(1, 10)])
     (build.directory / "run-1.tmp").write_bytes(b"left")
     with pytest.raises(StorageError, match="cannot build sorted files: Input/output error"):
@@ -89,7 +88,7 @@ def test_what_the_file_system_refuses_in_the_end(tmp_path, kind):
 
 
 def test_how_many_lanes_are_of_use():
-    """One where the source is small or one file; else as many as there are files with something in them."""
+    """A small source or a single file needs one lane; else each non-empty file may have one."""
     large = SMALL_SOURCE_BYTES
     assert useful_lanes([large - 1], 8) == useful_lanes([1] * 99, 8) == useful_lanes([], 8) == 1
     assert useful_lanes([10 * large], 8) == useful_lanes([large, 0, 0], 8) == useful_lanes([large] * 9, 1) == 1
@@ -98,7 +97,6 @@ def test_how_many_lanes_are_of_use():
 
 
 def test_several_lanes_make_what_one_makes(tmp_path):
-    """Byte for byte."""
     build = Build(tmp_path, [some_lines(number, 500) for number in range(3)])
     build.run(2)
     (tmp_path / "one").mkdir()

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_lanes.py` has the others."""
+"""Failing lanes and builds larger than memory; the fast tests are in `test_lanes.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 
 class Failures:
-    """What goes wrong in one lane, once the other has begun, which then reads until it is stopped."""
+    """Fail in one lane while another has begun, which then reads until it is stopped."""
 
     def __init__(self, error):
         self.error = error
@@ -42,7 +42,7 @@ class Failures:
     ],
 )
 def test_what_one_lane_fails_with_ends_all(tmp_path, error):
-    """The same error, though another lane comes before it; nothing is left."""
+    """The error is the one raised, even by a later lane, and nothing is left."""
     trouble = Failures(error)
     build = Build(tmp_path, [some_lines(number, 300) for number in range(4)])
     build.troubles = {0: trouble.begin, 2: trouble.fail}
@@ -53,7 +53,7 @@ def test_what_one_lane_fails_with_ends_all(tmp_path, error):
 
 
 def test_a_lane_that_is_behind_reads_no_more(tmp_path, monkeypatch):
-    """It is at its second piece when another fails, and takes no third."""
+    """The slow lane is at its second piece when another fails, and takes no third."""
     trouble, pieces, stopped = Failures(SourceError("wrong", {})), [], threading.Event()
     monkeypatch.setattr("gossipkv.dataset.build.lanes.Event", lambda: stopped)
     build = Build(tmp_path, [some_lines(0, 5000), some_lines(1, 5000)], {1: trouble.fail})
@@ -71,7 +71,7 @@ def test_a_lane_that_is_behind_reads_no_more(tmp_path, monkeypatch):
 
 
 def test_more_than_memory_holds(tmp_path):
-    """Each lane has runs, and reads those of the others."""
+    """Each lane writes runs and reads those of all lanes."""
     source = random.Random(3)
     lines = [(b"%08d" % source.randrange(10**8), source.randbytes(300).hex().encode()) for _ in range(60_000)]
     build = Build(tmp_path, [lines[at::4] for at in range(4)])
@@ -87,7 +87,7 @@ def test_more_than_memory_holds(tmp_path):
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync", "create", "pread"])
 def test_what_the_file_system_refuses_a_lane(tmp_path, kind):
-    """Each of the first operations of a kind, whichever lane meets it: the error, and nothing is left."""
+    """Any of the first operations fails in any lane: the error is raised and nothing is left."""
     source = random.Random(4)
     lines = [(b"%08d" % source.randrange(10**8), source.randbytes(300).hex().encode()) for _ in range(16_000)]
     for number in range(0, 12, 3):

@@ -1,4 +1,4 @@
-"""How a build's memory is divided."""
+"""The division of a build's memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NUMBERS = count(100)
 
 
 def large(job, size_bytes):
-    """A job whose two files have that size."""
+    """Return a job whose two files have that size."""
     one = job([b"a\tb\n", b"c\td\n"], name=f"v{next(_NUMBERS)}")
     return BuildJob.from_json(one.to_json().replace('"size_bytes": 4', f'"size_bytes": {size_bytes}'))
 
 
 def test_what_reading_takes_grows_with_the_largest_block_that_can_be(job):
-    """Twice the largest block or value, of which the compressed form is no longer than its file."""
+    """Reading takes twice the largest block or value; a compressed block is no longer than its file."""
     reading = FileReading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=1000)
     assert reader_bytes(job([b"a\tb\n"]), reading) == 4 * MIB + MAX_VALUE_BYTES + 4
     assert reader_bytes(large(job, 10**11), reading) == 4 * MIB + 2 * MAX_VALUE_BYTES
@@ -31,7 +31,7 @@ def test_what_reading_takes_grows_with_the_largest_block_that_can_be(job):
 
 
 def test_the_limits_follow_the_memory_and_the_files(job):
-    """A twelfth of the memory; of a small file no more than a thousandfold, but always the longest value."""
+    """A block may have a twelfth of the memory and 1,000 times its file, but always the longest value."""
     assert limits(large(job, 10**9), 384 * MIB).max_block_bytes == 32 * MIB
     assert limits(large(job, 10**9), 256 * MIB).max_value_bytes == MAX_VALUE_BYTES
     assert limits(large(job, 10**9), 96 * MIB).max_value_bytes == 8 * MIB
@@ -41,7 +41,7 @@ def test_the_limits_follow_the_memory_and_the_files(job):
 
 
 def test_the_least_memory_that_is_named_is_exact(job):
-    """That much is enough, a byte less is not."""
+    """The named memory is enough, and a byte less is not."""
     for one in (job([b"a\t1\n"]), large(job, 20 * MIB)):
         with pytest.raises(ConfigError) as caught:
             share_of_one(one, 0, process_bytes=20 * MIB)
@@ -54,7 +54,7 @@ def test_the_least_memory_that_is_named_is_exact(job):
 
 @pytest.mark.parametrize("memory_mib", [96, 128, 192, 256, 512, 1024])
 def test_all_lanes_together_stay_within_the_memory(job, memory_mib):
-    """The process, what each lane reads and what each sorts in; as many lanes as fit and are of use."""
+    """The process, the readers and the builders of all lanes fit in the memory."""
     one = large(job, 10**9)
     share = share_of_lanes(one, memory_mib * MIB, process_bytes=28 * MIB, most_lanes=8)
     if share is None:
@@ -67,12 +67,11 @@ def test_all_lanes_together_stay_within_the_memory(job, memory_mib):
 
 
 def test_a_small_source_is_built_in_one_lane(job):
-    """Dividing it is not worth the while."""
     assert share_of_lanes(job([b"a\t1\n", b"b\t1\n"]), 1 << 30, process_bytes=20 * MIB, most_lanes=8) is None
 
 
 def test_parquet_takes_more(job):
-    """What its reader keeps for itself."""
+    """The Parquet reader keeps buffers of its own."""
     one = large(job, 10**9)
     reading = limits(one, 256 * MIB)
     assert reader_bytes(replace(one, format="parquet"), reading) > reader_bytes(one, reading) + 40 * MIB

@@ -30,7 +30,7 @@ async def perform(job, *, told=None, loads=None, memory_bytes=BUILD_MEMORY):
 
 
 async def test_a_build_tells_its_progress_and_its_memory(job):
-    """And leaves the result in its directory."""
+    """The result is in the build's directory."""
     one, told = job([b"a\t1\n" * 10_000]), []
     assert 1 << 20 < await perform(one, told=told) <= BUILD_MEMORY
     assert told
@@ -38,7 +38,7 @@ async def test_a_build_tells_its_progress_and_its_memory(job):
 
 
 async def test_what_the_source_did_is_told_apart_from_what_went_wrong(job, tmp_path):
-    """A changed source is another error; a wrong line lasts; too little memory does not."""
+    """A changed source is an error of its own; a wrong line is lasting, too little memory is not."""
     with pytest.raises(BuildError) as caught:
         await perform(job([b"bad\n"]))
     assert caught.value.trouble.lasting
@@ -64,7 +64,7 @@ async def test_what_the_source_did_is_told_apart_from_what_went_wrong(job, tmp_p
     ],
 )
 async def test_a_child_that_ends_without_its_last_word_is_an_error(job, monkeypatch, tmp_path, code, words):
-    """With how it ended and what it said last; another attempt may help."""
+    """The error has the exit status and the last output, and is not lasting."""
     fake = tmp_path / "fake" / "gossipkv" / "dataset" / "build"
     fake.mkdir(parents=True)
     for place in (fake.parent.parent, fake.parent, fake):
@@ -77,7 +77,7 @@ async def test_a_child_that_ends_without_its_last_word_is_an_error(job, monkeypa
 
 
 async def test_cancellation_ends_the_child_and_its_build(job):
-    """Before the function returns; of the build its last breath alone may be left, which does nothing more."""
+    """Both end before the function returns; at most an exiting build is left."""
     one, told = job([b"a\t1\n" * 500_000]), []
     loads = Loads(1, 1000)
     async with trio.open_nursery() as nursery:
@@ -95,7 +95,7 @@ async def test_cancellation_ends_the_child_and_its_build(job):
 
 @pytest.mark.parametrize(("which", "children"), [(0, [3, 2]), (1, [5])], ids=["child", "build"])
 async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, children):
-    """It is refused as a lone one would be, and may be tried again; the others go on, in a new child if need be."""
+    """The build fails and may be retried; the other builds continue, in a new child if necessary."""
     loads, begun, ends = Loads(1, SLOWLY), [], []
 
     async def build(number):
@@ -111,7 +111,7 @@ async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, childre
                     lift_the_throttle(loads)
 
         async with loads.turn():
-            loads._bytes_per_second = SLOWLY  # It does not end before it is looked at, or killed.
+            loads._bytes_per_second = SLOWLY  # The build must not end before it is looked at or killed.
             try:
                 await build_in_child(one, memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear, waits_since_s=0.0)
             except BuildError as error:
@@ -132,13 +132,12 @@ async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, childre
 
 
 def lift_the_throttle(loads):
-    """Whoever builds reads as fast as it goes."""
     loads._bytes_per_second = 0
     loads._count(0)
 
 
 async def test_a_child_that_died_while_it_was_idle_is_not_used(job):
-    """Nobody notices but who looks."""
+    """Nothing reports the death of an idle child."""
     loads, told = Loads(2, 0), []
     async with loads.turn():
         await perform(job([b"a\t1\n"]), loads=loads)
@@ -151,7 +150,7 @@ async def test_a_child_that_died_while_it_was_idle_is_not_used(job):
 
 
 async def test_a_build_that_is_cancelled_hurts_no_other(job):
-    """The next one has a new child; one beside it goes on."""
+    """The next build gets a new child, and a build beside it continues."""
     loads, ends = Loads(2, 1000), []
 
     async def build(name):
@@ -168,9 +167,9 @@ async def test_a_build_that_is_cancelled_hurts_no_other(job):
 
 
 async def test_no_descriptor_is_left(job):
-    """Pipes, leash and all, whether it went well or not."""
+    """Pipes and leashes are closed after success and after failure."""
     await perform(job([b"a\t1\n"]))
-    gc.collect()  # What others have left open would be missed.
+    gc.collect()  # Descriptors that earlier tests left open would be missed.
     before = len(os.listdir("/proc/self/fd"))
     for number in range(3):
         await perform(job([b"a\t1\n"], name=f"good{number}"))
@@ -180,7 +179,7 @@ async def test_no_descriptor_is_left(job):
 
 
 async def test_loads_take_turns_and_share(autojump_clock):
-    """Two at once; each has half; one alone has all."""
+    """Two loads run at once with half the rate each; a single load has the whole rate."""
     loads, running, most = Loads(2, 1000), 0, 0
 
     async def load():
@@ -202,7 +201,6 @@ async def test_loads_take_turns_and_share(autojump_clock):
 
 
 async def test_a_change_of_the_share_wakes_those_who_wait(autojump_clock):
-    """Each time."""
     loads, woken = Loads(2, 1000), 0
 
     async def watch():
@@ -222,13 +220,13 @@ async def test_a_change_of_the_share_wakes_those_who_wait(autojump_clock):
 
 
 def go_on(build, loads):
-    """It is stopped no more, and reads as fast as it goes."""
+    """Continue a stopped build at full speed."""
     lift_the_throttle(loads)
     os.kill(build, signal.SIGCONT)
 
 
 async def test_a_child_that_is_stopped_is_spoken_for(job, monkeypatch):
-    """It says nothing, and is not what hangs; so what it has said last is said again."""
+    """A stopped child is silent but not hung, so its last progress is repeated."""
     monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
     told, stopped = [], []
 
@@ -251,7 +249,7 @@ async def test_a_child_that_is_stopped_is_spoken_for(job, monkeypatch):
 
 
 async def test_a_child_that_waits_for_its_source_is_not_spoken_for(job, monkeypatch):
-    """It may read so little a second that it sleeps for hours: it has a processor, and nothing to do."""
+    """A child that reads slowly sleeps for hours: it has a processor and nothing to do."""
     monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
     monkeypatch.setattr(parent, "activity_of", lambda process: looks.append(activity_of(process)) or looks[-1])
     one, loads = job([b"a\t1\n" * 500_000]), Loads(1, 1)
@@ -274,17 +272,16 @@ async def test_a_child_that_waits_for_its_source_is_not_spoken_for(job, monkeypa
 @pytest.mark.parametrize(
     ("priority", "served", "processor_s", "waited_s", "gives_way"),
     [
-        ("auto", False, 1000.0, 0.0, False),  # The machine is theirs until something is served.
-        ("auto", True, 0.9, 0.0, False),  # A small one is done by then.
+        ("auto", False, 1000.0, 0.0, False),  # The machine is free until something is served.
+        ("auto", True, 0.9, 0.0, False),  # A small build is done by then.
         ("auto", True, 1.0, 0.0, True),
-        ("auto", True, 3.0, 30.0, False),  # It gets less than its part: its priority rises with the wait.
+        ("auto", True, 3.0, 30.0, False),  # The child gets less than its part: its priority rises with the wait.
         ("auto", True, 4.0, 30.0, True),
         ("low", False, 0.0, 0.0, True),
         ("normal", True, 1000.0, 0.0, False),
     ],
 )
 def test_who_gives_way(priority, served, processor_s, waited_s, gives_way):
-    """`build_priority`."""
     loads = Loads(1, 0, priority)
     if served:
         loads.reads_begin.set()
@@ -292,7 +289,7 @@ def test_who_gives_way(priority, served, processor_s, waited_s, gives_way):
 
 
 async def test_the_priority_of_a_child_follows_what_it_had(job, monkeypatch):
-    """It gives way, and no more once its version has waited long; as far as the system lets it be taken back."""
+    """The child gives way until its version has waited long; then its priority is restored as far as possible."""
     monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
     monkeypatch.setattr(parent, "FREE_S", -1.0)
     asked = []
@@ -304,7 +301,7 @@ async def test_the_priority_of_a_child_follows_what_it_had(job, monkeypatch):
         if progress.read_bytes and not loads.reads_begin.is_set():
             _, build = started_by(os.getpid())
             os.kill(build, signal.SIGSTOP)
-            stopped.append(build)  # The system may leave out some that are there when it is asked for all.
+            stopped.append(build)  # A later listing of processes may omit a live one.
             loads.reads_begin.set()
         elif asked == ["give_way", "give_way"]:
             monkeypatch.setattr(parent, "FREE_S", 1000.0)
@@ -317,4 +314,4 @@ async def test_the_priority_of_a_child_follows_what_it_had(job, monkeypatch):
                 job(SLOW_FILES), memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear,
                 waits_since_s=trio.current_time(),
             )  # fmt: skip
-    assert asked == ["give_way", "give_way", "take_back"]  # Asked again after the kernel had said: not now.
+    assert asked == ["give_way", "give_way", "take_back"]  # Give way is repeated after the kernel has refused it.

@@ -1,4 +1,4 @@
-"""Which function made the files, from their first keys."""
+"""Recognising the function that made the files, from their first keys."""
 
 import itertools
 import random
@@ -11,12 +11,12 @@ from tests.oracle import hashing as oracle
 
 WORDS = [f"{chr(97 + n % 26)}{n * 7919:x}" for n in range(4_000)]
 ASCII = [word.encode() for word in WORDS]
-# A letter that is not ASCII somewhere: unsigned bytes, signed bytes and UTF-16 units all differ.
+# A letter that is not ASCII: unsigned bytes, signed bytes and UTF-16 units all differ.
 ACCENTED = [f"{word[: n % 4]}é{word}{'ø' * (n % 3)}".encode() for n, word in enumerate(WORDS)]
 
 
 def files(function, keys, count):
-    """The keys in files as that function's job would have written them, file i with partition i."""
+    """Return the keys in files as that function's job would write them, file i with partition i."""
     found = [[] for _ in range(count)]
     for key in keys:
         found[oracle.partition(function, key, count)].append(key)
@@ -28,7 +28,7 @@ def samples(whole):
 
 
 def fits(function, whole, count):
-    """Whether every file is of one partition, and no two of the same."""
+    """True if every file is of one partition, and no two of the same."""
     held = [{oracle.partition(function, key, count) for key in keys} for keys in whole]
     return all(len(one) == 1 for one in held) and len(set.union(*held)) == count
 
@@ -40,7 +40,7 @@ def functions(recognition):
 @pytest.mark.parametrize("count", [2, 5, 12])
 @pytest.mark.parametrize("function", ["sequins", "text", "string", "spark", "cascading"])
 def test_the_function_that_made_the_files_is_recognised(function, count):
-    """It is first of all that fit, unless an earlier one puts every file in its place as well."""
+    """The function is first of all that fit, unless an earlier one puts every file in its place as well."""
     whole = files(function, ACCENTED, count)
     found = recognise(samples(whole), count)
     fitting = [other for other in FUNCTIONS if fits(other, whole, count)]
@@ -57,14 +57,14 @@ def test_the_function_that_made_the_files_is_recognised(function, count):
 
 
 def test_the_string_forms_at_a_power_of_two_are_one_class():
-    """No key tells them apart there; for ASCII keys Sequins' own is of the class, and first."""
+    """No key tells them apart there; for ASCII keys Sequins' own function fits too, and is first."""
     found = recognise(samples(files("spark", ASCII, 8)), 8)
     assert functions(found) == ["sequins", "string", "spark", "cascading"]
     assert functions(recognise(samples(files("spark", ACCENTED, 8)), 8))[:2] == ["string", "spark"]
 
 
 def test_a_file_belongs_to_the_partition_of_its_keys_and_not_of_its_number():
-    """Shuffled files are recognised with the partition of each."""
+    """Shuffled files are recognised, each with its partition."""
     whole = files("text", ASCII, 7)
     order = [3, 0, 6, 1, 5, 2, 4]
     found = recognise(samples([whole[place] for place in order]), 7)
@@ -72,7 +72,7 @@ def test_a_file_belongs_to_the_partition_of_its_keys_and_not_of_its_number():
 
 
 def test_cascading_is_read_by_the_function_of_sequins_while_no_key_forbids_it():
-    """Its files are whole under both; a key at which adding 31 changes the sign is one that tells."""
+    """The files fit both functions; only a key at which adding 31 changes the sign decides."""
     whole = files("cascading", ASCII, 5)
     assert functions(recognise(samples(whole), 5)) == ["sequins", "string", "cascading"]
     telling = next(key for key in map(str.encode, telling_keys()) if oracle.sequins(key) > 2**31 - 32)
@@ -81,7 +81,7 @@ def test_cascading_is_read_by_the_function_of_sequins_while_no_key_forbids_it():
 
 
 def telling_keys():
-    """Texts whose hashes end up in the last 31 before the sign changes: all ends of a few beginnings."""
+    """Yield texts whose hashes are in the last 31 before the sign changes: all endings of a few beginnings."""
     for begin in ("polygenelubricants"[:-2], "aaaaaa", "zzzzzzz"):
         h = oracle.sequins(begin.encode())
         for first in range(32, 127):
@@ -92,14 +92,14 @@ def telling_keys():
 
 
 def test_files_in_their_places_tell_text_from_sequins_at_two_partitions():
-    """The hashes of an even and an odd beginning differ by an odd number: whole files under both."""
+    """The hashes of an even and an odd beginning differ by an odd number, so the files fit both functions."""
     assert functions(recognise(samples(files("text", ASCII, 2)), 2))[0] == "text"
     assert functions(recognise(samples(files("sequins", ASCII, 2)), 2))[0] == "sequins"
     assert functions(recognise(samples(files("text", ASCII, 2)[::-1]), 2))[0] == "sequins"
 
 
 def test_a_declared_function_goes_first_if_it_fits():
-    """And counts for nothing if it does not."""
+    """A declared function that does not fit has no effect."""
     whole = samples(files("sequins", ASCII, 5))
     assert functions(recognise(whole, 5, prefer="cascading"))[0] == "cascading"
     assert functions(recognise(whole, 5, prefer="text"))[0] == "sequins"
@@ -108,7 +108,7 @@ def test_a_declared_function_goes_first_if_it_fits():
 @pytest.mark.parametrize("prefer", [None, "cascading", "string"])
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_who_finds_strays_and_who_is_told_choose_alike(count, prefer):
-    """Whatever was refuted, and in whichever order; what goes first among those that are left goes by the same rule."""
+    """The order of refutations makes no difference, and the same rule orders the remaining functions."""
     found = recognise(samples(files("spark", ASCII, count)), count, prefer=prefer)
     assert found.without(()) is found
     for refuted in itertools.permutations(FUNCTIONS, 2):
@@ -122,7 +122,7 @@ def test_who_finds_strays_and_who_is_told_choose_alike(count, prefer):
 
 
 def test_the_choice_is_made_anew_when_a_function_is_refuted():
-    """As if it had never fitted: also by the places of the files; and what nothing fits any more was nearly fitted."""
+    """Places of files decide again; without a fitting function the former first one nearly fits."""
     whole = samples(files("text", ASCII, 2))
     found = recognise(whole, 2)
     assert functions(found)[0] == "text"
@@ -137,7 +137,7 @@ def test_the_choice_is_made_anew_when_a_function_is_refuted():
 
 
 def test_slices_fit_nothing():
-    """Contiguous slices of the input were partitioned by no function."""
+    """Contiguous slices of the input fit no function."""
     slices = [ASCII[at::3] for at in range(3)]
     assert recognise(samples(slices), 3).claims == ()
     assert recognise(samples(slices), 3).nearly is None
@@ -149,7 +149,7 @@ def test_another_number_of_partitions_than_files_is_never_recognised():
 
 
 def test_a_stray_among_the_samples_leaves_the_function_that_nearly_fits():
-    """So that the stray can be named."""
+    """The function that nearly fits is kept to name the stray."""
     whole = files("text", ASCII, 4)
     whole[2].insert(10, whole[0][0])
     found = recognise(samples(whole), 4)
@@ -158,7 +158,7 @@ def test_a_stray_among_the_samples_leaves_the_function_that_nearly_fits():
 
 
 def test_two_files_of_one_partition_fit_nothing():
-    """Then N was another one than the number of the files, however well each agrees with itself."""
+    """The number of partitions was not that of the files."""
     whole = files("text", ASCII, 4)
     half = len(whole[0]) // 2
     split = [whole[0][:half], whole[0][half:], whole[1], whole[2]]
@@ -167,7 +167,7 @@ def test_two_files_of_one_partition_fit_nothing():
 
 
 def test_empty_files_fit_everything():
-    """A file without keys is no evidence; with none at all, every function fits and the first is taken."""
+    """A file without keys is no evidence; without any keys all functions fit and the first is taken."""
     whole = files("text", ASCII, 5)
     whole[3] = []
     assert recognise(samples(whole), 5).claims == (Claim("text", (0, 1, 2, None, 4)),)
@@ -176,7 +176,7 @@ def test_empty_files_fit_everything():
 
 
 def test_keys_that_are_no_text_leave_the_functions_over_text_out():
-    """They have no hash for them."""
+    """Functions over text have no hash for such keys."""
     noise = random.Random(1)
     keys = [b"\xff" + noise.randbytes(6) for _ in range(1_000)]
     assert functions(recognise(samples(files("sequins", keys, 5)), 5)) == ["sequins"]

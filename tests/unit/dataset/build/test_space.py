@@ -1,4 +1,4 @@
-"""What a build is estimated to take on the disk."""
+"""The estimate of the disk space of a build."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ FILES = tuple(SourceFile(f"part-{number}", f"/s/part-{number}", 1_000_000, 1) fo
 
 
 def test_a_share_needs_its_part_of_the_whole():
-    """Of the bytes, and of what each partition adds; whatever is read for it."""
+    """The share counts bytes and partitions, however much is read for it."""
     whole = BuildJob("db", "v1", "d" * 64, FILES, "/b", 10)
     assert space_needed_bytes(whole) == int(SPACE_FACTOR * 10_000_000) + 10 * SPACE_PER_PARTITION_BYTES
     assert space_needed_bytes(replace(whole, wanted=tuple(range(10)))) == space_needed_bytes(whole)
@@ -18,6 +18,6 @@ def test_a_share_needs_its_part_of_the_whole():
 
 
 def test_sorted_files_are_copied():
-    """They need no runs."""
+    """Sorted files need no runs."""
     some = BuildJob("db", "v1", "d" * 64, FILES, "/b", 10, format="sorted", wanted=(0,))
     assert space_needed_bytes(some) == 1_000_000 + SPACE_PER_PARTITION_BYTES

@@ -32,7 +32,7 @@ def opened(job):
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_every_record_is_in_its_partition(job, compression):
-    """By Sequins' function, computed by the oracle; nothing is lost and nothing is made up."""
+    """The oracle computes the partition of each key; no record is lost or added."""
     contents = [b"".join(b"k%d\t%d\n" % (n, n * n) for n in range(1000 * at, 1000 * at + 1000)) for at in range(3)]
     one = job(contents, compression=compression)
     manifest = build(one)
@@ -54,7 +54,7 @@ def test_every_record_is_in_its_partition(job, compression):
 
 
 def test_of_duplicates_the_last_in_file_order_is_served_and_the_others_are_counted(job):
-    """Files in the order of their names as bytes, lines in their order."""
+    """Files count in the byte order of their names, lines in their order."""
     one = job([lines(a=1, b=1) + lines(a=2), lines(c=1, a=3), lines(b=2)], partitions=1)
     manifest = build(one)
     version = opened(one)
@@ -65,7 +65,7 @@ def test_of_duplicates_the_last_in_file_order_is_served_and_the_others_are_count
 
 
 def test_empty_files_make_empty_partitions(job):
-    """No record is a possible number of records."""
+    """A partition may have no record."""
     one = job([b"", b"\n", b""])
     assert build(one).records == 0
     version = opened(one)
@@ -74,7 +74,7 @@ def test_empty_files_make_empty_partitions(job):
 
 
 def test_progress_goes_from_nothing_to_all(job):
-    """Forward only, and to the end."""
+    """Progress only rises, to the end."""
     told = []
     one = job([b"".join(b"k%d\t%s\n" % (n, b"x" * 90) for n in range(10_000))] * 2)
     build(one, on_progress=told.append)
@@ -85,7 +85,7 @@ def test_progress_goes_from_nothing_to_all(job):
 
 
 def test_telling_progress_takes_no_longer_for_many_files(job, monkeypatch):
-    """The sizes are summed up a few times a build, and not at every step of each file."""
+    """The sizes are summed a few times a build, and not at every step of each file."""
     sums = []
     one = job([lines(**{f"k{n}": n}) for n in range(100)])
     size_bytes = one.source_bytes
@@ -100,7 +100,7 @@ def test_telling_progress_takes_no_longer_for_many_files(job, monkeypatch):
 
 
 def test_each_chunk_is_paced_before_it_is_used(job):
-    """All bytes, none twice."""
+    """All bytes are paced once."""
     one = job([b"a\t1\n" * 300_000, b"b\t1\n"])
     sizes = []
     build(one, pace=sizes.append)
@@ -119,7 +119,7 @@ def test_a_wrong_line_leaves_no_manifest_and_no_files(job):
 
 
 def test_a_source_that_changed_is_no_storage_error(job, tmp_path):
-    """The node begins anew, with what is there now."""
+    """A changed source makes the node begin anew."""
     one = job([lines(a=1)])
     (tmp_path / "source/db/v1/part-0").write_bytes(b"a\t12\n")
     with pytest.raises(SourceChanged):
@@ -127,7 +127,7 @@ def test_a_source_that_changed_is_no_storage_error(job, tmp_path):
 
 
 def test_a_full_disk_is_told_before_anything_is_written(job):
-    """How much is needed, how much is free, where."""
+    """The error has the needed space, the free space and the place."""
 
     class Full(RealFiles):
         def free_bytes(self, path):
@@ -142,11 +142,11 @@ def test_a_full_disk_is_told_before_anything_is_written(job):
     assert os.listdir(one.directory) == []
 
 
-# Which function made the files
+# The function that made the files
 
 
 def partitioned(function, count, keys):
-    """The text of each file, as a job with that function writes it."""
+    """Return the text of each file as a job with that function writes it."""
     found = [[] for _ in range(count)]
     for key in keys:
         found[oracle.partition(function, key, count)].append(b"%s\tv%s\n" % (key, key))
@@ -158,7 +158,7 @@ KEYS = [f"{n * 7919:x}é{'x' * (n % 5)}".encode() for n in range(3000)]
 
 @pytest.mark.parametrize("function", ["sequins", "text", "string", "spark", "cascading"])
 def test_a_version_is_built_by_the_function_that_made_it(job, function):
-    """Every key is found under it, or under one that has the same files by other numbers; none strays."""
+    """The version uses that function, or one with the same files under other numbers; no key strays."""
     contents = partitioned(function, 5, KEYS)
     one = job(contents)
     manifest = build(one)
@@ -174,7 +174,7 @@ def test_a_version_is_built_by_the_function_that_made_it(job, function):
 
 
 def test_functions_that_differ_in_one_late_key_are_told_apart(job):
-    """The samples fit both; the key that decides makes the next function the one, and it is no stray."""
+    """The samples fit both; the deciding key selects the next function and is no stray."""
     positive = [key for key in (b"%d" % n for n in range(5000)) if oracle.string(key) >= 0]
     negative = next(key for key in (b"zzzzzz%d" % n for n in range(5000)) if oracle.string(key) < 0)
     contents = partitioned("spark", 5, [*positive, negative])
@@ -185,7 +185,7 @@ def test_functions_that_differ_in_one_late_key_are_told_apart(job):
 @pytest.mark.parametrize("function", ["sequins", "text", "spark"])
 @pytest.mark.parametrize("late", [True, False])
 def test_a_stray_key_is_no_error_but_is_named_and_everything_is_grouped_anew(job, function, late):
-    """Among the first keys, or far behind them: records are all there, and the first stray has key, file, offset."""
+    """Early or late, the stray is named with key, file and offset, and no record is lost."""
     contents = partitioned(function, 5, KEYS)
     stray = f"stray{'é' if late else ''}".encode()
     home = oracle.partition(function, stray, 5)
@@ -209,7 +209,7 @@ def test_a_stray_key_is_no_error_but_is_named_and_everything_is_grouped_anew(job
 
 
 def test_files_of_no_function_are_grouped_by_our_own(job):
-    """Contiguous slices, as a sort writes them."""
+    """Contiguous slices, as a sort writes them, fit no function."""
     ordered = sorted(KEYS)
     contents = [b"".join(b"%s\tv\n" % key for key in ordered[at : at + 1000]) for at in range(0, 3000, 1000)]
     manifest = build(job(contents))
@@ -218,7 +218,7 @@ def test_files_of_no_function_are_grouped_by_our_own(job):
 
 
 def test_only_the_wanted_partitions_are_built(job):
-    """The others' files are skipped after their first keys, or read to the end, as is set; either way none is lost."""
+    """Other files are skipped after a probe or read to the end; no wanted record is lost."""
     contents = partitioned("text", 4, [b"%d" % n for n in range(40_000)])
     for presharded, most in (("probe", 5), ("never", 100)):
         one = dataclasses.replace(job(contents, name=presharded), wanted=(2,), presharded=presharded)
@@ -234,7 +234,7 @@ def test_only_the_wanted_partitions_are_built(job):
 
 
 def with_a_deep_stray(function="sequins", count=4):
-    """Files of a function, with one record at the end of file 0 that belongs into partition 2; and its key."""
+    """Return files with one record at the end of file 0 that belongs into partition 2, and its key."""
     contents = partitioned(function, count, [b"%0100d" % n for n in range(40_000)])
     assert contents[0].count(b"\n") > PROBE_KEYS + 3000  # The probe ends with a batch.
     stray = next(b"stray%d" % n for n in range(99) if oracle.partition(function, b"stray%d" % n, count) == 2)
@@ -243,14 +243,14 @@ def with_a_deep_stray(function="sequins", count=4):
 
 
 def only(one, *partitions, **options):
-    """The same job for some partitions, in a directory of its own."""
+    """Return the job for some partitions, in a directory of its own."""
     place = f"{one.directory}-{'-'.join(map(str, [*partitions, *options]))}"
     os.mkdir(place)
     return dataclasses.replace(one, directory=place, wanted=partitions, **options)
 
 
 def test_who_regrouped_and_who_relied_have_no_version_in_common(job):
-    """One meets the stray and groups by `sequins`; the other skips its file, relies on `sequins`, and lacks it."""
+    """One build meets the stray and regroups; the other skips the file, relies on `sequins`, and lacks the record."""
     contents, stray = with_a_deep_stray()
     one = job(contents)
     met, skipped = only(one, 0), only(one, 2)
@@ -265,7 +265,7 @@ def test_who_regrouped_and_who_relied_have_no_version_in_common(job):
 
 
 def test_who_is_told_of_a_stray_follows_who_met_it(job):
-    """The finder says which functions are refuted; who is told relies on none of them, and has the record."""
+    """The finder names the refuted functions; a follower relies on none of them and has the record."""
     contents, stray = with_a_deep_stray()
     one = job(contents)
     found = build(only(one, 0))
@@ -281,7 +281,7 @@ def test_who_is_told_of_a_stray_follows_who_met_it(job):
 
 
 def test_all_take_the_first_function_that_is_not_refuted(job):
-    """Who finds out by a late key and who is told make the same version, if also the order of files has a say."""
+    """A build that finds the late key and one that is told of it make the same version."""
     positive = [key for key in (b"%d" % n for n in range(5000)) if oracle.string(key) >= 0]
     negative = next(key for key in (b"zzzzzz%d" % n for n in range(5000)) if oracle.string(key) < 0)
     one = job(partitioned("spark", 5, [*positive, negative]))
@@ -296,7 +296,7 @@ def test_all_take_the_first_function_that_is_not_refuted(job):
 
 
 def test_a_function_that_strays_beside_the_one_that_holds_is_refuted(job):
-    """Nobody may take it later, when the one that holds here is refuted elsewhere."""
+    """No node may take it later, if the function that holds here is refuted elsewhere."""
     positive = [key for key in (b"%d" % n for n in range(5000)) if oracle.string(key) >= 0]
     negative = next(key for key in (b"zzzzzz%d" % n for n in range(5000)) if oracle.string(key) < 0)
     manifest = build(job(partitioned("string", 5, [*positive, negative])))
@@ -307,7 +307,7 @@ def test_a_function_that_strays_beside_the_one_that_holds_is_refuted(job):
 
 @pytest.mark.parametrize("partitions", [None, 7])
 def test_what_nothing_made_is_regrouped(job, partitions):
-    """Files of no function, and more partitions than files: all was read, and nothing is refuted."""
+    """No function fits, or there are more partitions than files: everything is read and nothing is refuted."""
     ordered = sorted(KEYS)
     contents = [b"".join(b"%s\tv\n" % key for key in ordered[at : at + 1000]) for at in range(0, 3000, 1000)]
     manifest = build(job(contents, partitions=partitions))
@@ -315,14 +315,14 @@ def test_what_nothing_made_is_regrouped(job, partitions):
 
 
 def test_a_function_over_text_refuses_a_key_that_is_none(job):
-    """When it was asked for by name; the key is named with its place."""
+    """The function was requested by name; the error has the key and its place."""
     one = dataclasses.replace(job([b"a\t1\n\xff\t2\n"], partitions=3), function="string", format="tsv")
     with pytest.raises(SourceError, match=r"byte 4: key b'\\xff' is not UTF-8, so it has no partition under 'string'"):
         build(one)
 
 
 def declare(one, function, held):
-    """A job's own word on its files, put beside them."""
+    """Put a declaration of the job beside its files."""
     place = Path(one.files[0].path).parent
     (place / "_PARTITIONS.json").write_text(json.dumps({"function": function, "partitions": len(held), "files": held}))
     version = SourceRoot(place.parent.parent, RealFiles()).version(one.database, one.version)
@@ -330,7 +330,7 @@ def declare(one, function, held):
 
 
 def test_declared_files_of_unwanted_partitions_are_not_read(job):
-    """Only with `declared`: what the job says is trusted for skipping, and nothing else."""
+    """Only with `declared` does the declaration suffice to skip files."""
     contents = partitioned("text", 4, [b"%d" % n for n in range(40_000)])
     one = job(contents, name="v1")
     one = declare(one, "text", {file.name: place for place, file in enumerate(one.files)})
@@ -347,7 +347,7 @@ def test_declared_files_of_unwanted_partitions_are_not_read(job):
 
 
 def test_a_wrong_declaration_is_found_out_by_the_keys(job):
-    """What it says of the function counts only if the keys say so, too."""
+    """A declared function counts only if the keys agree."""
     contents = partitioned("text", 5, KEYS)
     one = job(contents)
     manifest = build(declare(one, "spark", {file.name: place for place, file in enumerate(one.files)}))
@@ -355,7 +355,7 @@ def test_a_wrong_declaration_is_found_out_by_the_keys(job):
 
 
 def test_a_declared_function_is_the_one_among_those_that_fit(job):
-    """Where keys do not tell them apart."""
+    """The declaration decides where keys do not."""
     contents = partitioned("spark", 8, KEYS)
     one = job(contents)
     manifest = build(declare(one, "spark", {file.name: place for place, file in enumerate(one.files)}))
@@ -363,13 +363,13 @@ def test_a_declared_function_is_the_one_among_those_that_fit(job):
 
 
 def following(one, function, *, regrouped=False):
-    """The job of a node that has heard what another has made of these files."""
+    """Return the job of a node that follows another node's identity of these files."""
     return dataclasses.replace(one, follow=one.identity(function, regrouped=regrouped))
 
 
 @pytest.mark.parametrize("declared", [None, "cascading"])
 def test_what_others_have_made_of_the_files_is_made_of_them_here(job, declared):
-    """Where keys do not tell the functions apart; whatever this node would have taken first."""
+    """The identity decides where keys do not, against the node's own preference."""
     one = job(partitioned("spark", 8, KEYS))
     if declared is not None:
         one = declare(one, declared, {file.name: place for place, file in enumerate(one.files)})
@@ -378,7 +378,7 @@ def test_what_others_have_made_of_the_files_is_made_of_them_here(job, declared):
 
 
 def test_what_others_have_regrouped_is_regrouped_here(job):
-    """Also where no file gives a reason to."""
+    """The followed identity is enough, without a reason in the files."""
     contents = partitioned("text", 5, KEYS)
     one = following(job(contents), "sequins", regrouped=True)
     manifest = build(one)
@@ -388,14 +388,14 @@ def test_what_others_have_regrouped_is_regrouped_here(job):
 
 @pytest.mark.parametrize("wrong", ["sequins", "nonsense"])
 def test_what_these_files_refute_is_not_followed(job, wrong):
-    """Nor what is unknown here."""
+    """An unknown function is not followed either."""
     one = job(partitioned("text", 5, KEYS))
     manifest = build(following(one, wrong))
     assert manifest.identity == one.identity("text", regrouped=False)
 
 
 def test_another_number_of_partitions_is_not_followed(job):
-    """Somebody has made another version of the files."""
+    """The other identity belongs to another version of the files."""
     one = job(partitioned("text", 5, KEYS))
     other = dataclasses.replace(one, partitions=4).identity("sequins", regrouped=True)
     assert build(dataclasses.replace(one, follow=other)).identity == one.identity("text", regrouped=False)

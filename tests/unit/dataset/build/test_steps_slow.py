@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_steps.py` has the others."""
+"""Failing operations of a build; the fast tests are in `test_steps.py`."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def test_every_operation_that_fails_is_one_clear_error(job, error):
     build(job([lines(a=1, b=2), lines(c=3)], name="calm"), calm)
     total = sum(calm.counts.values())
     struck = set()
-    optional = 0  # Operations whose failure does no harm, such as asking for early write-back.
+    optional = 0  # Operations whose failure is harmless, such as asking for early write-back.
     for at in range(total):
         one = job([lines(a=1, b=2), lines(c=3)], name=f"v{at}")
         faulty = FaultyFiles(RealFiles(), Fault(at, Action.FAIL_HALFWAY, error=error))

@@ -1,4 +1,4 @@
-"""Why a version cannot be built is told in full to whoever may read the database, and to others only where it is."""
+"""The reason of a failed build is shown in full to readers of the database, and to others only its place."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_others_are_told_where_it_is(name):
-    """Whatever a format says; the file stands there, and where in it."""
+    """The message keeps the file and the position, whatever the format said."""
     with pytest.raises(GossipKVError) as failed:
         FAILURES[name]()
     error = failed.value
@@ -50,7 +50,7 @@ def test_others_are_told_where_it_is(name):
 
 
 def test_what_is_no_data_is_told_to_all():
-    """The system's words, such as a disk that is full."""
+    """Messages of the system, such as a full disk, contain no data."""
     trouble = trouble_of(OSError(28, "No space left on device", "/data"))
     assert trouble.to_map(to_readers=False) == trouble.to_map(to_readers=True) == {"message": trouble.message}
     crashed = BuildError(Trouble(f"it was killed: {SECRET}", {"reason": SECRET}, lasting=False)).trouble

@@ -1,4 +1,4 @@
-"""A disk that is full at any operation of an upgrade, and one that is too small, over a simulated disk and clock."""
+"""A disk that is full at any operation of an upgrade, or too small, over a simulated disk and clock."""
 
 import errno
 
@@ -13,7 +13,7 @@ MAX_WAITS = 40
 
 @pytest.fixture
 def node():
-    """A node that serves v1."""
+    """Start a node that serves v1."""
     with_first = begin()
     yield with_first
     with_first.close()
@@ -34,7 +34,7 @@ def put(node, name):
 
 
 def until_active(node, name):
-    """Builds are let go and time passes until it answers; never is it in error, and always something answers."""
+    """Let builds finish and time pass until the version is active; v1 answers and no version is in error."""
     for _ in range(MAX_WAITS):
         if node.active == name:
             return
@@ -48,7 +48,7 @@ def until_active(node, name):
 
 
 def test_a_disk_that_is_too_small_is_not_built_on(node):
-    """Until it has grown; nothing is begun before, however long it takes."""
+    """No build starts before the disk has grown."""
     capacity = node.disk.capacity_bytes
     node.disk.capacity_bytes -= node.disk.free_bytes("/") - 10_000
     put(node, "v2")
@@ -66,7 +66,7 @@ def test_a_disk_that_is_too_small_is_not_built_on(node):
 
 
 def test_what_a_refusal_taught_is_forgotten_after_ten_minutes(node):
-    """A disk that somebody else had filled for a moment: there is room by the estimate, and not for four times."""
+    """Another program filled the disk for a moment: the space suffices for the estimate, but not for four times it."""
     node.disk.capacity_bytes -= node.disk.free_bytes("/") - 150_000
     node.files.faults = (Fault(5, Action.FAIL, kinds=CHANGING, error=errno.ENOSPC),)
     node.files._seen = [0]
@@ -84,7 +84,7 @@ def test_what_a_refusal_taught_is_forgotten_after_ten_minutes(node):
 
 
 def test_that_there_is_no_room_is_said_again_after_ten_minutes(node):
-    """One line of the log each time, for whoever looks at its end."""
+    """Each reminder is one line of the log."""
     node.disk.capacity_bytes -= node.disk.free_bytes("/") - 60_000
     put(node, "v2")
     looks = 0
@@ -95,7 +95,7 @@ def test_that_there_is_no_room_is_said_again_after_ten_minutes(node):
 
 
 def test_room_that_a_retired_version_leaves_is_used(node):
-    """Nobody has to do anything."""
+    """The build starts without an operator."""
     node.put("v2", [b"name\t%s\n" % (b"v" * 50_000)])
     node.look()
     node.finish()

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_waiting_for_disk_space.py` has the others."""
+"""A full disk at each operation; the fast tests are in `test_waiting_for_disk_space.py`."""
 
 import errno
 
@@ -11,14 +11,14 @@ from tests.world.faulty_files import CHANGING, Action, Fault
 
 @pytest.fixture
 def node():
-    """A node that serves v1."""
+    """Start a node that serves v1."""
     with_first = begin()
     yield with_first
     with_first.close()
 
 
 def operations():
-    """How many changes of the disk an upgrade makes until it is switched to."""
+    """Count the changes to the disk during an upgrade."""
     node = begin()
     before = len(node.files.trace)
     put(node, "v2")
@@ -31,7 +31,7 @@ def operations():
 
 @pytest.mark.parametrize("action", [Action.FAIL, Action.FAIL_HALFWAY])
 def test_a_disk_that_is_full_at_any_operation(action):
-    """It waits, whatever was refused, goes on by itself, and leaves nothing over."""
+    """The node waits, continues by itself, and leaves no files over."""
     waited = 0
     total = operations()
     assert total > 15

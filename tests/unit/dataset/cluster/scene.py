@@ -1,4 +1,4 @@
-"""Members, identities and statements by short names, and one core of a node among them."""
+"""Members, identities and statements under short names, and the core of one node among them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def uuid_of(name):
 
 
 def member(name, shard_id=None, *, state=MemberStanding.ALIVE, epoch=1, firm=True):
-    """A member, whose place in the ring is its name unless another is given."""
+    """Return a member, whose place in the ring is its name unless another is given."""
     address = Address(f"{name}.example", 7070)
     return DatasetMember(name, uuid_of(name), epoch, address, state, shard_id or name, firm)
 
@@ -53,13 +53,13 @@ def statement(name, ready=(), building=(), of=None):
 
 
 def active(of=None, **more):
-    """What a member says of the database that has a version active."""
+    """Return the statement of a member that has this version active."""
     of = of or identity()
     return DatabaseStatement(Named(of.version, of.wire_id), is_complete=True, **more)
 
 
 def answer(*ready, dropping=False, seals=None, records=None):
-    """What a member serves, all of one kind; `records`: how many each partition has."""
+    """Return the answer of a member that serves these partitions; `records` is the count of each."""
     counts = {} if records is None else dict.fromkeys(ready, records)
     return MemberAnswer(some(*ready), seals or {"1/none": dict.fromkeys(ready, 7)}, dropping, records=counts)
 
@@ -69,7 +69,7 @@ def held(name, *partitions):
 
 
 class Node:
-    """The core of `d` on a node `a` among others."""
+    """The core of `d` on a node `a` among other members."""
 
     def __init__(self, *others, terms=TERMS, expects_others=True, epoch=1, firm=True, refuted=None):
         self.now_ms = 1_000_000
@@ -94,7 +94,7 @@ class Node:
         self.tell(member(name, state=state, epoch=epoch))
 
     def step(self, ms=0):
-        """Let time pass, and have the core act; what it asks for is noted."""
+        """Let time pass, step the core and record its effects."""
         self.now_ms += ms
         found = self.core.step(now_ms=self.now_ms)
         self.effects += found
@@ -134,5 +134,5 @@ class Node:
         self.step()
 
     def passes(self, version="1"):
-        """Whether the gate of a version holds now."""
+        """True if the gate of a version holds now."""
         return self.core.may_switch(version)

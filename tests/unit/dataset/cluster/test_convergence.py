@@ -1,4 +1,4 @@
-"""The list of ids that a ring is made of."""
+"""The list of ids from which a ring is made."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tests.unit.dataset.cluster.scene import HOUR_MS, SETTLE_MS, member
 
 
 class Listing:
-    """The list of a node `a`."""
-
     def __init__(self, *, expects_others=True, firm=True, kept=None, expected=0):
         self.now_ms = 500
         self.membership = Membership(
@@ -37,7 +35,7 @@ class Listing:
 
 
 def test_a_list_counts_when_it_was_still():
-    """Whoever comes begins the wait anew; ids are sorted as strings, each once."""
+    """Each newcomer restarts the wait; ids are sorted as strings, without repetition."""
     listing = Listing()
     assert listing.tell(member("b", "10")) is None
     assert listing.after(SETTLE_MS - 1) is None
@@ -49,7 +47,7 @@ def test_a_list_counts_when_it_was_still():
 
 
 def test_a_claim_must_be_firm_and_that_begins_no_wait():
-    """A provisional claim is awaited; that it is confirmed changes no list."""
+    """A provisional claim is awaited; its confirmation changes no list."""
     listing = Listing()
     listing.tell(member("b", "2", firm=False))
     assert listing.after(5 * SETTLE_MS) is None
@@ -57,7 +55,7 @@ def test_a_claim_must_be_firm_and_that_begins_no_wait():
 
 
 def test_all_who_are_expected_wait_for_nothing():
-    """With one fewer, or a claim that is not firm, or one of the dead, it has to be still; growth is as ever."""
+    """A missing member, a provisional claim and a dead member require a stable list; later growth waits as usual."""
     listing = Listing(expected=3)
     assert listing.tell(member("b", "2")) is None
     assert listing.tell(member("c", "3", firm=False)) is None
@@ -76,7 +74,7 @@ def test_all_who_are_expected_wait_for_nothing():
 
 
 def test_the_last_still_list_is_used_meanwhile():
-    """After the start nothing waits: who comes is in the list when it is still again, who dies out of it."""
+    """A newcomer enters and a dead member leaves when the list is stable again; until then the old list counts."""
     listing = Listing()
     listing.tell(member("b", "2"))
     assert listing.after(SETTLE_MS) == ("1", "2")
@@ -90,7 +88,7 @@ def test_the_last_still_list_is_used_meanwhile():
 
 
 def test_a_restart_begins_with_what_it_had():
-    """As soon as it hears somebody, whose claim it need not have heard; who is gone by now leaves in time."""
+    """The kept list counts once any member is heard; members that are gone leave in time."""
     listing = Listing(kept={"a": "1", "b": "2", "c": "3"})
     assert listing.after(HOUR_MS - 1_000) is None, "nobody is heard"
     assert listing.tell(member("b", "2")._replace(shard_id=None, is_firm=False)) == ("1", "2", "3")
@@ -102,7 +100,7 @@ def test_a_restart_begins_with_what_it_had():
 
 
 def test_who_is_forgotten_keeps_no_claim():
-    """In a year of nodes with new names the ring that is kept does not grow."""
+    """The kept ring does not grow with each new name over the years."""
     listing = Listing()
     for year in range(5):
         listing.tell(member(f"b{year}", "2"))
@@ -115,7 +113,7 @@ def test_who_is_forgotten_keeps_no_claim():
 
 
 def test_a_restart_waits_for_its_own_place():
-    """It has claimed none yet, or another one than it had: its share would be nothing, for good."""
+    """Without its own claim, or with a new id, its share would be empty for good."""
     listing = Listing(kept={"a": "1", "b": "2"})
     own = member("a", "1")
     listing.tell(own._replace(shard_id=None), member("b", "2"))
@@ -127,7 +125,7 @@ def test_a_restart_waits_for_its_own_place():
 
 
 def test_who_comes_and_goes_holds_up_nobody():
-    """One node bounces for ever: another one enters and leaves in time, and the one that is back was never gone."""
+    """One node bounces for ever: others enter and leave in time, and the bouncing one was never gone."""
     listing = Listing()
     listing.tell(member("b", "2"), member("c", "3"))
     assert listing.after(SETTLE_MS) == ("1", "2", "3")
@@ -138,7 +136,7 @@ def test_who_comes_and_goes_holds_up_nobody():
         listing.tell(member("b", "2", epoch=epoch)._replace(shard_id=None, is_firm=False))
         ids = listing.after(500)
         assert ids == (("1", "2", "3") if epoch < 1 + SETTLE_MS // 1_000 else ("1", "2", "4")), epoch
-    first = Listing()  # Nothing is kept there, so that it has to be still; a bounce is no change.
+    first = Listing()  # Without a kept list the list must be stable; a bounce is no change.
     first.tell(member("b", "2"), member("c", "3"))
     for epoch in range(2, 2 + SETTLE_MS // 1_000):
         first.tell(member("b", "2", state=MemberStanding.DEAD, epoch=epoch))
@@ -149,14 +147,14 @@ def test_who_comes_and_goes_holds_up_nobody():
 
 
 def test_who_expects_others_and_hears_nobody_waits_for_an_hour():
-    """Told to join, or remembering somebody: alone, it makes no list; after `retire_max` it goes on alone."""
+    """A node that was told to join makes no list alone until `retire_max` has passed."""
     listing = Listing()
     assert listing.after(HOUR_MS - 1) is None
     assert listing.after(1 + SETTLE_MS) == ("1",)
 
 
 def test_who_knows_nobody_waits_for_nobody():
-    """The first node of a cluster builds at once, its claim provisional."""
+    """The first node of a cluster builds at once, with a provisional claim."""
     listing = Listing(expects_others=False, firm=False)
     assert listing.after(0) == ("1",)
     assert listing.tell(member("b", "2")) == ("1",)
@@ -164,7 +162,7 @@ def test_who_knows_nobody_waits_for_nobody():
 
 
 def test_nothing_is_computed_while_nobody_is_heard():
-    """The list is not shown while isolated; after an hour alone, it is that of those who are left."""
+    """The list is hidden while isolated; after an hour alone it has the remaining members."""
     listing = Listing()
     listing.tell(member("b", "2"))
     assert listing.after(SETTLE_MS) == ("1", "2")
@@ -176,7 +174,7 @@ def test_nothing_is_computed_while_nobody_is_heard():
 
 
 def test_after_being_heard_again_stillness_begins_anew():
-    """What happened to the list while nobody was heard has not stood before those who might object."""
+    """Changes during isolation have not yet been seen by members that might object."""
     listing = Listing()
     listing.tell(member("b", "2"))
     listing.after(SETTLE_MS)
@@ -189,7 +187,7 @@ def test_after_being_heard_again_stillness_begins_anew():
 
 
 def test_a_member_without_an_id_has_no_part():
-    """Once known for as long as any change is waited for, it holds up nobody."""
+    """A member without an id delays the list only as long as any change."""
     listing = Listing()
     nameless = member("b", "2")._replace(shard_id=None, is_firm=False)
     assert listing.tell(nameless) is None
@@ -197,7 +195,7 @@ def test_a_member_without_an_id_has_no_part():
 
 
 def test_a_node_that_has_no_id_yet_waits_for_one():
-    """Its list is empty, and time alone makes it no longer."""
+    """The list is empty, and time alone does not fill it."""
     listing = Listing(expects_others=False)
     listing.tell(member("a", "1")._replace(shard_id=None))
     assert listing.after(SETTLE_MS) is None
@@ -213,7 +211,7 @@ CHANGES = st.lists(
 
 @given(CHANGES)
 def test_what_enters_and_what_leaves_has_stood(changes):
-    """Whatever happens, an id that enters or leaves a ring has been there, or away, for the whole time."""
+    """An id that enters or leaves the ring has been present, or absent, for the whole time."""
     listing = Listing(kept={"a": "1", "b": "2"})
     listing.tell(member("b", "2"))
     living, since, shown = {"1", "2"}, {}, {"1", "2"}
@@ -230,7 +228,6 @@ def test_what_enters_and_what_leaves_has_stood(changes):
 
 @pytest.mark.parametrize("isolated", [False, True])
 def test_told_twice_is_told_once(isolated):
-    """The same again is no change."""
     listing = Listing()
     listing.isolate(isolated=isolated)
     listing.tell(member("b", "2"))

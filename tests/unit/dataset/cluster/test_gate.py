@@ -1,4 +1,4 @@
-"""Whether a version has owners enough, and whom a node asks to find out."""
+"""The upgrade gate: the owners that count for a version, and the members that a node asks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE, TWO = identity("1"), identity("2")
 
 
 def gated(*others, **more):
-    """A node that has partitions 0 and 1 of four, the first of the others having 2 and 3."""
+    """Return a node that has partitions 0 and 1 of four; the first other member has 2 and 3."""
     node = Node(*others, **more)
     node.settle()
     node.has(0, 1)
@@ -41,7 +41,7 @@ def passed(*others, **more):
 
 
 def test_what_is_published_is_not_enough():
-    """Each owner is asked, and counts by its answer alone."""
+    """Each owner is asked, and only its answer counts."""
     node = gated("b")
     assert node.asked == [("b", ONE)]
     assert not node.passes()
@@ -53,7 +53,7 @@ def test_what_is_published_is_not_enough():
 
 
 def test_nobody_is_asked_before_all_is_there():
-    """A question is worth it when what is published would do."""
+    """Nobody is asked until the published partitions would suffice."""
     node = Node("b", "c")
     node.settle()
     node.has(0, 1)
@@ -64,14 +64,14 @@ def test_nobody_is_asked_before_all_is_there():
 
 
 def test_an_answer_counts_for_what_it_says():
-    """An owner that serves less than it has published."""
+    """The owner serves less than it has published."""
     node = gated("b")
     node.answered("b", answer(2))
     assert not node.passes()
 
 
 def test_the_share_here_need_not_be_ready():
-    """A node without any of it switches when the others have all."""
+    """A node without its share switches if other members have all partitions."""
     node = Node("b")
     node.settle()
     node.hear("b", statement("b", (0, 1, 2, 3)))
@@ -81,16 +81,16 @@ def test_the_share_here_need_not_be_ready():
 
 @pytest.mark.parametrize("state", [MemberStanding.SUSPECT, MemberStanding.DEAD, MemberStanding.LEFT])
 def test_only_the_alive_count(state):
-    """A suspect owner counts no more, whatever it has answered."""
+    """A suspect owner no longer counts, whatever it has answered."""
     node = passed("b")
     node.state("b", state)
     node.step()
     assert not node.passes()
-    assert node.core.passed("1")  # What clients had, they keep.
+    assert node.core.passed("1")  # Clients keep the version that they had.
 
 
 def test_an_answer_grows_old():
-    """One older than a probe interval counts no more; so it is asked again, before that."""
+    """An answer older than a probe interval does not count, so the owner is asked again before that."""
     node = passed("b")
     node.asked.clear()
     node.step(TERMS.probe_interval_ms // 2)
@@ -100,12 +100,12 @@ def test_an_answer_grows_old():
     assert node.passes()
     node.step(1)
     assert not node.passes()
-    node.answered("b", None)  # Nothing came of it.
+    node.answered("b", None)  # The question failed.
     assert not node.passes()
 
 
 def test_a_question_that_comes_to_nothing_is_not_asked_again_at_once():
-    """There may be no connection, so that no time passes before that is known: it is asked again a little later."""
+    """A question without a connection fails at once, so it is repeated a little later."""
     node = gated("b")
     for _ in range(3):
         node.answered("b", None)
@@ -113,13 +113,13 @@ def test_a_question_that_comes_to_nothing_is_not_asked_again_at_once():
     assert node.core.wakes_at_ms == node.now_ms + TERMS.probe_interval_ms // 2
     node.step(TERMS.probe_interval_ms // 2)
     assert node.asked == 2 * [("b", ONE)]
-    node.answered("b", answer(2, 3), epoch=7)  # Of another life than that which has published.
+    node.answered("b", answer(2, 3), epoch=7)  # The answer is of another epoch than the statement.
     assert node.asked == 2 * [("b", ONE)]
     assert not node.passes()
 
 
 def test_age_counts_from_the_question():
-    """What is asked and answered late says what was so when it was asked."""
+    """A late answer describes the time of the question."""
     node = gated("b")
     node.step(TERMS.probe_interval_ms - 1)
     node.answered("b", answer(2, 3))
@@ -129,7 +129,7 @@ def test_age_counts_from_the_question():
 
 
 def test_an_owner_that_has_gone_on_makes_it_look_again():
-    """At once, and once: an answer that is fresh is asked for again."""
+    """A fresh answer is asked for again, at once and only once."""
     node = gated("b")
     node.answered("b", answer(2))
     node.asked.clear()
@@ -143,12 +143,12 @@ def test_an_owner_that_has_gone_on_makes_it_look_again():
 
 
 def test_what_nobody_has_any_more_is_not_to_be_had():
-    """A version that has gone everywhere is unknown, and not one that nobody answers."""
+    """A version that no member holds any more is unknown, instead of unanswered."""
     node = passed("b")
     node.core.activate(TWO)
     node.core.drop_copy("1")
     node.step()
-    assert node.core.passed("1")  # The other one still has some of it.
+    assert node.core.passed("1")  # The other member still has some of it.
     node.hear("b")
     node.step()
     assert not node.core.passed("1")
@@ -157,7 +157,7 @@ def test_what_nobody_has_any_more_is_not_to_be_had():
 
 
 def test_what_was_not_asked_is_passed_over():
-    """An answer that comes after its connection was lost."""
+    """The answer comes after its connection was lost."""
     node = gated("b")
     node.core.lost("b")
     node.answered("b", answer(2, 3))
@@ -165,7 +165,7 @@ def test_what_was_not_asked_is_passed_over():
 
 
 def test_a_lost_connection_voids_the_answer():
-    """It has to be asked again, on another one."""
+    """The owner is asked again on a new connection."""
     node = passed("b")
     node.core.lost("b")
     node.asked.clear()
@@ -177,14 +177,14 @@ def test_a_lost_connection_voids_the_answer():
 
 
 def test_a_newer_epoch_voids_the_answer():
-    """And what the former life had published counts for nothing, until the new one says it."""
+    """Statements of the former epoch do not count either."""
     node = passed("b")
     node.state("b", MemberStanding.ALIVE, epoch=2)
     node.step()
     assert not node.passes()
     node.hear("b", statement("b", (2, 3)), epoch=2)
     assert not node.passes()
-    node.answered("b", answer(2, 3), epoch=1)  # The other end was the old one.
+    node.answered("b", answer(2, 3), epoch=1)  # The former life of the member answered.
     assert not node.passes()
     node.step(TERMS.probe_interval_ms)
     node.answered("b", answer(2, 3), epoch=2)
@@ -192,7 +192,7 @@ def test_a_newer_epoch_voids_the_answer():
 
 
 def test_an_answer_from_before_a_withdrawal_is_void():
-    """What is taken back and published again has to be asked for again."""
+    """A partition that was withdrawn and published again is asked for again."""
     node = passed("b")
     node.hear("b", statement("b", (2,)))
     node.hear("b", statement("b", (2, 3)))
@@ -202,7 +202,7 @@ def test_an_answer_from_before_a_withdrawal_is_void():
 
 
 def test_a_question_about_another_identity_has_no_answer():
-    """What is here by that name has other files, or was grouped otherwise."""
+    """The version of that name here has other files or another grouping."""
     node = Node("b")
     node.has(0, 1)
     assert node.core.answer("b", ONE.wire_id, now_ms=node.now_ms) == answer(0, 1)
@@ -211,21 +211,21 @@ def test_a_question_about_another_identity_has_no_answer():
 
 
 def test_who_is_about_to_drop_does_not_count():
-    """It says so in its answer."""
+    """The answer says so."""
     node = gated("b")
     node.answered("b", answer(2, 3, dropping=True))
     assert not node.passes()
 
 
 def test_a_silent_node_does_not_count():
-    """Its epoch is not kept: it may be another one tomorrow."""
+    """A silent node has no known epoch and may be another one tomorrow."""
     node = gated("b")
     node.answered("b", answer(2, 3), epoch=0)
     assert not node.passes()
 
 
 def test_so_many_owners_are_needed():
-    """`min_replication` of each partition, this node among them."""
+    """`min_replication` owners of each partition, this node included."""
     node = gated("b", "c", terms=TERMS._replace(replication=2, min_replication=2))
     node.hear("c", statement("c", (0, 1, 2, 3)))
     node.answered("c", answer(0, 1, 2, 3))
@@ -235,7 +235,7 @@ def test_so_many_owners_are_needed():
 
 
 def test_another_identity_is_not_counted():
-    """Other files by the same name, or another function, are another version."""
+    """Other files or another function under the same name are another version."""
     for other in (identity(digest="cd" * 32), identity(function="spark"), identity(regrouped=True)):
         node = Node("b", "c")
         node.settle()
@@ -248,7 +248,7 @@ def test_another_identity_is_not_counted():
 
 
 def test_another_number_of_partitions_is_named_and_not_mixed():
-    """Half of the files were there when it was listed."""
+    """The node listed the source when half of the files were there."""
     node = Node("b")
     node.settle()
     node.has(0, 1)
@@ -258,7 +258,7 @@ def test_another_number_of_partitions_is_named_and_not_mixed():
 
 
 def test_seals_must_agree():
-    """Two files for one partition that differ: neither counts, both owners are named."""
+    """If two files of a partition differ, neither counts, and both owners are named."""
     node = gated("b", "c")
     node.hear("c", statement("c", (2, 3)))
     node.answered("c", answer(3, seals={"1/none": {2: 7, 3: 8}}))
@@ -272,14 +272,14 @@ def test_seals_must_agree():
 
 
 def test_what_clients_have_stays_what_it_is():
-    """An owner that comes after the switch is asked for its seals, and for nothing else; it is named if they differ."""
+    """After the switch a new owner is asked for its seals only, and is named if they differ."""
     node = passed("b", "c", "d")
     node.asked.clear()
     for late in ("c", "d"):
         node.hear(late, statement(late, (0, 2, 3)))
     assert sorted(node.asked) == [("c", ONE), ("d", ONE)]
     assert node.core.owners(ONE) == (held("b", 2, 3),)
-    for late in ("c", "d"):  # Most are of another opinion by now.
+    for late in ("c", "d"):  # Most owners differ by now.
         node.answered(late, answer(0, 2, 3, seals={"1/none": {0: 7, 2: 8, 3: 7}}))
     assert node.passes()
     assert node.core.owners(ONE) == (held("b", 2, 3), held("c", 0, 3), held("d", 0, 3))
@@ -290,13 +290,13 @@ def test_what_clients_have_stays_what_it_is():
     assert node.asked == [], "whose files are known is not asked again"
     node.hear("c", statement("c", (0, 3)))
     assert node.core.disputes == {"1": [Dispute("b", "d", some(2))]}
-    node.hear("c", statement("c", (0, 2, 3)))  # Built anew.
+    node.hear("c", statement("c", (0, 2, 3)))  # The owner has built it again.
     node.answered("c", answer(0, 2, 3))
     assert node.core.owners(ONE)[1] == held("c", 0, 2, 3)
 
 
 def test_a_copy_of_its_own_that_differs_is_built_anew_once_and_neither_answered_nor_shown():
-    """Also when it comes last, and whoever has the greater uuid."""
+    """This also holds if the own copy comes last, and for either order of uuids."""
     node = passed("b")
     node.core.activate(ONE)
     node.has(0, 1, 2, 3, seals={"1/none": {0: 7, 1: 7, 2: 7, 3: 9}})
@@ -306,7 +306,7 @@ def test_a_copy_of_its_own_that_differs_is_built_anew_once_and_neither_answered_
     assert node.core.answer("b", ONE.wire_id, now_ms=node.now_ms).ready == some(0, 1, 2)
     assert node.core.contradicting(ONE, {"1/none": {3: 9}}) == some(3)
     assert built_anew(node) == [BuildAnew("1", some(3))]
-    node.has(0, 1, 2, 3, seals={"1/none": {0: 7, 1: 7, 2: 7, 3: 10}})  # Built anew, and other still.
+    node.has(0, 1, 2, 3, seals={"1/none": {0: 7, 1: 7, 2: 7, 3: 10}})  # The rebuilt copy still differs.
     assert built_anew(node) == [BuildAnew("1", some(3))]
     node.has(0, 1, 2, 3)
     assert node.core.disputes == {}
@@ -315,14 +315,14 @@ def test_a_copy_of_its_own_that_differs_is_built_anew_once_and_neither_answered_
 
 
 def test_what_is_built_anew_goes_once_others_have_had_time_to_hear():
-    """First it is shown no more; until they have heard so, others may still ask here for it."""
+    """The copy is withdrawn first, because other members may still ask for it until they have heard."""
     node = Node("A")
     node.settle()
     node.has(0, 1, 2)
     assert node.published["1"].ready == some(0, 1, 2)
     node.hear("A", statement("A", (2, 3)))
     node.answered("A", answer(2, 3, seals={"1/none": {2: 8, 3: 7}}))
-    node.step()  # As the decision does that it asks for.
+    node.step()  # The decision that the core asks for causes another step.
     assert node.published["1"].ready == some(0, 1)
     node.step(TERMS.grace_ms - 1)
     assert not [effect for effect in node.effects if isinstance(effect, BuildAnew)]
@@ -330,7 +330,7 @@ def test_what_is_built_anew_goes_once_others_have_had_time_to_hear():
 
 
 def test_who_has_not_switched_takes_what_others_have_switched_on():
-    """Where they agree: then a copy of its own that differs does not count, nor does an owner; else neither does."""
+    """If the active owners agree, differing copies do not count; if they disagree, neither does."""
     fixed = {"1/none": dict.fromkeys(range(4), 7)}
     node = gated("b", "c")
     node.has(0, 1, seals={"1/none": {0: 7, 1: 8}})
@@ -346,7 +346,7 @@ def test_who_has_not_switched_takes_what_others_have_switched_on():
 
 
 def test_of_two_contents_that_stand_it_goes_with_the_first_and_names_both():
-    """Two members switched at the same time, each on another one."""
+    """Two members switched at the same time, each to its own content."""
     node = gated("b", "c")
     others = {"1/none": {0: 7, 1: 7, 2: 7, 3: 8}}
     node.hear("b", statement("b", (2, 3)), database=active())
@@ -360,7 +360,7 @@ def test_of_two_contents_that_stand_it_goes_with_the_first_and_names_both():
 
 
 def test_a_restart_keeps_what_clients_had():
-    """And asks whom it had found right at once, though all have said something else meanwhile."""
+    """The owners that were right are asked at once, although all have published something else since."""
     node = Node("b", "c")
     node.core.remember(ONE, [held("b", 0, 1, 2, 3)], [Sealed(ONE, {"1/none": dict.fromkeys(range(4), 7)})])
     node.step()
@@ -378,7 +378,7 @@ def test_a_restart_keeps_what_clients_had():
 
 
 def test_seals_of_other_kinds_are_not_compared():
-    """What is compressed otherwise has another seal."""
+    """Another compression has other seals."""
     node = gated("b", "c")
     node.hear("c", statement("c", (2, 3)))
     node.answered("b", answer(2, 3))
@@ -387,7 +387,7 @@ def test_seals_of_other_kinds_are_not_compared():
 
 
 def built_anew(node):
-    """What it was told to build anew, once all have heard that it is withdrawn."""
+    """Return the rebuilds requested after the withdrawal has been heard."""
     node.step()
     node.step(TERMS.grace_ms)
     return [effect for effect in node.effects if isinstance(effect, BuildAnew)]
@@ -395,7 +395,7 @@ def built_anew(node):
 
 @pytest.mark.parametrize(("other", "gives_way"), [("b", False), ("A", True)])
 def test_the_greater_uuid_builds_anew_once(other, gives_way):
-    """Of the two nodes that differ the same one gives way, whoever looks; and only once."""
+    """Both nodes pick the same one to rebuild, and only once."""
     node = Node(other)
     node.settle()
     node.has(0, 1, 2)
@@ -404,7 +404,7 @@ def test_the_greater_uuid_builds_anew_once(other, gives_way):
     assert not node.passes()
     anew = built_anew(node)
     assert anew == [BuildAnew("1", some(2))] * gives_way
-    node.has(0, 1, 2, seals={"1/none": {0: 7, 1: 7, 2: 9}})  # Built anew, and still another.
+    node.has(0, 1, 2, seals={"1/none": {0: 7, 1: 7, 2: 9}})  # The rebuilt copy still differs.
     assert built_anew(node) == anew
     node.has(0, 1, 2, seals={"1/none": {0: 7, 1: 7, 2: 8}})
     node.step()
@@ -413,7 +413,7 @@ def test_the_greater_uuid_builds_anew_once(other, gives_way):
 
 
 def test_what_is_going_does_not_count():
-    """A partition that is about to be built anew is withdrawn at once."""
+    """A partition that is about to be rebuilt is withdrawn at once."""
     node = passed("b")
     node.has(0, 1, going=some(1))
     assert not node.passes()
@@ -423,7 +423,7 @@ def test_what_is_going_does_not_count():
 
 
 def test_nothing_older_is_switched_to():
-    """Never back: an older version may pass for those who name it, and is no candidate."""
+    """An older version may answer clients that name it, but is no candidate."""
     node = passed("b")
     node.core.activate(ONE)
     node.hear("b", statement("b", (2, 3)), statement("b", (0, 1, 2, 3), of=identity("0")))
@@ -434,7 +434,7 @@ def test_nothing_older_is_switched_to():
 
 
 def test_a_hold_is_the_way_back():
-    """The version that is held may be switched to, and no other."""
+    """Only the held version may be switched to."""
     node = passed("b")
     node.core.activate(ONE)
     node.core.hold("0")
@@ -449,7 +449,7 @@ def test_a_hold_is_the_way_back():
 
 
 def test_the_next_is_one_whose_gate_may_pass():
-    """A newer one that is being built does not keep a node from what is there."""
+    """A newer version in the making does not hold a node back from a complete one."""
     node = Node("b")
     node.settle()
     node.hear("b", statement("b", (0, 1, 2, 3)), statement("b", (0,), (1, 2, 3), of=TWO))
@@ -463,7 +463,7 @@ def test_the_next_is_one_whose_gate_may_pass():
 
 
 def test_what_passed_keeps_its_identity():
-    """Clients never get two contents by one name, whoever comes with another."""
+    """Clients never get two contents under one name."""
     node = passed("b")
     other = identity(digest="cd" * 32)
     node.hear("b", statement("b", (0, 1, 2, 3), of=other), database=active(other))
@@ -472,7 +472,7 @@ def test_what_passed_keeps_its_identity():
 
 
 def test_a_node_that_has_nothing_takes_what_is_covered():
-    """Of two contents, the one that has owners for all."""
+    """Of two contents, the completely owned one is taken."""
     node = Node("b", "c")
     node.settle()
     whole, part = identity(digest="ff" * 32), identity(digest="00" * 32)
@@ -482,7 +482,7 @@ def test_a_node_that_has_nothing_takes_what_is_covered():
 
 
 def test_a_node_alone_needs_nobody():
-    """Its own partitions are the gate."""
+    """The node's own partitions are the gate."""
     node = Node(expects_others=False)
     node.step()
     node.has(0, 1, 2)
@@ -492,7 +492,7 @@ def test_a_node_alone_needs_nobody():
 
 
 def test_a_node_that_leaves_goes_on_till_its_end():
-    """It has said that it goes, and still answers."""
+    """A leaving node still answers."""
     node = passed("b")
     node.state("a", MemberStanding.LEFT)
     node.step()
@@ -500,7 +500,7 @@ def test_a_node_that_leaves_goes_on_till_its_end():
 
 
 def test_a_node_of_another_uuid_is_another():
-    """A name that is taken over: what its former owner had answered counts for nothing."""
+    """Answers of a name's former owner do not count."""
     node = passed("b")
     node.tell(member("b")._replace(uuid=bytes(16)))
     node.step()

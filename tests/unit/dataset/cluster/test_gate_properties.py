@@ -1,4 +1,4 @@
-"""The gate against a model of it, whatever happens to three other owners in whatever order."""
+"""The gate against a model, under any order of events at three other owners."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ EVENTS = st.one_of(
 
 
 class Model:
-    """What counts, by the words of the rule."""
+    """The rule of the gate, written out."""
 
     def __init__(self):
         self.states = dict.fromkeys(NAMES, MemberStanding.ALIVE)
         self.leaving = set()  # In the present epoch.
         self.epochs = dict.fromkeys(NAMES, 1)
         self.published = dict.fromkeys(NAMES, frozenset())  # In the present epoch.
-        self.counts = {}  # What was answered on the present connection, and when that was asked.
+        self.counts = {}  # The answers on the present connection, and the times of their questions.
         self.mine = frozenset()
 
     def owners(self, partition, now_ms):
-        """How many owners of a partition count now."""
+        """Count the owners of a partition that count now."""
         return (partition in self.mine) + sum(
             self.states[name] is MemberStanding.ALIVE
             and name not in self.leaving
@@ -58,13 +58,13 @@ class Model:
 
 
 class Play:
-    """The core and the model, told the same."""
+    """The core and the model, given the same events."""
 
     def __init__(self, least):
         self.least = least
         self.node = Node(*NAMES, terms=TERMS._replace(replication=3, min_replication=least))
         self.model = Model()
-        self.pending = {}  # When the question left.
+        self.pending = {}  # The times at which questions were sent.
         self.node.settle()
         self.note()
 
@@ -77,7 +77,7 @@ class Play:
         may_switch = node.passes()
         if may_switch:
             assert model.holds(self.least, node.now_ms)
-        # What is published has to cover all before anybody is asked; an answer counts once somebody had asked.
+        # Publications must cover all partitions before any question; an answer counts only after a question.
         elif model.holds(self.least, node.now_ms):
             assert node.core.identity("1") is None
 
@@ -118,7 +118,7 @@ class Play:
         self.note()
 
     def tell(self, name):
-        """The node hears how a member is now."""
+        """Tell the node the state of a member."""
         model = self.model
         told = member(name, state=model.states[name], epoch=model.epochs[name])
         self.node.tell(told._replace(is_leaving=name in model.leaving))
@@ -136,7 +136,7 @@ class Play:
 
 @given(st.integers(1, 2), st.lists(EVENTS, max_size=40))
 def test_the_gate_is_the_rule(least, events):
-    """It holds when, and only when, each partition has so many owners that count."""
+    """The gate holds exactly if each partition has enough owners that count."""
     play = Play(least)
     for event, name, what in events:
         play.play(event, name, what)
@@ -144,7 +144,7 @@ def test_the_gate_is_the_rule(least, events):
 
 @given(st.integers(1, 2), st.lists(EVENTS, max_size=30))
 def test_it_passes_when_nothing_keeps_it(least, events):
-    """Whatever was before: when all are alive, publish all, and answer what they are asked."""
+    """After any events: all members are alive, publish everything and answer."""
     play = Play(least)
     for event, name, what in events:
         play.play(event, name, what)

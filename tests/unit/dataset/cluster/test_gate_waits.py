@@ -1,4 +1,4 @@
-"""What a switch waits for although its gate holds: copies, and what others have active."""
+"""Waits of a switch whose gate holds: for replicas, and for versions active elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENT = TERMS._replace(replication=2, switch_patience_ms=10_000)
 
 
 def patient(active_here=ONE):
-    """A node that may switch to version 2, of which each partition has one owner."""
+    """Return a node that may switch to version 2, of which each partition has one owner."""
     node = Node("b", "c", terms=PATIENT)
     node.settle()
     if active_here is not None:
@@ -25,7 +25,7 @@ def patient(active_here=ONE):
 
 
 def test_a_switch_waits_for_copies_so_long():
-    """From when its gate held first; clients may have it by its name meanwhile."""
+    """The wait starts when the gate first holds; clients may name the version meanwhile."""
     node = patient()
     for _ in range(19):
         node.step(500)
@@ -37,7 +37,7 @@ def test_a_switch_waits_for_copies_so_long():
 
 
 def test_a_switch_waits_no_longer_than_for_the_copies():
-    """This node's among them."""
+    """This node's own copies count too."""
     node = patient()
     node.hear("c", statement("c", (0, 1, 2, 3), of=TWO))
     assert not node.passes("2")
@@ -49,12 +49,12 @@ def test_a_switch_waits_no_longer_than_for_the_copies():
     ("change", "waits"),
     [
         (lambda node: None, True),
-        (lambda node: node.state("c", MemberStanding.DEAD), True),  # It comes back in a minute.
+        (lambda node: node.state("c", MemberStanding.DEAD), True),  # The member may come back in a minute.
         (lambda node: node.core.hold("2"), False),
     ],
 )
 def test_whose_copies_a_switch_waits_for(change, waits):
-    """Of all that have not left; an operator's hold is obeyed at once."""
+    """Copies of all members that have not left are awaited; an operator's hold is obeyed at once."""
     node = patient()
     change(node)
     node.step()
@@ -62,12 +62,12 @@ def test_whose_copies_a_switch_waits_for(change, waits):
 
 
 def test_a_first_version_waits_for_no_copies():
-    """Clients get nothing meanwhile."""
+    """Clients would have no version meanwhile."""
     assert patient(None).passes("2")
 
 
 def test_no_more_copies_are_waited_for_than_there_are_nodes():
-    """Who is alone with `replication` 2 does not wait."""
+    """A node alone with `replication` 2 does not wait."""
     node = Node(terms=PATIENT, expects_others=False)
     node.settle()
     node.core.activate(ONE)
@@ -76,7 +76,7 @@ def test_no_more_copies_are_waited_for_than_there_are_nodes():
 
 
 def shrunk(records, minimum, *, before=100, database=None):
-    """A node with version 1 active, of `before` records, and all owners of 2 have answered that they have so many."""
+    """Return a node with version 1 active, of `before` records, and answers that give version 2 `records`."""
     node = Node("b", "c")
     node.settle()
     node.core.require(minimum)
@@ -100,14 +100,14 @@ WITHHELD = [
     (48, HALF, {}, "it has 48 records, version 1 has 100, and `min_ratio` is 0.5"),
     (52, HALF, {}, None),
     (48, HALF, {"before": None}, None),
-    (48, HALF, {"database": active(TWO)}, None),  # Somebody has accepted it.
+    (48, HALF, {"database": active(TWO)}, None),  # Another member has accepted it.
     (48, HALF, {"database": active(TWO, hold="2")}, "it has 48 records, version 1 has 100, and `min_ratio` is 0.5"),
 ]
 
 
 @pytest.mark.parametrize(("records", "minimum", "scene", "why"), WITHHELD)
 def test_a_version_that_shrinks_is_not_switched_to(records, minimum, scene, why):
-    """Clients may have it by its name meanwhile, and an operator's hold is obeyed at once."""
+    """Clients may name the version meanwhile, and an operator's hold is obeyed at once."""
     node = shrunk(records, minimum, **scene)
     assert node.core.withheld("2") == why
     assert node.passes("2") is (why is None)
@@ -119,7 +119,7 @@ def test_a_version_that_shrinks_is_not_switched_to(records, minimum, scene, why)
 
 
 def test_what_shrinks_is_compared_with_what_others_have_active():
-    """A node that starts with nothing counts their version first, and waits no longer for it than a grace."""
+    """A node that starts empty counts the active version elsewhere first, for at most a grace period."""
     node = shrunk(48, HALF, before=None)
     node.hear("c", statement("c", (0, 1, 2, 3)), database=active(ONE))
     assert not node.passes("2")
@@ -134,7 +134,7 @@ def test_what_shrinks_is_compared_with_what_others_have_active():
 
 
 def test_the_records_of_what_was_active_are_counted_after_a_restart():
-    """The document of the active version has them; without, its owners tell, who are asked for their seals."""
+    """The active document has the count; without it, the owners tell it when asked for their seals."""
     for kept in (100, None):
         node = Node("b", "c")
         node.core.remember(ONE, [held("b", 0, 1, 2, 3)], [], kept)
@@ -149,7 +149,7 @@ def test_the_records_of_what_was_active_are_counted_after_a_restart():
 
 
 def joiner(database, ready=(0, 1, 2, 3)):
-    """A node on which nothing is active; all of version 1 has answered, and b has this of 2."""
+    """Return a node without an active version; version 1 is answered for, and b has `ready` of version 2."""
     node = Node("b", "c")
     node.settle()
     node.hear("c", statement("c", (0, 1, 2, 3)))
@@ -159,7 +159,7 @@ def joiner(database, ready=(0, 1, 2, 3)):
 
 
 def test_who_comes_late_begins_with_what_is_active():
-    """Though the gate of an older version holds before; which clients may have by its name."""
+    """The gate of an older version holds first; clients may name that version."""
     node = joiner(active(TWO))
     assert not node.passes("1")
     assert node.core.passed("1")
@@ -172,13 +172,13 @@ def test_who_comes_late_begins_with_what_is_active():
     [(active(TWO), (0, 1, 2)), (active(identity("0")), (0, 1, 2, 3)), (None, (0, 1, 2, 3))],
 )
 def test_who_comes_late_does_not_wait_for_what_cannot_pass(database, ready):
-    """A partition has no owner; or nobody that is ALIVE has it active."""
+    """A partition has no owner, or no ALIVE member has the version active."""
     assert joiner(database, ready).passes("1")
 
 
 @pytest.mark.parametrize("state", [MemberStanding.SUSPECT, MemberStanding.DEAD])
 def test_who_comes_late_does_not_wait_for_what_the_dead_had(state):
-    """Whose partitions another node has."""
+    """Another node has the partitions of the dead."""
     node = joiner(active(TWO))
     node.hear("c", statement("c", (0, 1, 2, 3)), statement("c", (0, 1, 2, 3), of=TWO), database=active(ONE))
     node.state("b", state)
@@ -187,7 +187,7 @@ def test_who_comes_late_does_not_wait_for_what_the_dead_had(state):
 
 
 def test_who_comes_late_waits_no_longer_than_a_grace():
-    """Owners that do not answer do not keep it from serving what it can; an operator's hold waits for nothing."""
+    """Silent owners do not keep the node from serving; an operator's hold waits for nothing."""
     node = joiner(active(TWO))
     node.core.hold("1")
     node.step()
@@ -201,7 +201,7 @@ def test_who_comes_late_waits_no_longer_than_a_grace():
 
 
 def test_what_is_active_here_is_left_as_ever():
-    """The rule is for the first gate: later ones are passed in whatever order they hold."""
+    """The rule is for the first gate only: later versions pass in any order."""
     node = joiner(active(identity("3")), ())
     node.hear("b", statement("b", (0, 1, 2, 3), of=identity("3")), database=active(identity("3")))
     node.core.activate(identity("0"))

@@ -1,4 +1,4 @@
-"""A node that is about to leave: who counts on it, who builds what it alone has, and whom it waits for."""
+"""A leaving node: members stop counting on it, take over its partitions, and are waited for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REACTION_MS = COALESCED_MS + 2 * TERMS.probe_interval_ms
 
 
 def leaves(node, name):
-    """Another says that it is about to leave."""
+    """Let another member announce that it leaves."""
     node.tell(node.membership.get(name)._replace(is_leaving=True))
     node.step()
 
@@ -30,13 +30,13 @@ def leaves(node, name):
     ],
 )
 def test_how_far_a_member_is_relied_on(state, is_leaving, standing):
-    """One that leaves goes after all that stay, and before the dead."""
+    """A leaving member comes after all that stay, and before the dead."""
     told = DatasetMember(*member("b", state=state)[:5], is_leaving=is_leaving)
     assert told.standing is standing
 
 
 def test_who_leaves_counts_in_no_gate():
-    """Neither at others, nor here: this node says so in its answers, and does not count itself."""
+    """A leaver counts neither elsewhere nor in its own gate."""
     node = Node("b")
     node.settle()
     node.has(0, 1)
@@ -55,7 +55,7 @@ def test_who_leaves_counts_in_no_gate():
 
 
 def staying(*others, of=ONE, **more):
-    """One of some that have a version active, of which b has all that this node lacks."""
+    """Return a node of several with an active version, of which b has all that this node lacks."""
     node = Node("b", *others, terms=TERMS._replace(**more))
     node.settle()
     node.core.activate(of)
@@ -65,7 +65,7 @@ def staying(*others, of=ONE, **more):
 
 
 def test_what_only_leavers_have_is_built_at_once():
-    """All of it by who stays alone; not what this node has, and not before anybody leaves."""
+    """The node that stays builds all of it, except its own partitions, and only after the announcement."""
     node = staying()
     assert node.core.share("1") == some(0)
     leaves(node, "b")
@@ -73,7 +73,7 @@ def test_what_only_leavers_have_is_built_at_once():
 
 
 def test_what_another_has_or_builds_is_not():
-    """But what only a suspect has is."""
+    """Partitions that only a suspect has are taken over."""
     node = staying("c", "d")
     node.hear("c", statement("c", (1,), (3,)))
     node.hear("d", statement("d", (2,)))
@@ -86,7 +86,7 @@ def test_what_another_has_or_builds_is_not():
 
 @pytest.mark.parametrize("replication", [1, 2])
 def test_so_many_take_what_leavers_have(replication):
-    """Each partition falls to the next `replication` ids of the ring that stay, suspects not among them."""
+    """Each partition falls to the next `replication` staying ids of the ring, suspects excluded."""
     taken = [0] * 4
     for own in "14":
         node = Node(terms=TERMS._replace(replication=replication))
@@ -105,7 +105,7 @@ def test_so_many_take_what_leavers_have(replication):
 
 
 def leaving(*others, ready=(0, 1), version=ONE):
-    """A node that is about to leave, and has these partitions of a version; version 1 is active at all."""
+    """Return a leaving node with these partitions of a version; version 1 is active everywhere."""
     node = Node(*others)
     node.core.activate(ONE)
     node.has(*ready, of=version)
@@ -121,7 +121,7 @@ def is_missed(node, ms=0):
 
 
 def test_it_waits_while_somebody_builds_what_it_alone_has():
-    """However long that takes, until all of it is there."""
+    """The wait lasts until all of it is built."""
     node = leaving("b", "c")
     assert is_missed(node)
     node.hear("b", statement("b", (0,), (1,)), database=active(ONE))
@@ -131,7 +131,7 @@ def test_it_waits_while_somebody_builds_what_it_alone_has():
 
 
 def test_it_does_not_wait_for_what_nobody_builds():
-    """For no longer than until they would have said that they do."""
+    """The wait ends when a builder would have announced itself."""
     node = leaving("b")
     assert is_missed(node, REACTION_MS - 1)
     assert not is_missed(node, 1)
@@ -147,7 +147,7 @@ def test_it_does_not_wait_for_what_nobody_builds():
     ],
 )
 def test_it_does_not_wait_for_who_does_not_stay(told):
-    """Nor does one that is alone."""
+    """A node alone does not wait either."""
     node = leaving("b")
     node.tell(told)
     assert not is_missed(node)
@@ -155,7 +155,7 @@ def test_it_does_not_wait_for_who_does_not_stay(told):
 
 
 def test_an_owner_that_does_not_stay_is_none():
-    """Suspected, or leaving as well."""
+    """A suspect owner and a leaving owner do not count."""
     node = leaving("b", "c")
     node.hear("b", statement("b", (0, 1)), database=active(ONE))
     assert not is_missed(node)
@@ -166,7 +166,7 @@ def test_an_owner_that_does_not_stay_is_none():
 
 
 def test_what_is_newer_is_waited_for_as_long_as_it_may_become_active():
-    """A gate may have passed by what this node answered; and then it is active."""
+    """A gate may have passed by this node's answer, which would make the version active."""
     node = leaving("b", version=TWO)
     assert is_missed(node, REACTION_MS - 1)
     assert not is_missed(node, 1)
@@ -175,7 +175,7 @@ def test_what_is_newer_is_waited_for_as_long_as_it_may_become_active():
 
 
 def test_what_is_older_is_not_waited_for():
-    """Nobody who stays has it active."""
+    """No staying member has it active."""
     node = leaving("b")
     node.hear("b", database=active(TWO))
     assert not is_missed(node)

@@ -1,4 +1,4 @@
-"""Orders to hold a version: which one counts, and that all nodes come to obey the same one."""
+"""Orders to hold a version: the newest counts, and all nodes end with the same one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GIVEN = st.tuples(st.sampled_from(NAMES), st.sampled_from(["1", "2", None]), CLO
 
 @given(st.lists(GIVEN, max_size=8), st.integers())
 def test_all_obey_one_order(given, seed):
-    """Wherever each was given, by clocks that differ, and in whatever order nodes hear of each other."""
+    """Orders spread from any node, by differing clocks, and in any order of gossip."""
     chance, known = random.Random(seed), dict.fromkeys(NAMES, Orders())
     for name, version, wall_ms, heard in given:
         for _ in range(heard):
@@ -38,7 +38,7 @@ def test_all_obey_one_order(given, seed):
 
 
 def test_an_order_to_one_node_counts_until_a_later_one_to_all():
-    """A release there has it follow the others again."""
+    """A release at that node makes it follow the cluster again."""
     orders = Orders().given("1", here=False, wall_ms=10)
     here = orders.given("2", here=True, wall_ms=5)
     assert (here.cluster, here.newest.version) == (orders.cluster, "2")
@@ -52,7 +52,7 @@ def test_an_order_to_one_node_counts_until_a_later_one_to_all():
 
 
 def test_an_order_from_far_ahead_does_not_count():
-    """Else one lie would be the last order: from within the bound a later one can be given."""
+    """Otherwise one false order would be the last; a later order can always be given within the bound."""
     orders = Orders().given("1", here=False, wall_ms=10)
     lie = RollbackOrder(10 + MAX_AHEAD_MS, "lie")
     assert orders.heard(lie, wall_ms=9) == orders
@@ -62,7 +62,7 @@ def test_an_order_from_far_ahead_does_not_count():
 
 
 def test_what_was_heard_is_said_and_kept():
-    """By every node that hears of it; an older one, and one of which it knows, changes nothing."""
+    """Every node repeats the order; an older or known order changes nothing."""
     node = Node("b")
     node.settle()
     node.hear("b", database=active(order=RollbackOrder(7, "1")))
@@ -75,7 +75,7 @@ def test_what_was_heard_is_said_and_kept():
 
 
 def test_what_is_heard_while_an_order_is_written_down():
-    """The later one of the two counts, and is written down as well."""
+    """The later of the two orders counts and is written down as well."""
     node = Node("b")
     node.settle()
     written = node.core.orders.given("1", here=False, wall_ms=5)

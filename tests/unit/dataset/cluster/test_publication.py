@@ -1,4 +1,4 @@
-"""What a node says of its versions, and when."""
+"""The content and the time of a node's statements about its versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ONE, TWO, THREE = (identity(version) for version in "123")
 
 
 def said(node, begin=0):
-    """What was published of versions from then on: their names, `-` before what was withdrawn."""
+    """Return the published versions since then, with `-` before withdrawn ones."""
     return [
         effect.version if isinstance(effect, Publish) else f"-{effect.version}"
         for effect in node.effects[begin:]
@@ -19,7 +19,7 @@ def said(node, begin=0):
 
 
 def test_the_first_at_once_then_one_a_second():
-    """What is ready meanwhile is told together."""
+    """Partitions that become ready meanwhile are published together."""
     node = Node()
     node.has(0)
     assert node.published["1"].ready == some(0)
@@ -36,7 +36,7 @@ def test_the_first_at_once_then_one_a_second():
 
 
 def test_the_end_of_a_build_is_told_at_once():
-    """This node may switch from then on, and whoever hears of that has to know who has the version."""
+    """This node may switch from then on, so other members must know its owners."""
     node = Node()
     node.copy(identity=ONE, building=some(0, 1))
     node.step()
@@ -48,7 +48,7 @@ def test_the_end_of_a_build_is_told_at_once():
 
 
 def test_what_is_taken_back_is_told_at_once():
-    """A copy is dropped only when it is published no more."""
+    """A copy is dropped only after its withdrawal is published."""
     node = Node()
     node.has(0, 1)
     node.has(0, 1, going=some(1))
@@ -74,7 +74,7 @@ def test_progress_alone_is_told_seldom():
 
 
 def test_another_identity_takes_the_place_of_the_first():
-    """At once: what is said is not so any more."""
+    """The old statement is no longer true."""
     node = Node()
     node.has(0, 1)
     node.has(0, of=identity(regrouped=True))
@@ -82,7 +82,7 @@ def test_another_identity_takes_the_place_of_the_first():
 
 
 def test_the_active_version_goes_first_where_there_is_no_room():
-    """Then the next; an old one makes way, is named, and tried again."""
+    """The next version comes second; an old one is left out, named, and tried again."""
     node = Node("b")
     node.settle()
     node.has(0, of=ONE)
@@ -104,7 +104,7 @@ def test_the_active_version_goes_first_where_there_is_no_room():
 
 
 def test_what_is_said_of_the_database_goes_before_old_versions():
-    """Each makes way but the first; where that does not help, it is tried again."""
+    """Old versions are left out one by one; if that is not enough, the statement is tried again later."""
     node = Node("b")
     node.settle()
     node.has(0, of=ONE)
@@ -124,7 +124,7 @@ def test_what_is_said_of_the_database_goes_before_old_versions():
 
 
 def test_what_cannot_be_said_any_more_is_withdrawn():
-    """A smaller statement that has no room (of a longer identity, say) leaves none that is too large."""
+    """A smaller statement that does not fit (for its longer identity, say) must not leave the larger one."""
     node = Node()
     node.has(0, 1)
     node.has(0)
@@ -133,7 +133,7 @@ def test_what_cannot_be_said_any_more_is_withdrawn():
 
 
 def test_told_means_all_of_it():
-    """After all copies of the disk were told, and each is published."""
+    """The statement is complete after all copies on the disk are published."""
     node = Node()
     node.step()
     assert not node.database.is_complete
@@ -145,7 +145,7 @@ def test_told_means_all_of_it():
 
 
 def test_the_database_says_what_matters_at_once():
-    """What is active, held or refuted; what would be next, and the newest, once a second."""
+    """Active, held and refuted versions are published at once; the next and the newest once a second."""
     node = Node("b")
     node.settle()
     node.has(0)
@@ -162,7 +162,7 @@ def test_the_database_says_what_matters_at_once():
 
 
 def test_others_do_not_change_what_is_said():
-    """What they publish alone moves nothing here but what would be next."""
+    """Statements of other members can change only the next version."""
     node = Node("b")
     node.settle()
     node.has(0)

@@ -1,4 +1,4 @@
-"""The direct question, as it travels."""
+"""The encoding of the direct question and its answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWERS = st.builds(MemberAnswer, st.sets(st.integers(0, N - 1)).map(lambda some
 
 @given(ANSWERS, st.booleans(), st.none() | st.integers(0, 1 << 40))
 def test_what_is_told_is_heard(answer, dropping, records):
-    """Through MessagePack, for each answer; and so with a field more."""
+    """An answer survives MessagePack, also with an unknown field."""
     told = answer._replace(dropping=dropping, records={} if records is None else dict.fromkeys(answer.ready, records))
     packed = msgpack.packb(encode(told) | {"later": 1})
     assert decode(msgpack.unpackb(packed, strict_map_key=False), N) == told
@@ -45,5 +45,4 @@ def test_what_is_told_is_heard(answer, dropping, records):
     ],
 )
 def test_what_is_malformed_is_no_answer(wrong):
-    """It raises nothing."""
     assert decode(wrong, N) is None

@@ -1,4 +1,4 @@
-"""Who builds what nobody has."""
+"""Partitions without an owner are built by other members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ AFTER_MS = TERMS.reassign_after_ms
 
 @given(st.integers(1, 9), st.integers(0, 8), st.integers(1, 70))
 def test_every_is_every(step, first, partitions):
-    """Of any remainder, as counting has it."""
     first = min(first, partitions - 1)
     assert list(every(step, first, partitions)) == list(range(first, partitions, step))
 
@@ -26,7 +25,7 @@ IDS = st.lists(st.sampled_from(["1", "2", "3", "10", "11"]), min_size=1, unique=
 
 @given(IDS, st.tuples(st.integers(1, 3), st.integers(1, 2)), st.integers(1, 3), st.integers(1, 12), st.data())
 def test_the_next_of_the_ring_take_it(ids, copies, turns, partitions, data):
-    """As many as are missing for each turn, of those who do not hold it, in the order of the ring."""
+    """Each turn takes as many new owners as are missing, in ring order, from members that do not hold it."""
     replication, least = copies
     sets = st.sets(st.integers(0, partitions - 1)).map(lambda each: PartitionSet.of(partitions, each))
     unowned = data.draw(sets)
@@ -45,7 +44,7 @@ def test_the_next_of_the_ring_take_it(ids, copies, turns, partitions, data):
 
 
 def test_time_counts_for_each_partition_by_itself():
-    """What begins to lack later is due later; what was built meanwhile begins anew."""
+    """Each partition has its own time, which restarts after it was built."""
     reassignment = Reassignment(4, AFTER_MS)
     ring = Ring("1", ["1"], {}, 1, 1)
     reassignment.step(some(0, 1), now_ms=0)
@@ -60,7 +59,7 @@ def test_time_counts_for_each_partition_by_itself():
 
 
 def test_generations_are_bounded():
-    """However often something more becomes unowned, nothing is forgotten."""
+    """Many generations are merged, and none is forgotten."""
     reassignment = Reassignment(40, AFTER_MS)
     for partition in range(40):
         reassignment.step(PartitionSet.of(40, range(partition + 1)), now_ms=partition)
@@ -70,7 +69,7 @@ def test_generations_are_bounded():
 
 
 def test_differing_views_are_mended():
-    """A, B and C made rings of {A, B}, {A, B, C} and {A, C}: partition 1 of two is left to nobody."""
+    """A, B and C made rings of {A, B}, {A, B, C} and {A, C}: partition 1 of two has no owner."""
     node = Node("b", "c")
     of = identity(partitions=2)
     node.settle()
@@ -89,7 +88,7 @@ def test_differing_views_are_mended():
 
 
 def test_what_is_being_built_is_not_taken():
-    """Somebody says so who lives."""
+    """A living member says that it builds it."""
     node = Node("b")
     node.settle()
     node.copy(digest=identity().digest, partitions=4, share=some(0))
@@ -104,7 +103,7 @@ def test_what_is_being_built_is_not_taken():
 
 
 def test_an_active_version_that_lost_its_owners_is_built():
-    """And one that nobody awaits is not."""
+    """A version that no member waits for is not built."""
     node = Node("b")
     node.settle()
     old, new = identity("1"), identity("2")
@@ -121,7 +120,7 @@ def test_an_active_version_that_lost_its_owners_is_built():
 
 
 def test_nothing_is_taken_while_nobody_is_heard():
-    """Isolated, a node sees everybody dead, and takes nothing; the time begins anew."""
+    """An isolated node sees all members dead and takes nothing; afterwards the time restarts."""
     node = Node("b")
     node.settle()
     node.copy(digest=identity().digest, partitions=4, share=some(0))

@@ -1,4 +1,4 @@
-"""Functions that a stray has refuted: nothing that relied on them is counted, asked or answered."""
+"""Functions that a stray has refuted: versions that relied on them are not counted, asked for or answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def kept(node):
 
 
 def test_what_is_found_is_kept_and_published():
-    """At once, and once."""
+    """Both happen at once, and once."""
     node = Node("b")
     node.settle()
     node.core.found_stray(DIGEST, "sequins")
@@ -30,7 +30,7 @@ def test_what_is_found_is_kept_and_published():
 
 
 def test_what_is_heard_is_kept_and_published_too():
-    """So that it stands when the finder is gone; and after a restart."""
+    """The refutation survives its finder and a restart."""
     node = Node("b")
     node.hear("b", database=HEARD)
     assert kept(node) == [KeepRefuted(DIGEST, ("sequins",))]
@@ -45,7 +45,7 @@ def test_what_is_heard_is_kept_and_published_too():
 
 
 def test_nothing_refuted_is_counted():
-    """Not in a gate, whoever has said or answered it; what is here of it is withdrawn."""
+    """No statement and no answer counts in a gate, and the own copy is withdrawn."""
     node = Node("b")
     node.settle()
     node.has(0, 1)
@@ -61,7 +61,7 @@ def test_nothing_refuted_is_counted():
 
 
 def test_nothing_refuted_is_asked_or_answered():
-    """Neither over the serving loop, nor by the direct question; not even of what is active."""
+    """Neither the serving loop nor the direct question uses it, even if it is active."""
     node = Node("b")
     node.settle()
     node.has(0, 1)
@@ -78,7 +78,7 @@ def test_nothing_refuted_is_asked_or_answered():
 
 
 def test_what_was_regrouped_stands():
-    """It has read all files; and what was active comes to be so again by it, when its gate passes."""
+    """A regrouped version has read all files, and becomes active again when its gate passes."""
     node = Node("b")
     node.settle()
     node.has(0, 1)
@@ -100,7 +100,7 @@ def test_what_was_regrouped_stands():
 
 
 def test_a_build_follows_what_is_published():
-    """For these files; an active identity first, then the smallest; nothing refuted, nothing of other files."""
+    """Among identities of these files an active one is followed first, then the smallest; refuted ones never."""
     node = Node("b", "c", "d")
     node.settle()
     node.copy(digest=DIGEST, partitions=4)
@@ -122,7 +122,7 @@ def test_a_build_follows_what_is_published():
 
 
 def test_a_build_that_waits_its_turn_says_what_it_is_to_come_to():
-    """So that nobody else takes its partitions: it follows what others have published."""
+    """The identity keeps other members from taking its partitions."""
     node = Node("b")
     node.settle()
     node.copy(digest=DIGEST, partitions=4, share=some(0), building=some(0))
@@ -133,7 +133,7 @@ def test_a_build_that_waits_its_turn_says_what_it_is_to_come_to():
 
 
 def test_what_others_say_is_bounded():
-    """Digests that are in use go last."""
+    """Digests that are in use are dropped last."""
     refutations = Refutations()
     assert refutations.learn(DIGEST, ["sequins"], ())
     for number in range(2 * MAX_DIGESTS):

@@ -1,4 +1,4 @@
-"""When an old version may go."""
+"""The conditions under which an old version is dropped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OLD, NEW = identity("1"), identity("2")
 
 
 def retiring(*others, **more):
-    """A node on which version 1 is old and 2 is active, as on the others."""
+    """Return a node on which version 1 is old and 2 is active, as on the other members."""
     node = Node(*others, **more)
     node.core.opened()
     node.settle()
@@ -36,7 +36,7 @@ def quiet(node):
 
 
 def test_a_quiet_version_is_withdrawn_and_then_goes():
-    """After `retire_after` nothing of it is published, and it is answered for a grace longer."""
+    """After `retire_after` it is withdrawn, and answered for a grace period longer."""
     node = retiring("b", "c")
     assert not may_retire(node, TERMS.retire_after_ms - 1)
     assert node.published.keys() == {"1", "2"}
@@ -48,7 +48,7 @@ def test_a_quiet_version_is_withdrawn_and_then_goes():
 
 
 def test_who_asks_keeps_it():
-    """Also in the grace: it is published again, and the time begins anew."""
+    """In the grace period too it is published again, and the time restarts."""
     node = retiring("b")
     node.step(TERMS.retire_after_ms)
     node.has(0, 1, 2, 3, of=OLD, asked_ms=node.now_ms)
@@ -57,7 +57,7 @@ def test_who_asks_keeps_it():
 
 
 def test_a_laggard_keeps_it():
-    """Whoever has it active, held, or next; or has not said which is active."""
+    """A laggard has it active, held or next, or has not said which version is active."""
     for said in (
         active(OLD),
         active(NEW, hold="1"),
@@ -75,7 +75,7 @@ def test_a_laggard_keeps_it():
 
 
 def test_the_dead_are_waited_for_for_an_hour():
-    """What they said last counts so long; who has left is waited for no more."""
+    """The last statement of the dead counts for an hour; members that have left do not count."""
     for state, waited in ((MemberStanding.SUSPECT, True), (MemberStanding.DEAD, True), (MemberStanding.LEFT, False)):
         node = retiring("b", "c")
         node.hear("c", database=active(OLD))
@@ -94,7 +94,7 @@ def test_the_dead_are_waited_for_for_an_hour():
     ],
 )
 def test_the_dead_may_have_switched_unheard(said):
-    """To anything from what they had active to the newest that they published, which stays; the living say so."""
+    """Every version from the active to the newest published one stays; the living would announce a switch."""
     for state, waited in ((MemberStanding.ALIVE, False), (MemberStanding.SUSPECT, True), (MemberStanding.DEAD, True)):
         node = retiring("b", "c")
         statements, database = said
@@ -107,7 +107,7 @@ def test_the_dead_may_have_switched_unheard(said):
 
 @pytest.mark.parametrize("active_there", ["0", "2"])
 def test_what_the_dead_cannot_have_switched_to_goes(active_there):
-    """It is newer than all that they published, or older than what they had active."""
+    """The version is newer than all that they published, or older than their active one."""
     node = retiring("b", "c")
     node.hear("c", database=active(identity(active_there), newest=active_there))
     node.state("c", MemberStanding.DEAD)
@@ -115,7 +115,7 @@ def test_what_the_dead_cannot_have_switched_to_goes(active_there):
 
 
 def test_what_the_dead_have_asked_for_is_kept_until_they_say_more():
-    """A gate may have passed by the answer, and its node died before a word of that was heard."""
+    """A gate may have passed by the answer before its node died unheard."""
     node = retiring("b", "c")
     node.hear("c", database=active(identity("0")))
     assert node.core.answer("c", OLD.wire_id, now_ms=node.now_ms) is not None
@@ -128,7 +128,7 @@ def test_what_the_dead_have_asked_for_is_kept_until_they_say_more():
 
 
 def test_who_says_nothing_of_the_database_is_waited_for_for_an_hour():
-    """It takes no part in it then; who starts anew has as long again, and who has said something is waited for."""
+    """Silence ends after an hour, which restarts with each start; a member that has spoken is waited for."""
     for said, waited in ((None, False), (DatabaseStatement(is_complete=True), True)):
         node = retiring("b", "c")
         node.step(TERMS.retire_after_ms)
@@ -143,7 +143,7 @@ def test_who_says_nothing_of_the_database_is_waited_for_for_an_hour():
 
 
 def test_a_new_life_has_to_say_again():
-    """A member that has started anew may have gone back to what it had."""
+    """A restarted member may have gone back to its old version."""
     node = retiring("b", "c")
     node.state("c", MemberStanding.ALIVE, epoch=2)
     assert not quiet(node)
@@ -152,7 +152,7 @@ def test_a_new_life_has_to_say_again():
 
 
 def test_nothing_goes_while_nobody_is_heard():
-    """For less than `retire_max`; then it goes on alone."""
+    """After `retire_max` the node goes on alone."""
     node = retiring("b", "c")
     node.membership.isolate(isolated=True, now_ms=node.now_ms)
     for other in "bc":
@@ -163,7 +163,7 @@ def test_nothing_goes_while_nobody_is_heard():
 
 
 def test_a_gate_that_asks_keeps_it():
-    """A member that may switch to it by the answer is a request for it; one that is beyond it is not."""
+    """A question from a member that may switch to it counts as a request; from a newer one it does not."""
     node = retiring("b", "c")
     node.step(TERMS.retire_after_ms - 1)
     node.core.answer("b", OLD.wire_id, now_ms=node.now_ms)  # It has 2.
@@ -178,7 +178,7 @@ def test_a_gate_that_asks_keeps_it():
 
 
 def test_what_becomes_active_again_is_not_let_go():
-    """By an operator's hold."""
+    """An operator's hold makes it active again."""
     node = retiring("b")
     node.step(TERMS.retire_after_ms)
     node.has(0, 1, 2, 3, of=OLD)
@@ -187,7 +187,7 @@ def test_what_becomes_active_again_is_not_let_go():
 
 
 def test_clinging_names_members():
-    """In order, for people."""
+    """The names are sorted."""
     needs = [Needs("c", "2"), Needs("b", "1"), Needs("d", None), Needs("e", "3", "4", "1")]
     assert needed_by("1", needs) == ["b", "d", "e"]
 

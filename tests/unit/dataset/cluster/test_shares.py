@@ -1,4 +1,4 @@
-"""Which partitions fall to a node, once for each version; and what a member's change costs."""
+"""The share of a node, computed once for each version, and the cost of a member's change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.dataset.cluster.scene import SETTLE_MS, TERMS, Node, identity, m
 
 
 def test_no_share_before_the_list_is_still():
-    """Nothing is built; then what the ring gives."""
+    """Without a stable list nothing is built."""
     node = Node("b", terms=TERMS._replace(replication=1))
     node.copy(digest=identity().digest, partitions=4)
     node.step()
@@ -22,7 +22,7 @@ def test_no_share_before_the_list_is_still():
 
 
 def test_it_is_computed_once():
-    """Whoever comes or goes; a later version is shared by the list as it is still then."""
+    """Later members do not change it; a later version uses the list of its time."""
     node = Node("b")
     node.settle()
     node.copy("1", digest=identity().digest, partitions=4)
@@ -42,7 +42,7 @@ def test_it_is_computed_once():
 
 
 def test_what_the_manifest_has_counts():
-    """A restart computes nothing anew."""
+    """A restart computes no share again."""
     node = Node("b")
     node.copy(digest=identity().digest, partitions=4, share=some(1, 3))
     node.step()
@@ -50,7 +50,7 @@ def test_what_the_manifest_has_counts():
 
 
 def test_what_the_manifest_had_outlives_its_files():
-    """A copy that is refuted or damaged is built again as it was shared out before the restart."""
+    """A refuted or damaged copy is rebuilt with its share from before the restart."""
     node = Node("b")
     node.copy(digest=identity().digest, partitions=4, share=some(1, 3))
     node.step()
@@ -71,7 +71,7 @@ def test_another_number_of_files_is_another_share():
 
 
 def test_a_node_whose_id_is_not_in_the_ring_yet_waits_for_it():
-    """It came after the list was still: its share would be nothing, and stay so."""
+    """Its share would be empty for good."""
     node = Node("b")
     node.settle()
     node.tell(member("a", "9"))
@@ -86,7 +86,7 @@ MANY = 65_536
 
 
 def calls_of(node, name):
-    """How many calls of Python functions a suspicion costs."""
+    """Count the calls of Python functions for one suspicion."""
     node.state(name, MemberStanding.SUSPECT)
     profile = cProfile.Profile()
     profile.runcall(node.step)
@@ -94,7 +94,7 @@ def calls_of(node, name):
 
 
 def test_a_suspicion_costs_nothing_for_each_partition():
-    """As many calls for 65,536 partitions of three versions as for 64: all of it is done on whole bitmaps."""
+    """65,536 partitions of three versions cost as many calls as 64, since all work is on whole bitmaps."""
     counts = []
     for partitions in (64, MANY):
         node = Node("b", "c", "d")

@@ -1,4 +1,4 @@
-"""What is told of a database that is spread over nodes, of a core that was told members and statements."""
+"""The status of a database that is spread over nodes, from members and statements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def owner(name: str, state: str, ready, building=None):
 
 
 def test_the_owners_of_a_version_are_told_with_what_they_have_and_how_they_are_known():
-    """Ready, building; what only the dead have is missing, what one of two has under-replicated."""
+    """Partitions of the dead are missing, and partitions with one of two owners under-replicated."""
     node = Node("b", "c", "d", terms=TERMS._replace(replication=2))
     node.has(0, 1)
     node.hear("b", statement("b", ready=[1, 2]))
@@ -50,7 +50,7 @@ def test_the_owners_of_a_version_are_told_with_what_they_have_and_how_they_are_k
 
 
 def test_a_switch_that_waits_for_copies_says_so():
-    """Its gate holds."""
+    """The gate holds."""
     node = Node("b", terms=TERMS._replace(replication=2, switch_patience_ms=60_000))
     node.core.activate(identity("0"))
     node.has(0, 1, 2, 3)
@@ -61,13 +61,13 @@ def test_a_switch_that_waits_for_copies_says_so():
 
 
 def test_of_what_nobody_has_said_anything_of_nothing_is_told():
-    """Not even that it is missing: how many partitions there are is not known."""
+    """Without any statement the number of partitions is unknown, so none is missing."""
     assert of(Node("b")) == {}
     assert spread(Node("b")).gate_waits_until("1") is None
 
 
 def test_each_node_is_told_with_the_version_that_is_active_there():
-    """Those that have said nothing have none; who has left is not among them."""
+    """Members without a statement have no active version; members that have left are not listed."""
     node = Node("b", "c", "d", "e")
     node.core.activate(identity("2"))
     node.hear("b", database=active(identity("1")))
@@ -90,7 +90,7 @@ def test_each_node_is_told_with_the_version_that_is_active_there():
 
 
 def test_two_contents_by_one_name_are_told_with_those_who_have_them():
-    """Other files, or another number of them."""
+    """The files or their number differ."""
     node = Node("b", "c")
     other = identity(digest="cd" * 32, partitions=2)
     node.has(0, 1, 2, 3)
@@ -102,7 +102,7 @@ def test_two_contents_by_one_name_are_told_with_those_who_have_them():
 
 
 def test_owners_whose_files_differ_are_told():
-    """For which partitions, and the gate waits for that."""
+    """The disputed partitions are named, and the gate waits for agreement."""
     node = Node("b")
     node.has(0, 1, 2, 3)
     node.hear("b", statement("b", ready=[0, 1, 2, 3]))
@@ -112,7 +112,7 @@ def test_owners_whose_files_differ_are_told():
 
 
 def test_a_version_that_the_tree_has_no_room_for_is_told():
-    """Others do not know that it is here."""
+    """Other members do not know of the copy."""
     node = Node("b")
     node.has(0)
     node.core.refused("1", now_ms=node.now_ms)
@@ -120,7 +120,7 @@ def test_a_version_that_the_tree_has_no_room_for_is_told():
 
 
 def test_who_keeps_an_old_version_from_going_is_told():
-    """Those that have it active, or say nothing of what they have."""
+    """Members that have it active, or say nothing, keep it."""
     node = Node("b", "c")
     node.has(0, asked_ms=node.now_ms)
     node.hear("b", database=active(identity("1")))
@@ -136,7 +136,7 @@ def test_who_keeps_an_old_version_from_going_is_told():
     ],
 )
 def test_a_gate_waits_for_owners_that_are_alive(least, words):
-    """How many partitions lack them, and which."""
+    """The words name the partitions without owners and count them."""
     node = Node("b", "c", terms=TERMS._replace(min_replication=least))
     node.has(0)
     node.hear("b", statement("b", ready=[0, 2]))
@@ -147,7 +147,7 @@ def test_a_gate_waits_for_owners_that_are_alive(least, words):
 
 
 def test_a_gate_waits_for_answers():
-    """What is only published counts in none."""
+    """A published partition does not count."""
     node = Node("b")
     node.hear("b", statement("b", ready=[0, 1, 2, 3]))
     waits = "the owners of every partition have answered that they serve it"
@@ -155,7 +155,7 @@ def test_a_gate_waits_for_answers():
 
 
 def test_a_share_waits_for_the_list_of_members():
-    """To be heard, when told to join somebody; then for the list to be still."""
+    """A node that was told to join waits to hear a member, then for a stable list."""
     node = Node("b")
     node.step()
     node.step(3_000)
@@ -169,7 +169,7 @@ def test_a_share_waits_for_the_list_of_members():
 
 
 def test_what_others_have_or_build_is_brought_by_them():
-    """Whether or not this node is able to build its share."""
+    """Partitions that other members have or build count, even if this node cannot build its share."""
     node = Node("b", "c")
     assert not spread(node).is_brought_by_others("1")
     node.hear("b", statement("b", ready=[0, 2]))
@@ -180,7 +180,7 @@ def test_what_others_have_or_build_is_brought_by_them():
 
 
 def test_what_is_told_is_bounded_whatever_the_number_of_partitions_and_of_nodes():
-    """The first runs and the first nodes, and how many there are beside them."""
+    """The first runs and nodes are named, and the rest are counted."""
     count = 65_536
     of_all = identity(partitions=count)
     names = [f"n{number:03}" for number in range(MAX_NODES + 10)]
@@ -199,7 +199,7 @@ def test_what_is_told_is_bounded_whatever_the_number_of_partitions_and_of_nodes(
 
 
 def test_sets_are_told_whole_as_bitmaps():
-    """Also more runs than words name, and of more nodes: bit p & 7 of byte p >> 3 is partition p."""
+    """Bitmaps have all runs and all nodes: bit p & 7 of byte p >> 3 is partition p."""
     others = [f"n{number:03}" for number in range(MAX_NODES + 2)]
     count = 4 * MAX_RUNS
     node, of_many = Node(*others), identity(partitions=count)

@@ -1,4 +1,4 @@
-"""What others have said, in this life and in those before, and whom the serving loop may ask for it."""
+"""Statements of members over their epochs, and the resulting routes of the serving loop."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SEALS = answer(0, 1, 2, 3).seals
 
 
 class Loop:
-    """The routes of the serving loop, as they are told."""
+    """The routes of the serving loop, from the effects of the core."""
 
     def __init__(self, node):
         self.node = node
 
     def __call__(self, of=ONE):
-        """Who may be asked for what of an identity."""
+        """Return the partitions that each member may be asked for."""
         routes = {}
         for effect in self.node.effects:
             if isinstance(effect, OpenRoute) and effect.identity == of:
@@ -32,12 +32,12 @@ class Loop:
 
 
 def told(name, *said, epoch=1):
-    """A node that has told all its copies."""
+    """Return the statement of a member that has published all its copies."""
     return {"name": name, "said": said, "database": DatabaseStatement(is_complete=True), "epoch": epoch}
 
 
 def test_who_says_so_may_be_asked():
-    """For exactly what it says; until it takes it back."""
+    """The route covers exactly the published partitions until they are withdrawn."""
     node = Node("b", "c")
     routes = Loop(node)
     node.hear("b", statement("b", (0, 1), (2,)))
@@ -50,7 +50,7 @@ def test_who_says_so_may_be_asked():
 
 
 def test_a_state_changes_no_route():
-    """Suspects and the dead stay, whoever is wrong about them; the loop is told their states apart."""
+    """Suspects and the dead keep their routes; the loop learns their states separately."""
     node = Node("b")
     routes = Loop(node)
     node.hear("b", statement("b", (0,)))
@@ -63,7 +63,7 @@ def test_a_state_changes_no_route():
 
 
 def test_who_has_left_may_be_asked():
-    """Last of all, for it may be there for a moment: it said goodbye before others had heard who has what it had."""
+    """A member that has left comes last, but may answer for a moment, before its successors are known."""
     node = Node("b")
     routes = Loop(node)
     node.hear("b", statement("b", (0,)))
@@ -77,7 +77,7 @@ def test_who_has_left_may_be_asked():
 
 
 def test_a_newer_epoch_is_no_withdrawal():
-    """What a life before has said stays, until the new one says that it has told all its copies."""
+    """Statements of a former epoch stay until the new one has published all its copies."""
     node = Node("b")
     routes = Loop(node)
     node.hear("b", statement("b", (0, 1)), statement("b", (0,), of=TWO))
@@ -93,7 +93,7 @@ def test_a_newer_epoch_is_no_withdrawal():
 
 
 def test_an_older_life_is_passed_over():
-    """What comes late says nothing."""
+    """A late statement has no effect."""
     node = Node("b")
     node.state("b", MemberStanding.ALIVE, epoch=2)
     node.hear("b", statement("b", (1,)), epoch=2, database=DatabaseStatement(is_complete=True))
@@ -102,7 +102,7 @@ def test_an_older_life_is_passed_over():
 
 
 def test_a_name_that_another_node_has_now():
-    """Another uuid is another disk: what was said before is not there."""
+    """Another uuid is another disk, without the former copies."""
     node = Node("b")
     routes = Loop(node)
     node.hear("b", statement("b", (0,)))
@@ -115,7 +115,7 @@ def test_a_name_that_another_node_has_now():
 
 
 def test_another_address_is_told():
-    """The same node elsewhere: it is dialled there."""
+    """The node is dialled at its new address."""
     node = Node("b")
     node.hear("b", statement("b", (0,)))
     node.tell(member("b")._replace(address=member("c").address))
@@ -128,7 +128,6 @@ def test_another_address_is_told():
 
 
 def test_the_forgotten_are_not_asked():
-    """Nobody knows them any more."""
     node = Node("b")
     node.hear("b", statement("b", (0,)))
     node.membership.forget("b")
@@ -138,7 +137,7 @@ def test_the_forgotten_are_not_asked():
 
 
 def test_a_restart_that_hears_nobody_knows_whom_to_ask():
-    """From ACTIVE: the version is active without a gate, its owners may be asked, none of them a member yet."""
+    """The active document makes the version active without a gate, with owners that are no members yet."""
     node = Node()
     node.core.remember(ONE, [held("a", 0), held("b", 1, 2), held("c", 3)], [])
     node.step()
@@ -150,7 +149,7 @@ def test_a_restart_that_hears_nobody_knows_whom_to_ask():
 
 
 def test_what_is_remembered_gives_way_to_what_is_said():
-    """As after any other restart: when the owner has told all."""
+    """Remembered owners are replaced when the owner has published all its copies."""
     node = Node()
     node.core.remember(ONE, [held("b", 1, 2)], [])
     node.tell(member("b", epoch=5))
@@ -163,7 +162,7 @@ def test_what_is_remembered_gives_way_to_what_is_said():
 
 
 def test_who_is_remembered_and_is_another_now():
-    """A disk that was lost has not what ACTIVE says."""
+    """A new disk does not have the remembered partitions."""
     node = Node()
     node.core.remember(ONE, [held("b", 1, 2)], [])
     node.tell(member("b")._replace(uuid=bytes(16)))
@@ -172,7 +171,7 @@ def test_who_is_remembered_and_is_another_now():
 
 
 def test_owners_are_kept_as_they_change():
-    """At once for another version; for another owner no more often than every few seconds."""
+    """A new version is kept at once; new owners at most every few seconds."""
     node = Node("b", "c")
     node.settle()
     node.hear("b", statement("b", (0, 1, 2, 3)))
@@ -192,7 +191,7 @@ def test_owners_are_kept_as_they_change():
 
 
 def test_a_newer_version_is_looked_for_once():
-    """Whoever hears of it, of whomever; not of one that is known here."""
+    """Each unknown version is looked for once, whichever member mentions it."""
     node = Node("b", "c")
     node.copy("2", digest=TWO.digest, partitions=4)
     node.hear("b", database=DatabaseStatement(newest="2"))
@@ -205,7 +204,7 @@ def test_a_newer_version_is_looked_for_once():
 
 
 def test_a_newer_active_version_is_found():
-    """For reads with a `min_version`, once each partition has somebody to ask; moves nothing."""
+    """Reads with a `min_version` use it once each partition has an owner; nothing becomes active."""
     node = Node("b", "c")
     node.hear("b", statement("b", (0,), of=TWO), database=active(TWO))
     assert node.core.active_elsewhere("2") is None

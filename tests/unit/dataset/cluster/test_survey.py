@@ -1,4 +1,4 @@
-"""What is told of one database now, put together: the time of a version's source."""
+"""The time of a version's source in the survey of a database."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.unit.dataset.cluster.scene import Node, identity, statement
 
 
 def said(name, source_ms, ready=(0,), of=None):
-    """What a member says of a version, whose source was last touched then."""
+    """Return a member's statement of a version with this time of its source."""
     return replace(statement(name, ready, of=of), source_ms=source_ms)
 
 
 def test_of_what_live_owners_tell_the_smallest_counts():
-    """This node among them, and who is suspected; zero is no time, and who has nothing ready is no owner."""
+    """This node and suspects count; a time of zero and members without ready partitions do not."""
     node = Node("b", "c", "d")
     assert node.core.source_ms(identity()) is None
     node.has(0, 1, source_ms=7000)
@@ -34,7 +34,6 @@ def test_of_what_live_owners_tell_the_smallest_counts():
 
 @pytest.mark.parametrize("state", [MemberStanding.DEAD, MemberStanding.LEFT])
 def test_who_is_gone_counts_no_more(state):
-    """Its time goes with it."""
     node = Node("b")
     node.has(0, source_ms=7000)
     node.hear("b", said("b", 6000))
@@ -44,7 +43,7 @@ def test_who_is_gone_counts_no_more(state):
 
 
 def test_another_content_of_the_same_name_has_its_own_time():
-    """Of two sources that say different things under one version."""
+    """Two sources have different files under one version."""
     node, other = Node("b"), identity(digest="cd" * 32)
     node.has(0, source_ms=7000)
     node.hear("b", said("b", 6000, of=other))
@@ -52,7 +51,7 @@ def test_another_content_of_the_same_name_has_its_own_time():
 
 
 def test_nodes_that_have_heard_each_other_tell_the_same():
-    """Whatever each has itself."""
+    """The result is the same whatever each node holds."""
     times = {"a": 9000, "b": 7000}
     told = []
     for mine, other in (("a", "b"), ("b", "a")):
