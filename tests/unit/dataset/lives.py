@@ -1,4 +1,4 @@
-"""Lives of versions, by the word for them, and what is decided over them, for the tests of both."""
+"""Lives of versions in given states, and decisions over them."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ TOWARDS_CLIENTS = {VersionWord.ACTIVE: VersionState.ACTIVE, VersionWord.RETIRING
 
 
 def life(name, word=VersionWord.SEEN, **fields):
-    """Both lives, by the word for them; at the source unless told."""
+    """Return a life in the state of this word, at the source unless told otherwise."""
     copy = VersionCopy(COPIES.get(word, CopyState.READY), fields.pop("trouble", None), share=WHOLE)
     if fields.pop("open", word not in COPIES):
         copy.begin_open(IDENTITY, WHOLE)
@@ -52,18 +52,18 @@ def by_name(lives):
 
 
 def what(*lives, verdicts=None, active=None, hold=None, now_ms=0):
-    """The decision, of a node alone unless told."""
+    """Return the decision, of a node alone unless told otherwise."""
     verdicts = verdicts or Alone(by_name(lives))
     return decide(lives, verdicts, active=active, hold=hold, now_ms=now_ms, retire_after_ms=RETIRE_MS)
 
 
 def checked(lives, active, *, switching=False):
-    """What a database asserts, of a node alone."""
+    """Assert the invariants of a database, for a node alone."""
     check(lives, Alone(by_name(lives)), active, switching=switching)
 
 
 class ScriptedVerdicts:
-    """Verdicts of a cluster: names that clients may have, that may be switched to, that nobody else needs; shares."""
+    """Scripted verdicts of a cluster: versions that passed, may be switched to or may retire, and shares."""
 
     def __init__(self, passed=(), switch=(), retire=(), share=None, refuted=(), *, short=()):
         self.passed, self.may_switch, self.may_retire, self.is_short = (
@@ -77,7 +77,7 @@ def share_of(*some):
 
 
 def partial(*here, share, **fields):
-    """A life with a copy that has some of four partitions."""
+    """Return a life with a copy that has some of four partitions."""
     one = Life("v1", copy=VersionCopy(CopyState.READY), source=source("v1", files=4), **fields)
     one.copy.begin_open(replace(IDENTITY, partitions=4), share_of(*here))
     one.copy.want(share_of(*share))
@@ -85,13 +85,13 @@ def partial(*here, share, **fields):
 
 
 class Alone:
-    """A node alone: every partition is to be here, and what is here may be had."""
+    """The verdicts of a node alone: every partition is its share, and complete versions may be served."""
 
     def __init__(self, lives):
         self._lives = lives
 
     def share(self, version):
-        """All: as many as were built, else as the source has files."""
+        """Return all partitions, counted by the build, else by the files of the source."""
         life = self._lives[version]
         copy, listed = life.copy, () if life.source is None else life.source.files
         if copy is not None and copy.here is not None and (not copy.damaged or not listed):
@@ -99,12 +99,12 @@ class Alone:
         return PartitionSet.whole(len(listed)) if listed else None
 
     def passed(self, version):
-        """Whether it is open; what was never answered yet is not until it is whole."""
+        """True if the version is open; one that was never served must be complete."""
         life = self._lives.get(version)
         return life is not None and life.open and (life.state is not VersionState.KNOWN or _is_whole(life))
 
     def may_switch(self, version):
-        """Whether every partition is here; what retires is built again if it is damaged."""
+        """True if every partition is here; a damaged retiring version is rebuilt."""
         life = self._lives[version]
         return _is_whole(life) and (life.is_ready or life.state is VersionState.RETIRING)
 
@@ -113,11 +113,11 @@ class Alone:
         return False
 
     def may_retire(self, version):
-        """Whether it is here: there is nobody else."""
+        """True if the version is here, since there is no other member."""
         return version in self._lives
 
     def refuted(self, digest):
-        """None: who has every partition has read every file, and whatever strays."""
+        """Return nothing: a node with every partition has read every file and every stray."""
         assert digest
         return ()
 

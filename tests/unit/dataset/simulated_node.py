@@ -38,9 +38,9 @@ from tests.world.logs import capture_logs
 from tests.world.simulated_files import SimulatedFiles
 
 RETIRE_MS = 1_000
-STEP_S = RETIRE_MS / 4_000  # As often as requests are counted.
+STEP_S = RETIRE_MS / 4_000  # Requests are counted this often.
 DATABASE = "db"
-MAX_CHANGES = 50  # of what is served, in one step
+MAX_CHANGES = 50  # The maximum of changes of the served versions in one step.
 
 
 async def at_once(function, *args, **_options):
@@ -49,14 +49,14 @@ async def at_once(function, *args, **_options):
 
 
 class ScriptedCore(DatabaseCore):
-    """A core whose verdicts are told, and that asks for nothing but that what is refuted be kept."""
+    """A core with scripted verdicts, whose only effects are kept refutations."""
 
     def __init__(self, node, lives, core):
         super().__init__(core.name, core.membership, core._convergence, core.terms)
         self._node, self._lives = node, lives
 
     def step(self, *, now_ms):
-        """As of that moment; nothing is asked of others."""
+        """Return the pending effects; members are never asked."""
         assert now_ms >= 0
         effects, self._effects = self._effects, []
         return effects
@@ -70,7 +70,7 @@ class ScriptedCore(DatabaseCore):
         return self._lives[version].identity
 
     def active_elsewhere(self, version):
-        """Nobody says so."""
+        """Return None: no member has a newer version active."""
 
     def share(self, version):
         return self._node.verdicts.share(version)
@@ -92,29 +92,29 @@ class ScriptedCore(DatabaseCore):
 
 
 class ScriptedPart(PartInCluster):
-    """A part in the cluster whose core is told what it says."""
+    """A part in the cluster with a scripted core."""
 
     def __init__(self, node, name, lives, copies, shared):
         super().__init__(name, lives, copies, shared)
         self.core = ScriptedCore(node, lives, self.core)
 
     def step(self, active, hold, *, now_ms):
-        """Whatever clients may have, it is looked at anew."""
+        """Report that the versions for clients may have changed."""
         super().step(active, hold, now_ms=now_ms)
         return True
 
     def switched(self, version):
-        """It has been told."""
+        """Ignore the switch."""
 
     def is_mended(self, active):
         return False
 
 
 class SimulatedNode:
-    """One node with one database."""
+    """A node with one database."""
 
     def __init__(self, verdicts=None):
-        """`verdicts`: what others decide; None: it is alone."""
+        """`verdicts` are the decisions of the cluster; None means a node alone."""
         self.heard = {}
         self.verdicts = verdicts
         self.disk = SimulatedFiles()
@@ -123,8 +123,8 @@ class SimulatedNode:
         self.clock = MockClock()
         self.databases = {}
         self.requests = Counter()
-        self.answers = []  # (what became active, the hold then), over all restarts
-        self.builds = []  # Each version that a build was begun of.
+        self.answers = []  # (active version, hold at that time), over all restarts
+        self.builds = []  # Each version of which a build has begun.
         self.gate = None
         self.library = self.files = None
         self.down = True
@@ -142,7 +142,7 @@ class SimulatedNode:
         self._ready.wait()
 
     def close(self):
-        """The end of the test, also of one that failed: what is patched here is so for every test that follows."""
+        """End the node, also after a failed test, since its patches would affect later tests."""
         try:
             self.stop()
         finally:
@@ -153,12 +153,12 @@ class SimulatedNode:
     # The source
 
     def put(self, name, contents):
-        """A version appears, or is replaced, in one step as far as the node can see."""
+        """Add or replace a version in one visible step."""
         self.withdraw(name)
         put_version(self.disk, "/source", name, contents, DATABASE)
 
     def withdraw(self, name):
-        """It goes; the last one takes the database with it."""
+        """Remove a version; the last one takes the database with it."""
         place = f"/source/{DATABASE}"
         with suppress(FileNotFoundError):
             for entry in self.disk.list_directory(f"{place}/{name}"):
@@ -173,7 +173,7 @@ class SimulatedNode:
     # The node
 
     def start(self):
-        """From what is on the disk; returns when it reports that it has started, or has crashed."""
+        """Start from the disk; return when the node has started or crashed."""
         self.files = FaultyFiles(self.disk)
         self.down = False
         self._call(self._start)
@@ -183,21 +183,21 @@ class SimulatedNode:
             self._call(self._stop)
 
     def crash_at(self, at, action):
-        """The power goes at the `at`-th change of the disk from now."""
+        """Cut the power at the `at`-th change of the disk from now."""
         self.files.strike(Fault(at, action, kinds=CHANGING))
 
     def lose_power(self, seed):
-        """Now; what was not synced may be lost."""
+        """Cut the power now; unsynced data may be lost."""
         restarted = self.disk.power_loss(seed)
         self.stop()
         self.disk = restarted
 
     def look(self):
-        """Looks at the source, and does what follows."""
+        """Let the node look at the source."""
         self._call(self._look)
 
     def wait(self, seconds=STEP_S):
-        """Time passes: a quarter of `retire_after` unless told."""
+        """Let time pass: a quarter of `retire_after` unless told otherwise."""
         self._call(self._wait, seconds)
 
     def log(self, event):
@@ -208,11 +208,11 @@ class SimulatedNode:
         self._call(self._hold)
 
     def hold_from_now(self, name):
-        """In the settings only, which the next start reads."""
+        """Change only the settings, which the next start reads."""
         self.databases = {DATABASE: DatabaseSettings(hold=name)}
 
     def order(self, version, *, here=False):
-        """As an operator does; what came of it, or the error."""
+        """Give an operator's order; return its result or the error."""
         told = []
         self._call(self._order, version, here, told)
         return told[0]
@@ -221,7 +221,7 @@ class SimulatedNode:
         self._call(self._damaged, name, error)
 
     def spoil(self, path):
-        """The first bytes of a file turn to dust."""
+        """Overwrite the first bytes of a file."""
         descriptor = self.disk.open(path, os.O_RDWR)
         self.disk.pwrite(descriptor, b"dust", 0)
         self.disk.close(descriptor)
@@ -241,7 +241,7 @@ class SimulatedNode:
         self._call(self._do, lambda: ([core.found_stray(digest, each) for each in functions], self.database.wake()))
 
     def drop(self, name, partitions):
-        """Partitions of a version are not to be here any more."""
+        """Drop partitions of a version."""
         self._call(self._do, lambda: self.database.copies.drop_partitions(name, partitions))
 
     @property
@@ -249,14 +249,14 @@ class SimulatedNode:
         return self.library._databases[DATABASE]
 
     def finish(self):
-        """Lets the build that runs do its work."""
+        """Let the running build do its work."""
         self._call(self._finish)
 
-    # What is to be seen
+    # Observations
 
     @property
     def active(self):
-        """The version that requests get which name none."""
+        """The version for requests that name none."""
         found = self.library.active(DATABASE)
         return None if found is None else found.name
 
@@ -275,7 +275,7 @@ class SimulatedNode:
         return None
 
     def on_disk(self):
-        """What a start would find: the active version, the newest that ever was, and those that are built."""
+        """Return the active, the newest and the built versions that a start would find."""
         try:
             body = read_document(self.disk, f"/data/active/{DATABASE}", "ACTIVE")
         except FileNotFoundError:
@@ -311,7 +311,7 @@ class SimulatedNode:
     async def _settled(self, function, *args):
         await function(*args)
         await wait_all_tasks_blocked()
-        for line in self.log("internal_error"):  # Raised in the step that caused it, and once.
+        for line in self.log("internal_error"):  # Raise it once, in the step that caused it.
             self._errors.append(line["exc_info"])
             self._lines.remove(line)
         if not self.down:
@@ -323,7 +323,7 @@ class SimulatedNode:
         await started.wait()
 
     async def _live(self, started):
-        """One life of the process; its scope ends it."""
+        """Run one life of the process, which its scope ends."""
         self.requests.clear()
         with trio.CancelScope() as self._scope:
             try:
@@ -364,7 +364,7 @@ class SimulatedNode:
         self._nursery.start_soon(self._rescan, self.library)
 
     async def _rescan(self, library):
-        with suppress(Crash, RuntimeError):  # The node ends meanwhile: its nursery is closed.
+        with suppress(Crash, RuntimeError):  # The node may end meanwhile, which closes its nursery.
             await library.rescan()
 
     async def _wait(self, seconds):

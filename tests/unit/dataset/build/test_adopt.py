@@ -106,7 +106,7 @@ def test_files_that_fit_together_are_taken_over(place, compression, remote):
 
 
 def test_only_what_is_wanted_is_copied(place):
-    """Of the other files only the labels are read."""
+    """Only the labels of the other files are read."""
     place.write(0, 1, 2)
     damaged = bytearray(place.path(1).read_bytes())
     damaged[100] ^= 1

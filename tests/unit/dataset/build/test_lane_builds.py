@@ -126,7 +126,7 @@ def test_what_is_too_long_for_a_lane_is_built_alone(job, eager, monkeypatch):
 
 
 def test_the_memory_says_how_many_lanes(job, eager):
-    """As many lanes start as have memory to build and to read."""
+    """Each lane has enough memory to build and to read."""
     one = job(partitioned(100, 4))
     mib = 1 << 20
     found = []

@@ -472,7 +472,7 @@ def test_what_passed_keeps_its_identity():
 
 
 def test_a_node_that_has_nothing_takes_what_is_covered():
-    """Of two contents, the completely owned one is taken."""
+    """The node takes the content that has owners for all partitions."""
     node = Node("b", "c")
     node.settle()
     whole, part = identity(digest="ff" * 32), identity(digest="00" * 32)

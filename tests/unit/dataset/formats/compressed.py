@@ -1,4 +1,4 @@
-"""Text compressed as jobs and commands compress it, by what is no part of the package."""
+"""Text compressed as jobs and commands compress it, by code outside the package."""
 
 import bz2
 import gzip
@@ -14,7 +14,7 @@ CHUNK_BYTES = 300
 
 
 def hadoop(text, compress, block_bytes=BLOCK_BYTES, chunk_bytes=CHUNK_BYTES):
-    """Hadoop's blocks: the size of a block's text, then its chunks, each after its size."""
+    """Return Hadoop's blocks: the size of a block's text, then its chunks, each after its size."""
     stored = b""
     for start in range(0, len(text), block_bytes):
         block = text[start : start + block_bytes]

@@ -1,4 +1,4 @@
-"""A source file in memory whose chunks are cut where a test wants them."""
+"""A source file in memory whose chunks end where a test wants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import cycle
 
 
 class CutReader:
-    """What a format sees of a file."""
+    """A file as a format reads it."""
 
     def __init__(self, data, sizes=(1 << 18,), name="file"):
         self.name = name
@@ -22,7 +22,7 @@ class CutReader:
         return bytes(self.data[offset : offset + size_bytes])
 
     def chunks(self, start=0):
-        """The rest of the file in chunks of the given sizes, over and over."""
+        """Yield the rest of the file in chunks of the given sizes, in rotation."""
         for size in cycle(self.sizes):
             if start >= self.size_bytes:
                 return

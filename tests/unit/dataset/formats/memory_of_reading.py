@@ -20,13 +20,13 @@ from gossipkv.errors import SourceError
 
 
 def peak_bytes() -> int:
-    """The most memory that was resident at once so far (VmHWM)."""
+    """Return the peak of the resident memory so far (VmHWM)."""
     (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kibibytes) * 1024
 
 
 class DescriptorReader:
-    """A file, of which nothing is held."""
+    """A file that is read from its descriptor, without a buffer."""
 
     def __init__(self, path: str) -> None:
         self.name = path

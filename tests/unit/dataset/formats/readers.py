@@ -1,4 +1,4 @@
-"""A reader of bytes in memory, which counts what it is asked for and refuses what no real one could give."""
+"""A reader of bytes in memory, which records its reads and refuses reads that no file could answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHUNK_BYTES = 256 << 10
 
 
 class MemoryReader:
-    """What `gossipkv.dataset.source.reader.SourceReader` is to formats."""
+    """The part of `gossipkv.dataset.source.reader.SourceReader` that formats use."""
 
     def __init__(
         self, data: bytes, name: str = "part-00000", *, listed_bytes: int | None = None, chunk_bytes: int = CHUNK_BYTES
@@ -25,7 +25,7 @@ class MemoryReader:
         self.reads: list[tuple[int, int]] = []
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """Exactly so many bytes; asking beyond the listed size is a mistake of the format, not of the file."""
+        """Return exactly so many bytes; a read beyond the listed size is a defect of the format, not of the file."""
         assert offset >= 0
         assert size_bytes >= 0
         assert offset + size_bytes <= self.size_bytes, f"asked for {offset} + {size_bytes} of {self.size_bytes}"

@@ -1,4 +1,4 @@
-"""SequenceFiles to test with: every kind, and the shortest way to read one."""
+"""SequenceFiles of every kind, and the shortest way to read them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CODECS = tuple(oracle.COMPRESS)
 
 
 def short(codec: str) -> str:
-    """The name of a codec without its package."""
+    """Return the name of a codec without its package."""
     return codec.rpartition(".")[2]
 
 
 def kinds(*, pieces: Iterable[int] = (1, 3), **others: object) -> Iterator[oracle.Kind]:
-    """Every kind there is; outside compression, codec and pieces mean nothing and are left alone."""
+    """Yield every kind; without compression there is no codec and there are no pieces."""
     for version, key_class, value_class in itertools.product((5, 6), CLASSES, CLASSES):
         metadata = ((b"written by", b"a test"), (b"", b"")) if version > 5 else ()
         alike = {"metadata": metadata, **others}

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def test_the_codecs_are_those_of_hadoop():
-    """By the names of their classes; another is not known."""
+    """Codecs go by the names of their classes."""
     assert set(codecs.CODECS) == set(CODECS)
     assert decompressor("org.apache.hadoop.io.compress.PassthroughCodec") is None
     assert decompressor("DefaultCodec") is None
@@ -28,7 +28,7 @@ def test_the_codecs_are_those_of_hadoop():
 @settings(max_examples=settings.default.max_examples * 3)
 @given(st.sampled_from(CODECS), st.binary(max_size=2000) | st.builds(bytes, st.integers(0, 400_000)), st.integers(1, 5))
 def test_what_is_compressed_comes_back(codec, data, pieces):
-    """In one or several streams or chunks, with exactly the room it needs, or more; one byte less is too little."""
+    """The data comes in one or several streams or chunks; exactly enough room suffices, a byte less does not."""
     packed = oracle.COMPRESS[codec](data, pieces)
     decompress = decompressor(codec)
     for limit in (len(data), len(data) + 1, 4 * MIB):
@@ -41,7 +41,7 @@ def test_what_is_compressed_comes_back(codec, data, pieces):
 
 @pytest.mark.parametrize("codec", CODECS, ids=short)
 def test_every_cut_is_found(codec):
-    """But the ends of whole streams or blocks of chunks, at which the data merely are shorter."""
+    """Only at the end of a whole stream or block is a cut file merely shorter."""
     data = b"some text, and some more text, and more"
     packed = oracle.COMPRESS[codec](data, 2)
     whole = []
@@ -56,7 +56,7 @@ def test_every_cut_is_found(codec):
 @pytest.mark.parametrize("codec", CODECS, ids=short)
 @pytest.mark.parametrize("behind", [b"\0", b"\xff", b"garbage", bytes(100)])
 def test_nothing_may_follow(codec, behind):
-    """Not even zeros, which some readers of gzip forgive."""
+    """Even zeros are refused, which some readers of gzip accept."""
     packed = oracle.COMPRESS[codec](b"some text", 1)
     with pytest.raises(DamagedError):
         decompressor(codec)(packed + behind, 1000)
@@ -64,7 +64,7 @@ def test_nothing_may_follow(codec, behind):
 
 @pytest.mark.parametrize("codec", STREAMS, ids=short)
 def test_a_great_many_empty_streams(codec):
-    """Each is passed at its own cost, not at that of all that follow."""
+    """Passing a stream must not cost time in proportion to all that follow."""
     empty = oracle.COMPRESS[codec](b"", 1)
     packed = empty * 20_000 + oracle.COMPRESS[codec](b"the end", 1)
     assert decompressor(codec)(packed, 7) == b"the end"
@@ -74,7 +74,7 @@ INFLATED = {"DefaultCodec": (zlib.MAX_WBITS, zlib.adler32, "big"), "GzipCodec": 
 
 
 def as_zlib(codec, data):
-    """What zlib makes of streams one behind the other; None: it refuses them, or the last one has not ended."""
+    """Return zlib's result for consecutive streams, or None if zlib refuses or the last one is incomplete."""
     found = b""
     while data:
         stream = zlib.decompressobj(INFLATED[short(codec)][0])
@@ -90,7 +90,7 @@ def as_zlib(codec, data):
 
 @st.composite
 def damaged_streams(draw):
-    """A codec, one stream or two of any kind that zlib writes, a few bytes changed, cut out or put in."""
+    """Draw a codec and one or two zlib streams of any kind with a few bytes changed, removed or added."""
     codec = draw(st.sampled_from([name for name in CODECS if short(name) in INFLATED]))
     window = INFLATED[short(codec)][0]
     data = bytearray()
@@ -112,7 +112,7 @@ def damaged_streams(draw):
 @settings(max_examples=settings.default.max_examples * 10)
 @given(damaged_streams(), st.integers(1, 50))
 def test_the_same_as_zlib(case, step):
-    """In one step and in many: what zlib takes is taken and becomes the same; what it refuses has its checksum."""
+    """In one step or many, the result is zlib's; data that only zlib refuses must match its checksum."""
     codec, data = case
     expected = as_zlib(codec, data)
     try:
@@ -123,7 +123,7 @@ def test_the_same_as_zlib(case, step):
         assert found == expected
     elif found is not None:
         _, checksum, order = INFLATED[short(codec)]
-        whole = [found[first:] for first in range(len(found) + 1)]  # Of two streams the last, whose length is open.
+        whole = [found[first:] for first in range(len(found) + 1)]  # The length of the last of two streams is unknown.
         assert any(checksum(last).to_bytes(4, order) in data for last in whole)
     start = codecs.zlib_stream if short(codec) == "DefaultCodec" else codecs.gzip_member
     with pytest.MonkeyPatch.context() as patch:
@@ -145,7 +145,7 @@ CHUNK = {CHUNKS[0]: oracle.snappy_raw, CHUNKS[1]: oracle.lz4_raw}
 
 @pytest.mark.parametrize("codec", CHUNKS, ids=short)
 def test_the_stream_of_blocks_that_hadoop_writes(codec):
-    """Raw sizes that several chunks fill, one after the other; byte by byte, as drawn in the documentation."""
+    """Several chunks fill a raw size; the bytes are those drawn in the documentation."""
     a, b, c = (CHUNK[codec](part) for part in (b"first ", b"second ", b"third"))
     packed = word(13) + word(len(a)) + a + word(len(b)) + b + word(5) + word(len(c)) + c
     assert decompressor(codec)(packed, 100) == b"first second third"
@@ -155,7 +155,7 @@ def test_the_stream_of_blocks_that_hadoop_writes(codec):
 @pytest.mark.parametrize("codec", CHUNKS, ids=short)
 @pytest.mark.parametrize("raw", [1, 8, 10, 1000, 2**31 - 1, 2**31, 2**32 - 1])
 def test_raw_sizes_that_lie(codec, raw):
-    """Too small for the chunk, too large, or more than anybody has memory for."""
+    """The sizes are too small for the chunk, too large, or beyond any memory."""
     chunk = CHUNK[codec](b"some text")
     with pytest.raises(DamagedError):
         decompressor(codec)(word(raw) + word(len(chunk)) + chunk, 1000)
@@ -164,14 +164,13 @@ def test_raw_sizes_that_lie(codec, raw):
 @pytest.mark.parametrize("codec", CHUNKS, ids=short)
 @pytest.mark.parametrize("size", [0, 1, 2**31, 2**32 - 1])
 def test_compressed_sizes_that_lie(codec, size):
-    """Of a chunk."""
     chunk = CHUNK[codec](b"some text")
     with pytest.raises(DamagedError):
         decompressor(codec)(word(9) + word(size) + chunk, 1000)
 
 
 def test_an_lz4_chunk_that_begins_like_a_length():
-    """Its first four bytes are not taken for the size of what it becomes, as cramjam does unless told that size."""
+    """The first four bytes are not the size of the raw data, as cramjam assumes unless told that size."""
     data = word(162) + b"v" * 162
     chunk = lz4.block.compress(data, store_size=False)
     assert decompressor(CHUNKS[1])(word(len(data)) + word(len(chunk)) + chunk, len(data)) == data

@@ -23,7 +23,7 @@ ZSTANDARD = "org.apache.hadoop.io.compress.ZStandardCodec"
 
 @pytest.mark.parametrize("codec", STREAMS, ids=short)
 def test_output_and_input_longer_than_a_step(codec):
-    """Noise, which stays long in compressed form, and text, which does not; in several streams."""
+    """The inputs are noise, which stays long when compressed, and text, in several streams."""
     noise = random.Random(7).randbytes(3 * MIB // 2)
     for data in (noise, b"some text " * 300_000, noise + bytes(3 * MIB) + noise[::-1]):
         for pieces in (1, 3):
@@ -36,7 +36,7 @@ LARGE_BLOCK_BYTES = 16 * MIB
 
 
 def frame_with_a_long_window(data):
-    """A zstd frame whose reader has to keep the last 128 MiB of it, in blocks that are stored as they are."""
+    """Return a zstd frame in stored blocks, whose reader has to keep the last 128 MiB."""
     written = bytes.fromhex("28b52ffd 00 88")  # Magic; no size, no checksum; a window of 2**27.
     last = max(0, len(data) - 1) >> 17
     for number in range(last + 1):
@@ -50,7 +50,7 @@ def frame_with_a_long_window(data):
 def test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take(
     compression, codec, tmp_path, monkeypatch
 ):
-    """Two blocks, or values, at their limits, of noise, and a file that is longer than what may be held."""
+    """Two blocks or values of noise are at their limits, and the file is longer than the memory."""
     monkeypatch.setitem(oracle.COMPRESS, ZSTANDARD, lambda data, _: frame_with_a_long_window(data))
     draw = random.Random(3)
     in_blocks = compression == oracle.BLOCK

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_codecs.py` has the others."""
+"""Memory of reading compressed files; the fast tests are in `test_codecs.py`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def bomb(codec):
 
 
 def files(codec):
-    """Where a bomb may lie: in a value, in each buffer of a block, and where its size is no secret."""
+    """Yield files with a bomb in a value, in each buffer of a block, and where its size is declared."""
     explosive = bomb(codec)
     pack = oracle.COMPRESS[codec]
     kind = oracle.Kind(compression=oracle.RECORD, codec=codec)
@@ -77,7 +77,7 @@ def files(codec):
 
 @pytest.mark.parametrize("codec", CODECS, ids=short)
 def test_bombs_take_no_memory(codec, tmp_path):
-    """Wherever they lie: the peak of the process stays within what reading is said to take, and they are refused."""
+    """The peak of the process stays within the estimate for reading, and each bomb is refused."""
     limits = [str(MAX_VALUE_BYTES), str(MAX_BLOCK_BYTES)]
     paths = []
     for number, data in enumerate(files(codec)):
@@ -95,7 +95,7 @@ def test_bombs_take_no_memory(codec, tmp_path):
 
 
 def test_long_values_do_not_wait_for_a_full_batch(tmp_path):
-    """Each is within its limit; 16,384 of them would not be."""
+    """Each value is within its limit, but 16,384 of them would not fit."""
     kind = oracle.Kind(compression=oracle.RECORD)
     path = tmp_path / "part-00000"
     path.write_bytes(oracle.write([(b"key", bytes(MAX_VALUE_BYTES))] * 100, kind))

@@ -1,4 +1,4 @@
-"""Arrow's layout against an oracle: every offset and index is looked at before it is used."""
+"""Arrow's layout against an oracle: every offset and index is checked before its use."""
 
 import struct
 
@@ -19,7 +19,7 @@ def packed(numbers, size):
 
 
 def rows(keys, values=None):
-    """The records of two columns, and the row where that ended."""
+    """Return the records of two columns, and the row where filling ended."""
     batch = RecordBatch()
     end = fill_columns(batch, keys, keys if values is None else values, 0, LIMIT, 7)
     assert batch.offsets() == [7] * end
@@ -31,7 +31,7 @@ NUMBERS = st.lists(st.integers(-2, 12), min_size=1, max_size=8)
 
 @given(st.binary(max_size=10), NUMBERS, st.sampled_from([4, 8]), st.integers(0, 2))
 def test_offsets(data, numbers, size, first):
-    """Offsets of both sizes, wherever they lead: values until the first one that is not within the data."""
+    """With offsets of either size, values are read up to the first that leaves the data."""
     offsets = packed(numbers, size)
     count = len(numbers) - 1 - first
     if count < 0:
@@ -54,7 +54,7 @@ def test_offsets(data, numbers, size, first):
 
 @given(st.lists(st.binary(max_size=3), max_size=6), st.lists(st.integers(-2, 7), max_size=8), st.data())
 def test_indices(values, numbers, data):
-    """Indices of every size into values of any size; a negative one, or one too many, ends it."""
+    """With indices of every size, a negative or too large index ends the reading."""
     size = data.draw(st.sampled_from([1, 2, 4, 8]))
     first = data.draw(st.integers(0, len(numbers)))
     ends = [0, *(sum(map(len, values[: i + 1])) for i in range(len(values)))]
@@ -72,7 +72,7 @@ def test_indices(values, numbers, data):
 
 @given(st.integers(0, 3), st.integers(0, 4), st.integers(0, 4))
 def test_values_of_one_size(width, first, count):
-    """Also of no bytes at all; too few bytes are refused."""
+    """Values may be empty; missing bytes are refused."""
     data = bytes(range(width * (first + count)))
     column = Column(data, count, first=first, width=width)
     assert rows(column)[0] == oracle.values(data, None, 4, width, range(first, first + count))
@@ -82,7 +82,7 @@ def test_values_of_one_size(width, first, count):
 
 
 def test_nonsense_is_refused():
-    """Negative sizes, odd widths, rows outside."""
+    """Negative sizes, odd widths and rows outside the column are refused."""
     for options in (
         {"count": -1},
         {"count": 1, "first": -1},
@@ -105,7 +105,7 @@ def test_nonsense_is_refused():
 
 
 def test_limits_end_it():
-    """A key or value over its limit, and a full batch."""
+    """A key or value over its limit ends the filling, and so does a full batch."""
     keys = Column(bytes(65_536 + 3), 2, offsets=packed([0, 3, 65_539], 4))
     small = Column(b"ab", 2, width=1)
     assert rows(keys, small)[1] == 1

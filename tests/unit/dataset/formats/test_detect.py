@@ -1,4 +1,4 @@
-"""Formats by magic number, by name, by the first line."""
+"""Detection of formats by magic number, by name and by the first line."""
 
 import gzip
 import lzma
@@ -45,14 +45,14 @@ JSON = b'{"key":"a","value":1}\n'
     ],
 )  # fmt: skip
 def test_a_format_is_told(name, head, expected):
-    """Magic before the name, the name before the first line."""
+    """Magic wins over the name, and the name over the first line."""
     assert detect.detect_file(CutReader(head, name=name), FileReading()) == expected
     assert expected in FORMATS
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_compressed_text_is_looked_into(suffix):
-    """Its first line tells JSON, as in a file that is not compressed."""
+    """The decompressed first line decides."""
     for data, expected in ((JSON * 3000, "json"), (b"a\tb\n" * 9000, "tsv"), (b"", None), (b"\n\n", None)):
         reader = CutReader(COMPRESS[suffix](data), name=f"part-0{suffix}")
         assert detect.detect_file(reader, FileReading()) == expected
@@ -62,7 +62,7 @@ def test_compressed_text_is_looked_into(suffix):
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst", "-frame.lz4"])
 def test_a_compression_is_known_without_its_extension(suffix):
-    """By its first bytes, whatever the name says; what is in it is what is read."""
+    """The first bytes decide, whatever the name says, and the decompressed content is read."""
     for name in ("part-0", "part-0.tsv", "part-0.gz"):
         for data, form in ((JSON, "json"), (b"a\tb\n", "tsv")):
             reader = CutReader(COMPRESS[suffix](data), name=name)
@@ -88,7 +88,7 @@ def test_a_compression_is_known_without_its_extension(suffix):
     ],
 )
 def test_what_is_no_text_is_not_taken_for_text(data, what):
-    """It is refused by name where it has one; a setting may say that it is lines of bytes."""
+    """A known format is named in the refusal; a setting may declare lines of bytes."""
     reader = CutReader(data, name="part-0")
     with pytest.raises(SourceError, match=f"^part-0: byte 0: .*{what}"):
         detect.detect_file(reader, FileReading())
@@ -96,13 +96,13 @@ def test_what_is_no_text_is_not_taken_for_text(data, what):
 
 @pytest.mark.parametrize("text", ["é".encode() * 3000, b"x" + "é".encode() * 3000, b"ORC\t1\n", b"Obj\t1\n"])
 def test_text_is_told_by_its_beginning(text):
-    """A character that the look cuts in two is none that is wrong; words that begin as another format does are text."""
+    """A character cut at the end of the sample is no fault; text may begin like another format's magic."""
     assert detect.detect_file(CutReader(text, name="part-0"), FileReading()) == "tsv"
 
 
 @given(data=st.binary(min_size=1, max_size=200), suffix=st.sampled_from(["-frame.lz4", ".bz2", ".gz", ".zst"]))
 def test_no_compressed_bytes_are_served_as_records(data, suffix):
-    """Small files without an extension: what is read is what was compressed, or it is refused."""
+    """A small file without an extension is read as its content, or refused."""
     reader = CutReader(COMPRESS[suffix](data), name="part-0")
     try:
         form = detect.detect_file(reader, FileReading())
@@ -120,7 +120,7 @@ def test_a_file_that_says_nothing_is_of_any_format():
 
 
 def test_each_format_has_its_reader():
-    """By the name that settings have for it, and imported only then."""
+    """Readers go by their names in the settings, and are imported only then."""
     reader = CutReader(gzip.compress(JSON), name="part-0.gz")
     assert everything(detect.batches("json", reader, FileReading())) == ([(b"a", b"1")], [0])
     assert everything(detect.batches("tsv", CutReader(b"a\tb"), FileReading())) == ([(b"a", b"b")], [0])
@@ -130,7 +130,7 @@ def test_each_format_has_its_reader():
 
 
 def test_a_missing_library_is_named(monkeypatch):
-    """Parquet alone needs pyarrow; the error says what to install."""
+    """Only Parquet needs pyarrow; the error says which extra to install."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(SourceError, match=r"part-0: .* pip install 'gossipkv\[parquet\]'"):
         everything(detect.batches("parquet", CutReader(b"PAR1", name="part-0"), FileReading()))

@@ -20,14 +20,14 @@ ROW = re.compile(r"^\| *(\d*) *\| (.*) \|$", re.MULTILINE)
 
 
 def rows(heading: str) -> list[tuple[str, str]]:
-    """The sizes and fields of the table below a heading."""
+    """Return the sizes and fields of the table below a heading."""
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return [(size, field) for size, field in ROW.findall(section) if field != "---|" and "---" not in field]
 
 
 @pytest.mark.parametrize("kind", list(kinds(pieces=(1,)))[::7])
 def test_the_drawn_header(kind: oracle.Kind) -> None:
-    """Cut by the table, a header is used up, and its sync mark is the last 16 bytes."""
+    """The table covers the whole header, and the sync mark is its last 16 bytes."""
     header = oracle.write_header(kind)
     at = 0
     for size, field in rows("Header"):
@@ -49,7 +49,7 @@ def test_the_drawn_header(kind: oracle.Kind) -> None:
 
 
 def test_the_drawn_record() -> None:
-    """Two ints, then key and value."""
+    """A record has two ints, a key and a value."""
     sizes = [int(size) for size, _ in rows("Records, without blocks") if size]
     kind = oracle.Kind(compression=oracle.NONE)
     data = oracle.write([(b"key", b"value")], kind)[len(oracle.write_header(kind)) :]
@@ -57,7 +57,7 @@ def test_the_drawn_record() -> None:
 
 
 def test_the_drawn_block() -> None:
-    """A sync mark, a count, and four times a size and what is so long."""
+    """A block has a sync mark, a count, and four buffers after their sizes."""
     kind = oracle.Kind()
     data = oracle.write([(b"key", b"value")], kind)[len(oracle.write_header(kind)) :]
     (mark, _), (_, count), *buffers = rows("Blocks")
@@ -83,7 +83,7 @@ def test_the_drawn_block() -> None:
     ],
 )
 def test_the_drawn_vints(drawn: str, first: int, number: int | None) -> None:
-    """By the first byte, as the length of a value: what the message says it is."""
+    """A first byte in the drawn range gives the stated length of a value."""
     assert drawn in PAGE
     low, high = sorted(int(part) for part in drawn.split(" to "))
     assert low <= struct.unpack("b", bytes([first]))[0] <= high
@@ -96,7 +96,7 @@ def test_the_drawn_vints(drawn: str, first: int, number: int | None) -> None:
 
 
 def test_the_stated_names_and_limits() -> None:
-    """Classes, codecs, versions, sizes."""
+    """The page has the classes, codecs, versions and sizes of the reader."""
     assert all(f"`{name.removeprefix(sequence_file.PACKAGE)}`" in PAGE for name in KINDS)
     assert all(f"`{name.rpartition('.')[2]}`" in PAGE for name in codecs.CODECS)
     assert " and ".join(map(str, sequence_file.VERSIONS)) in PAGE

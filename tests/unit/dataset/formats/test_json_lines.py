@@ -18,7 +18,7 @@ DEEPEST = 1024
 
 
 def records(data, sizes=(1 << 18,), **options):
-    """All records, after a look at their offsets."""
+    """Return all records, and assert their offsets."""
     found, offsets = everything(batches(CutReader(data, sizes), FileReading(**options)))
     assert len(found) == len(offsets)
     assert all(offset == 0 or data[offset - 1 : offset] == b"\n" for offset in offsets)
@@ -27,13 +27,13 @@ def records(data, sizes=(1 << 18,), **options):
 
 
 def one(value, **options):
-    """The value that is served when `value` is written in a line."""
+    """Return the served value for `value` in a line."""
     ((_, served),) = records(b'{"key": "k", "value": ' + value + b"}", **options)
     return served
 
 
 def refused(line, **options):
-    """What is said about a wrong second line."""
+    """Return the reason for which a wrong second line is refused."""
     good = b'{"key":"a","value":1}\n'
     with pytest.raises(SourceError) as caught:
         records(good + line + b"\n" + good, **options)
@@ -49,7 +49,7 @@ CHARACTERS = st.sampled_from(list('ab"\\/\b\f\n\r\t\0\x1f\x7fé€\U0001f600 {}[
 
 @st.composite
 def strings(draw):
-    """A JSON string, each character written in one of its ways."""
+    """Draw a JSON string whose characters are written in any of their forms."""
     text = ""
     for character in draw(st.lists(CHARACTERS, max_size=20)):
         units = character.encode("utf-16-be")
@@ -91,7 +91,7 @@ NAMES = st.sampled_from(['"key"', '"value"', '"key"', '"value"', '"\\u006bey"', 
 
 @st.composite
 def good_lines(draw):
-    """A line that is a record, in many ways."""
+    """Draw a line that is a record, in many forms."""
     key = draw(st.one_of(strings(), BASE64.map(lambda text: f'{{"base64":"{text}"}}')))
     members = [(draw(st.sampled_from(['"key"', '"k\\u0065y"'])), key), ('"value"', draw(VALUES))]
     members += draw(st.lists(st.tuples(strings(), VALUES), max_size=2))
@@ -104,7 +104,7 @@ SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
 
 def compare(data, sizes):
-    """The same records, or the same line refused."""
+    """Assert that reader and oracle give the same records or refuse the same line."""
     try:
         expected = oracle.records(data)
     except ValueError as error:
@@ -120,19 +120,19 @@ def compare(data, sizes):
 @example('\ufeff{"key":"","value":""}', [1])
 @example('{"key":"a","value":[ ]}\r\n\n{"key":"b","value":{"a" :[{ }]}}\r', [5])
 def test_it_serves_what_the_oracle_serves(text, sizes):
-    """Escapes, space, order of members and cuts anywhere."""
+    """Escapes, spaces, order of members and cuts of chunks vary."""
     compare(text.encode(), sizes)
 
 
 @given(st.lists(LINES, max_size=4).map("\n".join), SIZES)
 def test_it_refuses_what_the_oracle_refuses(text, sizes):
-    """Fields that are missing, repeated, null or of another kind."""
+    """Fields are missing, repeated, null or of another kind."""
     compare(text.encode(), sizes)
 
 
 @given(LINES, st.data())
 def test_it_finds_damage_that_the_oracle_finds(text, data):
-    """Bytes dropped, repeated, replaced; the rest cut off."""
+    """Bytes are dropped, repeated or replaced, and lines are cut."""
     line = bytearray(text.encode())
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(line)))
@@ -162,7 +162,7 @@ def test_it_finds_damage_that_the_oracle_finds(text, data):
     ],
 )
 def test_what_is_served_for_what_is_written(written, served):
-    """The table of the documentation."""
+    """The cases are the table of the documentation."""
     assert one(written) == served
 
 
@@ -196,12 +196,12 @@ def test_what_is_served_for_what_is_written(written, served):
     ],
 )
 def test_a_wrong_line_is_named(line, words):
-    """File, line, offset, column and what stands there."""
+    """The error has file, line, offset and column, and shows the input there."""
     assert refused(line).startswith(words.replace("\\\\", "\\"))
 
 
 def test_other_fields_can_be_named():
-    """Any names, the same for both, too."""
+    """Any names are possible, and both fields may be the same."""
     line = b'{"key":"no","id":"a","n":{"x":1},"value":null}'
     assert records(line, key="id", value="n") == [(b"a", b'{"x":1}')]
     assert records(line, key="id", value="id") == [(b"a", b"a")]
@@ -218,7 +218,7 @@ def test_a_name_has_a_limit():
 
 
 def test_nesting_is_bounded():
-    """As deep as the limit, then an error; never the end of the process."""
+    """Deeper nesting is an error and never ends the process."""
     assert one(b"[" * DEEPEST + b"]" * DEEPEST) == b"[" * DEEPEST + b"]" * DEEPEST
     mixed = b'{"a":[' * (DEEPEST // 2) + b"]}" * (DEEPEST // 2)
     assert one(mixed) == mixed
@@ -227,7 +227,7 @@ def test_nesting_is_bounded():
 
 
 def test_the_limits_hold():
-    """Of keys, values and whole lines; before a line is read that is too long."""
+    """Keys, values and lines have limits; an overlong line is refused before it is read."""
     longest = b'{"key":"' + b"k" * MAX_KEY_BYTES + b'","value":"12345"}'
     assert records(longest, max_value_bytes=5) == [(b"k" * MAX_KEY_BYTES, b"12345")]
     assert refused(longest.replace(b'":"k', b'":"kk', 1)) == "a key of 65,536 bytes; the limit is 65,535"
@@ -243,7 +243,7 @@ def test_the_limits_hold():
 
 
 def test_many_lines_fill_batch_after_batch():
-    """A chunk has more records than a batch; what was decoded for one batch is not lost for the next."""
+    """A chunk has more records than a batch; text decoded for one batch stays valid in the next."""
     data = b"".join(b'{"key":"%d","value":"\\u0041%d"}\n' % (number, number) for number in range(40_000))
     expected = [(b"%d" % number, b"A%d" % number) for number in range(40_000)]
     for sizes in ([1 << 18], [len(data)], [99_991, 1]):
@@ -251,5 +251,5 @@ def test_many_lines_fill_batch_after_batch():
 
 
 def test_blank_chunks_hold_nothing():
-    """Chunks without a record leave nothing in the batch that grows."""
+    """Chunks without a record must not make the batch grow."""
     assert records(b"\n" * 1_000_000 + b'{"key":"a","value":1}', [4096]) == [(b"a", b"1")]

@@ -1,4 +1,4 @@
-"""Parquet: columns of byte strings in all their shapes, what is refused, and how much memory a file can take."""
+"""Parquet: columns of byte strings of all types, refusals, and the memory of a file."""
 
 import io
 import random
@@ -63,7 +63,7 @@ def refused(data, **options):
     ids=str,
 )  # fmt: skip
 def test_every_type_is_read(values, options):
-    """As bytes, in the order of the rows, whatever the pages are like."""
+    """Values are read as bytes, in row order, from pages of any kind."""
     if options.get("row_group_size") == 1:
         values = values[:40]
     table = {"key": pa.array(KEYS[: len(values)]), "value": values, "other": list(range(len(values)))}
@@ -74,7 +74,7 @@ def test_every_type_is_read(values, options):
 
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
 def test_every_encoding_is_read(encoding):
-    """Deltas in smaller batches."""
+    """Delta encodings are read in smaller batches."""
     data = written(
         {"key": KEYS, "value": VALUES}, use_dictionary=False, column_encoding={"key": encoding, "value": encoding}
     )
@@ -82,14 +82,14 @@ def test_every_encoding_is_read(encoding):
 
 
 def test_columns_can_be_named():
-    """Any top-level ones, with dots too; one may be both."""
+    """Any top-level column can be named, with dots too; one column may be key and value."""
     data = written({"a.b": ["1"], "id": ["2"], "s": [{"id": "3"}]})
     assert read(data, key="id", value="a.b") == [(b"2", b"1")]
     assert read(data, key="id", value="id") == [(b"2", b"2")]
 
 
 def test_no_rows_are_no_records():
-    """With and without a row group; offsets are those of row groups."""
+    """Files without rows may have a row group or none; offsets are those of row groups."""
     assert read(written({"key": pa.array([], pa.binary()), "value": pa.array([], pa.string())})) == []
     data = written({"key": KEYS[:4], "value": VALUES[:4]}, row_group_size=2)
     offsets = everything(batches(CutReader(data), FileReading()))[1]
@@ -112,12 +112,12 @@ def test_no_rows_are_no_records():
     ids=lambda item: str(item.type) if isinstance(item, pa.Array) else "",
 )
 def test_other_columns_are_refused(column, words):
-    """With the name of the type, and what to do."""
+    """The error names the type and the remedy."""
     assert refused(written({"key": ["a", "b"], "value": column})).startswith(words)
 
 
 def test_missing_and_nested_columns_are_refused():
-    """With the names that there are."""
+    """The error lists the existing columns."""
     table = pa.table({"id": ["a"], "n": [{"value": "b"}], "value": ["c"]})
     assert refused(written(table)) == (
         "no column 'key'; there are id, n, value: set `key` and `value` to the columns to serve"
@@ -130,7 +130,7 @@ def test_missing_and_nested_columns_are_refused():
 
 
 def test_a_null_is_named_by_its_row():
-    """Counted through row groups and batches."""
+    """Rows are counted across row groups and batches."""
     values = [*VALUES[:2345], None, *VALUES[2346:]]
     data = written({"key": KEYS, "value": values}, row_group_size=1000)
     with pytest.raises(
@@ -141,7 +141,7 @@ def test_a_null_is_named_by_its_row():
 
 
 def test_limits_name_the_row():
-    """Of keys and of values."""
+    """Keys and values have limits."""
     longest = {"key": [b"a", b"k" * MAX_KEY_BYTES], "value": [b"", b"12345"]}
     assert read(written(longest), max_value_bytes=5)[1][1] == b"12345"
     assert refused(written(longest), max_value_bytes=4) == "a value of 5 bytes; the limit is 4"
@@ -161,19 +161,19 @@ def test_limits_name_the_row():
     ],
 )
 def test_what_is_no_parquet_is_refused(data, words):
-    """By its first and last bytes."""
+    """The first and the last bytes decide."""
     assert refused(data).startswith(words)
 
 
 def test_a_cut_file_is_refused():
-    """Wherever it ends."""
+    """A cut at any byte is refused."""
     data = written({"key": KEYS[:5], "value": VALUES[:5]})
     for end in range(len(data)):
         refused(data[:end])
 
 
 def test_what_the_reader_raises_passes_through():
-    """A file that changed is not a damaged one."""
+    """A changed file is not reported as damaged."""
 
     class Changing(CutReader):
         def read_at(self, offset, size_bytes):
@@ -187,7 +187,7 @@ def test_what_the_reader_raises_passes_through():
 
 
 def test_pages_over_the_limit_are_refused():
-    """Before they are read; smaller ones of the same column are not."""
+    """They are refused before they are read; smaller pages of the same column are read."""
     data = written({"key": KEYS, "value": VALUES}, use_dictionary=False, data_page_size=1 << 30)
     reader = CutReader(data)
     words = r"has a page of [\d,]+ bytes; the limit is 30,000: .* build_memory = \d+MiB would do"
@@ -198,7 +198,7 @@ def test_pages_over_the_limit_are_refused():
 
 
 def test_a_file_is_read_in_large_pieces():
-    """Columns that are read by turns do not fetch each other's bytes again: a remote source has a price a request."""
+    """Alternating columns must not fetch the same bytes again, since each request to a remote source costs time."""
 
     class Counting(CutReader):
         sizes = ()
@@ -220,7 +220,7 @@ def test_a_file_is_read_in_large_pieces():
 
 
 def header(*fields):
-    """A page header of (id, size) and (id, fields)."""
+    """Return a page header of (id, size) and (id, fields)."""
     data = b""
     for number, value in fields:
         data += bytes([0x0C if isinstance(value, tuple) else 0x05]) + varint(2 * number)
@@ -241,7 +241,7 @@ def found(data, values, end=None):
 
 
 def test_page_headers_are_read():
-    """A dictionary and two data pages of both versions, whatever else a header has."""
+    """A dictionary page and data pages of both versions are found, with any other fields in their headers."""
     data = header((1, 2), (2, 70), (3, 5), (7, ((1, 3), (2, 0)))) + bytes(5)
     second = len(data)
     plain = header((1, 0), (2, 60), (3, 6))[:-1] + b"\x2c" + header((1, 4), (2, 8))[:-1]
@@ -276,7 +276,7 @@ def test_page_headers_are_read():
     ],
 )
 def test_damaged_page_headers_are_refused(data, words):
-    """Each with the offset of the header."""
+    """The error has the offset of the header."""
     with pytest.raises(SourceError) as caught:
         found(data, 1)
     assert caught.value.details["reason"] == words

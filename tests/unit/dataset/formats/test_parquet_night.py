@@ -1,4 +1,4 @@
-"""Parquet files whose pages or row groups are large."""
+"""Memory of reading Parquet files with large pages or row groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.dataset.formats.test_parquet import KEYS, VALUES, written
 
 ROOT = Path(__file__).parents[4]
 
-# pyarrow itself has 12 MB at a time; its allocator keeps several times that.
+# pyarrow itself reads 12 MB at a time; its allocator keeps several times that.
 BOUND_BYTES = 64 << 20
 
 READ = """
@@ -50,7 +50,7 @@ print(rows, (peak() - before) << 10)
 
 
 def bytes_taken(tmp_path, data, rows):
-    """What reading a file adds to the memory of a process that has read a small one."""
+    """Return the memory that reading a file adds to a process that has read a small one."""
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(written({"key": KEYS, "value": VALUES}))
     large.write_bytes(data)
@@ -64,7 +64,7 @@ def bytes_taken(tmp_path, data, rows):
 
 
 def test_a_large_row_group_is_read_in_pieces(tmp_path):
-    """96 MiB in one row group."""
+    """The row group has 96 MiB."""
     value = random.randbytes(1 << 20)
     rows = 6000
     values = [value[number * 100 : number * 100 + (16 << 10)] for number in range(rows)]
@@ -76,7 +76,7 @@ def test_a_large_row_group_is_read_in_pieces(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["dictionary", "DELTA_BYTE_ARRAY"])
 def test_one_long_value_for_every_row_is_no_bomb(tmp_path, encoding):
-    """1 MiB, ten thousand times: 10 GiB from a file of a few KB."""
+    """The value of 1 MiB comes ten thousand times: 10 GiB from a file of a few KB."""
     rows = 10_000 if encoding == "dictionary" else 1000
     table = pa.table({"key": [b"k"] * rows, "value": pa.DictionaryArray.from_arrays([0] * rows, [b"v" * (1 << 20)])})
     options = {"use_dictionary": ["value"]}

@@ -1,4 +1,4 @@
-"""Every format's reader on files that Spark and Hadoop wrote: what the files are, and each of their records."""
+"""The reader of every format on files that Spark and Hadoop wrote: their format and each of their records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def data_files(case: Case) -> list[Path]:
 
 @each_directory
 def test_what_a_file_is(case: Case) -> None:
-    """The name and the first bytes tell the format of each file."""
+    """Name and first bytes give the format of each file."""
     readers = [MemoryReader(path.read_bytes(), path.name) for path in data_files(case)]
     found = {detect.detect_file(reader, FileReading()) for reader in readers if reader.size_bytes}
     assert found == {case.format}
@@ -33,7 +33,7 @@ def test_what_a_file_is(case: Case) -> None:
 @pytest.mark.parametrize("chunk_bytes", [257, 256 << 10])
 @each_directory
 def test_every_record_is_read(case: Case, chunk_bytes: int) -> None:
-    """As many records as each file has; the last of equal keys is the truth, wherever chunks end."""
+    """Each file has its number of records; the last of equal keys counts, wherever chunks end."""
     options = FileReading(*(case.fields or ("key", "value")))
     files = []
     for path in data_files(case):

@@ -41,7 +41,7 @@ def any_kind():
 
 
 def test_every_kind_is_read():
-    """Versions, classes, compressions, codecs, one stream or several: what was written is what is read."""
+    """Every version, class, compression and codec is read back, in one stream or several."""
     number = 0
     for kind in kinds(block_records=10):
         data = oracle.write(RECORDS, kind)
@@ -54,7 +54,7 @@ def test_every_kind_is_read():
 @settings(max_examples=settings.default.max_examples * 2)
 @given(st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=300)), max_size=30), any_kind())
 def test_what_is_written_is_read(records, kind):
-    """Any bytes, any kind, and the plain reader agrees."""
+    """Any bytes in any kind are read back, and the oracle agrees."""
     data = oracle.write(records, kind)
     assert read(data) == records
     assert list(oracle.read(data)) == records
@@ -63,7 +63,7 @@ def test_what_is_written_is_read(records, kind):
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.RECORD, oracle.BLOCK])
 @pytest.mark.parametrize("window", [1, 7, 64, 1000])
 def test_windows_may_end_anywhere(monkeypatch, compression, window):
-    """Records, sync marks, headers and buffers across their ends; each byte is asked for once, in order."""
+    """Records, sync marks, headers and buffers cross the ends; each byte is read once, in order."""
     monkeypatch.setattr(sequence_file, "WINDOW_BYTES", window)
     kind = oracle.Kind(compression=compression, sync_every=3, block_records=6)
     reader = MemoryReader(oracle.write(RECORDS, kind))
@@ -78,7 +78,7 @@ def test_windows_may_end_anywhere(monkeypatch, compression, window):
 
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.RECORD, oracle.BLOCK])
 def test_no_records_are_legal(compression):
-    """A job that had nothing to write has written a header."""
+    """A job without records writes only a header."""
     kind = oracle.Kind(compression=compression)
     assert read(oracle.write([], kind)) == []
     if compression != oracle.BLOCK:
@@ -86,14 +86,14 @@ def test_no_records_are_legal(compression):
 
 
 def test_a_block_of_no_records_is_legal():
-    """It has four buffers of nothing."""
+    """The block has four empty buffers."""
     kind = oracle.Kind()
     empty = MARK + kind.sync + oracle.write_block([], kind)
     assert read(oracle.write_header(kind) + empty + empty) == []
 
 
 def test_sync_marks_may_follow_each_other():
-    """Appending to a file writes one wherever it is."""
+    """Appending to a file writes another mark."""
     data = oracle.write(RECORDS, PLAIN)
     mark = MARK + PLAIN.sync
     assert mark in data
@@ -102,7 +102,7 @@ def test_sync_marks_may_follow_each_other():
 
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.RECORD, oracle.BLOCK])
 def test_many_records_come_in_several_batches(compression):
-    """None has more than 16,384, and a record says where it, or its block, stands."""
+    """A batch has at most 16,384 records; a record's offset is its own or its block's."""
     records = [(b"%d" % number, b"") for number in range(40_000)]
     kind = oracle.Kind(compression=compression, codec=CODECS[4], block_records=39_000)
     data = oracle.write(records, kind)
@@ -125,7 +125,7 @@ def test_many_records_come_in_several_batches(compression):
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.RECORD, oracle.BLOCK])
 @pytest.mark.parametrize("kind_class", CLASSES)
 def test_records_at_the_limits_are_read_and_over_them_refused(compression, kind_class):
-    """The longest key with the longest value; one byte more of either is an error at that place."""
+    """The longest key and value are read; one byte more of either is an error at that place."""
     kind = oracle.Kind(key_class=kind_class, value_class=kind_class, compression=compression, sync_every=1)
     first = (b"", b"")
     fits = [first, (b"k" * 65_535, b"v" * 1000), first]
@@ -148,7 +148,7 @@ def test_records_at_the_limits_are_read_and_over_them_refused(compression, kind_
 
 @pytest.mark.parametrize("codec", CODECS, ids=short)
 def test_a_value_that_becomes_too_long_is_refused(codec):
-    """Compressed record by record, one that is short in the file."""
+    """The value is short in the file and too long when decompressed."""
     kind = oracle.Kind(compression=oracle.RECORD, codec=codec, sync_every=1)
     data = oracle.write([(b"", b""), (b"", bytes(100_000))], kind)
     with pytest.raises(SourceError, match="they become more than 1,005 bytes") as caught:
@@ -159,7 +159,7 @@ def test_a_value_that_becomes_too_long_is_refused(codec):
 
 @pytest.mark.parametrize("codec", CODECS, ids=short)
 def test_a_block_over_the_limit_is_refused_with_its_size(codec):
-    """And with the setting of Hadoop that makes blocks smaller; one at the limit is read."""
+    """The error names Hadoop's setting for smaller blocks; a block at the limit is read."""
     kind = oracle.Kind(codec=codec)
     records = [(b"%03d" % number, bytes(990)) for number in range(100)]
     size = 100 * (1 + 4 + 3 + 993)
@@ -171,21 +171,21 @@ def test_a_block_over_the_limit_is_refused_with_its_size(codec):
 
 @pytest.mark.parametrize("block_bytes", [1, 100_100, 22_369_621, 22_369_622, 64 << 20, (64 << 20) + 1])
 def test_the_memory_that_would_do_does(block_bytes):
-    """What an error tells to set allows that very block, and a MiB less does not."""
+    """The memory named in the error suffices for that block, and a MiB less does not."""
     (told,) = re.findall(r"build_memory = (\d+)MiB would do", enough_memory(block_bytes))
     assert (int(told) << 20) // BLOCKS_IN_MEMORY >= block_bytes
     assert (int(told) - 1 << 20) // BLOCKS_IN_MEMORY < block_bytes
 
 
 def test_a_file_that_became_shorter_is_reported_as_changed():
-    """That is the reader's finding, and passes through."""
+    """The error of the reader passes through."""
     data = oracle.write(RECORDS, PLAIN)
     with pytest.raises(SourceChanged):
         list(sequence_file.batches(MemoryReader(data[:-1], listed_bytes=len(data)), FileReading()))
 
 
 def refused(data, words, offset, **options):
-    """The reader refuses the file there, with those words, and so does the oracle."""
+    """Assert that reader and oracle refuse the file; the reader with these words at this offset."""
     with pytest.raises(SourceError) as caught:
         read(data, **options)
     error = caught.value
@@ -247,12 +247,12 @@ READ = "Text, BytesWritable, NullWritable, IntWritable, LongWritable, VIntWritab
     ],
 )
 def test_wrong_headers(data, words, offset):
-    """Magic, version, classes, flags, codec, metadata: each says what is wrong, and where."""
+    """Each fault of magic, version, classes, flags, codec or metadata is named with its place."""
     refused(data, words, offset)
 
 
 def record(size, key_size, content):
-    """A record with the lengths it is said to have."""
+    """Return a record with false lengths."""
     return struct.pack(">ii", size, key_size) + content
 
 
@@ -289,7 +289,7 @@ GOOD = record(4, 2, b"\1k\1v")
     ],
 )
 def test_wrong_records(tail, words, at):
-    """Lengths that lie, are negative or cut, marks that are wrong, also behind good records and marks."""
+    """Lengths are false, negative or cut, or marks are wrong, also behind good records and marks."""
     refused(HEADER + tail, words, len(HEADER) + at)
     good = (GOOD + MARK + PLAIN.sync) * 3
     refused(HEADER + good + tail, words, len(HEADER) + len(good) + at)
@@ -305,7 +305,7 @@ def test_wrong_records(tail, words, at):
     ],
 )
 def test_wrong_bytes_writables(content, words):
-    """Their length inside and outside, too."""
+    """The inner or the outer length is wrong."""
     kind = dataclasses.replace(PLAIN, key_class=oracle.BYTES, value_class=oracle.BYTES)
     header = oracle.write_header(kind)
     refused(header + record(len(content), 5, content), words, len(header))
@@ -314,7 +314,7 @@ def test_wrong_bytes_writables(content, words):
 @pytest.mark.parametrize("codec", CODECS, ids=short)
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_wrong_compressed_values(codec, pieces):
-    """Cut, followed by garbage, or not compressed at all; the record is named."""
+    """The value is cut, followed by garbage, or not compressed; the record is named."""
     kind = oracle.Kind(compression=oracle.RECORD, codec=codec)
     header = oracle.write_header(kind) + record(2, 2, b"\1k")[:0]
     value = oracle.COMPRESS[codec](b"\x09some text", pieces)
@@ -327,7 +327,7 @@ def test_wrong_compressed_values(codec, pieces):
 
 
 def block(count, *buffers, codec=CODECS[0], sizes=None):
-    """A block of what its four buffers are said to hold."""
+    """Return a block with these buffers, and false sizes if given."""
     stored = [oracle.COMPRESS[codec](buffer, 1) for buffer in buffers]
     sizes = sizes or [len(part) for part in stored]
     kind = oracle.Kind(codec=codec)
@@ -362,7 +362,7 @@ TWO = (b"\2\2", b"\1k\1l", b"\2\2", b"\1v\1w")
 )
 @pytest.mark.parametrize("codec", CODECS, ids=short)
 def test_wrong_blocks(count, buffers, words, codec):
-    """Counts, lengths and buffers that contradict each other; the block is named, behind good ones too."""
+    """Counts, lengths and buffers contradict each other; the block is named, behind good ones too."""
     header = oracle.write_header(oracle.Kind(codec=codec))
     good = block(2, *TWO, codec=codec)
     assert len(read(header + good)) == 2
@@ -372,7 +372,7 @@ def test_wrong_blocks(count, buffers, words, codec):
 
 
 def test_wrong_frames_of_blocks():
-    """What stands around the buffers: marks, counts, sizes."""
+    """The marks, counts and sizes around the buffers are wrong."""
     kind = oracle.Kind()
     header = oracle.write_header(kind)
     at = len(header)
@@ -393,7 +393,7 @@ def test_wrong_frames_of_blocks():
 
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.RECORD, oracle.BLOCK])
 def test_every_byte_of_a_sync_mark_counts(compression):
-    """One wrong bit in any of the sixteen, in the first mark or a later one."""
+    """One wrong bit in any of the sixteen bytes is found, in the first mark or a later one."""
     kind = oracle.Kind(compression=compression, block_records=10)
     data = oracle.write(RECORDS, kind)
     places = [found.start() for found in re.finditer(re.escape(MARK + kind.sync), data)]
@@ -409,7 +409,7 @@ SHAPE = {"key_class": oracle.TEXT, "value_class": oracle.TEXT, "max_value_bytes"
 
 
 def test_batches_hold_what_they_point_into():
-    """The buffers outlive the decoders while a batch has records of them, and no longer."""
+    """The buffers live exactly as long as a batch has records in them."""
     batch = RecordBatch()
     buffer = GOOD * 3
     free = sys.getrefcount(buffer)

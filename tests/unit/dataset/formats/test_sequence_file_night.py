@@ -11,7 +11,7 @@ from tests.unit.dataset.formats.test_sequence_file import RECORDS
 
 
 def test_truncated_files():
-    """Cut anywhere: an error that says where, or at the end of a record the records before it; as the oracle finds."""
+    """A cut gives an error with its place or, at the end of a record, the records before it, as the oracle finds."""
     for kind in kinds(pieces=(2,), block_records=2, sync_every=2):
         if kind.key_class != kind.value_class:
             continue

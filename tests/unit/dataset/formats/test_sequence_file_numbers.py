@@ -1,4 +1,4 @@
-"""SequenceFiles whose keys or values are numbers, or nothing."""
+"""SequenceFiles whose keys or values are numbers or null."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPRESSIONS = (oracle.NONE, oracle.RECORD, oracle.BLOCK)
 
 
 def contents(class_name):
-    """What a field of that class may hold, as it is served."""
+    """Return a strategy for the served contents of a field of that class."""
     if class_name == oracle.NULL:
         return st.just(b"")
     if class_name in BITS:
@@ -34,7 +34,7 @@ def contents(class_name):
 
 
 def test_every_class_is_known_to_both():
-    """What the reader takes is what the oracle takes."""
+    """Reader and oracle know the same classes."""
     assert set(KINDS) == set(oracle.READ_FIELD) == set(oracle.WRITE_FIELD)
 
 
@@ -43,7 +43,7 @@ def test_every_class_is_known_to_both():
 @settings(max_examples=max(2, settings.default.max_examples // 5))
 @given(data=st.data())
 def test_numbers_are_decimal_text(classes, compression, data):
-    """Of every pair of classes and in every kind of file: what was written is what is read, and the oracle agrees."""
+    """Any pair of classes in any kind of file is read back, and the oracle agrees."""
     records = data.draw(st.lists(st.tuples(*map(contents, classes)), max_size=12))
     kind = oracle.Kind(5, *classes, compression=compression, block_records=5, sync_every=3)
     written = oracle.write(records, kind)
@@ -52,11 +52,11 @@ def test_numbers_are_decimal_text(classes, compression, data):
 
 
 def short(class_name):
-    """The name of a class without its package."""
+    """Return the name of a class without its package."""
     return class_name.rpartition(".")[2].removesuffix("Writable")
 
 
-# As DataOutput and WritableUtils of Hadoop write them, by the documentation of `WritableUtils.writeVLong`.
+# The bytes follow the documentation of Hadoop's `DataOutput` and `WritableUtils.writeVLong`.
 FIELDS = [
     (oracle.NULL, "", b""),
     (oracle.INT_WRITABLE, "00000000", b"0"),
@@ -84,7 +84,7 @@ FIELDS = [
 
 
 def plain(class_name, field):
-    """A file of one record, whose key is `k` and whose value is that field; and the other way round."""
+    """Return two files of one record: with that field as the value, and as the key."""
     as_value = oracle.Kind(key_class=oracle.TEXT, value_class=class_name, compression=oracle.NONE)
     as_key = oracle.Kind(key_class=class_name, value_class=oracle.TEXT, compression=oracle.NONE)
     size = oracle.TWO_INTS.pack
@@ -96,7 +96,7 @@ def plain(class_name, field):
 
 @pytest.mark.parametrize(("class_name", "field", "text"), FIELDS)
 def test_the_bytes_of_numbers(class_name, field, text):
-    """Drawn by hand, not by the oracle; as a value and as a key."""
+    """The bytes were drawn by hand, not by the oracle; as a value and as a key."""
     as_value, as_key = plain(class_name, bytes.fromhex(field))
     assert read(as_value) == list(oracle.read(as_value)) == [(b"k", text)]
     assert read(as_key) == list(oracle.read(as_key)) == [(text, b"v")]
@@ -125,7 +125,7 @@ def test_the_bytes_of_numbers(class_name, field, text):
     ],
 )
 def test_what_is_no_number(class_name, field):
-    """Too short, too long, too wide: refused with the file and the byte, as a value and as a key."""
+    """Fields that are too short, too long or too wide are refused with file and offset, as a value and as a key."""
     raw = bytes.fromhex(field)
     for data, what in zip(plain(class_name, raw), ("value", "key"), strict=True):
         with pytest.raises(SourceError, match=f"a {what} whose {len(raw)} bytes are not what its class has") as caught:
@@ -136,7 +136,7 @@ def test_what_is_no_number(class_name, field):
 
 
 def test_a_block_of_nothing():
-    """Of NullWritables alone a record has its two lengths; more of them than bytes are a lie that is refused early."""
+    """A record of NullWritables has only its two lengths; a count beyond the bytes is refused early."""
     kind = oracle.Kind(key_class=oracle.NULL, value_class=oracle.NULL, block_records=30_000)
     data = oracle.write([(b"", b"")] * 30_000, kind)
     assert read(data, max_block_bytes=60_000) == [(b"", b"")] * 30_000
@@ -145,7 +145,7 @@ def test_a_block_of_nothing():
 
 
 def test_a_batch_holds_the_texts_of_its_numbers():
-    """They outlive the decoder, and nothing is held for what has no numbers."""
+    """The texts outlive the decoder; a batch without numbers holds nothing."""
     kind = oracle.Kind(key_class=oracle.INT_WRITABLE, value_class=oracle.INT_WRITABLE, compression=oracle.NONE)
     data = oracle.write([(b"-5", b"1234567")], kind)
     batch = RecordBatch()

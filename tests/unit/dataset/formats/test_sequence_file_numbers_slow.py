@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_sequence_file_numbers.py` has the others."""
+"""Large SequenceFiles of numbers; the fast tests are in `test_sequence_file_numbers.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMPRESSIONS = (oracle.NONE, oracle.RECORD, oracle.BLOCK)
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_more_numbers_than_a_batch_holds(compression):
-    """Each batch has the texts of its own, also while the next is filled."""
+    """Each batch keeps its own texts while the next is filled."""
     records = [(b"%d" % -number, b"%d" % (number << 40)) for number in range(40_000)]
     kind = oracle.Kind(
         key_class=oracle.VINT_WRITABLE,

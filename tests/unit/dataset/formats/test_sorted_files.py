@@ -1,4 +1,4 @@
-"""Sorted files as a source: what the oracle wrote comes out, and what is damaged or insane is named."""
+"""Sorted files as a source: the oracle's files are read, and damage is named."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ def test_what_the_oracle_wrote_comes_out_in_order(records, compression):
 
 @BOTH
 def test_memory_is_a_piece_and_no_more(tmp_path, compression):
-    """A batch never points into more than a piece and the unit that filled it."""
+    """A batch never refers to more than a piece and the unit that filled it."""
     build(tmp_path / "a.gkv", ((b"%06d" % n, b"z" * 900) for n in range(9000)), compression=compression)
     reader = CutReader((tmp_path / "a.gkv").read_bytes())
     for batch in sorted_files.batches(reader, FileReading()):
@@ -54,7 +54,7 @@ def test_memory_is_a_piece_and_no_more(tmp_path, compression):
 
 @BOTH
 def test_every_changed_byte_of_records_is_found(compression):
-    """Nothing but what was written is handed out."""
+    """No changed record is handed out."""
     records = [(b"key %03d" % n, b"value %d" % n * 9) for n in range(300)]
     data = bytearray(oracle.write(records, compression=oracle.LZ4 if compression == "lz4" else oracle.NONE))
     end = read_label(CutReader(data)).records_end
@@ -70,7 +70,7 @@ def test_every_changed_byte_of_records_is_found(compression):
 
 
 def sealed(data, change=None, **footer):
-    """A file whose body was changed, with checksums that fit."""
+    """Return a file with a changed body and valid checksums."""
     file = oracle.File(data)
     body = bytearray(data[: file.footer.body_bytes])
     if change is not None:
@@ -80,7 +80,7 @@ def sealed(data, change=None, **footer):
 
 @pytest.mark.parametrize("head", [b"\xff\xff\xff\xff", b"\x07\xff\xff\xff\xff", b"\xff\xff\x07\0", b"\x7f\xff\xff\x7f"])
 def test_a_record_that_cannot_be_is_refused_where_it_stands(head):
-    """Though its checksum holds: it is over the limits, or longer than its file."""
+    """The checksum holds, but the record exceeds the limits or its file."""
     data = oracle.write([(b"a%02d" % n, b"value") for n in range(40)])
 
     def change(body):
@@ -91,7 +91,7 @@ def test_a_record_that_cannot_be_is_refused_where_it_stands(head):
 
 
 def test_a_bomb_is_no_larger_than_its_blocks():
-    """What decompresses to more than its unit's blocks is damage."""
+    """A block that decompresses to more than its unit's blocks is damaged."""
     assert decompress_block(lz4.block.compress(b"a" * 4096, store_size=False), 0, 0, 10) is None
     bomb = lz4.block.compress(b"a" * 100_000, store_size=False)
     assert len(decompress_block(bomb, 0, len(bomb), 4096) or b"") <= 4096
@@ -112,7 +112,7 @@ def test_a_value_over_the_limit_is_refused_with_its_place():
 
 
 def test_the_extension_checks_where_it_is_sent():
-    """Places outside the data are refused; what is not whole is not taken."""
+    """Places outside the data are refused, and incomplete records are not read."""
     data = oracle.encode(b"key", b"value")
     batch = RecordBatch()
     for wrong in (-1, len(data) + 1):
@@ -133,7 +133,7 @@ def test_the_extension_checks_where_it_is_sent():
     st.integers(1, 30),
 )  # fmt: skip
 def test_the_first_record_out_of_place_is_found(keys, function, partitions, batch_size):
-    """As a loop in Python finds it, however the keys are divided among batches."""
+    """The result is that of a Python loop, for any division into batches."""
 
     def of(key):
         try:

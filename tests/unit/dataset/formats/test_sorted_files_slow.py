@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_sorted_files.py` has the others."""
+"""Long and many records; the fast tests are in `test_sorted_files.py`."""
 
 import random
 import struct
@@ -17,7 +17,7 @@ from tests.unit.dataset.formats.test_sorted_files import BOTH, read, sealed
 @BOTH
 @pytest.mark.parametrize("sizes", [(8,), (0, 5000, 100), (3 << 20, 5, 1 << 20), (16 << 20, 1), (4096, 8192, 4088)])
 def test_records_that_pieces_cut_are_whole(tmp_path, compression, sizes):
-    """Values longer than a piece, and so many records that one batch is not enough."""
+    """Values are longer than a piece, or records are too many for a batch."""
     chance = random.Random(7)
     count = 40_000 if max(sizes) < 100 else 600 if max(sizes) < 10_000 else 7
     records = {b"key %06d" % n: chance.randbytes(chance.choice(sizes)) for n in range(count)}
@@ -29,7 +29,7 @@ def test_records_that_pieces_cut_are_whole(tmp_path, compression, sizes):
 
 
 def test_insane_block_tables_are_refused():
-    """Entries that go back, leave the records, are empty or too few; blocks that are no lz4."""
+    """Entries go back, leave the records, are empty or too few; blocks are not lz4."""
     values = [(b"k%03d" % n, bytes(random.Random(n).choices(b"ab", k=900))) for n in range(60)]
     values[30] = (b"k030", b"x" * 9000)
     data = oracle.write(values, compression=oracle.LZ4)

@@ -17,7 +17,7 @@ MAX_LINE_BYTES = MAX_KEY_BYTES + 1 + MAX_VALUE_BYTES
 
 
 def records(data, sizes=(1 << 18,), name="x", **options):
-    """All records, after a look at their offsets."""
+    """Return all records, and assert their offsets."""
     found, offsets = everything(batches(CutReader(data, sizes, name), FileReading(**options)))
     for (key, value), offset in zip(found, offsets, strict=True):
         assert data[offset : offset + len(key) + 1] == key + b"\t"
@@ -37,7 +37,7 @@ TEXT = st.lists(st.sampled_from([b"\t", b"\n", b"\r", b"a", b"bc", b"\0", b"\xff
 @example(b"\t\n\t\n", [1])
 @example(b"a\tb\r\nc\td\te", [3])
 def test_it_reads_what_the_oracle_reads(data, sizes):
-    """Whatever the bytes and wherever the chunks are cut; a wrong line is the same line."""
+    """Any bytes and any cuts of chunks give the oracle's records, or the same wrong line."""
     try:
         expected = oracle.records(data)
     except ValueError as error:
@@ -51,7 +51,7 @@ def test_it_reads_what_the_oracle_reads(data, sizes):
 
 
 def test_the_choices_of_the_format():
-    """No LF at the end, CR kept, empty lines skipped, an empty key, an empty value, further TABs in the value."""
+    """The last LF may be missing, CR is kept, empty lines are skipped, and TABs may be part of values."""
     data = b"a\t1\n\nb\t2\r\n\t3\nc\t\nd\te\tf"
     assert records(data) == [
         (b"a", b"1"), (b"b", b"2\r"), (b"", b"3"), (b"c", b""), (b"d", b"e\tf"),
@@ -60,7 +60,7 @@ def test_the_choices_of_the_format():
 
 @pytest.mark.parametrize("sizes", [(1,), (2, 3), (1 << 18,)])
 def test_a_byte_order_mark_is_no_part_of_the_first_key(sizes):
-    """Wherever chunks are cut; elsewhere these bytes are what they are."""
+    """The mark may be cut by chunks; elsewhere its bytes are data."""
     mark = b"\xef\xbb\xbf"
     data = mark + b"a\t1\n" + mark + b"b\t" + mark + b"\n"
     found, offsets = everything(batches(CutReader(data, sizes, "x"), FileReading()))
@@ -71,12 +71,12 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(sizes):
 
 
 def test_no_chunks_are_no_records():
-    """An empty file is a file."""
+    """An empty file is valid."""
     assert records(b"") == []
 
 
 def test_a_line_without_a_tab_is_named():
-    """File, line, offset and what stands there."""
+    """The error has file, line and offset, and shows the line."""
     with pytest.raises(SourceError) as caught:
         records(b"a\t1\nb\t2\nwhat is this\n", [8, 13], "part-3")
     assert str(caught.value) == "part-3: line 3, byte 8: no TAB in the line 'what is this'"
@@ -88,7 +88,7 @@ def test_a_line_without_a_tab_is_named():
 @pytest.mark.parametrize("size", [1 << 12, 1 << 18, 1 << 26])
 @pytest.mark.parametrize("before", [b"", b"a\tb\n", b"\n"])
 def test_records_at_the_limits_are_read(size, before):
-    """The longest key with the longest value, first in a chunk or not."""
+    """The longest key comes with the longest value, first in a chunk or later."""
     key, value = b"k" * MAX_KEY_BYTES, b"v" * MAX_VALUE_BYTES
     data = before + key + b"\t" + value + b"\nz\tz\n"
     assert records(data, [size])[-2:] == [(key, value), (b"z", b"z")]
@@ -106,7 +106,7 @@ def test_records_at_the_limits_are_read(size, before):
     ],
 )
 def test_records_over_the_limits_are_named(size, line, words):
-    """Also when the line has not ended yet, before it fills the memory."""
+    """The line is refused before its end, so it cannot fill the memory."""
     data = b"a\tb\n" + line + b"\nz\tz\n"
     with pytest.raises(SourceError, match=words) as caught:
         records(data, [size])
@@ -114,7 +114,7 @@ def test_records_over_the_limits_are_named(size, line, words):
 
 
 def test_an_endless_line_ends_soon():
-    """Memory is bounded: not much more than the limit is ever taken from the source."""
+    """Little more than the limit is ever taken from the source."""
     reader = CutReader(memoryview(bytes(1 << 28)))
     with pytest.raises(SourceError):
         everything(batches(reader, FileReading()))
@@ -122,7 +122,7 @@ def test_an_endless_line_ends_soon():
 
 
 def test_the_limit_of_values_can_be_lowered():
-    """Where memory is short; the message says which one held."""
+    """The message names the limit that applied."""
     assert records(b"a\t123\n", max_value_bytes=3) == [(b"a", b"123")]
     with pytest.raises(SourceError, match="has 4 bytes or more; the limit is 3"):
         records(b"a\t1234\n", [4, 3], max_value_bytes=3)
@@ -131,7 +131,7 @@ def test_the_limit_of_values_can_be_lowered():
 
 
 def test_a_cut_line_waits_for_room():
-    """The line that the end of a chunk cuts is the first that a full batch has no room for."""
+    """The line that a chunk's end cuts is the first that a full batch has no room for."""
     lines = TabSeparatedLines("x", 100)
     batch = RecordBatch()
     lines.feed(b"a\t\n" * BATCH_RECORDS + b"cut")

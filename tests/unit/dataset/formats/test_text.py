@@ -1,4 +1,4 @@
-"""Compressed text: every compression, cut anywhere, damaged anywhere, and bombs."""
+"""Compressed text: every compression, cut at any byte, damaged at any byte, and bombs."""
 
 import gzip
 import random
@@ -38,7 +38,7 @@ def refused(suffix, stored, **options):
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("sizes", [(1 << 18,), (7, 100, 1)])
 def test_text_comes_back(suffix, sizes):
-    """One stream and several, wherever the file is cut into chunks."""
+    """One stream or several are read, wherever chunks end."""
     stored = COMPRESS[suffix](TEXT)
     assert read(suffix, stored, sizes) == TEXT
     assert read(suffix, stored + COMPRESS[suffix](b"") + stored, sizes) == TEXT * 2
@@ -46,14 +46,14 @@ def test_text_comes_back(suffix, sizes):
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_nothing_is_no_text(suffix):
-    """An empty file, and an empty stream."""
+    """An empty file and an empty stream have no text."""
     assert read(suffix, b"") == b""
     assert read(suffix, COMPRESS[suffix](b"")) == b""
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_cut_file_is_no_text(suffix):
-    """At any byte, but where a block ends."""
+    """Only a cut at the end of a block goes unnoticed."""
     stored = COMPRESS[suffix](TEXT[:2500])
     ends = set()
     for end in range(1, len(stored)):
@@ -67,7 +67,7 @@ def test_a_cut_file_is_no_text(suffix):
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_damage_is_an_error_or_no_difference(suffix):
-    """Bytes replaced anywhere: one error, or text where there is no checksum."""
+    """Replaced bytes give one error, or other text if there is no checksum."""
     stored = COMPRESS[suffix](TEXT[:5000])
     refused_times = 0
     for _ in range(300):
@@ -79,13 +79,13 @@ def test_damage_is_an_error_or_no_difference(suffix):
         except SourceError:
             refused_times += 1
         else:
-            # Nothing else has a checksum; with one, only what says nothing about the text can change.
+            # Without a checksum the text may change; with one, only bytes that do not affect the text can.
             assert found == TEXT[:5000] or suffix not in {".gz", ".deflate", ".bz2"}
     assert refused_times > 10
 
 
 def test_what_is_not_compressed_is_handed_through():
-    """Also under a name whose extension means something else."""
+    """Names whose extensions mean something else change nothing."""
     for suffix in ("", ".tsv", ".parquet", ".gzip"):
         assert read(suffix, TEXT) == TEXT
 
@@ -102,12 +102,12 @@ def test_what_is_not_compressed_is_handed_through():
     ],
 )
 def test_the_name_says_it(name, expected):
-    """Its last extension, in either case."""
+    """The last extension counts, in either case."""
     assert text.compression(name, b"a\t1\n") == expected
 
 
 def test_other_compressions_are_named():
-    """Rather than read as lines that are none."""
+    """Their bytes are not read as lines."""
     assert "compress it as one of these" in refused(".xz", b"\xfd7zXZ")
     assert "Hadoop, and so this, reads Hadoop's" in refused(".snappy", bytes(cramjam.snappy.compress(TEXT)))
     assert "damaged gzip data" in refused(".gz", TEXT)
@@ -116,7 +116,7 @@ def test_other_compressions_are_named():
 
 
 def test_padding_follows_gzip_only():
-    """Zeros after a member, as on tapes; elsewhere they are damage."""
+    """Zeros may follow a gzip member, as on tapes; elsewhere they are damage."""
     stored = gzip.compress(TEXT)
     assert read(".gz", stored + bytes(1000), (777,)) == TEXT
     assert read(".gz", stored + bytes(1000) + stored) == TEXT * 2
@@ -125,7 +125,7 @@ def test_padding_follows_gzip_only():
 
 
 def test_lying_blocks_are_refused():
-    """Sizes over the limit, over the file, over the block; chunks of nothing."""
+    """Sizes exceed the limit, the file or the block; chunks are empty."""
     chunk = bytes(cramjam.snappy.compress_raw(b"x" * 100))
     assert "becomes 101 bytes; the limit is 100" in refused(".snappy", struct.pack(">I", 101), max_block_bytes=100)
     too_large = refused(".snappy", struct.pack(">I", 100 << 20))
@@ -140,7 +140,7 @@ def test_lying_blocks_are_refused():
 
 
 def test_a_window_over_the_limit_is_refused():
-    """It is memory that a zstd file asks for before the first byte."""
+    """A zstd file asks for the memory of its window before the first byte."""
     options = {zstd.CompressionParameter.window_log: 22, zstd.CompressionParameter.compression_level: 1}
     compressor = zstd.ZstdCompressor(options=options)
     stored = compressor.compress(TEXT) + compressor.flush()

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_text.py` has the others."""
+"""Memory of reading compressed text; the fast tests are in `test_text.py`."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ print(made, peak() - before)
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_bomb_takes_no_memory(suffix, tmp_path):
-    """256 MiB of one letter: read in steps, whatever the file is."""
+    """256 MiB of one letter are read in steps, whatever the compression."""
     piece = b"a" * (1 << 25)
     sizes = {"block_bytes": 1 << 20, "chunk_bytes": 1 << 18}
     stored = {".snappy": snappy, ".lz4": hadoop_lz4}[suffix](piece, **sizes) if suffix in {".snappy", ".lz4"} else None

@@ -1,4 +1,4 @@
-"""A node that holds parts of versions, and answers more than it holds: step by step over a simulated disk and clock."""
+"""A node that holds parts of versions and answers for more, step by step over a simulated disk and clock."""
 
 from pathlib import PurePath
 
@@ -23,7 +23,7 @@ def share_of(*some):
 
 
 class Cluster:
-    """What others decide, by name of version."""
+    """The decisions of the cluster, by name of version."""
 
     def __init__(self):
         self.shares, self.stray = {}, ()
@@ -51,13 +51,12 @@ class Cluster:
 
 @pytest.fixture
 def cluster():
-    """Nothing is decided yet."""
     return Cluster()
 
 
 @pytest.fixture
 def node(cluster):
-    """A node that has started, with nothing at its source."""
+    """Start a node with an empty source."""
     node = SimulatedNode(cluster)
     node.start()
     yield node
@@ -65,7 +64,7 @@ def node(cluster):
 
 
 def put(node, name, *, files=N):
-    """A version appears at the source, in so many files that no function made."""
+    """Put a version at the source, in files that fit no function, and let the node look."""
     parts = [lines(**dict.fromkeys(KEYS[at::files], name)) for at in range(files)]
     node.put(name, parts)
     node.look()
@@ -91,7 +90,7 @@ def files_of(node, name):
 
 
 def test_nothing_is_built_before_the_share_is_known(node, cluster):
-    """Then the share is, and no more; it is kept."""
+    """Exactly the share is built, and it is kept in the manifest."""
     put(node, "v1")
     assert (node.builds, node.states) == ([], {"v1": VersionWord.SEEN})
     cluster.shares["v1"] = share_of(1, 3)
@@ -104,7 +103,7 @@ def test_nothing_is_built_before_the_share_is_known(node, cluster):
 
 
 def test_what_is_ready_is_switched_to_when_the_gate_holds(node, cluster):
-    """Not before, and clients do not get it by name either."""
+    """Before that, clients do not get the version by name either."""
     cluster.shares["v1"] = share_of(0)
     put(node, "v1")
     node.finish()
@@ -115,7 +114,7 @@ def test_what_is_ready_is_switched_to_when_the_gate_holds(node, cluster):
 
 
 def test_a_version_is_switched_to_before_its_build_has_ended(node, cluster):
-    """Others have all of it; the build goes on, and what it makes is added to what is answered."""
+    """Other members have all of it; the build continues, and its result is added to the answered partitions."""
     cluster.shares = dict.fromkeys(("v1", "v2"), share_of(0, 2))
     cluster.had = cluster.gates = {"v1"}
     put(node, "v1")
@@ -132,7 +131,7 @@ def test_a_version_is_switched_to_before_its_build_has_ended(node, cluster):
 
 
 def test_a_node_without_source_or_share_follows_the_cluster(node, cluster):
-    """From one version to the next, and back when it is held; a restart knows what was active."""
+    """The node follows versions forward, and back under a hold; a restart remembers the active version."""
     for name, before in (("v1", None), ("v2", "v1")):
         identity = VersionIdentity(DATABASE, name, "d" * 64, N, "sequins", regrouped=True)
         cluster.had |= {name}
@@ -159,7 +158,7 @@ def test_a_node_without_source_or_share_follows_the_cluster(node, cluster):
 
 
 def test_an_older_version_that_others_still_answer_is_answered_by_name(node, cluster):
-    """A cursor goes on at a node that came later; what clients may not have is passed over."""
+    """A cursor continues at a node that came later; versions that clients may not have are skipped."""
     names = ("v1", "v2", "v3")
     known = {name: VersionIdentity(DATABASE, name, "d" * 64, N, "sequins", regrouped=True) for name in names}
     cluster.had, cluster.gates = {"v3"}, {"v3"}
@@ -172,7 +171,7 @@ def test_an_older_version_that_others_still_answer_is_answered_by_name(node, clu
 
 
 def test_an_empty_share_builds_nothing(node, cluster):
-    """Though the source is here; what others have is answered."""
+    """The source is visible, but the node answers from other members."""
     cluster.shares["v1"] = share_of()
     put(node, "v1")
     assert (node.builds, node.states, node.status["versions"]["v1"].get("waited_s")) == (
@@ -186,7 +185,7 @@ def test_an_empty_share_builds_nothing(node, cluster):
 
 
 def test_more_partitions_are_added_under_the_readers(node, cluster):
-    """The files that are open stay so; the manifest has all; a restart builds nothing."""
+    """Open files stay open, the manifest lists all, and a restart builds nothing."""
     cluster.shares["v1"] = share_of(0)
     cluster.had = cluster.gates = {"v1"}
     put(node, "v1")
@@ -212,7 +211,7 @@ def test_more_partitions_are_added_under_the_readers(node, cluster):
 
 
 def test_what_is_dropped_is_not_served_and_is_closed_after_the_last_read(node, cluster):
-    """At once; its file goes from the disk at once, too; what is of the share is built again, when that is done."""
+    """The file leaves service and disk at once; partitions of the share are then rebuilt."""
     cluster.shares["v1"] = share_of(0, 1)
     cluster.had = cluster.gates = {"v1"}
     put(node, "v1")
@@ -235,7 +234,7 @@ def test_what_is_dropped_is_not_served_and_is_closed_after_the_last_read(node, c
 
 
 def test_what_is_dropped_while_all_is_built_anew_is_built_as_well(node, cluster):
-    """Its old file goes, and the new one is not taken for it."""
+    """The old file goes, and the rebuilt one is not mistaken for it."""
     cluster.shares["v1"] = share_of(0, 2)
     cluster.had = cluster.gates = {"v1"}
     put(node, "v1")
@@ -252,7 +251,7 @@ def test_what_is_dropped_while_all_is_built_anew_is_built_as_well(node, cluster)
 
 
 def test_a_partial_copy_that_is_damaged_is_built_anew(node, cluster):
-    """All of its share, and no more."""
+    """Exactly its share is rebuilt."""
     cluster.shares["v1"] = share_of(0, 2)
     cluster.had = cluster.gates = {"v1"}
     put(node, "v1")
@@ -267,7 +266,7 @@ def test_a_partial_copy_that_is_damaged_is_built_anew(node, cluster):
 
 
 def test_what_relied_on_a_refuted_function_is_dropped_and_built_anew(node, cluster):
-    """Nothing of it is answered meanwhile; the build does not rely on that function again."""
+    """None of it is answered meanwhile, and the new build does not rely on that function."""
     cluster.shares["v1"] = PartitionSet.of(1, [0])
     cluster.had = cluster.gates = {"v1"}
     put(node, "v1", files=1)
@@ -284,7 +283,7 @@ def test_what_relied_on_a_refuted_function_is_dropped_and_built_anew(node, clust
 
 
 def test_a_partial_copy_becomes_whole_on_a_node_that_is_alone(cluster):
-    """After a while, since nobody else builds what nobody has; what it has is served meanwhile, if it was active."""
+    """A node alone builds the rest after a while, and serves its part meanwhile if it was active."""
     node = SimulatedNode(cluster)
     cluster.shares["v1"] = share_of(2)
     cluster.had = cluster.gates = {"v1"}
@@ -305,7 +304,7 @@ def test_a_partial_copy_becomes_whole_on_a_node_that_is_alone(cluster):
 
 
 def test_what_others_had_and_nobody_has_is_forgotten(node):
-    """Unless clients have it."""
+    """A version that clients have is kept."""
     node.hear(v1=VersionIdentity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True))
     assert node.states == {"v1": VersionWord.SEEN}
     assert "nothing of it is to be here" in node.library.unready(DATABASE)

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_copies.py` has the others."""
+"""Power losses while copies change; the fast tests are in `test_copies.py`."""
 
 import pytest
 
@@ -10,13 +10,12 @@ from tests.world.faulty_files import Action
 
 @pytest.fixture
 def cluster():
-    """Nothing is decided yet."""
     return Cluster()
 
 
 @pytest.fixture
 def node(cluster):
-    """A node that has started, with nothing at its source."""
+    """Start a node with an empty source."""
     node = SimulatedNode(cluster)
     node.start()
     yield node
@@ -24,14 +23,14 @@ def node(cluster):
 
 
 def whole(node, name):
-    """Whether every partition that is here has all its records, and they are of the version."""
+    """True if every partition here has all its records, of the right version."""
     found = [(key, value) for file in held(node, name).files if file is not None for key, value in file.scan()]
     return len(found) == manifest(node, name).records and {value for _, value in found} <= {name.encode()}
 
 
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 def test_a_power_loss_at_any_change_leaves_what_was_here_or_what_is(cluster, action):
-    """While partitions are added, and while one is dropped; then the node has its share, and serves all the while."""
+    """The power fails while partitions are added or dropped; the node serves all along and ends with its share."""
     cluster.had = cluster.gates = {"v1"}
     seen = set()
     for at in range(100):

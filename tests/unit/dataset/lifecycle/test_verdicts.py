@@ -1,4 +1,4 @@
-"""What is decided when others have a part in it: shares, gates, and what a stray has refuted."""
+"""Decisions that depend on the cluster: shares, gates and refuted functions."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from tests.unit.dataset.lives import (
 
 
 def test_a_copy_is_built_when_its_share_is_known():
-    """And no sooner; an empty one is no trouble, and nothing is built."""
+    """An empty share is no fault, and nothing is built."""
     one = life("v1")
     one.copy.share = None
     assert what(one, verdicts=ScriptedVerdicts()) == Decision()
@@ -38,14 +38,14 @@ def test_a_copy_is_built_when_its_share_is_known():
 
 
 def test_what_others_had_goes_with_them():
-    """One that this node answered for others by asking them, from when none of them has it any more."""
+    """A version that only other members had goes when none of them has it."""
     old, new = Life("v1", VersionState.RETIRING), life("v2", VersionWord.ACTIVE)
     assert what(old, new, verdicts=ScriptedVerdicts({"v1", "v2"}), active="v2").remove == ()
     assert what(old, new, verdicts=ScriptedVerdicts({"v2"}), active="v2").remove == ("v1",)
 
 
 def test_a_share_grows_and_what_is_lacking_is_built():
-    """It does not shrink, whatever is said; nor is it of another source than what is here."""
+    """A share never shrinks and never belongs to another source than the copy."""
     one = partial(0, 1, share=[0, 1])
     assert (one.copy.state, one.copy.lacks) == (CopyState.READY, share_of())
     assert what(one, verdicts=ScriptedVerdicts(share=share_of(1))) == Decision()
@@ -62,7 +62,7 @@ def test_a_share_grows_and_what_is_lacking_is_built():
 
 
 def test_a_damaged_copy_is_built_anew_and_not_added_to():
-    """Also one that is found damaged while something is added to it."""
+    """This also holds if the damage is found while partitions are added."""
     one = partial(0, 1, share=[0, 1, 2])
     begin(one)
     assert one.copy.damageable()
@@ -79,7 +79,7 @@ def test_a_damaged_copy_is_built_anew_and_not_added_to():
 
 
 def test_what_does_not_fit_is_built_anew():
-    """What is here is served meanwhile."""
+    """The present partitions are served meanwhile."""
     one = partial(0, 1, share=[0, 1, 2])
     begin(one)
     one.copy.outdate()
@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_built_anew():
 
 
 def test_what_relied_on_a_refuted_function_is_of_no_use():
-    """It is dropped, and nothing of it is told; what was regrouped by it is right, and so is another function."""
+    """The copy is dropped and withdrawn; regrouped copies and copies by another function stay."""
     one = partial(0, share=[0])
     assert what(one, verdicts=ScriptedVerdicts(refuted=("text",))).refute == ()
     assert what(one, verdicts=ScriptedVerdicts(refuted=("text", "sequins"))).refute == ("v1",)
@@ -99,7 +99,7 @@ def test_what_relied_on_a_refuted_function_is_of_no_use():
 
 
 def test_a_node_alone_answers_from_what_is_whole():
-    """Of what it was given while it was not alone, it serves what it served, and builds the rest."""
+    """A node alone serves partial versions only if clients had them, and builds the rest."""
     one = partial(0, share=[0])
     assert (what(one).want, what(one).switch) == ((("v1", share_of(0, 1, 2, 3)),), None)
     assert not Alone(by_name([one])).passed("v1")
@@ -108,7 +108,7 @@ def test_a_node_alone_answers_from_what_is_whole():
 
 
 def test_what_is_whole_here_is_not_thereby_switched_to():
-    """Nor is it left behind: it waits for the verdict; what is not here at all is switched to with one."""
+    """The copy waits for the verdict without being superseded; a version without a copy may be switched to."""
     here, elsewhere = life("v2", VersionWord.AVAILABLE), Life("v3", heard="an identity")
     lives = (life("v1", VersionWord.ACTIVE), here, elsewhere)
     assert what(*lives, verdicts=ScriptedVerdicts(), active="v1") == Decision()
@@ -120,7 +120,7 @@ def test_what_is_whole_here_is_not_thereby_switched_to():
 
 
 def test_what_is_active_and_has_too_few_owners_is_built_first():
-    """A newer one waits for it; else the newest goes first."""
+    """A newer version waits for it; otherwise the newest is built first."""
     lives = [Life("v1", VersionState.ACTIVE, source=source("v1"), copy=VersionCopy()), life("v2"), life("v3")]
     lives[0].copy.want(WHOLE)
     for one in lives[1:]:
@@ -131,7 +131,7 @@ def test_what_is_active_and_has_too_few_owners_is_built_first():
 
 
 def test_a_version_is_active_before_its_build_has_ended():
-    """The build goes on; when it fails, clients have it from others all the same."""
+    """The build continues, and its failure does not matter to clients."""
     one = life("v2", VersionWord.BUILDING)
     lives = (life("v1", VersionWord.ACTIVE), one)
     verdicts = ScriptedVerdicts(passed={"v2"}, switch={"v2"})
@@ -147,7 +147,7 @@ def test_a_version_is_active_before_its_build_has_ended():
 
 
 def test_what_clients_have_from_others_alone_retires_as_what_is_here():
-    """And what they never had, and nobody has any more, is forgotten."""
+    """A version that clients never had and no member has is forgotten."""
     elsewhere = Life("v1", VersionState.ACTIVE, heard="an identity")
     decision = what(
         elsewhere, life("v2", VersionWord.AVAILABLE), verdicts=ScriptedVerdicts({"v1"}, {"v2"}), active="v1"
@@ -160,7 +160,7 @@ def test_what_clients_have_from_others_alone_retires_as_what_is_here():
 
 
 def test_what_others_need_does_not_go():
-    """However quiet it is here; and time alone brings no other decision."""
+    """Neither silence here nor time changes the decision."""
     old = life("v1", VersionWord.RETIRING)
     assert what(old, verdicts=ScriptedVerdicts({"v1"}), active="v2", now_ms=10**9) == Decision()
     assert what(old, verdicts=ScriptedVerdicts({"v1"}, retire={"v1"}), active="v2", now_ms=10**9).remove == ("v1",)
@@ -168,7 +168,7 @@ def test_what_others_need_does_not_go():
 
 
 def test_a_version_without_a_copy_is_switched_back_to_while_others_have_it():
-    """No source shows it here; one that nobody has any more does not come back."""
+    """The source does not show it; without any member that has it, it does not come back."""
     active = life("v1", VersionWord.ACTIVE)
     for heard, switch in (("an identity", "v3"), (None, None)):
         retiring = Life("v3", VersionState.RETIRING, heard=heard)

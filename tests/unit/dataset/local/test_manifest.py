@@ -34,14 +34,14 @@ MANIFEST = VersionManifest(
 
 
 def test_it_reads_back_as_written(tmp_path):
-    """With its sums."""
+    """The sums are right, too."""
     write_manifest(RealFiles(), tmp_path, MANIFEST)
     assert read_manifest(RealFiles(), tmp_path) == MANIFEST
     assert (MANIFEST.records, MANIFEST.duplicates, MANIFEST.size_bytes) == (30, 3, 1100)
 
 
 def test_files_are_named_by_partition():
-    """Five digits or more."""
+    """Numbers have at least five digits."""
     assert [partition_name(number) for number in (0, 16_383, 123_456)] == [
         "part-00000.gkv",
         "part-16383.gkv",
@@ -51,10 +51,10 @@ def test_files_are_named_by_partition():
 
 @pytest.mark.parametrize("field", list(to_body(MANIFEST)))
 def test_every_field_is_needed(field):
-    """And of its type."""
+    """Each field must be present and have its type."""
     for value in (None, [1], -1, {"x": 1}, ...):
         if value is None and field in {"voided", "first_stray", "share"}:
-            continue  # As most versions have it.
+            continue  # Most versions have it so.
         body = to_body(MANIFEST)
         if value is ...:
             del body[field]
@@ -65,7 +65,7 @@ def test_every_field_is_needed(field):
 
 
 def test_a_time_is_one_that_other_nodes_can_be_told():
-    """What no clock shows is damage."""
+    """A time beyond any clock is damage."""
     assert from_body({**to_body(MANIFEST), "source_ms": 1 << 53}, "x").source_ms == 1 << 53
     with pytest.raises(Corrupt, match="source_ms"):
         from_body({**to_body(MANIFEST), "source_ms": (1 << 53) + 1}, "x")
@@ -73,7 +73,7 @@ def test_a_time_is_one_that_other_nodes_can_be_told():
 
 @pytest.mark.parametrize("share", [[], [0], [0, 1]])
 def test_the_share_is_kept(tmp_path, share):
-    """Which partitions are to be here, whatever is; of none at all, too."""
+    """The share is kept whatever is present, even if it is empty."""
     told = replace(MANIFEST, files=(MANIFEST.files[0], None), share=PartitionSet.of(2, share))
     write_manifest(RealFiles(), tmp_path, told)
     assert read_manifest(RealFiles(), tmp_path) == told
@@ -82,13 +82,13 @@ def test_the_share_is_kept(tmp_path, share):
 
 @pytest.mark.parametrize("share", ["4", "04", "0300", "xx", "0G"])
 def test_a_share_is_of_as_many_partitions_as_there_are(share):
-    """Else it is damage."""
+    """Another number of partitions is damage."""
     with pytest.raises(Corrupt, match="share"):
         from_body({**to_body(MANIFEST), "share": share}, "x")
 
 
 def test_two_builds_of_one_version_are_joined():
-    """Each has what it was built with; the functions that every key fits are those that fitted in both."""
+    """Each keeps its own files; functions that every key fits are those that fit in both builds."""
     one, other = MANIFEST.files
     first = replace(MANIFEST, files=(one, None), alike=("sequins", "string", "spark"), share=PartitionSet.of(2, [0]))
     second = replace(MANIFEST, files=(None, other), alike=("sequins", "spark"), refuted=("cascading", "text"))
@@ -105,7 +105,7 @@ def test_two_builds_of_one_version_are_joined():
 
 @pytest.mark.parametrize("refuted", [["sequins"], ["text", "sequins"]])
 def test_what_is_refuted_is_not_relied_on(refuted):
-    """A wrong program wrote it; ours asserts that it writes none."""
+    """Only a faulty program writes such a manifest; ours asserts that it does not."""
     body = {**to_body(MANIFEST), "regrouped": False, "refuted": refuted}
     with pytest.raises(Corrupt, match="'refuted' has 'sequins', by which the files were relied on"):
         from_body(body, "x")
@@ -115,7 +115,7 @@ def test_what_is_refuted_is_not_relied_on(refuted):
 
 @pytest.mark.parametrize("name", ["whole", "shared"])
 def test_manifests_are_as_the_oracle_writes_them(tmp_path, name):
-    """What stands there on paper is read, and written again byte for byte."""
+    """The golden document is read, and written again byte for byte."""
     golden = GOLDEN / f"manifest-{name}.document"
     assert golden.read_bytes() == make_golden.document("MANIFEST", make_golden.MANIFESTS[name])
     shutil.copy(golden, tmp_path / "_MANIFEST")
@@ -133,6 +133,6 @@ GOOD = [1, 1, 1, 1]
     [[], [GOOD], [GOOD] * 3, [GOOD[1:]] * 2, [GOOD, [1, "1", 1, 1]], [GOOD, [1, 1, -1, 1]], [GOOD, {"a": 1}]],
 )
 def test_there_is_one_file_for_each_partition(files):
-    """With four numbers."""
+    """Each file has four numbers."""
     with pytest.raises(Corrupt, match="files"):
         from_body({**to_body(MANIFEST), "files": files}, "x")

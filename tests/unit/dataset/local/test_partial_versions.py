@@ -1,4 +1,4 @@
-"""Some partitions of a version: added to it and dropped from it, whole across a crash at every operation."""
+"""Adding and dropping partitions of a version, across a crash at every operation."""
 
 import random
 from contextlib import suppress
@@ -30,7 +30,7 @@ def directory(files, root=""):
 
 
 def build(data, files, *wanted, root="", **options):
-    """Builds these partitions of the version at the source."""
+    """Build these partitions of the version at the source."""
     listed = SourceRoot(f"{root}/source", files).version("db", "v1")
     path = data.store.begin_build("db", "v1")
     job = replace(BuildJob.of(listed, str(path), partitions=N), wanted=wanted, **options)
@@ -38,7 +38,7 @@ def build(data, files, *wanted, root="", **options):
 
 
 def prepare(files, root=""):
-    """A node with two of four partitions; what each key is, by partition."""
+    """Make a node with two of four partitions."""
     put_version(files, f"{root}/source", "v1", [lines(**{key: f"{key}'s" for key in KEYS})])
     with directory(files, root) as data:
         build(data, files, 0, 2, root=root)
@@ -53,7 +53,7 @@ def change(files, root=""):
 
 
 def found(files, root=""):
-    """The partitions that are there after a restart, each whole, and nothing else is left; or what is damaged."""
+    """Return the partitions after a restart, each complete and without leftovers; or the damage."""
     with directory(files, root) as data:
         place = data.store.version_path("db", "v1")
         assert files.list_directory(f"{root}/data/building") == []
@@ -76,7 +76,7 @@ def found(files, root=""):
 
 
 def simulated():
-    """A disk with a node that has two of four partitions."""
+    """Return a disk with a node that has two of four partitions."""
     files = SimulatedFiles()
     files.make_directory("/source")
     files.sync_directory("/")
@@ -85,7 +85,7 @@ def simulated():
 
 
 def test_partitions_come_and_go():
-    """Those that stay are the same files; what is listed is there."""
+    """Other partitions keep their files, and every listed file is there."""
     files = simulated()
     assert found(files) == (0, 2)
     change(files)
@@ -97,7 +97,7 @@ def test_partitions_come_and_go():
 
 
 def test_a_file_that_the_manifest_lists_is_never_missing():
-    """A power loss that forgets names finds no manifest ahead of its files."""
+    """No power loss leaves a manifest ahead of its files."""
     for seed in range(40):
         files = simulated()
         with directory(files) as data:
@@ -108,7 +108,7 @@ def test_a_file_that_the_manifest_lists_is_never_missing():
 
 @pytest.mark.parametrize("forgets", ["sync", "sync_directory"])
 def test_a_forgotten_sync_is_caught(forgets, monkeypatch):
-    """The test above would see it."""
+    """The test above would notice it."""
     real, bad = getattr(SimulatedFiles, forgets), 0
     for seed in range(40):
         files = simulated()
@@ -123,7 +123,7 @@ def test_a_forgotten_sync_is_caught(forgets, monkeypatch):
 
 
 def test_what_is_of_another_identity_is_not_added():
-    """The version is as it was."""
+    """The version is unchanged."""
     files = simulated()
     with directory(files) as data:
         build(data, files, 1, function="spark")
@@ -134,7 +134,7 @@ def test_what_is_of_another_identity_is_not_added():
 
 @pytest.mark.parametrize("kind", ["rename", "unlink", "sync_directory"])
 def test_what_the_system_refuses_changes_nothing_that_is_listed(kind):
-    """The disk is full, or fails: the error says so, and another attempt succeeds."""
+    """After a full or failing disk the error says so, and another attempt succeeds."""
 
     def attempt(data):
         data.store.add_partitions("db", "v1", WHOLE)
@@ -156,7 +156,7 @@ def test_what_the_system_refuses_changes_nothing_that_is_listed(kind):
 
 
 def test_an_open_version_takes_partitions_and_gives_them_up(tmp_path):
-    """By one that takes its place: the other files are the same, and what goes is closed apart."""
+    """A new version object replaces the old one: other files are shared, and dropped ones are closed separately."""
     (tmp_path / "source").mkdir()
     files = RealFiles()
     prepare(files, tmp_path)

@@ -1,4 +1,4 @@
-"""The power goes at every operation on a part of a version."""
+"""A power loss at every operation on a part of a version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CRASHES = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
 
 
 def operations():
-    """How often each operation that changes the disk is performed."""
+    """Count the operations of each kind that change the disk."""
     calm = FaultyFiles(simulated())
     change(calm)
     return {kind: calm.counts[kind] for kind in CHANGING if calm.counts[kind]}
@@ -22,7 +22,7 @@ def operations():
 
 @pytest.mark.parametrize("action", CRASHES)
 def test_a_power_loss_at_every_operation(action):
-    """What was there before or after, whole, however much was not synced; then the change succeeds."""
+    """The old or the new state is found complete, whatever was not synced; then the change succeeds."""
     total, struck, seen = sum(operations().values()), Counter(), Counter()
     for at, seed in itertools.product(range(total), range(4)):
         files = simulated()

@@ -1,4 +1,4 @@
-"""The built versions of a node: what is there, across crashes, and what is refused."""
+"""The store of a node's built versions: its contents across crashes, and its refusals."""
 
 import errno
 import os
@@ -27,14 +27,14 @@ FILES = RealFiles()
 
 @contextmanager
 def opened(path, files=FILES):
-    """One start of a node, as far as its versions see it."""
+    """Open the store as a start of a node does."""
     store = VersionStore(PurePath(path), files)
     store.prepare()
     yield store
 
 
 def make_version(data, database, version, text="x"):
-    """Something that looks like a built version, published."""
+    """Publish a version with one file."""
     path = data.begin_build(database, version)
     descriptor = data.files.open(path / "part-00000.gkv", WRITE_NEW)
     data.files.pwrite(descriptor, text.encode(), 0)
@@ -43,12 +43,12 @@ def make_version(data, database, version, text="x"):
 
 
 def path_of(path):
-    """A pure path as one of this machine."""
+    """Return a pure path as a path of this machine."""
     return Path(path)
 
 
 def test_a_version_is_published_listed_and_removed(tmp_path):
-    """By one rename in, and one out."""
+    """One rename publishes a version, and one removes it."""
     with opened(tmp_path) as data:
         for version in ("v2", "v1"):
             make_version(data, "db", version)
@@ -61,7 +61,7 @@ def test_a_version_is_published_listed_and_removed(tmp_path):
 
 
 def test_a_name_that_a_database_and_our_own_files_have_is_no_trouble(tmp_path):
-    """Every legal name is one."""
+    """Every legal name works, even the names of our own files."""
     with opened(tmp_path) as data:
         for name in ("ACTIVE", "NODE", "MANIFEST", "active", "a" * 200):
             make_version(data, name, name)
@@ -71,7 +71,6 @@ def test_a_name_that_a_database_and_our_own_files_have_is_no_trouble(tmp_path):
 
 
 def test_the_active_version_is_remembered(tmp_path):
-    """Per database."""
     with opened(tmp_path) as data:
         assert data.active("db") is None
         data.set_active("db", ActiveDocument("v1", "v1"))
@@ -83,7 +82,7 @@ def test_the_active_version_is_remembered(tmp_path):
 
 
 def test_a_way_back_does_not_forget_what_was_left(tmp_path):
-    """The newest that ever was active stands in the document; one that is newer takes its place."""
+    """The document keeps the newest version that was ever active, until a newer one is."""
     with opened(tmp_path) as data:
         data.set_active("db", ActiveDocument("v3", "v3"))
         data.set_active("db", ActiveDocument("v1", "v3"))
@@ -104,7 +103,7 @@ SEALED = (
 
 
 def test_what_is_active_and_who_held_it_are_remembered(tmp_path):
-    """Every field; and nothing of it when nothing was known."""
+    """Every field is kept, and an unknown holder is no holder."""
     with opened(tmp_path) as data:
         data.set_active("db", ActiveDocument("v1", "v3", IDENTITY, HOLDERS, SEALED))
         assert data.active("db") == ActiveDocument("v1", "v3", IDENTITY, HOLDERS, SEALED)
@@ -123,7 +122,7 @@ def test_what_is_active_and_who_held_it_are_remembered(tmp_path):
     ("holders", [["00", "n", "a:1", "000000"]]), ("holders", [["00", "n", "a:1", "0002"]]), ("sealed", ...),
 ])  # fmt: skip
 def test_an_active_document_of_another_form_is_damage(tmp_path, field, value):
-    """A wrong program wrote it."""
+    """Only a faulty program writes such a document."""
     body = to_body("db", ActiveDocument("v1", "v3", IDENTITY, HOLDERS))
     body = {key: told for key, told in (body | {field: value}).items() if told is not ...}
     with opened(tmp_path) as data:
@@ -133,7 +132,7 @@ def test_an_active_document_of_another_form_is_damage(tmp_path, field, value):
 
 
 def test_what_strays_have_refuted_is_kept(tmp_path):
-    """By database; of one of which nothing was noted, nothing."""
+    """Refutations are kept by database; a database without any has none."""
     told = {"e" * 64: ("sequins", "text"), "d" * 64: ("spark",)}
     with opened(tmp_path) as data:
         data.set_refuted("db", told)
@@ -148,7 +147,7 @@ def test_what_strays_have_refuted_is_kept(tmp_path):
     {"database": "db", "refuted": [["d", "x"]]},
 ])  # fmt: skip
 def test_a_document_of_what_is_refuted_of_another_form_is_damage(tmp_path, body):
-    """Though its checksum is right."""
+    """The checksum is right."""
     with opened(tmp_path) as data:
         write_document(FILES, tmp_path / "refuted" / "db", "REFUTED", body)
         with pytest.raises(Corrupt):
@@ -162,7 +161,7 @@ def test_a_document_of_what_is_refuted_of_another_form_is_damage(tmp_path, body)
     {"database": "other", "version": "v1", "newest": "v1"},
 ])  # fmt: skip
 def test_an_active_document_that_makes_no_sense_is_damage(tmp_path, body):
-    """Though its checksum is right."""
+    """The checksum is right."""
     with opened(tmp_path) as data:
         data.set_active("db", ActiveDocument("v1", "v1"))
         write_document(RealFiles(), data.path / "active/db", "ACTIVE", body)
@@ -171,7 +170,7 @@ def test_an_active_document_that_makes_no_sense_is_damage(tmp_path, body):
 
 
 def test_an_active_document_about_something_else_is_damage(tmp_path):
-    """Somebody copied a file."""
+    """The document was copied from another database."""
     with opened(tmp_path) as data:
         data.set_active("db", ActiveDocument("v1", "v1"))
         (tmp_path / "active" / "other").write_bytes((tmp_path / "active" / "db").read_bytes())
@@ -180,7 +179,7 @@ def test_an_active_document_about_something_else_is_damage(tmp_path):
 
 
 def test_an_active_document_of_a_newer_format_is_refused(tmp_path):
-    """What a newer program has written must not be guessed at: it may have answered from a newer version."""
+    """A newer program may have answered from a newer version, so nothing is guessed."""
     with opened(tmp_path) as data:
         body = {"database": "db", "version": "v1"}
         write_document(FILES, tmp_path / "active" / "db", "ACTIVE", body, format_number=2)
@@ -189,7 +188,7 @@ def test_an_active_document_of_a_newer_format_is_refused(tmp_path):
 
 
 def test_leftovers_of_a_crash_are_removed_at_opening(tmp_path):
-    """And nothing else; links are not followed."""
+    """Other files stay, and links are not followed."""
     with opened(tmp_path) as data:
         make_version(data, "db", "v1")
     precious = tmp_path.parent / f"{tmp_path.name}-precious"
@@ -209,7 +208,7 @@ def test_leftovers_of_a_crash_are_removed_at_opening(tmp_path):
 
 
 def test_a_build_begins_in_an_empty_directory(tmp_path):
-    """Whatever an earlier attempt left."""
+    """Files of an earlier attempt are removed."""
     with opened(tmp_path) as data:
         path = path_of(data.begin_build("db", "v1"))
         (path / "run-1.tmp").write_text("x")
@@ -220,7 +219,7 @@ def test_a_build_begins_in_an_empty_directory(tmp_path):
 
 
 def test_a_damaged_version_is_kept_aside_until_it_is_built_again(tmp_path):
-    """A second time it takes the first one's place."""
+    """A second damaged version replaces the first."""
     with opened(tmp_path) as data:
         for text in ("one", "two"):
             make_version(data, "db", "v1", text)
@@ -232,7 +231,7 @@ def test_a_damaged_version_is_kept_aside_until_it_is_built_again(tmp_path):
 
 
 def test_publishing_over_a_version_replaces_it(tmp_path):
-    """One that was found damaged while it served."""
+    """The version was found damaged while it was served."""
     with opened(tmp_path) as data:
         make_version(data, "db", "v1", "damaged")
         place = path_of(make_version(data, "db", "v1", "whole"))
@@ -242,7 +241,7 @@ def test_publishing_over_a_version_replaces_it(tmp_path):
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOSPC, errno.EIO])
 def test_every_step_in_a_versions_life_is_refused_clearly(error):
-    """Each operation of each step."""
+    """Each operation of each step is refused once."""
     struck = 0
     for at in range(80):
         files = SimulatedFiles()
@@ -265,4 +264,4 @@ def test_every_step_in_a_versions_life_is_refused_clearly(error):
                 assert caught.message.startswith("/data")
             struck += len(faulty.struck)
             data.files = files
-    assert 40 < struck < 80  # Every operation, and the last rounds were over before theirs came.
+    assert 40 < struck < 80  # Every operation fails once, and the last rounds end before their fault.

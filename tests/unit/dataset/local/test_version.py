@@ -1,4 +1,4 @@
-"""Opening a built version: whole, or an error that names what is wrong."""
+"""Opening a built version: it is complete, or an error names the fault."""
 
 import errno
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 @pytest.fixture
 def built(job):
-    """A directory with a built version of two partitions."""
+    """Return a directory with a built version of two partitions."""
     one = job([lines(a=1, b=2, c=3), lines(d=4)])
     perform(one, RealFiles(), BuildResources(MEMORY_BYTES))
     return Path(one.directory)
@@ -26,7 +26,7 @@ def opened(built, files=None, database="db", version="v1"):
 
 
 def test_a_version_opens_with_its_files(built):
-    """One for each partition."""
+    """Each partition has a file."""
     version = opened(built)
     assert (version.database, version.name, version.partitions) == ("db", "v1", 2)
     assert sum(len(file) for file in version.files) == version.records == 4
@@ -35,7 +35,7 @@ def test_a_version_opens_with_its_files(built):
 
 
 def test_opening_reads_next_to_nothing(built):
-    """The manifest, and for each file a footer and a map."""
+    """Opening reads the manifest, and a footer of each file, which is mapped."""
     calm = FaultyFiles(RealFiles())
     opened(built, calm).close()
     assert calm.counts["map"] == 2
@@ -43,7 +43,7 @@ def test_opening_reads_next_to_nothing(built):
 
 
 def test_closing_waits_for_nobody_but_refuses_while_pinned(built):
-    """And can be tried again."""
+    """The closing can be repeated later."""
     version = opened(built)
     version.files[1].pin()
     with pytest.raises(BufferError):
@@ -57,7 +57,7 @@ def test_closing_waits_for_nobody_but_refuses_while_pinned(built):
 @pytest.mark.parametrize("name", ["_MANIFEST", "part-00000.gkv", "part-00001.gkv"])
 @pytest.mark.parametrize("how", ["missing", "empty", "cut", "longer"])
 def test_damage_that_can_be_seen_at_once_is_named(built, name, how):
-    """Which file, and that it is damaged."""
+    """The error names the damaged file."""
     path = built / name
     data = path.read_bytes()
     path.unlink()
@@ -69,7 +69,7 @@ def test_damage_that_can_be_seen_at_once_is_named(built, name, how):
 
 
 def test_the_files_of_two_partitions_cannot_change_places_unnoticed(built):
-    """Though they have the same number of records and the same size."""
+    """The files have the same number of records and the same size."""
     one, two = (built / "part-00000.gkv").read_bytes(), (built / "part-00001.gkv").read_bytes()
     (built / "part-00000.gkv").write_bytes(two)
     (built / "part-00001.gkv").write_bytes(one)
@@ -78,14 +78,14 @@ def test_the_files_of_two_partitions_cannot_change_places_unnoticed(built):
 
 
 def test_a_version_under_another_name_is_refused(built):
-    """A directory that somebody renamed."""
+    """The directory was renamed."""
     with pytest.raises(Corrupt, match=r"another version.*expected 'db/v2', got 'db/v1'"):
         opened(built, version="v2")
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.EACCES])
 def test_an_operation_that_fails_is_no_damage(built, error):
-    """What the system refuses is not rebuilt: it names the path, and no file stays open."""
+    """A refused operation causes no rebuild: the error names the path, and no file stays open."""
     calm = FaultyFiles(RealFiles())
     opened(built, calm).close()
     for at in range(sum(calm.counts.values())):

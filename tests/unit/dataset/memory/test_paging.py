@@ -1,4 +1,4 @@
-"""What is decided is put into effect, in virtual time: on files that note what is done, and on mapped ones."""
+"""Decisions about resident memory put into effect in virtual time, on fake and on mapped files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gossipkv.storage.sorted_file import SortedFile
 from tests.world.logs import capture_logs
 
 MIB = 1 << 20
-INDEX_PART = 4  # Of a file is its index.
+INDEX_PART = 4  # This part of a file is its index.
 
 
 class File:
-    """A sorted file of so many MiB that notes what is done with it."""
+    """A sorted file of so many MiB that records its calls."""
 
     def __init__(self, size_mib, done, *, is_compressed=False):
         self.size_bytes = size_mib * MIB
@@ -57,7 +57,7 @@ class File:
 
 
 class Threads:
-    """In the place of worker threads: each call takes so long, at the end of which it is done, cancelled or not."""
+    """A fake of worker threads: each call takes so long, and ends even if it is cancelled."""
 
     def __init__(self):
         self.takes_s = 0.01
@@ -69,7 +69,7 @@ class Threads:
 
 
 class Node:
-    """Versions that are open, a memory, and what pages them."""
+    """Open versions, a memory, and the paging of them."""
 
     def __init__(self, setting="auto", room_mib=None):
         self.done = []
@@ -103,7 +103,7 @@ class Node:
         self.paging.versions_changed()
 
     def warmed(self, file):
-        """Which parts of a file were read in, in this order and joined."""
+        """Return the ranges of a file that were read in, in order and joined."""
         joined = []
         for found, what, _, first, size in self.done:
             if found is file and what == "warm":
@@ -132,21 +132,21 @@ def opened(*versions):
 
 
 def test_what_counts():
-    """Compressed files are told apart; of the others those of active versions."""
+    """Compressed files count separately; the others also by active versions."""
     versions = opened((5, "none", True), (7, "none", False), (11, "lz4", True), (13, "lz4", False))
     assert measure(versions) == Mapped(5 * MIB, 12 * MIB, 24 * MIB)
 
 
 @pytest.mark.parametrize(("level", "room_mib", "expected"), [
-    (Level.ALL, None, [(1, 0, 8), (0, 0, 12), (2, 12, 16)]),  # The active one first; of what is compressed the index.
+    (Level.ALL, None, [(1, 0, 8), (0, 0, 12), (2, 12, 16)]),  # The active one first; the index of the compressed one.
     (Level.ACTIVE, None, [(1, 0, 8), (2, 12, 16), (0, 9, 12)]),
     (Level.NONE, None, [(1, 6, 8), (2, 12, 16), (0, 9, 12)]),
     (Level.NONE, 8, [(1, 6, 8), (2, 12, 16)]),
     (Level.NONE, 1, []),
-    (Level.ALL, 12, [(1, 0, 8)]),  # As a setting wants it.
+    (Level.ALL, 12, [(1, 0, 8)]),  # A setting may ask for it.
 ])  # fmt: skip
 def test_what_is_read_in_beforehand(level, room_mib, expected):
-    """What matters most first, and no more than there is room for."""
+    """The most important files come first, within the room."""
     versions = opened((12, "none", False), (8, "none", True), (16, "lz4", True))
     room_bytes = None if room_mib is None else room_mib * MIB
     files = [each.files[0] for each in versions]
@@ -155,7 +155,7 @@ def test_what_is_read_in_beforehand(level, room_mib, expected):
 
 
 async def test_what_fits_is_read_in_and_left_alone(autojump_clock, nursery):
-    """Each file once, the active version first, at half of what the disk gives; nothing is advised."""
+    """Each file is read once, the active version first, at half the rate of the disk; nothing is advised."""
     node = Node(room_mib=100)
     (old,), (new,), (packed,) = node.open(4, is_active=False), node.open(6), node.open(8, compression="lz4")
     await start(node, nursery)
@@ -173,7 +173,7 @@ async def test_what_fits_is_read_in_and_left_alone(autojump_clock, nursery):
 
 
 async def test_what_does_not_fit_is_paged_before_it_is_served(autojump_clock, nursery):
-    """When `run` reports, files are as they should be; then their indexes are read in."""
+    """When `run` reports, the files are paged as decided; then their indexes are read in."""
     node = Node(room_mib=10)
     files = node.open(8, 12)
     with capture_logs() as logs:
@@ -194,7 +194,7 @@ async def test_what_does_not_fit_is_paged_before_it_is_served(autojump_clock, nu
 
 
 async def test_memory_that_shrinks_and_grows(autojump_clock, nursery):
-    """It is paged at the next look; resident again after some looks, and read in anew."""
+    """Files are paged at the next look, and resident again after several looks, with reading in."""
     node = Node(room_mib=100)
     (file,) = node.open(20)
     await start(node, nursery)
@@ -216,7 +216,7 @@ async def test_memory_that_shrinks_and_grows(autojump_clock, nursery):
 
 
 async def test_what_the_node_may_yet_take_is_not_room(autojump_clock, nursery):
-    """The rest is, and no less than nothing is told."""
+    """The rest is the room, which is never reported as negative."""
     node = Node(room_mib=30)
     node.reserve = 15
     (file,) = node.open(20)
@@ -228,7 +228,7 @@ async def test_what_the_node_may_yet_take_is_not_room(autojump_clock, nursery):
 
 
 async def test_a_switch_pages_the_old_version_alone(autojump_clock, nursery):
-    """What is opened and switched to at once is never paged; what everybody reads is not either."""
+    """A new version that becomes active at once is never paged."""
     node = Node(room_mib=30)
     (old,) = node.open(20)
     await start(node, nursery)
@@ -248,13 +248,13 @@ async def test_a_switch_pages_the_old_version_alone(autojump_clock, nursery):
 
 
 async def test_nothing_goes_on_after_a_decision_has_changed(autojump_clock, nursery):
-    """Of a file that is paged in the middle of being read in, at most the piece at hand is."""
+    """If a file is paged while it is read in, at most the current piece is still read."""
     node = Node(room_mib=1_000)
     (file,) = node.open(900)
     await start(node, nursery)
     await trio.sleep(1)
     node.room_mib = 10
-    (_,) = node.open(2, is_active=False)  # Somebody has a look.
+    (_,) = node.open(2, is_active=False)  # A new version triggers a look.
     await trio.sleep(100)
     done = [(what, at) for found, what, at, *_ in node.done if found is file]
     paged_at = next(at for what, at in done if what == "paged")
@@ -262,7 +262,7 @@ async def test_nothing_goes_on_after_a_decision_has_changed(autojump_clock, nurs
 
 
 async def test_a_file_is_held_for_a_piece_only(autojump_clock, nursery):
-    """It can be closed between two pieces, and no other is touched by that."""
+    """The file can be closed between two pieces, without effect on other files."""
     node = Node(room_mib=1_000)
     (first,), (second,) = node.open(100), node.open(4)
     await start(node, nursery)
@@ -277,7 +277,6 @@ async def test_a_file_is_held_for_a_piece_only(autojump_clock, nursery):
 
 
 async def test_a_file_that_is_closed_before_anybody_says_so(autojump_clock, nursery):
-    """It is passed over."""
     node = Node()
     (first,), (second,) = node.open(100), node.open(4)
     await start(node, nursery)
@@ -289,7 +288,7 @@ async def test_a_file_that_is_closed_before_anybody_says_so(autojump_clock, nurs
 
 
 async def test_the_end_waits_for_the_piece_at_hand_alone(autojump_clock):
-    """Whoever closes the files then finds none pinned."""
+    """The files are not pinned afterwards."""
     node = Node()
     (file,) = node.open(1_000)
     node.threads.takes_s = 1.0
@@ -304,7 +303,6 @@ async def test_the_end_waits_for_the_piece_at_hand_alone(autojump_clock):
 
 @pytest.mark.parametrize(("setting", "resident", "is_paged"), [("resident", "all", False), ("paged", "none", True)])
 async def test_a_setting_overrides(setting, resident, is_paged, autojump_clock, nursery):
-    """Whatever room there is."""
     for room_mib in (1, 1_000):
         node = Node(setting, room_mib=room_mib)
         (file,) = node.open(20)
@@ -315,7 +313,7 @@ async def test_a_setting_overrides(setting, resident, is_paged, autojump_clock, 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 async def test_mapped_files_answer_all_the_same(compression, autojump_clock, nursery, tmp_path):
-    """Paged, warmed, resident and warmed again, a file has its records; it can be closed meanwhile."""
+    """A file answers while it is paged, warmed and made resident, and can be closed meanwhile."""
     records = {b"key%06d" % number: b"value" * (number % 50) for number in range(20_000)}
     with SortedFileBuilder(tmp_path, ["0.gkv"], compression=compression) as building:
         building.add_all(records.items(), 0)

@@ -1,4 +1,4 @@
-"""Which files are resident: the decision against the words that describe it, for histories of room and files."""
+"""The choice of resident files, compared with the rules for any history of room and files."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ LOOKS = st.lists(st.tuples(MAPPED, st.none() | SIZES, st.integers(1, 20_000)), m
 
 
 def fits(mapped: Mapped, level: Level, room: float | None) -> bool:
-    """Whether what is resident at that level takes no more than the room."""
+    """True if the files resident at that level fit in the room."""
     return room is None or {Level.NONE: 0, Level.ACTIVE: mapped.active, Level.ALL: mapped.all}[level] <= room
 
 
 @given(LOOKS, st.integers(0, 1 << 32))
 def test_no_more_is_resident_than_fits(looks, seed):
-    """After each look, and as much as does, unless a higher level has not been comfortable for long enough."""
+    """After each look as much is resident as fits, unless a level has not been comfortable for long enough."""
     residency, now_ms = Residency("auto", random.Random(seed)), 0
-    since_ms = {}  # By level: from when on it has been comfortable.
+    since_ms = {}  # The time since which each level has been comfortable.
     for mapped, room, pause_ms in looks:
         now_ms += pause_ms
         before = residency.level
@@ -53,7 +53,7 @@ def test_no_more_is_resident_than_fits(looks, seed):
 
 @given(LOOKS, MAPPED, SIZES, SIZES)
 def test_more_room_pages_nothing(before, mapped, room, more):
-    """Of two nodes with the same past, the one that finds more room has no lower level; likewise for fewer files."""
+    """After the same past, more room or fewer files never give a lower level."""
     for other in ((mapped, room + more), (mapped, None), (Mapped(0, 0, mapped.compressed), room)):
         levels = []
         for told in ((mapped, room), other):
@@ -69,7 +69,7 @@ def test_more_room_pages_nothing(before, mapped, room, more):
 @settings(max_examples=max(5, settings.default.max_examples // 5))
 @given(st.integers(0, 1 << 32))
 def test_what_comes_and_goes_is_followed_ever_more_slowly(seed):
-    """Room that is there whenever nothing is resident, and gone when it is: a few changes an hour, in the end."""
+    """Room that vanishes whenever it is used causes only a few changes an hour in the end."""
     residency, changes_ms = Residency("auto", random.Random(seed)), []
     for now_ms in range(0, 24 * 3_600_000, LOOK_MS):
         room = 50 if residency.level is Level.ALL else 1_000
@@ -83,7 +83,7 @@ def test_what_comes_and_goes_is_followed_ever_more_slowly(seed):
 
 @given(LOOKS)
 def test_a_setting_is_obeyed(looks):
-    """Whatever room there is, `resident` and `paged` stay so."""
+    """`resident` and `paged` hold at any room."""
     for setting, level in (("resident", Level.ALL), ("paged", Level.NONE)):
         residency = Residency(setting, random.Random(1))
         for mapped, room, pause_ms in looks:
@@ -92,7 +92,7 @@ def test_a_setting_is_obeyed(looks):
 
 
 def test_a_switch_of_what_fills_more_than_half():
-    """While two versions are open the active one stays resident, whichever it is, and both are when one has gone."""
+    """While two versions are open only the active one is resident; afterwards the remaining one is."""
     residency = Residency("auto", random.Random(3))
     levels = []
     for at_s, both in ((0, 60), (10, 120), (300, 120), (600, 60), (605, 60), (700, 60)):

@@ -1,4 +1,4 @@
-"""Nodes that share a machine's memory."""
+"""Two nodes that share a machine's memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.dataset.memory.test_residency import LOOK_MS
 @settings(max_examples=10)
 @given(st.integers(0, 1 << 32), st.integers(41, 60))
 def test_two_nodes_of_one_machine_come_to_rest(seed, share):
-    """Each takes what the other leaves, and one alone fits: after a day at most one is resident, and stays so."""
+    """Each node takes the room that the other leaves, and only one fits: after a day at most one stays resident."""
     chance = random.Random(seed)
     nodes = [Residency("auto", random.Random(chance.random())) for _ in range(2)]
     taken, changes_ms = [0, 0], []
@@ -27,7 +27,7 @@ def test_two_nodes_of_one_machine_come_to_rest(seed, share):
             room = 75 - taken[1 - mine]
             if node.decide(Mapped(share, share, 0), room, now_ms=now_ms + 1_000 * mine):
                 changes_ms.append(now_ms)
-            # What is read in beforehand comes a little at a time; what is let go goes at once.
+            # Reading in takes memory gradually; paging frees it at once.
             taken[mine] = min(share, taken[mine] + 5) if node.level is Level.ALL else 0
     assert max(changes_ms) < 12 * 3_600_000
     assert sorted(node.level for node in nodes) == [Level.NONE, Level.ALL]

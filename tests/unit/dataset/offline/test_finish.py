@@ -1,4 +1,4 @@
-"""`finish_version`: all partitions, of one kind, nothing else; then, and only then, a version."""
+"""`finish_version`: a version needs all partitions of one kind and nothing else."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def write(place, *partitions, of=3, function="sequins", **options):
 
 @pytest.fixture
 def memory():
-    """A directory of fsspec's file system in memory, and its URL."""
+    """Return a directory of fsspec's file system in memory, with its name and URL."""
     name = f"/{uuid.uuid4().hex}"
     system = fsspec.filesystem("memory")
     yield system, name, f"memory:/{name}"
@@ -41,7 +41,7 @@ def memory():
 
 
 def test_a_whole_version_is_declared(tmp_path):
-    """What it consists of, and `_SUCCESS` last; again, and nothing changes."""
+    """The declaration lists the files, and `_SUCCESS` comes last; a repetition changes nothing."""
     write(tmp_path, 0, 1, 2, function="text")
     files = FaultyFiles(RealFiles())
     report = finish_version(tmp_path, 3, files=files)
@@ -71,7 +71,7 @@ def test_a_whole_version_is_declared(tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_not_whole_is_not_declared(tmp_path, spoil, what):
-    """And the error names what is wrong."""
+    """The error names the fault."""
     write(tmp_path, 0, 1, 2)
     spoil(tmp_path)
     with pytest.raises(SourceError, match=what) as caught:
@@ -81,7 +81,7 @@ def test_what_is_not_whole_is_not_declared(tmp_path, spoil, what):
 
 
 def test_many_that_are_missing_are_counted(tmp_path):
-    """Not listed; and a directory that is not there has none."""
+    """At most five are listed; a missing directory has no files."""
     with pytest.raises(SourceError, match=r"part-00004\.gkv and 95 more"):
         finish_version(tmp_path / "none", 100)
     with pytest.raises(ValueError, match="partitions must be from 1"):
@@ -89,7 +89,7 @@ def test_many_that_are_missing_are_counted(tmp_path):
 
 
 def test_damaged_files_are_named(tmp_path):
-    """A file that was cut off on its way, or is no sorted file."""
+    """The file was cut off, or is no sorted file."""
     write(tmp_path, 0, 1, 2)
     path = tmp_path / "part-00001.gkv"
     whole = path.read_bytes()
@@ -104,7 +104,7 @@ def test_damaged_files_are_named(tmp_path):
 
 
 def test_the_function_may_be_demanded(tmp_path):
-    """When the driver knows it."""
+    """The driver may know the function."""
     write(tmp_path, 0, of=1)
     with pytest.raises(SourceError, match="is partition 0 of 1 by 'sequins', where partition 0 of 1 by 'spark' is"):
         finish_version(tmp_path, 1, function="spark")
@@ -113,7 +113,7 @@ def test_the_function_may_be_demanded(tmp_path):
 
 @pytest.mark.parametrize("action", [Action.FAIL, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 def test_a_driver_may_be_interrupted_at_any_moment(tmp_path, action):
-    """`_SUCCESS` is there when all of the rest is; a second driver ends what the first began."""
+    """`_SUCCESS` exists only with all the rest; a second driver completes the first one's work."""
     write(tmp_path / "calm", 0, of=1)
     calm = FaultyFiles(RealFiles())
     finish_version(tmp_path / "calm", 1, files=calm)
@@ -129,7 +129,7 @@ def test_a_driver_may_be_interrupted_at_any_moment(tmp_path, action):
 
 
 def test_a_remote_version_is_like_a_local_one(memory, tmp_path):
-    """Byte for byte; also written twice, and swept of what killed uploads left."""
+    """The files are equal byte for byte, after repeated writes and with leftovers of killed uploads removed."""
     system, name, url = memory
     write(url, 0, 1, 2)
     write(url, 1)
@@ -146,7 +146,7 @@ def test_a_remote_version_is_like_a_local_one(memory, tmp_path):
 
 
 def test_what_is_wrong_with_a_remote_version_is_named_by_its_url(memory):
-    """Missing, cut short, of another job."""
+    """A missing, cut or foreign file is named."""
     system, name, url = memory
     with pytest.raises(SourceError, match=f"{url}: has no part-00000.gkv"):
         finish_version(url, 1)
@@ -159,7 +159,7 @@ def test_what_is_wrong_with_a_remote_version_is_named_by_its_url(memory):
 
 
 def test_a_store_without_whole_uploads_gets_a_rename(tmp_path):
-    """Nothing shows under its name before it is whole, and a failed upload leaves nothing."""
+    """A name appears only with its complete file, and a failed upload leaves nothing."""
     destination = RemoteDestination(f"file://{tmp_path}/v", {})
     seen = []
 
@@ -192,7 +192,7 @@ def test_a_store_without_whole_uploads_gets_a_rename(tmp_path):
 
 
 def test_an_unknown_scheme_is_a_clear_error():
-    """It says which it knows."""
+    """The error lists the known schemes."""
     with pytest.raises(StorageError, match="nonsense://x: cannot write a version: Protocol not known: nonsense"):
         write_partition("nonsense://x", 0, 1, [])
 
@@ -217,12 +217,12 @@ def test_an_unknown_scheme_is_a_clear_error():
     ],
 )  # fmt: skip
 def test_metadata_are_a_claim_when_they_are_whole(metadata, claim):
-    """Whoever builds sorted files may keep anything with them."""
+    """Builders of sorted files may store other metadata with them."""
     assert claim_of(read_label(CutReader(oracle.write([], metadata=metadata)))) == claim
 
 
 def test_what_is_secret_in_a_url_is_not_told(monkeypatch):
-    """A user, a password, an option: the file system's own words may have them."""
+    """Users, passwords and options are removed, even from the file system's own message."""
     system = type(fsspec.filesystem("memory"))
 
     def refuse(self, path, **options):

@@ -1,4 +1,4 @@
-"""The examples of docs/users/offline-builds.md run as they stand there, and a dict agrees with what they wrote."""
+"""The examples of docs/users/offline-builds.md run as printed and write the right records."""
 
 import json
 import os
@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "users" / "offline-builds.md").read_text(encoding="utf-8
 
 @pytest.mark.parametrize("name", ["multiprocessing", "dask"])
 def test_an_example_writes_a_version(tmp_path, name):
-    """Every record in the file of its partition, and `_SUCCESS`."""
+    """Every record is in its partition's file, and `_SUCCESS` is there."""
     if name == "dask":
         pytest.importorskip("dask.bag", reason="dask is not installed")
     source, version = tmp_path / "source", tmp_path / "root" / "geo" / "v1"
@@ -49,7 +49,7 @@ def test_an_example_writes_a_version(tmp_path, name):
 
 
 def test_the_declaration_of_the_page_is_one():
-    """It parses, and says what the page says."""
+    """The declaration parses, with the content that the page states."""
     (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     declared = read_declared(example.encode())
     assert declared.files["part-00002"] == (1, 3)

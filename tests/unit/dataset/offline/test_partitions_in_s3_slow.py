@@ -1,4 +1,4 @@
-"""Partitions written to S3, as moto's server plays it."""
+"""Partitions written to S3, with moto as the server."""
 
 import logging
 
@@ -17,7 +17,7 @@ RECORDS = [(b"key %d" % n, b"value %d" % n) for n in range(900)]
 
 @pytest.fixture(scope="module")
 def store():
-    """A client of moto's server, and what fsspec is to be told about it."""
+    """Yield a client of moto's server and the fsspec options for it."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     moto.start()
@@ -32,7 +32,7 @@ def store():
 
 
 def test_a_version_is_written_and_listed(store):
-    """Twice written, once finished, and then it does not change."""
+    """A partition may be written twice; a finished version does not change."""
     client, options = store
     client.create_bucket(Bucket="versions")
     for partition in (0, 1, 2, 1):
@@ -50,7 +50,7 @@ def test_a_version_is_written_and_listed(store):
 
 
 def test_a_bucket_that_is_not_there_is_not_made(store):
-    """Whoever mistypes a name is told, and has no new bucket."""
+    """A mistyped name is an error and creates no bucket."""
     client, options = store
     with pytest.raises(StorageError, match=r"s3://mistyped/geo/v1: cannot write a version: .*bucket"):
         write_partition("s3://mistyped/geo/v1", 0, 1, [], storage_options=options)

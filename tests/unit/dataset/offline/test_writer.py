@@ -1,4 +1,4 @@
-"""`write_partition` in one task after the other, retried, twice at once, interrupted, on wrong records."""
+"""`write_partition` in consecutive, repeated, concurrent and interrupted tasks, and on wrong records."""
 
 import errno
 import json
@@ -38,12 +38,12 @@ def read(path):
 
 
 def data(directory):
-    """The names that a node takes for data."""
+    """Return the names that a node takes for data."""
     return sorted(name for name in os.listdir(directory) if not name.startswith(("_", ".")))
 
 
 def test_partition_of_is_the_function(tmp_path):
-    """As the oracle computes it; any kind of bytes."""
+    """The result is the oracle's, for any kind of bytes."""
     for key, _ in RECORDS[:20]:
         assert partition_of(key, 7) == (oracle.sequins(key) & 0x7FFFFFFF) % 7
         assert partition_of(bytearray(key), 7) == partition_of(memoryview(key), 7) == partition_of(key, 7)
@@ -52,7 +52,7 @@ def test_partition_of_is_the_function(tmp_path):
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_a_partition_is_written_with_its_claim(tmp_path, compression):
-    """Sorted, checked, the last of equal keys, the metadata that say what it is."""
+    """The file is sorted and checked, keeps the last of equal keys, and has its claim in the metadata."""
     twice = [(b"key 1", b"old"), *of(2, 3), (b"key 1", b"new")]
     twice = [record for record in twice if partition_of(record[0], 3) == 2]
     report = write(tmp_path / "db" / "v1", 2, 3, twice, compression=compression)
@@ -69,7 +69,7 @@ def test_a_partition_is_written_with_its_claim(tmp_path, compression):
 
 
 def test_more_records_than_memory_come_out_sorted(tmp_path):
-    """Scratch files lie in the attempt's own directory, which goes with it."""
+    """Scratch files lie in the attempt's own directory, which is removed."""
     records = [(b"%d" % (n * 7919 % 60_000), b"x" * 200) for n in range(60_000)]
     write(tmp_path, 0, 1, iter(records))
     assert read(tmp_path / "part-00000.gkv") == dict(records)
@@ -77,7 +77,7 @@ def test_more_records_than_memory_come_out_sorted(tmp_path):
 
 
 def test_an_empty_partition_is_a_file(tmp_path):
-    """A hash leaves some empty; they are there all the same."""
+    """A hash leaves some partitions empty; their files exist all the same."""
     assert write(tmp_path, 0, 3, []).records == 0
     assert read(tmp_path / "part-00000.gkv") == {}
 
@@ -101,7 +101,7 @@ def test_what_is_not_bytes_is_refused(tmp_path, record, what):
 
 
 def test_a_key_of_another_partition_is_named_with_it(tmp_path):
-    """And nothing is left of the attempt."""
+    """The attempt leaves nothing."""
     stray = next(key for key, _ in RECORDS if partition_of(key, 3) == 1)
     with pytest.raises(SourceError, match="belongs to partition 1 of 3 by 'sequins', not to 0") as caught:
         write(tmp_path, 0, 3, [*of(0, 3), (stray, b"")])
@@ -114,7 +114,7 @@ def test_a_key_of_another_partition_is_named_with_it(tmp_path):
 
 
 def test_a_key_without_a_partition_is_named(tmp_path):
-    """The functions over text have none for what is not UTF-8."""
+    """Functions over text need UTF-8."""
     with pytest.raises(SourceError, match=r"the key '(\\xff)+'… has no partition by 'spark'"):
         write(tmp_path, 0, 1, [(b"\xff" * 100, b"")], function="spark")
     with pytest.raises(ValueError, match="UTF-8"):
@@ -132,21 +132,21 @@ def test_a_key_without_a_partition_is_named(tmp_path):
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_named(tmp_path, arguments, options, what):
-    """Before a record is asked for."""
+    """The error comes before the first record is requested."""
     with pytest.raises(ValueError, match=what):
         write_partition(tmp_path / "x", *arguments, iter(()), **options)
     assert not (tmp_path / "x").exists() or os.listdir(tmp_path / "x") == []
 
 
 def test_a_record_over_the_limits_is_refused(tmp_path):
-    """By the sorted file's own limits."""
+    """The limits are those of the sorted file."""
     with pytest.raises(LimitExceeded):
         write(tmp_path, 0, 1, [(b"k" * 65_536, b"")])
     assert os.listdir(tmp_path) == []
 
 
 def test_a_second_attempt_of_the_same_task_is_harmless(tmp_path):
-    """One that ends while another is under way, and one afterwards."""
+    """The other attempt ends during the first one or comes after it."""
 
     def with_another_inside():
         yield from of(1, 3)[:5]
@@ -161,7 +161,7 @@ def test_a_second_attempt_of_the_same_task_is_harmless(tmp_path):
 
 
 def test_records_that_fail_leave_nothing(tmp_path):
-    """The engine's own error goes through."""
+    """The engine's own error passes through."""
 
     def failing():
         yield from of(0, 3)
@@ -173,7 +173,7 @@ def test_records_that_fail_leave_nothing(tmp_path):
 
 
 def test_a_finished_version_does_not_change(tmp_path):
-    """Neither at the beginning of a late attempt nor at its end."""
+    """The check is made at the beginning and at the end of a late attempt."""
     for partition in range(3):
         write(tmp_path, partition)
     before = (tmp_path / "part-00001.gkv").read_bytes()
@@ -181,7 +181,7 @@ def test_a_finished_version_does_not_change(tmp_path):
     def finished_meanwhile():
         yield from of(1, 3)[:1]
         finish_version(tmp_path, 3)
-        # The driver took this attempt for dead, and removed what it had so far.
+        # The driver took this attempt for dead, and removed its files.
 
     with pytest.raises(StorageError):
         write(tmp_path, 1, 3, finished_meanwhile())
@@ -193,7 +193,7 @@ def test_a_finished_version_does_not_change(tmp_path):
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_every_operation_that_fails_is_one_clear_error(tmp_path, error):
-    """Whatever fails, the name holds a whole file or nothing, and the same task succeeds afterwards."""
+    """The name holds a complete file or nothing, and the same task succeeds afterwards."""
     calm = FaultyFiles(RealFiles())
     write(tmp_path / "calm", files=calm)
     for at in range(sum(calm.counts.values())):
@@ -214,7 +214,7 @@ def test_every_operation_that_fails_is_one_clear_error(tmp_path, error):
 
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 def test_an_attempt_may_be_killed_at_any_moment(tmp_path, action):
-    """Nothing that it leaves is taken for data; the next attempt succeeds, and the end of the job cleans up."""
+    """No leftover counts as data; the next attempt succeeds, and the end of the job cleans up."""
     calm = FaultyFiles(RealFiles())
     write(tmp_path / "calm", 0, 1, files=calm)
     left = 0
@@ -233,7 +233,7 @@ def test_an_attempt_may_be_killed_at_any_moment(tmp_path, action):
 
 
 def test_a_name_is_synced_after_its_contents(tmp_path):
-    """File, directory of the attempt, rename, directory of the version: in this order."""
+    """Order: file, directory of the attempt, rename, directory of the version."""
     files = FaultyFiles(RealFiles())
     (tmp_path / "v").mkdir()
     write(tmp_path / "v", files=files)
@@ -245,7 +245,7 @@ def test_a_name_is_synced_after_its_contents(tmp_path):
 
 
 def test_a_directory_is_made_with_those_above_it(tmp_path):
-    """And each name is synced; a file in the way is an error that names it."""
+    """Each new name is synced; a file in the way is named in the error."""
     destination = LocalDestination(tmp_path / "a" / "b" / "c", RealFiles())
     assert destination.names() == []
     assert not destination.exists("x")
@@ -263,7 +263,7 @@ def test_a_directory_is_made_with_those_above_it(tmp_path):
     st.sampled_from(["none", "lz4"]),
 )
 def test_all_partitions_together_are_the_records(tmp_path_factory, records, partitions, function, compression):
-    """Each key once, in the file of its partition."""
+    """Each key is in its partition's file, once."""
     place = tmp_path_factory.mktemp("version")
     found = {}
     for partition in range(partitions):

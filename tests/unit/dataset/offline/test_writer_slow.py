@@ -1,11 +1,11 @@
-"""Tests over real processes, sockets, threads or time; `test_writer.py` has the others."""
+"""Imports of an executor; the other tests are in `test_writer.py`."""
 
 import subprocess
 import sys
 
 
 def test_importing_it_is_light():
-    """An executor loads neither Trio nor fsspec, and its functions travel by name."""
+    """An executor loads neither Trio nor fsspec, and its functions are pickled by name."""
     script = (
         "import sys, pickle, gossipkv.dataset as d\n"
         "heavy = {'trio', 'fsspec', 'asyncio', 'click', 'rich', 'pyarrow'} & set(sys.modules)\n"

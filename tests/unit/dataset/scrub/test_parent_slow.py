@@ -1,4 +1,4 @@
-"""Reading a version back in a child: what it finds is told, it is the last in line, and it is never left behind."""
+"""Reading a version back in a child: damage is reported, its priority is low, and it always ends."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ NO_HURRY = 1 << 30
 
 @pytest.fixture
 def built(job):
-    """The directory of a version with two partitions, of a few hundred pages."""
+    """Return the directory of a version with two partitions, of a few hundred pages."""
     one = job([MANY, b"a\t1\n"])
     perform(one, RealFiles(), BuildResources(MEMORY_BYTES))
     return Path(one.directory)
@@ -40,7 +40,7 @@ def flip(path, at):
 
 
 async def test_what_is_whole_and_what_is_damaged(built):
-    """Files, bytes and damage come as they are; each damage is told before the end."""
+    """Damage is reported as found, before the end."""
     found = []
     outcome = await read_back_in_child(task(built), found.append)
     size_bytes = sum(path.stat().st_size for path in built.glob("*.gkv"))
@@ -53,14 +53,14 @@ async def test_what_is_whole_and_what_is_damaged(built):
 
 
 def children():
-    """The processes that this one has started and that have not ended."""
+    """Return the running child processes of this process."""
     tasks = Path(f"/proc/{os.getpid()}/task").iterdir()
     return {int(child) for task in tasks for child in (task / "children").read_text().split()}
 
 
 @asynccontextmanager
 async def in_the_middle(built, errors):
-    """A child that would take hours; it ends with the block."""
+    """Run a child that would take hours; it ends with the block."""
     before = children()
 
     async def read():
@@ -80,7 +80,7 @@ async def in_the_middle(built, errors):
 
 
 async def test_it_comes_last_and_ends_with_who_started_it(built):
-    """Whoever reads comes before it."""
+    """Readers have priority over it."""
     async with in_the_middle(built, []) as child:
         with trio.fail_after(60):
             while os.getpriority(os.PRIO_PROCESS, child) != NICENESS:
@@ -89,7 +89,7 @@ async def test_it_comes_last_and_ends_with_who_started_it(built):
 
 
 async def test_a_child_that_is_killed_is_an_error_and_no_verdict(built):
-    """It says how it ended."""
+    """The error says how the child ended."""
     errors = []
     async with in_the_middle(built, errors) as child:
         os.kill(child, signal.SIGKILL)
@@ -100,7 +100,7 @@ async def test_a_child_that_is_killed_is_an_error_and_no_verdict(built):
 
 
 async def test_what_the_system_refuses_is_an_error_and_no_verdict(built):
-    """With the name of what could not be opened."""
+    """The error names the file that could not be opened."""
     (built / "part-00000.gkv").unlink()
     (built / "part-00000.gkv").symlink_to(built / "part-00000.gkv")
     found = []

@@ -1,4 +1,4 @@
-"""A version read back: every flipped, missing or foreign byte of it is named; nothing else is."""
+"""A version read back: every flipped, missing or foreign byte is named, and nothing else."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 @pytest.fixture
 def built(job):
-    """The directory of a version with two partitions."""
+    """Return the directory of a version with two partitions."""
     lines = [b"".join(b"%d-%d\t%d\n" % (part, number, number) for number in range(3000)) for part in range(2)]
     one = job(lines)
     perform(one, RealFiles(), BuildResources(MEMORY_BYTES))
@@ -26,7 +26,7 @@ def built(job):
 
 
 def reads(directory, files=None, version="v1"):
-    """What reading it back finds, and how much was read."""
+    """Return the damage, the counts, and the number of bytes read."""
     found, read = [], []
     job = Job(str(directory), "db", version, 0)
     counts = read_back(files or RealFiles(), job, wait=read.append, on_damage=found.append)
@@ -40,7 +40,7 @@ def flip(path, at, bit=1):
 
 
 def test_a_whole_version_has_nothing(built):
-    """All of its bytes were asked for, and the node is told how many."""
+    """All bytes are read, and their number is reported."""
     found, counts, read_bytes = reads(built)
     manifest = read_manifest(RealFiles(), built)
     assert (found, counts) == ([], (2, manifest.size_bytes))
@@ -49,7 +49,7 @@ def test_a_whole_version_has_nothing(built):
 
 
 def test_each_flipped_byte_is_found_in_its_file(built):
-    """Records, index, checksums, footer: wherever it is; and the other file is read nevertheless."""
+    """Damage is found in records, index, checksums and footer, and the other file is still read."""
     path = built / "part-00001.gkv"
     size_bytes = path.stat().st_size
     for at in [*range(0, size_bytes, 997), *range(size_bytes - 300, size_bytes)]:
@@ -62,14 +62,14 @@ def test_each_flipped_byte_is_found_in_its_file(built):
 
 
 def test_the_offset_is_that_of_the_page(built):
-    """So a person can look there."""
+    """An operator can look there."""
     flip(built / "part-00000.gkv", 5000)
     (damage,), _, _ = reads(built)
     assert (damage.offset, damage.reason) == (4096, "a page's checksum does not hold")
 
 
 def body_bytes(path):
-    """How much of a file comes before its checksums."""
+    """Return the size of a file without its checksums."""
     files = RealFiles()
     descriptor = files.open(path)
     try:
@@ -79,7 +79,7 @@ def body_bytes(path):
 
 
 def test_each_piece_is_read_to_its_end(job):
-    """A file that is read in several pieces: the first, one in the middle, and the short one behind the last whole."""
+    """A file of several pieces is checked in the first, in the middle, and in the short last piece."""
     one = job([b"".join(b"%d\t%s\n" % (number, b"%d-" % number * 200) for number in range(800))])
     perform(one, RealFiles(), BuildResources(MEMORY_BYTES))
     path = Path(one.directory) / "part-00000.gkv"
@@ -94,7 +94,7 @@ def test_each_piece_is_read_to_its_end(job):
 
 
 def test_every_damaged_file_is_told(built):
-    """Missing, cut short, grown, another's: each by its name."""
+    """Missing, cut, grown and foreign files are each named."""
     paths = [built / "part-00000.gkv", built / "part-00001.gkv"]
     paths[0].unlink()
     with paths[1].open("r+b") as file:
@@ -107,7 +107,7 @@ def test_every_damaged_file_is_told(built):
 
 
 def test_a_file_in_the_place_of_another_is_told(built):
-    """Its checksums hold."""
+    """The checksums of the file hold."""
     first, second = built / "part-00000.gkv", built / "part-00001.gkv"
     second.unlink()
     shutil.copy(first, second)
@@ -116,7 +116,7 @@ def test_a_file_in_the_place_of_another_is_told(built):
 
 @pytest.mark.parametrize("harm", ["flipped", "missing", "empty", "another version's"])
 def test_a_damaged_manifest_is_damage(built, harm):
-    """A restart would refuse it."""
+    """A restart refuses the damaged manifest."""
     path = built / MANIFEST
     if harm == "flipped":
         flip(path, 60)
@@ -130,7 +130,7 @@ def test_a_damaged_manifest_is_damage(built, harm):
 
 @pytest.mark.parametrize("at", [0, 1, 4, 9])
 def test_what_the_disk_cannot_read_is_damage(built, at):
-    """A sector that is gone (EIO): at whichever read."""
+    """Any read may meet a lost sector (EIO)."""
     files = FaultyFiles(RealFiles(), Fault(at, Action.FAIL, kinds={"pread"}, error=errno.EIO))
     found, _, _ = reads(built, files)
     assert files.struck
@@ -139,7 +139,7 @@ def test_what_the_disk_cannot_read_is_damage(built, at):
 
 
 def test_what_the_system_refuses_is_no_damage(built):
-    """No descriptor is left, or the directory is closed to us: that says nothing of the bytes."""
+    """Without descriptors or permission nothing is known of the bytes."""
     for number in (errno.EMFILE, errno.EACCES):
         for at in range(2):
             files = FaultyFiles(RealFiles(), Fault(at, Action.FAIL, kinds={"open"}, error=number))

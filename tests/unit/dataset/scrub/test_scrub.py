@@ -1,4 +1,4 @@
-"""Both halves of the scrub in virtual time: what is found when, what is noted, and what a failure leads to."""
+"""Both halves of the scrub in virtual time: the time of findings, the notes, and the handling of failures."""
 
 import math
 import random
@@ -47,7 +47,7 @@ class Clock:
 
 
 class AtOnce:
-    """In the place of worker threads."""
+    """A fake of worker threads that runs at once."""
 
     async def run(self, function, *args):
         await trio.lowlevel.checkpoint()
@@ -55,7 +55,7 @@ class AtOnce:
 
 
 class Place:
-    """A store with versions, and a scrub of them that reads at once."""
+    """A store with versions, and a scrub that reads them at once."""
 
     def __init__(self, root):
         self.source = root / "source"
@@ -66,13 +66,13 @@ class Place:
         self.store.prepare()
         self.versions = []
         self.damage = []
-        self.read = []  # When, and of what.
+        self.read = []  # The times and versions of readings.
         self.clock = Clock()
-        self.failing = None  # What a reading raises.
+        self.failing = None  # The error that a reading raises.
         self.takes_s = 0.0
 
     def build(self, name, *contents):
-        """A version is there, built at this moment."""
+        """Build a version at this moment and open it."""
         version = put_version(RealFiles(), self.source, name, contents or [b"a\t1\n"])
         directory = self.store.begin_build("db", name)
         perform(BuildJob.of(version, str(directory)), RealFiles(), BuildResources(MEMORY_BYTES))
@@ -80,7 +80,7 @@ class Place:
         return self.open(name)
 
     def open(self, name, built_ms=None):
-        """As a restart does; the manifest is of another clock than the test's."""
+        """Open a version as a restart does; its manifest was made by another clock than the test's."""
         version = open_version(self.files, self.store.version_path("db", name), "db", name)
         if version.scrubbed is None:
             version.checked_ms = self.clock.wall_ms() if built_ms is None else built_ms
@@ -111,7 +111,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path):
-    """A store without versions; what a test opened is closed."""
+    """Yield a store without versions, and close those that the test has opened."""
     found = Place(tmp_path)
     yield found
     for version in found.versions:
@@ -119,7 +119,7 @@ def place(tmp_path):
 
 
 class Manifest:
-    """As far as the first half looks."""
+    """The part of a manifest that the first half uses."""
 
     def __init__(self, name):
         self.identity = type("Identity", (), {"database": "db", "version": name, "partitions": 1})()
@@ -127,7 +127,7 @@ class Manifest:
 
 
 def file_of(directory, pages):
-    """A sorted file of at least so many pages, in memory that a test may change."""
+    """Return a sorted file of at least so many pages, in mutable memory."""
     with SortedFileBuilder(directory, ["f"]) as builder:
         for number in range(pages):
             builder.add(b"%06d" % number, b"%06d" % number * 680)
@@ -136,7 +136,7 @@ def file_of(directory, pages):
 
 
 def flip(path, at):
-    """One bit turns over, on the disk and in its cache."""
+    """Flip one bit, on the disk and in its cache."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     overwrite(path, data)
@@ -147,14 +147,14 @@ def overwrite(path, data):
 
 
 def checked(version):
-    """How many pages need no check: a sample of a long file."""
+    """Count the checked pages; a long file is sampled."""
     return sum(
         file.is_checked(page) for file in version.files for page in range(0, max(1, file.size_bytes // 4096 - 20), 50)
     )
 
 
 async def test_every_page_is_checked_again_within_a_period(autojump_clock, place, tmp_path):
-    """Of large files and of many small ones; whatever was checked when, no check is older than a period."""
+    """In large files and in many small ones, no check is ever older than a period."""
     images = [file_of(tmp_path, 10_000)] + [file_of(tmp_path, 3)] * 100
     version = Version(Manifest("v1"), [SortedFile(memoryview(image)) for image in images])
     place.takes_s = math.inf  # The other half finds nothing.
@@ -177,7 +177,7 @@ async def test_every_page_is_checked_again_within_a_period(autojump_clock, place
 
 
 async def test_a_page_that_went_bad_in_the_cache_is_met_within_a_period(autojump_clock, place, tmp_path):
-    """What was read a hundred times is served no more, and the disk has not been asked."""
+    """A page that was read a hundred times is not served any more; the disk is not asked."""
     image = file_of(tmp_path, 5)
     version = Version(Manifest("v1"), [SortedFile(memoryview(image), name="part")])
     place.versions.append(version)
@@ -203,7 +203,7 @@ async def test_a_page_that_went_bad_in_the_cache_is_met_within_a_period(autojump
 
 
 async def test_versions_are_read_back_in_turn_and_it_is_noted(autojump_clock, place):
-    """Each once in three quarters of a period, one after the other; status and a restart know when."""
+    """Each version is read once in three quarters of a period; status and restarts know the time."""
     old, new = place.build("v1"), place.build("v2")
     place.takes_s = 100
     scrub = place.scrub()
@@ -229,7 +229,7 @@ async def test_versions_are_read_back_in_turn_and_it_is_noted(autojump_clock, pl
 
 
 async def test_restarts_do_not_begin_anew(autojump_clock, place):
-    """A node that is started again every few hours reads as often as one that goes on."""
+    """A node that restarts every few hours reads as often as one that runs on."""
     place.build("v1")
     for _ in range(20):
         with trio.move_on_after(PERIOD_S / 4):
@@ -240,7 +240,7 @@ async def test_restarts_do_not_begin_anew(autojump_clock, place):
 
 
 async def test_damage_on_the_disk_is_told_and_not_noted_as_whole(autojump_clock, place):
-    """Each file by name, though the cache still has it whole; and it is not read again and again."""
+    """Each file is named although the cache has it intact, and is not read again and again."""
     version = place.build("v1", b"a\t1\n", b"b\t2\n")
     directory = place.store.version_path("db", "v1")
     for name in ("part-00000.gkv", "part-00001.gkv"):
@@ -257,7 +257,7 @@ async def test_damage_on_the_disk_is_told_and_not_noted_as_whole(autojump_clock,
 
 
 async def test_a_version_that_was_let_go_is_read_no_further(autojump_clock, place):
-    """What its files say then is nothing to its successor of the same name."""
+    """Damage in its files does not concern a later version of the same name."""
     version = place.build("v1")
     place.takes_s = PERIOD_S
     async with trio.open_nursery() as nursery:
@@ -279,7 +279,7 @@ async def test_a_version_that_was_let_go_is_read_no_further(autojump_clock, plac
 
 @pytest.mark.parametrize("error", [ReadBackError("killed"), OSError(12, "no memory")])
 async def test_a_reading_that_fails_is_tried_again(autojump_clock, place, error):
-    """It says nothing of the bytes; and a system that refuses for hours is not asked without end."""
+    """A failure says nothing of the bytes, and retries are spaced out."""
     version = place.build("v1")
     place.failing = error
     async with trio.open_nursery() as nursery:
@@ -296,7 +296,7 @@ async def test_a_reading_that_fails_is_tried_again(autojump_clock, place, error)
 
 
 async def test_what_cannot_be_noted_is_known_nevertheless(autojump_clock, place):
-    """A disk that is full, or may only be read."""
+    """The disk may be full or read-only."""
     version = place.build("v1")
     place.files.strike(Fault(0, Action.FAIL, kinds={"create"}))
     with capture_logs() as logs, trio.move_on_after(PERIOD_S):
@@ -307,7 +307,6 @@ async def test_what_cannot_be_noted_is_known_nevertheless(autojump_clock, place)
 
 
 async def test_without_a_period_nothing_is_done(autojump_clock, place):
-    """Off is off."""
     version = place.build("v1")
     version.checked_ms = 0
     with trio.fail_after(1):
@@ -317,7 +316,7 @@ async def test_without_a_period_nothing_is_done(autojump_clock, place):
 
 @pytest.mark.parametrize("document", [b"", b"dust", None])
 async def test_a_note_that_is_damaged_is_none(place, document):
-    """It decides nothing but when the next reading is."""
+    """The note only decides the time of the next reading."""
     version = place.build("v1")
     directory = place.store.version_path("db", "v1")
     if document is None:
@@ -336,7 +335,7 @@ DAY_MS = 86_400_000
 
 @dataclass(eq=False)
 class Held:
-    """A version, as far as its turn goes."""
+    """The part of a version that the schedule uses."""
 
     name: str
     size_bytes: int
@@ -345,7 +344,7 @@ class Held:
 
 
 def test_between_two_readings_of_a_byte_there_is_at_most_a_period():
-    """One version or twenty, of kilobytes or terabytes, built whenever; and never much less than half of one."""
+    """The bound holds for any number, size and age of versions; readings are never much closer than half a period."""
     chance = random.Random(1)
     for _ in range(200):
         period_ms = chance.choice((10_000, 3_600_000, DAY_MS))
@@ -367,7 +366,7 @@ def test_between_two_readings_of_a_byte_there_is_at_most_a_period():
                 now_ms = min(due_ms(version, period_ms) for version in held)
                 continue
             took_ms = version.size_bytes * 1000 / bytes_per_second(sum(one.size_bytes for one in held), period_ms)
-            if now_ms > 2 * period_ms:  # Those that were overdue at the beginning are done.
+            if now_ms > 2 * period_ms:  # The versions that were overdue at the beginning are done.
                 first_byte_ms, last_byte_ms = now_ms - begun[version], now_ms + took_ms - ended[version]
                 assert max(first_byte_ms, last_byte_ms) <= period_ms + 2, version
                 assert first_byte_ms >= period_ms * 0.74
@@ -378,7 +377,7 @@ def test_between_two_readings_of_a_byte_there_is_at_most_a_period():
 
 
 def test_a_clock_that_was_set_back_does_not_put_it_off():
-    """The next reading comes when it would have come, counted from what the clock said when that was seen."""
+    """The next reading keeps its distance, counted from the time at which the setback was noticed."""
     version = Held("v1", 1, 50 * DAY_MS)
     assert next_due([version], DAY_MS, DAY_MS) is None
     assert due_ms(version, DAY_MS) == DAY_MS + DAY_MS * 3 // 4
@@ -387,14 +386,14 @@ def test_a_clock_that_was_set_back_does_not_put_it_off():
 
 
 def test_the_one_that_waits_longest_comes_first():
-    """So none is forgotten."""
+    """The oldest reading is due first."""
     held = [Held("a", 1, 2000), Held("b", 1, 1000), Held("c", 1, 3000)]
     assert next_due(held, DAY_MS * 3 // 4 + 500, DAY_MS) is None
     assert next_due(held, DAY_MS * 2, DAY_MS).name == "b"
 
 
 def test_one_that_was_refused_lets_others_go_first():
-    """However often: the rest is read as if it were not there."""
+    """The refused version waits while the others are read as if it were absent."""
     stuck, other = Held("a", 1, 0), Held("b", 1, 1)
     assert next_due([stuck, other], DAY_MS, DAY_MS) is stuck
     put_off(stuck, DAY_MS, DAY_MS)
@@ -403,7 +402,7 @@ def test_one_that_was_refused_lets_others_go_first():
 
 
 def test_the_rate_has_bounds():
-    """Little data is soon read, and very much takes no disk for itself."""
+    """Little data is read soon, and much data never takes the whole disk."""
     assert bytes_per_second(10_000, DAY_MS) == 4 << 20
     assert bytes_per_second(1 << 40, DAY_MS) == (1 << 40) * 4 // 86_400
     assert bytes_per_second(1 << 50, DAY_MS) == 256 << 20

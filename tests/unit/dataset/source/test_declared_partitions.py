@@ -1,4 +1,4 @@
-"""`_PARTITIONS.json`: what is right goes there and back, and each thing that is wrong is named."""
+"""`_PARTITIONS.json`: right declarations survive a round trip, and each fault is named."""
 
 import json
 
@@ -16,7 +16,7 @@ NAMES = st.text(min_size=1, max_size=20).filter(lambda name: "/" not in name and
 
 
 def test_what_any_job_writes_is_understood():
-    """Partitions as a number or a list; files that are not named are to be read."""
+    """Partitions are a number or a list; unnamed files are to be read."""
     declared = read_declared(json.dumps(RIGHT).encode())
     assert declared == Declared("text", 4, {"part-00000": (2,), "part-00001": (0, 3), "part-00002": ()})
     assert declared.of("part-00001") == (0, 3)
@@ -36,7 +36,7 @@ def test_what_any_job_writes_is_understood():
     ),
 )
 def test_what_is_written_is_read(function, numbered):
-    """Names of any characters, lone surrogates too: file systems have them."""
+    """Names may have any characters, also lone surrogates, as in file systems."""
     count, files = numbered
     declared = Declared(function, count, files)
     data = write_declared(declared)
@@ -45,7 +45,7 @@ def test_what_is_written_is_read(function, numbered):
 
 
 def but(**changes):
-    """The right one with other fields; None: without."""
+    """Return the right declaration with changed fields; None removes a field."""
     body = {field: value for field, value in (RIGHT | changes).items() if value is not None}
     return json.dumps(body).encode()
 
@@ -82,7 +82,7 @@ def but(**changes):
     ids=range(25),
 )
 def test_what_is_wrong_is_named(data, field, reason):
-    """The file, the field, and what it should be."""
+    """The error has the file, the field and the expected value."""
     with pytest.raises(SourceError, match=reason) as caught:
         read_declared(data, "db/v1/_PARTITIONS.json")
     assert caught.value.message.startswith("db/v1/_PARTITIONS.json: ")
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_named(data, field, reason):
 
 
 def test_one_that_is_too_long_is_not_read():
-    """Its size is enough."""
+    """Its size suffices for the refusal."""
     reader = CutReader(b" " * (MAX_DECLARED_BYTES + 1), name="x")
     with pytest.raises(SourceError, match="too many"):
         read_declared(reader)
