@@ -6,13 +6,13 @@ import os
 from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.seam import READ_WRITE_NEW
 
-MEMORY_BYTES = 8 << 20  # Of a builder.
-# Of a whole process that builds; a sanitizer takes as much again for itself.
+MEMORY_BYTES = 8 << 20  # The memory of a builder.
+# The memory of a whole building process; a sanitizer needs as much again.
 BUILD_MEMORY = int(os.environ.get("BUILD_MEMORY", str(64 << 20)))
 
 
 def put_version(files, root, name, contents, database="db"):
-    """Writes `<root>/<database>/<name>/part-0...` through any `Files`; returns the listed version."""
+    """Write `<root>/<database>/<name>/part-0...` through any `Files`, and return the listed version."""
     path = str(root)
     for part in (database, name):
         path += f"/{part}"
@@ -29,5 +29,5 @@ def put_version(files, root, name, contents, database="db"):
 
 
 def lines(**records):
-    """The bytes of a file with these records."""
+    """Return the bytes of a file with these records."""
     return b"".join(f"{key}\t{value}\n".encode() for key, value in records.items())

@@ -27,7 +27,7 @@ def is_here(library, version):
 
 
 async def test_two_nodes_whose_sources_say_different_things_of_the_same_files(tmp_path):
-    """Who finds an identity published for them follows it: else the two would not be one version."""
+    """A node that sees a published identity follows it; otherwise the two would hold different versions."""
     contents = partitioned("spark", 8, [b"%d" % n for n in range(1000)])
     worlds = []
     for name in ("declared", "silent"):
@@ -60,7 +60,7 @@ async def test_two_nodes_whose_sources_say_different_things_of_the_same_files(tm
 
 
 async def test_a_version_that_was_never_switched_to_is_withdrawn_before_its_files_go(world):
-    """Its gate has not passed before that of the next one, for want of another node's share."""
+    """For want of another node's share, the gate of the next version passes first."""
     membership, files_at_withdrawal = alone(), {}
 
     def place(version):

@@ -1,4 +1,4 @@
-"""Builds are counted: each that was begun is done, has failed, was stopped, or is under way."""
+"""Builds are counted: each begun build is done, failed, stopped or running."""
 
 from dataclasses import fields
 
@@ -13,7 +13,7 @@ def builds(library):
 
 
 async def test_what_was_built_and_what_was_not(world):
-    """With the bytes of what was; one that failed has none, and is counted anew when it is tried again."""
+    """Successful builds count their bytes; a failed one has none, and its retry counts again."""
     world.put("v1", lines(a="v1"), lines(b="v1"))
     async with world.node() as library:
         assert builds(library)[2:] == [0, 0]
@@ -36,7 +36,6 @@ async def test_what_was_built_and_what_was_not(world):
 
 
 def test_each_count_has_its_name():
-    """No number stands under another's name."""
     numbers = [2**at for at in range(len(fields(BuildCounts)))]
     told = BuildCounts(*numbers).to_map()
     assert [told[name] for name in (

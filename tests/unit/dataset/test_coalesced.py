@@ -1,4 +1,4 @@
-"""Many who ask, few runs."""
+"""Coalesced runs of one action for many callers."""
 
 import pytest
 import trio
@@ -8,7 +8,7 @@ from gossipkv.dataset.coalesced import Coalesced
 
 
 class Action:
-    """Runs until it is let go."""
+    """An action that runs until it is released."""
 
     def __init__(self):
         self.runs = 0
@@ -16,7 +16,7 @@ class Action:
         self.go = trio.Event()
 
     async def __call__(self):
-        """Counts, waits, and fails if it is to."""
+        """Count the run, wait, and fail if told to."""
         self.runs += 1
         await self.go.wait()
         if self.failure is not None:
@@ -25,7 +25,7 @@ class Action:
 
 
 async def test_those_who_asked_before_a_run_began_share_it():
-    """One runs, a thousand ask meanwhile: one more run, since the first may have missed what they know of."""
+    """A thousand calls during a run cause one more run, since the first may have missed their news."""
     action = Action()
     coalesced = Coalesced(action)
     async with trio.open_nursery() as nursery:
@@ -44,7 +44,7 @@ async def test_those_who_asked_before_a_run_began_share_it():
 
 
 async def test_a_run_that_fails_or_is_cancelled_is_nobody_else_s():
-    """The next who waits runs for itself."""
+    """The next waiting caller runs the action itself."""
     action = Action()
     action.failure = ValueError("mine")
     coalesced = Coalesced(action)

@@ -1,4 +1,4 @@
-"""A kill at every operation of build, publication, switch and removal: after a restart the old or the new, whole."""
+"""A kill at every operation of build, publication, switch and removal leaves the old or the new version complete."""
 
 import random
 
@@ -28,7 +28,7 @@ def directory(files, root):
 
 
 def raise_to(files, root, name, said=None):
-    """Builds, publishes and switches to a version, then removes the older ones: what a node does over time."""
+    """Build, publish and activate a version, then remove older ones, as a node does over time."""
     with directory(files, root) as data:
         if name not in data.store.versions("db"):
             source = SourceRoot(f"{root}/source", files).version("db", name)
@@ -44,14 +44,14 @@ def raise_to(files, root, name, said=None):
 
 
 def prepare(files, root):
-    """A node that serves the first version, with the second at its source."""
+    """Make a node that serves the first version, with the second at its source."""
     put_version(files, f"{root}/source", "v1", OLD)
     raise_to(files, root, "v1")
     put_version(files, f"{root}/source", "v2", NEW)
 
 
 def what_is_served(files, root):
-    """The active version after a restart; checks that every version that is there is whole."""
+    """Return the active version after a restart, and assert that every version is complete."""
     with directory(files, root) as data:
         for leftover in ("building", "removing", "damaged"):
             assert files.list_directory(f"{root}/data/{leftover}") == []
@@ -68,25 +68,25 @@ def what_is_served(files, root):
 
 
 def operations():
-    """How often an upgrade performs each operation that changes the disk."""
+    """Count the operations of each kind that an upgrade performs on the disk."""
     files = SimulatedFiles()
     files.make_directory("/source")
     files.sync_directory("/")
     prepare(files, "")
     calm = FaultyFiles(files)
     raise_to(calm, "", "v2")
-    # Copying is the business of versions that are taken over, and struck there; no version allocates or links.
+    # Adopted versions copy, and have their own faults; no version allocates or links.
     return {kind: calm.counts[kind] for kind in CHANGING - {"allocate", "copy_range", "link"}}
 
 
 def test_an_upgrade_performs_every_kind_of_operation():
-    """Else a kind would not be struck below."""
+    """A kind without operations would not be tested below."""
     assert min(operations().values()) > 0
     assert sum(operations().values()) >= 45
 
 
 class Careless(FaultyFiles):
-    """Files under a program that forgets one kind of sync: the planted bugs."""
+    """Files under a program that omits one kind of sync: the planted bugs."""
 
     forgets = "sync"
 
@@ -101,7 +101,7 @@ class Careless(FaultyFiles):
 
 @pytest.mark.parametrize("forgets", ["sync", "sync_directory"])
 def test_a_forgotten_sync_is_caught(forgets):
-    """The tests above would see it: some power loss after the switch finds something else than the new, whole."""
+    """The tests above would notice it: some power loss after the switch does not find the new version complete."""
     bad = 0
     for seed in range(40):
         files = SimulatedFiles()

@@ -1,4 +1,4 @@
-"""The power goes at every operation."""
+"""A power loss at every operation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.world.simulated_files import SimulatedFiles
 
 @pytest.mark.parametrize("action", CRASHES)
 def test_a_power_loss_at_every_operation(action):
-    """With every un-synced write and name forgotten or not; several seeds for each."""
+    """Unsynced writes and names are lost or kept, with several seeds for each operation."""
     struck, served = Counter(), Counter()
     total = sum(operations().values())
     for at, seed in itertools.product(range(total), range(4)):
@@ -31,7 +31,7 @@ def test_a_power_loss_at_every_operation(action):
         restarted = files.power_loss(seed * total + at)
         active = what_is_served(restarted, "")
         if said:
-            assert active == "v2"  # It was answered from; answers never go back.
+            assert active == "v2"  # Clients were answered from it; answers never go back.
         served[active] += 1
         raise_to(restarted, "", "v2")
         assert what_is_served(restarted, "") == "v2"

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_crashes.py` has the others."""
+"""Kills on a real file system; the fast tests are in `test_crashes.py`."""
 
 from collections import Counter
 
@@ -12,18 +12,18 @@ CRASHES = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
 
 
 class Unsynced(RealFiles):
-    """A killed process leaves what it wrote, synced or not; without syncs the test takes a tenth of the time."""
+    """Real files without syncs: a killed process leaves its writes anyway, in a tenth of the time."""
 
     def sync(self, descriptor):
-        """Nothing."""
+        """Do nothing."""
 
     def sync_directory(self, path):
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize("action", CRASHES)
 def test_a_kill_at_every_operation(tmp_path, action):
-    """On a real file system, which keeps what was written."""
+    """A real file system keeps all writes of a killed process."""
     struck = Counter()
     expected = operations()
     for at in range(sum(expected.values())):

@@ -1,4 +1,4 @@
-"""One database of a node when its files are damaged, the system refuses, or the code has a defect."""
+"""One database of a node with damaged files, a refusing system, or a defect in the code."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ from tests.world.logs import capture_logs
 
 @pytest.mark.parametrize("name", ["_MANIFEST", "part-00000.gkv"])
 async def test_a_version_found_damaged_is_set_aside_and_built_again(world, name):
-    """Named, not served, and whole again after a while; then the damaged one is deleted."""
+    """The version is named and not served until it is rebuilt; then the damaged one is deleted."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -38,7 +38,7 @@ async def test_a_version_found_damaged_is_set_aside_and_built_again(world, name)
 
 
 async def test_a_damaged_version_without_a_source_stays_an_error_and_nothing_older_answers(world):
-    """Answers never go back, not even then; by name the older one is served."""
+    """Answers never go back; the older version is served only by name."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -64,7 +64,7 @@ async def test_a_damaged_version_without_a_source_stays_an_error_and_nothing_old
     ids=["empty", "another magic", "zeroed", "another document"],
 )
 async def test_a_damaged_active_document_does_not_lead_back(world, damage):
-    """The newest that is built is what was answered, or newer."""
+    """The newest built version is the answered one, or newer."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -83,7 +83,7 @@ async def test_a_damaged_active_document_does_not_lead_back(world, damage):
 
 
 async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
-    """The status says so at once; what is whole is served until the new files are there."""
+    """The status shows the damage at once; intact files are served until the new ones are there."""
     world.put("v1")
     async with world.node(retire_after=100) as library:
         await active(library, "v1")
@@ -98,7 +98,7 @@ async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
 
 
 async def test_nothing_of_a_damaged_version_is_taken_on_trust(world):
-    """What was checked may be read again from the disk that lost another page: each read looks anew."""
+    """Pages that were checked may come again from a disk that lost another page, so each read checks them."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -118,7 +118,7 @@ async def test_nothing_of_a_damaged_version_is_taken_on_trust(world):
 
 
 async def test_a_damaged_version_that_is_superseded_retires_as_others_do(world):
-    """Whoever reads it by name goes on, though the source has it no more."""
+    """Readers by name continue, although the source has lost the version."""
     world.put("v1")
     async with world.node(retire_after=600) as library:
         await active(library, "v1")
@@ -135,7 +135,7 @@ async def test_a_damaged_version_that_is_superseded_retires_as_others_do(world):
 
 
 async def test_what_was_set_aside_goes_when_something_newer_serves(world):
-    """It is kept for a person to look at until then."""
+    """The damaged copy is kept for an operator to inspect until then."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -151,7 +151,7 @@ async def test_what_was_set_aside_goes_when_something_newer_serves(world):
 
 
 async def test_what_was_set_aside_goes_at_the_next_start(world):
-    """What is older than the active version, and what was built again; not what is still missing."""
+    """Versions older than the active one and rebuilt ones go; missing ones stay."""
     world.put("v2")
     async with world.node() as library:
         await active(library, "v2")
@@ -163,7 +163,7 @@ async def test_what_was_set_aside_goes_at_the_next_start(world):
 
 
 async def test_a_switch_that_cannot_be_made_durable_is_not_made(world):
-    """A full disk: the old one answers, the error is told, and it happens when there is room."""
+    """While the disk is full the old version answers and the error is shown; the switch follows later."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -191,7 +191,7 @@ async def test_a_switch_that_cannot_be_made_durable_is_not_made(world):
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EMFILE"])
 async def test_a_publication_that_fails_leaves_the_old_version(world, monkeypatch, error):
-    """It is told in the status, nothing is left over, and a retry succeeds."""
+    """The status shows the error, nothing is left over, and a retry succeeds."""
     number = getattr(errno, error)
     monkeypatch.setattr(copy_states, "FIRST_RETRY_MS", 1_000_000)
     monkeypatch.setattr(copy_states, "LAST_RETRY_MS", 1_000_000)
@@ -209,13 +209,13 @@ async def test_a_publication_that_fails_leaves_the_old_version(world, monkeypatc
         assert os.listdir(world.root / "data/building/db") == []
         library._databases["db"].lives[
             "v2"
-        ].copy.not_before_ms = 0  # The pause, which no busy machine may sleep through.
+        ].copy.not_before_ms = 0  # Skip the pause, which a busy machine could exceed.
         library._databases["db"].wake()
         await active(library, "v2")
 
 
 class Refusing(RealFiles):
-    """Refuses to open what is below a path, for a while."""
+    """Files below a path that cannot be opened for a while."""
 
     def __init__(self, path, error):
         self.path = str(path)
@@ -236,7 +236,7 @@ class Refusing(RealFiles):
 
 @pytest.mark.parametrize("place", ["active/db", "datasets/db"])
 async def test_a_database_that_cannot_be_read_stops_nobody_else(world, place):
-    """It serves nothing, and says why; others are served, and so is it once it can be read; answers never go back."""
+    """It shows why it serves nothing, recovers when it can be read, and never goes back; other databases serve."""
     world.put("v1")
     world.put("v1", database="other")
     async with world.node() as library:
@@ -263,7 +263,7 @@ async def test_a_database_that_cannot_be_read_stops_nobody_else(world, place):
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
 async def test_a_version_that_cannot_be_opened_is_tried_again(world, error):
-    """From the disk: there is no source to build it from."""
+    """The retry opens the files again, since there is no source."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -281,7 +281,7 @@ async def test_a_version_that_cannot_be_opened_is_tried_again(world, error):
 
 
 async def test_a_version_that_can_never_be_opened_is_built_again(world):
-    """When the source has it."""
+    """The source has the version."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -289,7 +289,7 @@ async def test_a_version_that_can_never_be_opened_is_built_again(world):
 
     class FirstFile(Refusing):
         def rename(self, source, target):
-            """The next one in its place is good."""
+            """Let the rebuilt version be readable."""
             if str(source) == str(first):
                 self.error = 0
             super().rename(source, target)
@@ -305,7 +305,7 @@ async def test_a_version_that_can_never_be_opened_is_built_again(world):
 
 @pytest.mark.parametrize(("where", "served"), [("_open_built", False), ("_settle", True), ("_look", True)])
 async def test_a_defect_ends_its_database_alone(world, monkeypatch, where, served):
-    """It is logged and shown; what is served goes on, and the others are built and switched."""
+    """The defect is logged and shown; serving goes on, and other databases are built and switched."""
     world.put("v1")
     world.put("v1", database="broken")
     async with world.node() as library:

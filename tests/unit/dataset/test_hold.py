@@ -1,4 +1,4 @@
-"""Holding a version: the way back from a bad one, step by step over a simulated disk and clock."""
+"""Holding a version, the way back from a bad one, step by step over a simulated disk and clock."""
 
 from contextlib import contextmanager
 
@@ -11,7 +11,7 @@ from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 
 @pytest.fixture
 def node():
-    """A node that has started, with nothing at its source."""
+    """Start a node with an empty source."""
     node = SimulatedNode()
     node.start()
     yield node
@@ -19,14 +19,14 @@ def node():
 
 
 def put(node, *names):
-    """Versions appear at the source, one after the other."""
+    """Put versions at the source, one after the other."""
     for name in names:
         node.put(name, [b"name\t%s\n" % name.encode()])
         node.look()
 
 
 def upgrade(node, *names):
-    """Each is built and switched to before the next one appears."""
+    """Let each version be built and activated before the next one appears."""
     for name in names:
         put(node, name)
         node.finish()
@@ -41,7 +41,7 @@ def no_builds(node):
 
 
 def test_a_newer_one_that_appears_during_a_build_comes_next(node):
-    """The build goes on, and is switched to; those between are skipped."""
+    """The build ends and is activated; versions in between are skipped."""
     put(node, "v1", "v2", "v3", "v4")
     assert node.states == {
         "v1": VersionWord.BUILDING,
@@ -59,7 +59,7 @@ def test_a_newer_one_that_appears_during_a_build_comes_next(node):
 
 
 def test_a_hold_leads_back_at_once_while_the_version_is_here(node):
-    """Without a build; the one left behind is served by name, retires, and is not built again."""
+    """There is no build; the version left behind is served by name, retires, and is not rebuilt."""
     upgrade(node, "v1", "v2")
     with no_builds(node):
         node.hold("v1")
@@ -81,7 +81,7 @@ def test_a_hold_leads_back_at_once_while_the_version_is_here(node):
 
 
 def test_a_hold_builds_what_is_only_at_the_source(node):
-    """The active one serves meanwhile."""
+    """The active version serves meanwhile."""
     upgrade(node, "v1", "v2")
     for _ in range(6):
         node.wait()
@@ -94,7 +94,7 @@ def test_a_hold_builds_what_is_only_at_the_source(node):
 
 
 def test_a_hold_looks_at_the_source_before_it_builds(node):
-    """What was listed long ago, when it was not wanted, may be there no more."""
+    """A listing from before the hold may be outdated."""
     put(node, "v1", "v2", "v3")
     node.put("v2", [])
     node.hold("v2")
@@ -104,7 +104,7 @@ def test_a_hold_looks_at_the_source_before_it_builds(node):
 
 
 def test_a_hold_on_a_newer_one_skips_what_is_newer_still(node):
-    """It is a pin, and not only a way back."""
+    """A hold pins a version; it is more than a way back."""
     upgrade(node, "v1")
     node.hold("v2")
     put(node, "v3")
@@ -117,7 +117,7 @@ def test_a_hold_on_a_newer_one_skips_what_is_newer_still(node):
 
 
 def test_a_hold_breaks_off_the_build_of_another(node):
-    """It may take hours, and the way back must not wait for it; nothing is left of it."""
+    """A build may take hours, so it is stopped for the hold, without leftovers."""
     upgrade(node, "v1")
     put(node, "v2")
     assert node.states["v2"] is VersionWord.BUILDING
@@ -131,7 +131,6 @@ def test_a_hold_breaks_off_the_build_of_another(node):
 
 
 def test_a_hold_that_is_nowhere_leaves_what_is_served_and_says_so(node):
-    """Until it appears."""
     upgrade(node, "v1")
     node.hold("v0")
     assert node.active == "v1"
@@ -145,7 +144,7 @@ def test_a_hold_that_is_nowhere_leaves_what_is_served_and_says_so(node):
 
 
 def test_a_hold_that_is_nowhere_at_the_first_start(node):
-    """Nothing else is built, nothing is served, and why is said to those who ask for a key."""
+    """Nothing is built or served, and requests get the reason."""
     node.hold("v2")
     put(node, "v1")
     assert node.active is None
@@ -155,7 +154,7 @@ def test_a_hold_that_is_nowhere_at_the_first_start(node):
 
 
 def test_a_held_version_that_is_wrong_is_an_error_and_the_active_one_serves(node):
-    """The error says where; no other is built in its place."""
+    """The error names the place, and no other version is built."""
     upgrade(node, "v1", "v3")
     node.put("v2", [b"wrong\n"])
     node.hold("v2")
@@ -166,7 +165,7 @@ def test_a_held_version_that_is_wrong_is_an_error_and_the_active_one_serves(node
 
 
 def test_without_the_hold_the_newest_serves_again(node):
-    """At once while it is here; it is built again if it is not."""
+    """It serves at once while it is here, and is rebuilt if not."""
     upgrade(node, "v1", "v2")
     node.hold("v1")
     with no_builds(node):
@@ -183,7 +182,7 @@ def test_without_the_hold_the_newest_serves_again(node):
 
 
 def test_a_version_that_was_withdrawn_does_not_come_back(node):
-    """Not when the hold goes, nor after a restart; the next good one does."""
+    """It returns neither after the hold nor after a restart; the next good version is activated."""
     upgrade(node, "v1", "v2")
     node.hold("v1")
     node.withdraw("v2")
@@ -197,7 +196,7 @@ def test_a_version_that_was_withdrawn_does_not_come_back(node):
 
 
 def test_a_restart_under_a_hold_serves_what_is_held(node):
-    """At once, without a build, whether or not the source is there; one left behind stays so."""
+    """The held version serves at once without a build or a source; the one left behind stays so."""
     upgrade(node, "v1", "v2")
     node.hold("v1")
     for name in ("v1", "v2"):
@@ -210,7 +209,7 @@ def test_a_restart_under_a_hold_serves_what_is_held(node):
 
 
 def test_a_restart_after_the_hold_has_gone(node):
-    """The rules hold again, from the held version on."""
+    """The usual rules continue from the held version."""
     upgrade(node, "v1", "v2")
     node.hold("v1")
     node.stop()
@@ -221,7 +220,7 @@ def test_a_restart_after_the_hold_has_gone(node):
 
 
 def test_a_restart_with_a_new_hold_answers_from_it_at_once(node):
-    """Nobody gets an answer from the other one first."""
+    """No request is answered from the other version first."""
     upgrade(node, "v1", "v2")
     node.stop()
     node.hold_from_now("v1")
@@ -234,7 +233,7 @@ def test_a_restart_with_a_new_hold_answers_from_it_at_once(node):
 
 
 def test_a_damaged_active_document_leads_to_what_is_held(node):
-    """Else to the newest that is here."""
+    """Without a hold the newest version here is activated."""
     upgrade(node, "v1", "v2")
     node.hold("v1")
     for hold, expected in (("v1", "v1"), (None, "v2")):
@@ -246,7 +245,7 @@ def test_a_damaged_active_document_leads_to_what_is_held(node):
 
 
 def test_damage_found_while_it_retired_is_known_when_it_is_held(node):
-    """It is switched to, and built again under its readers."""
+    """The version is activated and rebuilt while it is read."""
     upgrade(node, "v1", "v2")
     node.damaged("v1", Corrupt("00000.gkv", 4096, "checksum"))
     assert node.states["v1"] is VersionWord.RETIRING
@@ -259,7 +258,7 @@ def test_damage_found_while_it_retired_is_known_when_it_is_held(node):
 
 
 def test_a_version_is_built_again_only_when_its_removal_is_done(node):
-    """A long read keeps it: what is built in its place is not taken for it, and deleted."""
+    """A long read delays the removal, so that a rebuilt version is not deleted in its place."""
     upgrade(node, "v1", "v2")
     pinned = node.library.version(DATABASE, "v1").files[0]
     pinned.pin()
@@ -277,7 +276,7 @@ def test_a_version_is_built_again_only_when_its_removal_is_done(node):
 
 
 def test_an_order_leads_back_and_is_kept(node):
-    """Over a power loss too, until it is released: then the newest that is newer serves."""
+    """The order survives a power loss until it is released; then the newest newer version serves."""
     upgrade(node, "v1", "v2")
     assert node.order("v1") == {"database": DATABASE, "hold": "v1", "before": None}
     assert (node.active, node.status["hold"], node.status["held_by"]) == ("v1", "v1", "cluster")
@@ -291,7 +290,7 @@ def test_an_order_leads_back_and_is_kept(node):
 
 
 def test_an_order_about_what_is_nowhere_is_refused(node):
-    """Nothing changes; what is at the source, and was not looked at yet, is found."""
+    """Nothing changes; a version at the source that was not listed yet is found."""
     upgrade(node, "v2")
     refused = node.order("v9")
     assert type(refused) is UnknownVersion
@@ -304,7 +303,7 @@ def test_an_order_about_what_is_nowhere_is_refused(node):
 
 
 def test_the_settings_of_a_node_go_before_an_order(node):
-    """And say so, to whoever gives one."""
+    """The settings win, and whoever gives an order is told."""
     upgrade(node, "v1", "v2")
     node.order("v2")
     node.hold("v1")
@@ -315,7 +314,7 @@ def test_the_settings_of_a_node_go_before_an_order(node):
 
 
 def test_an_order_to_this_node_alone(node):
-    """It counts until a later one to all, or until it is released here."""
+    """The order counts until a later one to all nodes, or until its release here."""
     upgrade(node, "v1", "v2")
     node.order("v2")
     assert node.order("v1", here=True)["before"] == "v2"
@@ -328,7 +327,7 @@ def test_an_order_to_this_node_alone(node):
 
 
 def test_a_damaged_document_of_orders(node):
-    """It counts as none, and the log says so: other nodes say the order again."""
+    """The document counts as empty and the loss is logged; other nodes repeat the order."""
     upgrade(node, "v1", "v2")
     node.order("v1")
     node.stop()

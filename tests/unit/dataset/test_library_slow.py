@@ -31,7 +31,7 @@ from tests.world.logs import capture_logs
 
 
 async def test_a_source_is_built_and_served(world):
-    """From files to answers; before that the database is known, and says how far it is."""
+    """Before the answers come, the database is known and shows its progress."""
     world.put("v1", lines(a=1, b=2), lines(a=3))
     async with world.node() as library:
         assert library.known("db")
@@ -53,7 +53,7 @@ async def test_a_source_is_built_and_served(world):
 
 
 async def test_a_restart_serves_at_once_and_builds_nothing(world):
-    """Also without its source."""
+    """The source may be gone."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -69,7 +69,7 @@ async def test_a_restart_serves_at_once_and_builds_nothing(world):
 
 
 async def test_a_database_of_nothing_but_wrong_names_says_so(world):
-    """Else whoever calls versions 1.0 sees an empty database, and not why."""
+    """Otherwise versions such as 1.0 would look like an empty database."""
     world.put("v1", database="good")
     world.put("1.0")
     async with world.node() as library:
@@ -83,7 +83,7 @@ async def test_a_database_of_nothing_but_wrong_names_says_so(world):
 
 
 async def test_each_outage_of_a_databases_source_is_logged_once(world):
-    """When it begins, and not at every look; the next one again."""
+    """The beginning of each outage is logged, and later listings are silent."""
     apart = {"db": DatabaseSettings(storage_options={})}
     with capture_logs() as logs:
         async with world.node(databases=apart) as library:
@@ -109,7 +109,7 @@ async def test_a_node_without_a_source_serves_what_it_has(world):
 
 
 async def test_a_newer_version_is_switched_to_and_the_old_one_goes(world):
-    """By a call; the old one is served by name until nobody has asked for it for long enough."""
+    """The old version is served by name until it has not been requested for long enough."""
     world.put("v1")
     async with world.node(retire_after=400) as library:
         await active(library, "v1")
@@ -135,7 +135,7 @@ async def test_a_newer_version_is_switched_to_and_the_old_one_goes(world):
 
 
 async def test_new_versions_are_found_by_and_by(world):
-    """Every `refresh_period`, and by `refresh`, which does not wait."""
+    """The source is listed every `refresh_period`, and by `refresh`, which does not wait."""
     async with world.node(refresh_period=50) as library:
         assert library.databases() == []
         world.put("v1")
@@ -150,7 +150,7 @@ async def test_new_versions_are_found_by_and_by(world):
 
 
 async def test_looks_that_are_asked_for_at_once_are_few(world):
-    """A thousand are one and one more, of all databases or of one, also of one that nobody has."""
+    """A thousand requests cause two listings, for all databases or one, even an unknown one."""
     world.put("v1")
     world.files = FaultyFiles(RealFiles())
     async with world.node() as library:
@@ -175,7 +175,7 @@ async def test_looks_that_are_asked_for_at_once_are_few(world):
 
 
 async def test_versions_between_are_skipped_and_older_ones_never_built(world):
-    """Only the newest counts."""
+    """Only the newest version counts."""
     world.put("v2")
     with capture_logs() as logs:
         async with world.node() as library:
@@ -190,7 +190,7 @@ async def test_versions_between_are_skipped_and_older_ones_never_built(world):
 
 
 async def test_a_bad_version_leaves_the_older_one_and_is_built_when_it_was_mended(world):
-    """With file and line in its status; an older one that is newer than the active one comes first."""
+    """The status has file and line; an older version that is newer than the active one is built first."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -214,7 +214,7 @@ async def test_a_bad_version_leaves_the_older_one_and_is_built_when_it_was_mende
 
 
 async def test_what_cannot_be_data_is_an_error_of_its_version(world):
-    """A fifo among the files: the older one is served, and the status names it."""
+    """A fifo among the files is named in the status, and the older version serves."""
     world.put("v1")
     world.put("v2")
     os.mkfifo(world.source / "db/v2/part-7")
@@ -228,7 +228,7 @@ async def test_what_cannot_be_data_is_an_error_of_its_version(world):
 
 
 async def test_why_nothing_is_served_yet(world, monkeypatch):
-    """In words, for whoever asks for a key meanwhile."""
+    """Clients that ask for a key get the reason in words."""
     may_build = trio.Event()
 
     async def build(job, **options):
@@ -251,7 +251,7 @@ async def test_why_nothing_is_served_yet(world, monkeypatch):
         assert library.unready("db").startswith("version v2 is in error: ")
         assert library.unready("db").endswith("part-0: line 1, byte 0: no TAB in the line 'no record'")
         assert not library.coming("db")
-        await library.rescan()  # After that no other look is going on, which may find the next one first.
+        await library.rescan()  # Afterwards no other listing is running that might find the next version first.
         world.put("v3")
         await library.rescan()
         assert library.unready("db") == "version v3 waits for its turn"
@@ -265,7 +265,6 @@ async def test_why_nothing_is_served_yet(world, monkeypatch):
 
 
 async def test_a_version_waits_for_its_success_file(world):
-    """And says so."""
     world.put("v1")
     async with world.node(require_success_file=True) as library:
         await trio.sleep(0.05)
@@ -277,7 +276,7 @@ async def test_a_version_waits_for_its_success_file(world):
 
 
 async def test_a_version_that_vanishes_goes_on_being_served(world):
-    """And a database, and the source."""
+    """The version, the database or the source may vanish."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -290,7 +289,7 @@ async def test_a_version_that_vanishes_goes_on_being_served(world):
 
 
 async def test_a_database_that_was_never_built_is_forgotten_with_its_source(world):
-    """Nothing is left to tell."""
+    """Nothing is left to report."""
     world.put("v1", b"bad\n")
     async with world.node() as library:
         await until(lambda: state(library, "v1") == "ERROR")
@@ -316,7 +315,7 @@ class Hanging(RealFiles):
 
 
 async def test_a_source_that_hangs_holds_up_nobody_else(world, monkeypatch):
-    """Other databases are found, built and switched; the node starts, and ends, without it."""
+    """Other databases are found, built and switched; the node starts and ends regardless."""
     monkeypatch.setattr(library_module, "FIRST_SCAN_S", 0.5)
     world.put("v1", database="slow")
     world.put("v1", database="quick")
@@ -334,7 +333,7 @@ async def test_a_source_that_hangs_holds_up_nobody_else(world, monkeypatch):
 
 
 async def test_a_look_that_ends_after_its_database_vanished_brings_nothing_back(world):
-    """What it found is older than what the library knows."""
+    """The listing is older than the library's knowledge."""
     world.put("v1", b"bad\n")
     world.files = Hanging("no such path yet")
     try:
@@ -354,7 +353,7 @@ async def test_a_look_that_ends_after_its_database_vanished_brings_nothing_back(
 
 
 async def test_a_huge_and_a_broken_database_hold_up_nobody_else(world, monkeypatch):
-    """While one is built for ever, and another fails again and again, a third is found, built, switched and read."""
+    """While one database builds for ever and another fails repeatedly, a third is found, built, switched and read."""
     real = build_in_child
     begun = trio.Event()
 
@@ -379,7 +378,7 @@ async def test_a_huge_and_a_broken_database_hold_up_nobody_else(world, monkeypat
 
 
 async def test_a_killed_child_is_started_again(world):
-    """The build begins anew, in an empty directory; the error stands in the status meanwhile."""
+    """The build begins anew in an empty directory, and the status shows the error meanwhile."""
     world.put("v1", *SLOW_FILES)
     async with world.node(throttle_loads=SLOWLY) as library:
         await amid_its_build(library, "v1")
@@ -394,7 +393,7 @@ async def test_a_killed_child_is_started_again(world):
 
 
 async def test_a_child_that_cannot_be_started_is_told_and_tried_again(world, monkeypatch):
-    """With what the system said; afterwards all goes on."""
+    """The error has the system's message, and the next attempt succeeds."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     world.put("v1")
     async with world.node() as library:
@@ -406,7 +405,7 @@ async def test_a_child_that_cannot_be_started_is_told_and_tried_again(world, mon
 
 
 async def test_progress_tells_how_far_it_is_and_what_remains(world):
-    """Bytes, records and seconds, amid a build."""
+    """The progress has bytes, records and seconds."""
     world.put("v1", *SLOW_FILES)
     async with world.node(throttle_loads=SLOWLY) as library:
         told = []
@@ -426,7 +425,7 @@ async def test_progress_tells_how_far_it_is_and_what_remains(world):
 
 
 async def test_ending_in_the_middle_of_a_build_leaves_no_child_and_no_leftovers(world):
-    """Cancellation is the end of a node."""
+    """A cancellation ends the node."""
     world.put("v1", *SLOW_FILES)
     async with world.node(throttle_loads=SLOWLY) as library:
         await until(children)
@@ -436,7 +435,7 @@ async def test_ending_in_the_middle_of_a_build_leaves_no_child_and_no_leftovers(
 
 
 async def test_a_file_that_changes_while_it_is_read_makes_the_build_begin_anew(world):
-    """What is served is the version as it is in the end, whole."""
+    """The served version is the final state of the files, complete."""
     world.put("v1", *SLOW_FILES, b"b\t1\n")
     with capture_logs() as logs:
         async with world.node(throttle_loads=SLOWLY) as library:
@@ -453,7 +452,7 @@ async def test_a_file_that_changes_while_it_is_read_makes_the_build_begin_anew(w
 
 
 async def test_a_file_that_is_added_while_the_others_are_read_is_noticed(world):
-    """The listing is compared after the build, too."""
+    """The listing is compared again after the build."""
     world.put("v1", *SLOW_FILES)
     async with world.node(throttle_loads=SLOWLY) as library:
         await amid_its_build(library, "v1")
@@ -465,7 +464,7 @@ async def test_a_file_that_is_added_while_the_others_are_read_is_noticed(world):
 
 
 async def test_a_version_that_changes_after_it_was_built_is_served_as_built(world):
-    """And it is said, once in the log, and in the status as long as it is so."""
+    """The difference is logged once, and stays in the status while it lasts."""
     world.put("v1")
     with capture_logs() as logs:
         async with world.node() as library:
@@ -482,7 +481,7 @@ async def test_a_version_that_changes_after_it_was_built_is_served_as_built(worl
 
 
 async def test_what_is_ignored_at_the_source_is_said_once(world):
-    """One line each, however often it is looked at."""
+    """Each ignored name is logged once, however often the source is listed."""
     (world.source / "not a name").mkdir()
     (world.source / "README").touch()
     (world.source / "_hidden").mkdir()
@@ -497,7 +496,7 @@ async def test_what_is_ignored_at_the_source_is_said_once(world):
 
 
 async def test_a_database_has_settings_of_its_own(world):
-    """What is said of it alone; what it is told later may mend what was in error."""
+    """A later change of the settings may mend a version in error."""
     world.put("v1", database="one")
     world.put("v1", database="two")
     wrong = {"one": DatabaseSettings(format="sequence")}
@@ -510,7 +509,7 @@ async def test_a_database_has_settings_of_its_own(world):
 
 
 async def test_a_pin_alone_tries_nothing_again(world):
-    """A version in error stays there until something else has changed."""
+    """A version in error stays so until a relevant setting changes."""
     world.put("v1", b"no tab\n")
     async with world.node(databases={"db": DatabaseSettings(format="tsv")}) as library:
         await until(lambda: state(library, "v1") == "ERROR")
@@ -523,7 +522,7 @@ async def test_a_pin_alone_tries_nothing_again(world):
 
 
 async def test_a_database_that_is_named_and_not_there(world):
-    """It is known; with options of its own it is looked at and told to be missing, else it is not there yet."""
+    """With options of its own it is looked for and reported missing; otherwise it is merely absent so far."""
     world.put("v1")
     named = {"later": DatabaseSettings(), "apart": DatabaseSettings(storage_options={})}
     async with world.node(databases=named) as library:
@@ -536,7 +535,7 @@ async def test_a_database_that_is_named_and_not_there(world):
 
 
 async def test_databases_named_are_looked_at_although_the_root_cannot_be_listed(world):
-    """A root may be reached in a way that lists nothing."""
+    """The way to a root may not allow listing it."""
     world.put("v1")
     world.files = Unlisted(world.source)
     async with world.node(databases={"db": DatabaseSettings()}) as library:
@@ -545,7 +544,7 @@ async def test_databases_named_are_looked_at_although_the_root_cannot_be_listed(
 
 
 class Unlisted(RealFiles):
-    """One directory may not be listed."""
+    """Files of which one directory may not be listed."""
 
     def __init__(self, path):
         self.path = path
@@ -557,7 +556,7 @@ class Unlisted(RealFiles):
 
 
 async def test_it_is_told_since_when_a_version_waits(world):
-    """From when it was first seen until it serves, whatever becomes of it; of one that is built nothing."""
+    """The time counts from the first listing until the version serves; a built version has none."""
     world.put("v1", b"bad\n")
     async with world.node() as library:
         await until(lambda: state(library, "v1") == "ERROR")
@@ -571,7 +570,7 @@ async def test_it_is_told_since_when_a_version_waits(world):
 
 
 async def test_so_many_databases_of_others_and_no_more(world, monkeypatch):
-    """Each costs tasks, and anybody may name thousands: the first ones are taken, and that there are more is said."""
+    """Each database costs tasks and any member may name thousands, so only the first are taken."""
     monkeypatch.setattr("gossipkv.dataset.library.MAX_HEARD", 3)
     async with world.node() as library:
         library.hear_of(["a", "b", "not a name"])

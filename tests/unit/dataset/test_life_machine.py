@@ -1,4 +1,4 @@
-"""A node's datasets through anything, against a model of some twenty lines; and planted bugs, which it finds."""
+"""A node's datasets through any events, against a model of some twenty lines that finds planted bugs."""
 
 import copy
 
@@ -17,20 +17,20 @@ SEEDS = st.integers(0, 1000)
 
 
 class Model:
-    """What a node should do, without how."""
+    """The required behaviour of a node, without its implementation."""
 
     def __init__(self):
         self.source = {}  # name -> (kind, stamp); kinds: good, bad, empty
         self.hold = self.active = self.newest = self.building = self.stamp = None
-        self.kept = {}  # What is built -> when it was left or last asked for.
-        self.fresh = set()  # Built, and never active yet.
-        self.failed, self.mended, self.asked, self.now = set(), set(), set(), 0  # Mended: and not built yet.
+        self.kept = {}  # Built versions, with the time when they were left or last requested.
+        self.fresh = set()  # Built, but never active yet.
+        self.failed, self.mended, self.asked, self.now = set(), set(), set(), 0  # Mended versions are not built yet.
 
     def wanted(self, name):
         return name == self.hold if self.hold else self.active is None or name > self.active
 
     def react(self):
-        """Everything that is to be done at once."""
+        """Do everything that is due at once."""
         complete = {name for name, (kind, _) in self.source.items() if kind != "empty"}
         here = [name for name in self.kept if self.wanted(name) and (self.hold or name in complete | self.fresh)]
         if here and max(here) != self.active:
@@ -66,7 +66,7 @@ class Model:
 
 
 class Life(RuleBasedStateMachine):
-    """The steps."""
+    """The steps that node and model take."""
 
     def __init__(self):
         super().__init__()
@@ -78,7 +78,7 @@ class Life(RuleBasedStateMachine):
         self.real.close()
 
     def step(self, change, act):
-        """The same with both, and the same outcome, unless the power goes in the middle."""
+        """Take the step with both and compare, unless the power fails in between."""
         before = copy.deepcopy(self.model)
         change()
         self.model.react()
@@ -87,7 +87,7 @@ class Life(RuleBasedStateMachine):
             self.recover(before)
 
     def recover(self, before=None):
-        """A restart after a crash: the disk has what was before the step, or after it, of each thing."""
+        """Restart after a crash: each thing on the disk is in its state before or after the step."""
         before = before or self.model
         if self.crash_seed is not None:
             self.real.lose_power(self.crash_seed)
@@ -117,7 +117,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def upgrade(self, name):
-        """A good version appears, and everything that can be built is built."""
+        """Publish a good version and finish all builds."""
         self.publish(name, "good")
         while self.model.building:
             self.finish()
@@ -143,13 +143,13 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.model.building)
     @rule(kind=KINDS)
     def replace_what_is_built(self, kind):
-        """The source changes under a build, which then ends."""
+        """Change the source during a build, which then ends."""
         self.publish(self.model.building, kind)
         self.finish()
 
     @rule(steps=st.integers(1, 6), asked=st.frozensets(NAMES))
     def wait(self, steps, asked):
-        """Time passes; somebody asks for some versions all the while."""
+        """Let time pass while some versions are requested."""
 
         def change():
             self.model.now += RETIRE_MS // 4
@@ -162,7 +162,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.model.active and any(name < self.model.active for name in self.model.kept))
     @rule()
     def lead_back(self):
-        """What a person does about a bad version: goes back, withdraws it, goes on."""
+        """Act as an operator with a bad version: go back, withdraw it, continue."""
         bad = self.model.active
         self.hold(max(name for name in self.model.kept if name < bad))
         self.withdraw(bad)
@@ -175,7 +175,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(seed=st.none() | SEEDS)
     def restart(self, seed):
-        """In good order, or after a power loss between two steps."""
+        """Restart regularly, or after a power loss between two steps."""
         if seed is None:
             self.real.stop()
         self.crash_seed = seed
@@ -207,4 +207,4 @@ TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=settings.default.max_examples * 4 // 5, stateful_step_count=30)
 
 
-# Planted bugs: what breaks a promise must be found.
+# Planted bugs: the machine must find each broken promise.

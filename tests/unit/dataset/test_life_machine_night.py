@@ -1,4 +1,4 @@
-"""Bugs planted in the life of a version: the machine finds each."""
+"""Bugs planted in the life of a version: the machine finds each of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.dataset.test_life_machine import Life
 
 
 def goes_back_by_itself(monkeypatch):
-    """Any version that is here may be switched to."""
+    """Allow a switch to any version that is here."""
     monkeypatch.setattr(version_states.Life, "switchable", lambda self, active, hold: (
         self.state in {VersionState.KNOWN, VersionState.RETIRING} and self.name != active and hold in {None, self.name}
     ))  # fmt: skip
@@ -32,7 +32,7 @@ def builds_the_oldest(monkeypatch):
 
 
 def builds_what_is_held_out(monkeypatch):
-    """A hold decides what is switched to, and not what is built."""
+    """Let a hold decide the switch but not the build."""
     real = decisions.decide
 
     def decide(lives, verdicts, *, hold, **rest):
@@ -45,7 +45,7 @@ def builds_what_is_held_out(monkeypatch):
 
 
 def finishes_what_is_held_out(monkeypatch):
-    """A build goes on though another version is held."""
+    """Let a build continue although another version is held."""
     replace_decision(monkeypatch, lambda lives, told, hold: {"stop": None})
 
 
@@ -71,7 +71,7 @@ def forgets_the_hold(monkeypatch):
 
 
 def forgets_what_a_hold_left_behind(monkeypatch):
-    """So that one that was withdrawn comes back after a restart."""
+    """Let a withdrawn version come back after a restart."""
     real = store.VersionStore.set_active
     monkeypatch.setattr(store.VersionStore, "set_active", lambda self, name, active: (
         real(self, name, replace(active, newest=active.version))
@@ -79,7 +79,7 @@ def forgets_what_a_hold_left_behind(monkeypatch):
 
 
 def brings_back_what_was_withdrawn(monkeypatch):
-    """When the hold goes, whatever the source shows."""
+    """Bring a version back after the hold, whatever the source shows."""
     monkeypatch.setattr(version_states.Life, "switchable", lambda self, active, hold: (
         self.state in {VersionState.KNOWN, VersionState.RETIRING}
         and (self.name == hold if hold else active is None or self.name >= active)
@@ -110,7 +110,7 @@ def removes_at_once(monkeypatch):
 
 
 def removes_what_has_vanished(monkeypatch):
-    """A version goes when the source has it no more."""
+    """Remove a version when the source loses it."""
     replace_decision(monkeypatch, lambda lives, told, hold: {
         "remove": tuple(
             life.name for life in lives
@@ -151,7 +151,7 @@ def removes_before_it_switches(monkeypatch):
 
 
 def takes_what_changed_meanwhile(monkeypatch):
-    """A build whose source changed is taken for whole."""
+    """Accept a build whose source changed."""
     monkeypatch.setattr(reader, "_check_unchanged", lambda files, file: None)
 
     async def check(self, order):
@@ -186,7 +186,7 @@ PLANTED = [
 
 @pytest.mark.parametrize("plant", PLANTED)
 def test_a_planted_bug_is_found(plant, monkeypatch):
-    """By the same machine that finds nothing in the program as it is."""
+    """The machine finds no fault in the unchanged program."""
     plant(monkeypatch)
     # The search ends with the bug, so many examples cost nothing; some bugs take two hundred on average.
     chosen = settings(settings.get_profile("planted"), max_examples=10_000, stateful_step_count=40, database=None)

@@ -1,4 +1,4 @@
-"""The page on the life of a version, and the drawings in the code: both tables, and no other."""
+"""The page on the life of a version and the drawings in the code show exactly the two tables."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from gossipkv.dataset.lifecycle.version_states import VersionState, VersionWord
 
 
 def test_the_pictures_show_the_tables():
-    """Each event that a life goes along with stands in its module's drawing."""
+    """Each event of a regular life is in its module's drawing."""
     for module, events in (
         (copy_states, ("begin", "finish", "drop")),
         (version_states, ("switch", "supersede", "quiet")),
@@ -33,7 +33,6 @@ def section(title):
 
 @pytest.mark.parametrize(("title", "table", "first"), DRAWN)
 def test_the_documentation_has_the_tables(title, table, first):
-    """Row by row, and no other row."""
     rows = re.findall(r"^\| (\w+) \| (\w+): [^|]+ \| (\w+) \|$", section(title), re.MULTILINE)
     assert len(rows) == len(table)
     assert {(source, event): target for source, event, target in rows} == {
@@ -43,7 +42,7 @@ def test_the_documentation_has_the_tables(title, table, first):
 
 @pytest.mark.parametrize(("title", "table", "first"), DRAWN)
 def test_the_documentation_draws_the_tables(title, table, first):
-    """Arrow by arrow; each drawing begins and ends where lives do."""
+    """Each drawing also begins and ends where lives do."""
     text = section(title)
     drawing = text[text.index("stateDiagram") : text.index("```\n\n|")]
     arrows = re.findall(r"^    (\w+) --> (\w+): (\w+)$", drawing, re.MULTILINE)
@@ -59,6 +58,5 @@ def test_the_documentation_draws_the_tables(title, table, first):
     ("The copy", CopyState), ("Towards clients", VersionState), ("One word for both", VersionWord),
 ])  # fmt: skip
 def test_the_documentation_explains_each_state(title, states):
-    """One row each."""
     rows = re.findall(r"^\| ([A-Z]+) \| [^|:]+ \|", section(title), re.MULTILINE)
     assert sorted(rows) == sorted(state.value for state in states)

@@ -1,4 +1,4 @@
-"""The tables of a version's two lives, and the decisions over a database."""
+"""The two state tables of a version, and the decisions over a database."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def test_every_state_is_reached_and_left_and_only_gone_is_the_end(table, first, 
 
 
 def test_only_what_was_built_can_become_active():
-    """On a node alone; into RETIRING, from where there is a way into ACTIVE, only what was built comes."""
+    """On a node alone, only built versions come into RETIRING, from which a version may become ACTIVE again."""
     into = {state: {before for (before, _), to in version_states.NEXT.items() if to is state} for state in VersionState}
     assert into[VersionState.ACTIVE] == {VersionState.KNOWN, VersionState.RETIRING}
     assert {event for (_, event), to in version_states.NEXT.items() if to is VersionState.RETIRING} == {
@@ -51,7 +51,7 @@ def test_only_what_was_built_can_become_active():
 
 
 def test_an_event_that_the_table_lacks_is_a_bug():
-    """It is not passed over in silence."""
+    """An illegal event raises."""
     with pytest.raises(KeyError):
         life("v1").take(VersionEvent.QUIET)
     with pytest.raises(KeyError):
@@ -59,7 +59,7 @@ def test_an_event_that_the_table_lacks_is_a_bug():
 
 
 def test_the_newest_complete_version_is_built():
-    """And only one at a time."""
+    """Only one version is built at a time."""
     assert what(life("v1"), life("v3"), life("v2")).build == "v3"
     waiting = life("v3", source=source("v3", waiting_for="a data file"))
     assert what(life("v1"), waiting, life("v2")).build == "v2"
@@ -67,12 +67,12 @@ def test_the_newest_complete_version_is_built():
 
 
 def test_versions_are_ordered_as_strings():
-    """As the interface says: v10 is before v2."""
+    """The interface defines it so: v10 is before v2."""
     assert what(life("v10"), life("v2")).build == "v2"
 
 
 def test_the_newest_available_is_switched_to_and_the_rest_is_superseded():
-    """Versions between are skipped, whether built or not."""
+    """Versions in between are skipped, whether built or not."""
     lives = [
         life("v1", VersionWord.ACTIVE), life("v2", VersionWord.AVAILABLE), life("v3"),
         life("v4", VersionWord.AVAILABLE), life("v5"), life("v0", VersionWord.ERROR),
@@ -85,7 +85,7 @@ def test_the_newest_available_is_switched_to_and_the_rest_is_superseded():
 
 
 def test_answers_never_go_back():
-    """An older version is neither built nor switched to, though the active one is not served."""
+    """Older versions are neither built nor activated, even if the active one cannot serve."""
     lost = life("v5", VersionWord.ERROR, source=None)
     decision = what(lost, life("v4"), life("v3", VersionWord.AVAILABLE), active="v5")
     assert decision.switch is None
@@ -95,7 +95,7 @@ def test_answers_never_go_back():
 
 
 def test_a_damaged_active_version_is_built_again():
-    """When the source has it; a newer one comes first."""
+    """The source must have it; a newer version is built first."""
     lost = life("v5", VersionWord.ERROR)
     assert what(lost, active="v5").build == "v5"
     assert what(lost, life("v6"), active="v5").build == "v6"
@@ -103,7 +103,7 @@ def test_a_damaged_active_version_is_built_again():
 
 
 def test_what_is_damaged_again_and_again_is_built_after_a_pause_that_doubles():
-    """At once for the first time; a bad disk does not keep the node building; and one day it begins anew."""
+    """The first rebuild is immediate; later pauses keep a bad disk from causing endless builds, and reset in time."""
     now_ms = 10**12
     one = life("v5", VersionWord.ACTIVE)
     pauses = []
@@ -123,7 +123,7 @@ def test_what_is_damaged_again_and_again_is_built_after_a_pause_that_doubles():
 
 
 def test_a_damaged_version_whose_files_are_held_retires_as_others_do():
-    """Not at once, whatever became of its build; without files it is forgotten."""
+    """The files retire normally, whatever became of the build; without files the version is forgotten."""
     for state in (VersionWord.ERROR, VersionWord.SEEN):
         damaged = life("v5", state, open=True)
         decision = what(damaged, life("v6", VersionWord.AVAILABLE), active="v5")
@@ -134,14 +134,14 @@ def test_a_damaged_version_whose_files_are_held_retires_as_others_do():
 
 
 def test_what_has_vanished_unbuilt_is_forgotten_and_what_is_built_stays():
-    """The source may do what it likes."""
+    """Built versions stay whatever the source shows."""
     assert what(life("v1", source=None)).skip == ("v1",)
     for state in (VersionWord.AVAILABLE, VersionWord.ACTIVE, VersionWord.RETIRING, VersionWord.BUILDING):
         assert what(life("v1", state, source=None), active="v1").skip == ()
 
 
 def test_a_wrong_source_is_tried_again_when_it_has_changed():
-    """And not before, however long it takes."""
+    """Time alone causes no new attempt."""
     bad = life("v2")
     begin(bad)
     bad.copy.fail(Trouble("no TAB"), now_ms=0)
@@ -189,7 +189,7 @@ def test_a_retiring_version_goes_when_nobody_has_asked_for_it():
 
 
 def test_a_hold_is_switched_to_older_or_newer():
-    """From AVAILABLE and from RETIRING; the one left behind retires, and so does another that was just built."""
+    """The held version may be AVAILABLE or RETIRING; the one left behind retires, and so does another built one."""
     newer = life("v3", VersionWord.ACTIVE)
     for state in (VersionWord.AVAILABLE, VersionWord.RETIRING):
         assert what(life("v1", state), newer, life("v4"), active="v3", hold="v1").switch == "v1"
@@ -201,7 +201,7 @@ def test_a_hold_is_switched_to_older_or_newer():
 
 
 def test_under_a_hold_no_other_is_built():
-    """The held one is, also if it is older; the build of another is broken off."""
+    """The held version is built even if it is older, and another build is stopped."""
     lives = [life("v1"), life("v2"), life("v3", VersionWord.ACTIVE), life("v4")]
     assert what(*lives, active="v3", hold="v1").build == "v1"
     assert what(*lives, active="v3", hold="v1").skip == ("v2",)
@@ -215,14 +215,14 @@ def test_under_a_hold_no_other_is_built():
 
 
 def test_a_held_version_is_not_removed_while_the_switch_to_it_waits():
-    """Nor one that is to be switched to after a hold."""
+    """A version due after a hold is kept, too."""
     old = life("v1", VersionWord.RETIRING)
     assert what(old, life("v2", VersionWord.ACTIVE), active="v2", hold="v1", now_ms=10**9).remove == ()
     assert what(old, life("v2", VersionWord.ACTIVE), active="v2", now_ms=10**9).remove == ("v1",)
 
 
 def test_after_a_hold_only_what_the_source_shows_comes_back():
-    """A bad version is withdrawn there, or its source is not complete any more."""
+    """A bad version was withdrawn at the source, or its source is incomplete."""
     active = life("v1", VersionWord.ACTIVE)
     assert what(active, life("v3", VersionWord.RETIRING), active="v1").switch == "v3"
     assert what(active, life("v3", VersionWord.RETIRING, source=None), active="v1").switch is None
@@ -232,7 +232,7 @@ def test_after_a_hold_only_what_the_source_shows_comes_back():
 
 
 def test_a_version_without_room_waits_until_there_is_some():
-    """Or for ten minutes, since it is an estimate; what was refused halfway pauses, too."""
+    """The wait ends after ten minutes, since the need is an estimate; a refusal halfway pauses too."""
     one = life("v1")
     begin(one)
     one.copy.wait(Shortage(100, 50), now_ms=0)
@@ -259,7 +259,7 @@ def test_a_version_without_room_waits_until_there_is_some():
 
 
 def test_an_older_one_is_built_while_the_newest_waits_for_room():
-    """If it is newer than what is served."""
+    """The older version must be newer than the active one."""
     big = life("v3")
     begin(big)
     big.copy.wait(Shortage(100, 50), now_ms=0)
@@ -280,7 +280,7 @@ def test_an_older_one_is_built_while_the_newest_waits_for_room():
     ([life("v1", VersionWord.ERROR)], None),
 ])  # fmt: skip
 def test_what_must_never_be_is_noticed(lives, active):
-    """While the program runs."""
+    """The running program asserts its invariants."""
     with pytest.raises(AssertionError):
         checked(lives, active)
 
@@ -292,13 +292,13 @@ def test_what_must_never_be_is_noticed(lives, active):
     {"build": "v1", "stop": "v2"},
 ])  # fmt: skip
 def test_a_decision_does_not_contradict_itself(contradiction):
-    """Nothing is both let go and kept."""
+    """No version is both dropped and kept."""
     with pytest.raises(AssertionError):
         Decision(**contradiction)
 
 
 def test_what_may_be_is_let_pass():
-    """A switch that the system refuses leaves one behind that is built; a lost active version is in ERROR."""
+    """A refused switch leaves a built version behind; a lost active version is in ERROR."""
     one = life("v1", VersionWord.ACTIVE, open=True)
     checked([one, life("v2", VersionWord.BUILDING), life("v0", VersionWord.RETIRING, open=True)], "v1")
     checked([one, life("v2", VersionWord.AVAILABLE, open=True)], "v1", switching=True)
@@ -339,7 +339,7 @@ NAMES = st.frozensets(st.sampled_from(["v1", "v2", "v3", "v4"]))
     st.integers(0, 3000),
 )
 def test_every_decision_is_legal(lives, verdicts, active, hold, now_ms):
-    """Whatever the states and the verdicts: the tables have each step, and nothing goes back."""
+    """The tables allow each step, and no answer goes back."""
     decision = what(*lives, verdicts=verdicts, active=active, hold=hold, now_ms=now_ms)
     known = by_name(lives)
     for names, event in (
@@ -372,7 +372,7 @@ def test_every_decision_is_legal(lives, verdicts, active, hold, now_ms):
 
 
 class Upgrades(RuleBasedStateMachine):
-    """A source that publishes, breaks and withdraws versions; a node that builds and fails."""
+    """A source that publishes, breaks and withdraws versions, and a node that builds and fails."""
 
     def __init__(self):
         super().__init__()
@@ -431,7 +431,7 @@ class Upgrades(RuleBasedStateMachine):
 
     @invariant()
     def answers_never_go_back(self):
-        """And at most one is active, at most one is built."""
+        """At most one version is active, and at most one is built."""
         assert self.answers == sorted(set(self.answers))
         words = [one.word for one in self.lives.values()]
         assert words.count(VersionWord.ACTIVE) == (self.active is not None)

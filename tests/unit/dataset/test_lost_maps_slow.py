@@ -1,4 +1,4 @@
-"""A version of which a file was lost in its map: opened anew if the disk comes back, else built again."""
+"""A version with a file lost from its map is opened anew if the disk recovers, else rebuilt."""
 
 import errno
 import os
@@ -19,13 +19,13 @@ FILES = 3
 
 @pytest.fixture(autouse=True)
 def _outlive():
-    """Lost maps do not end this process."""
+    """Keep lost maps from ending this process."""
     sigbus.install()
 
 
 @pytest.fixture
 def put(world):
-    """Three files of a source, which become three partitions as they are; every key is in each of them."""
+    """Return a function that puts three files at the source, one for each partition, with every key in each."""
 
     def put(name):
         world.put(name, *(lines(a=name, b=f"{name} {number}") for number in range(FILES)))
@@ -34,7 +34,7 @@ def put(world):
 
 
 class FailingFiles(RealFiles):
-    """Files of which no byte can be read, with the error of a disk that fails, while `fails` is set."""
+    """Files that fail to be read, as from a failing disk, while `fails` is set."""
 
     fails = False
 
@@ -45,12 +45,12 @@ class FailingFiles(RealFiles):
 
 
 def part(world, name):
-    """The first partition of a version that has one, on the disk."""
+    """Return the file of the first partition that a version has on the disk."""
     return next((world.root / "data/datasets/db" / name).glob("*.gkv"))
 
 
 def meet(library, name, path):
-    """Read what was lost, as a request does."""
+    """Read the lost page as a request does."""
     version = library.version("db", name)
     (file,) = (file for file in version.files if file is not None and file.name == str(path))
     with pytest.raises(Corrupt) as error:
@@ -60,7 +60,7 @@ def meet(library, name, path):
 
 
 def said(library, name):
-    """What `status` tells of what is wrong with a version."""
+    """Return the error of a version in `status`."""
     return library.status()["db"]["versions"][name].get("error", {})
 
 
@@ -69,7 +69,7 @@ def events(logs):
 
 
 async def test_what_can_be_read_again_is_served_without_a_build(world, put):
-    """The status names file and offset until then; files that were not lost are the same as before."""
+    """The status names file and offset until then; the other files stay open."""
     put("v1")
     with capture_logs() as logs:
         async with world.node() as library:
@@ -91,7 +91,7 @@ async def test_what_can_be_read_again_is_served_without_a_build(world, put):
 
 
 async def test_other_damage_is_built_again_whatever_is_lost_beside_it(world, put):
-    """What the scrub finds in a file that is mapped as ever is no matter of opening anew."""
+    """Damage that the scrub finds in a mapped file is not mended by opening it anew."""
     put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -110,7 +110,7 @@ async def test_other_damage_is_built_again_whatever_is_lost_beside_it(world, put
 
 
 async def test_what_is_cut_short_is_built_again(world, put):
-    """What is whole answers meanwhile; the log says what a read met, and then what the file is."""
+    """Intact files answer meanwhile; the log has the damage that a read met, then the state of the file."""
     put("v1")
     with capture_logs() as logs:
         async with world.node() as library:
@@ -128,7 +128,7 @@ async def test_what_is_cut_short_is_built_again(world, put):
 
 
 async def test_while_the_disk_fails_it_is_built_again(world, put):
-    """The build is there first."""
+    """The rebuild finishes before the disk recovers."""
     world.files = FailingFiles()
     put("v1")
     async with world.node() as library:
@@ -144,7 +144,7 @@ async def test_while_the_disk_fails_it_is_built_again(world, put):
 
 
 async def test_without_a_source_it_waits_for_the_disk(world, put):
-    """It cannot be built again, and is tried until it opens."""
+    """The version cannot be rebuilt, so opening is retried."""
     world.files = FailingFiles()
     put("v1")
     with capture_logs() as logs:
@@ -166,7 +166,7 @@ async def test_without_a_source_it_waits_for_the_disk(world, put):
 
 
 async def test_what_else_is_wrong_with_it_stays_wrong(world, put):
-    """A page of another file does not become whole because this one is opened anew."""
+    """Opening one file anew does not mend a damaged page of another."""
     put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -183,7 +183,7 @@ async def test_what_else_is_wrong_with_it_stays_wrong(world, put):
 
 
 async def test_many_reads_of_what_is_lost_are_one_damage(world, put):
-    """Also of a version that retires, and so is not built again: it is said once."""
+    """The damage is logged once, also for a retiring version, which is not rebuilt."""
     put("v1")
     with capture_logs() as logs:
         async with world.node(retire_after=1_000_000) as library:

@@ -1,4 +1,4 @@
-"""Datasets whose names tables have: what is served, or was built, keeps its name; the other is refused."""
+"""Datasets with names of tables: served and built datasets keep their names, others are refused."""
 
 import pytest
 import trio.testing
@@ -7,7 +7,7 @@ from tests.unit.dataset.world import SLOW_FILES, SLOWLY, active, amid_its_build,
 
 
 def seen(library, name="db"):
-    """What a library tells of a name: whether it knows it, lists it, serves something, refuses it."""
+    """Return whether a library knows, lists, serves and refuses a name."""
     listed = [told["name"] for told in library.databases()]
     is_held = any(held.database == name for held in library.held())
     return library.known(name), name in listed, is_held, name in library.refused()
@@ -18,13 +18,13 @@ KEPT, REFUSED = (True, True, True, False), (False, False, False, True)
 
 @pytest.fixture
 def tables(world):
-    """The names that tables have."""
+    """Return the set of names of tables."""
     world.tables = set()
     return world.tables
 
 
 async def test_a_dataset_under_the_name_of_a_table_is_not_built(world, tables):
-    """It is named as refused, over a restart too; other datasets go on, and it is built when the table is gone."""
+    """The dataset is refused over restarts until the table is gone; other datasets go on."""
     tables.add("db")
     world.put("v1")
     world.put("v1", database="other")
@@ -36,7 +36,7 @@ async def test_a_dataset_under_the_name_of_a_table_is_not_built(world, tables):
             assert library.status().keys() == library.by_database().keys() == {"other"}
             assert (library.known("db"), library.refused()) == (False, ["db"])
             assert {held.database for held in library.held()} == {"other"}
-            assert library._databases["db"].lives == {}  # So nothing is told to others either.
+            assert library._databases["db"].lives == {}  # So other members hear nothing of it either.
     async with world.node() as library:
         tables.clear()
         library.names_changed()
@@ -45,7 +45,7 @@ async def test_a_dataset_under_the_name_of_a_table_is_not_built(world, tables):
 
 
 async def test_what_was_built_keeps_its_name(world, tables):
-    """From one start to the next, whatever is at the source by then."""
+    """The name is kept over restarts, whatever the source has by then."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -62,7 +62,7 @@ async def test_what_was_built_keeps_its_name(world, tables):
 
 
 async def test_what_is_being_built_keeps_its_name(world, tables):
-    """Else reads would go to the table until it is built, and then to the dataset."""
+    """Otherwise reads would go to the table until the build ends, and then to the dataset."""
     world.put("v1", *SLOW_FILES)
     async with world.node(throttle_loads=SLOWLY) as library:
         await amid_its_build(library, "v1")
@@ -75,14 +75,14 @@ async def test_what_is_being_built_keeps_its_name(world, tables):
 
 
 async def test_what_was_only_seen_gives_way(world, tables):
-    """A version that waits to be built is no more than a name at the source, from the moment that a table has it."""
+    """A version that waits for its build gives way as soon as a table has the name."""
     world.put("v1", *SLOW_FILES, database="a")
     async with world.node(throttle_loads=SLOWLY, max_parallel_loads=1) as library:
         await until(lambda: library.status().get("a", {"versions": {}})["versions"].get("v1", {}).get("progress"))
         world.put("v1")
         await library.rescan("db")
         await until(lambda: library.status()["db"]["versions"])
-        tables.add("db")  # Of which nobody has told yet.
+        tables.add("db")  # The library has not been told yet.
         lift_the_throttle(library)
         await active(library, "v1", "a")
         for _ in range(10):

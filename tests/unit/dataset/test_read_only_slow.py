@@ -1,4 +1,4 @@
-"""A library that may not write: it serves what was active, and does nothing else until it may."""
+"""A library that may not write serves the active version and does nothing else."""
 
 import errno
 
@@ -13,7 +13,7 @@ def content(path):
 
 
 async def test_nothing_is_built_switched_or_removed(world):
-    """Not even what could be: a newer version is built already, the newest is at the source, an old one has retired."""
+    """A newer version is built, the newest is at the source, and an old one has retired."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -28,10 +28,10 @@ async def test_nothing_is_built_switched_or_removed(world):
     read_only = Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EROFS, lasting=True)
     world.files = FaultyFiles(RealFiles(), read_only)
     async with world.node(retire_after=1) as library:
-        world.files.strike()  # It may not, even where it could.
+        world.files.strike()  # Writing fails even where it is possible.
         assert get(library, b"a") == b"v1"
         for _ in range(20):
-            library._databases["db"]._switch_not_before_ms = 0  # Of an attempt that should not have been.
+            library._databases["db"]._switch_not_before_ms = 0  # No pause after an illegal attempt.
             library._databases["db"].wake()
             await library.rescan()
         assert library.active("db").name == "v1"

@@ -1,4 +1,4 @@
-"""What a node remembers beside its versions: what is active and who held it, and which functions are refuted."""
+"""Documents beside the versions: the active version with its owners, and refuted functions."""
 
 import errno
 from dataclasses import replace
@@ -36,7 +36,7 @@ def on_disk(node):
 
 @pytest.fixture
 def node():
-    """A node without a source whose clients have v1 from others."""
+    """Start a node without a source that answers v1 from other members."""
     cluster = Cluster()
     cluster.had = cluster.gates = {"v1"}
     node = SimulatedNode(cluster)
@@ -47,7 +47,7 @@ def node():
 
 
 def test_a_restart_that_hears_nobody_knows_what_is_active_and_whom_to_ask(node):
-    """Also while nothing is heard; it is no trouble that nothing of it is here."""
+    """The active version is no error although nothing of it is here and nothing is heard."""
     node.note_owners("v1", owned("a", 0, 1), owned("b", 2, 3))
     node.stop()
     node.start()
@@ -62,7 +62,7 @@ def test_a_restart_that_hears_nobody_knows_what_is_active_and_whom_to_ask(node):
 
 
 def test_who_holds_it_is_written_at_once_and_then_once_a_second(node):
-    """Many changes are one."""
+    """Many changes are written together."""
     node.note_owners("v1", owned("a", 0))
     assert on_disk(node).owners == (owned("a", 0),)
     for partition in range(1, N):
@@ -76,7 +76,7 @@ def test_who_holds_it_is_written_at_once_and_then_once_a_second(node):
 
 
 def test_who_will_hold_the_next_version_is_written_with_the_switch(node):
-    """And not before."""
+    """The owners of the next version are not written before the switch."""
     node.note_owners("v1", owned("a", 0))
     v2 = VersionIdentity(DATABASE, "v2", "e" * 64, N, "sequins", regrouped=True)
     node.hear(v1=IDENTITY, v2=v2)
@@ -90,7 +90,7 @@ def test_who_will_hold_the_next_version_is_written_with_the_switch(node):
 
 
 def switching_on(threads):
-    """Two versions that may be switched to, written down by these threads."""
+    """Return a switching with two versions that may be activated, which writes through these threads."""
     lives = {name: Life(name, heard=replace(IDENTITY, version=name)) for name in ("v1", "v2")}
     store = SimpleNamespace(set_active=lambda *_: None)
     shared = SimpleNamespace(
@@ -107,7 +107,7 @@ def switching_on(threads):
 
 
 class SlowDisk:
-    """Threads that write: a minute later."""
+    """A fake of worker threads that write a minute later."""
 
     def __init__(self):
         self.written = []
@@ -118,7 +118,7 @@ class SlowDisk:
 
 
 async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock):
-    """The disk may have taken long, and what its owners answered to the gate be too old when its sync begins."""
+    """After a slow write the answers of the owners may be too old for the switch."""
     disk = SlowDisk()
     switching = switching_on(disk)
     assert await switching.switch("v1", None)
@@ -134,7 +134,7 @@ async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock
 
 
 async def test_a_rewrite_that_waited_for_a_switch_does_not_undo_it(autojump_clock):
-    """It says what is active when its turn has come."""
+    """The rewrite takes the active version at its own turn."""
     disk = SlowDisk()
     switching = switching_on(disk)
     assert await switching.switch("v1", None)
@@ -146,7 +146,7 @@ async def test_a_rewrite_that_waited_for_a_switch_does_not_undo_it(autojump_cloc
 
 
 def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(node):
-    """It is said once; a switch does not wait for it."""
+    """The failure is logged once, and no switch waits for the retry."""
     node.note_owners("v1", owned("a", 0))
     for _ in range(8):
         node.wait()
@@ -162,7 +162,7 @@ def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(node):
 
 
 def test_what_is_refuted_is_kept(node):
-    """What was heard, over restarts; what is damaged counts as nothing."""
+    """Refutations survive restarts; a damaged document counts as empty."""
     node.refute("d" * 64, "text", "sequins")
     node.refute("d" * 64, "spark")
     for _ in range(8):
@@ -178,7 +178,7 @@ def test_what_is_refuted_is_kept(node):
 
 
 def test_a_stray_that_is_met_is_noted():
-    """By the digest of the source, over restarts, without a word from outside."""
+    """The refutation is kept under the digest of the source, over restarts."""
     node = SimulatedNode()
     node.start()
     try:

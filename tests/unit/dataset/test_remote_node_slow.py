@@ -1,4 +1,4 @@
-"""Datasets from S3, as moto's server plays it: real child processes, a real HTTP server, objects that change."""
+"""Datasets from S3, with moto as the server: real child processes, real HTTP, objects that change."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ MEMORY = 512 << 20  # A child that speaks S3 holds a hundred mebibytes before it
 
 @pytest.fixture(scope="module")
 def server():
-    """Moto's server, in this process."""
+    """Yield the URL of moto's server in this process."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     moto.start()
@@ -38,8 +38,6 @@ def server():
 
 
 class Bucket:
-    """A bucket, empty at first."""
-
     def __init__(self, url, name):
         self.name = name
         self.url = f"s3://{name}/root"
@@ -55,14 +53,14 @@ class Bucket:
         self._client.put_object(Bucket=self.name, Key=f"root/{key}", Body=data)
 
     def vanish(self):
-        """It is gone, with what was in it."""
+        """Delete the bucket with its content."""
         while found := self._client.list_objects_v2(Bucket=self.name).get("Contents"):
             for item in found:
                 self._client.delete_object(Bucket=self.name, Key=item["Key"])
         self._client.delete_bucket(Bucket=self.name)
 
     def pages(self, prefix):
-        """How many it takes to list what is below a prefix."""
+        """Return the number of pages that listing a prefix takes."""
         return len([*self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=f"root/{prefix}")])
 
     def source(self, **settings):
@@ -77,14 +75,13 @@ class Bucket:
 
 @pytest.fixture
 def bucket(server, request):
-    """A bucket for each test."""
     made = Bucket(server, f"b{abs(hash(request.node.name))}")
     yield made
     made.close()
 
 
 def test_discovery(bucket):
-    """Prefixes are directories; markers of directories, hidden names and nested ones are no data."""
+    """Prefixes are directories; directory markers, hidden names and nested names are not data."""
     for key in ("db/v1/part-0", "db/v1/_SUCCESS", "db/v1/.part-0.crc", "db/v1/_temporary/0/part-9", "db/v2/", "README"):
         bucket.put(key, b"" if key.endswith(("/", "_SUCCESS")) else b"x")
     source = bucket.source(require_success_file=True)
@@ -112,7 +109,7 @@ def test_more_objects_than_a_page_holds(bucket, monkeypatch):
 
 
 def test_a_listing_ends_early(bucket, monkeypatch):
-    """With more entries than any version has, pages are not asked for any more."""
+    """With more entries than any version may have, no further page is requested."""
     for number in range(7):
         bucket.put(f"db/v1/part-{number}", b"")
     source = bucket.source()
@@ -124,7 +121,7 @@ def test_a_listing_ends_early(bucket, monkeypatch):
 
 
 async def test_versions_are_built_and_served(bucket, world):
-    """By a child that reaches the store itself; a new version is seen at the next look."""
+    """The child reads the store itself; a new version is seen at the next listing."""
     bucket.put("db/v1/part-0", lines(a=1, b=2))
     bucket.put("db/v1/part-1", lines(a=3))
     async with world.node(**bucket.settings()) as library:
@@ -137,7 +134,7 @@ async def test_versions_are_built_and_served(bucket, world):
 
 
 async def test_an_object_written_again_during_the_build(bucket, world):
-    """Of the same size: the build begins anew, and what is served is of one state."""
+    """The new object has the same size: the build begins anew, and one state is served."""
     before, after = (b"".join(b"%06d\t%s\n" % (n, text * 90) for n in range(100)) for text in (b"x", b"y"))
     put_slow_objects(bucket, "db/v1")
     bucket.put("db/v1/part-8", before)
@@ -152,7 +149,7 @@ async def test_an_object_written_again_during_the_build(bucket, world):
 
 
 async def test_a_version_that_is_half_there(bucket, world):
-    """A file that comes while the others are read: in the end all are served."""
+    """A file arrives during the build; in the end all are served."""
     put_slow_objects(bucket, "db/v1")
     async with world.node(**bucket.settings(throttle_loads=SLOWLY)) as library:
         await until(lambda: read_so_far(library) > 0)
@@ -164,19 +161,19 @@ async def test_a_version_that_is_half_there(bucket, world):
 
 
 def put_slow_objects(bucket, place):
-    """A version that takes long with the throttle."""
+    """Put a version that takes long with the throttle."""
     for number in range(SLOW_OBJECTS):
         bucket.put(f"{place}/part-{number}", b"a\t1\n" * 4000)
 
 
 def read_so_far(library):
-    """How much the build of v1 has read."""
+    """Return the bytes that the build of v1 has read."""
     version = library.status().get("db", {"versions": {}})["versions"].get("v1", {})
     return version.get("progress", {"read_bytes": 0})["read_bytes"]
 
 
 async def test_a_bucket_that_vanishes_goes_on_being_served(bucket, world):
-    """It is told, and a restart serves it as well."""
+    """The loss is reported, and a restart serves the version as well."""
     bucket.put("db/v1/part-0", lines(a=1))
     async with world.node(**bucket.settings()) as library:
         await active(library, "v1")
@@ -191,7 +188,7 @@ async def test_a_bucket_that_vanishes_goes_on_being_served(bucket, world):
 
 @pytest.fixture
 def silent():
-    """The URL of a server that takes connections, and never answers."""
+    """Yield the URL of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = []
 
@@ -212,7 +209,7 @@ def silent():
 
 
 async def test_a_store_that_hangs_delays_no_other_database(bucket, silent, world, monkeypatch):
-    """One database's own endpoint does not answer; another is discovered, built and switched meanwhile."""
+    """One database's own endpoint is silent; another is discovered, built and switched meanwhile."""
     monkeypatch.setattr(library_module, "FIRST_SCAN_S", 0.5)
     bucket.put("quick/v1/part-0", lines(a=1))
     slow = DatabaseSettings(storage_options=bucket.options | {"endpoint_url": silent})
@@ -225,7 +222,7 @@ async def test_a_store_that_hangs_delays_no_other_database(bucket, silent, world
 
 
 async def test_a_root_that_cannot_be_listed_hides_no_named_database(bucket, world):
-    """Its own options lead to it."""
+    """The database's own options lead to it."""
     bucket.put("db/v1/part-0", lines(a=1))
     own = DatabaseSettings(storage_options=bucket.options)
     wrong = bucket.options | {"endpoint_url": "http://127.0.0.1:1", "config_kwargs": {"retries": {"max_attempts": 1}}}
@@ -235,7 +232,7 @@ async def test_a_root_that_cannot_be_listed_hides_no_named_database(bucket, worl
 
 
 async def test_no_secret_is_seen(bucket, world):
-    """Not in status, logs, the child's arguments and environment, nor in the data directory."""
+    """Status, logs, the child's arguments and environment, and the data directory are free of secrets."""
     put_slow_objects(bucket, "db/v1")
     bucket.put("db/v2/part-0", b"no tab\n")
     bucket.put("not a name/x", b"")
@@ -253,7 +250,7 @@ async def test_no_secret_is_seen(bucket, world):
 
 
 def what_children_show():
-    """Arguments and environment of the processes that build."""
+    """Return the arguments and environments of building processes."""
     shown = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

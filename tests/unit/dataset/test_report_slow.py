@@ -1,4 +1,4 @@
-"""What people and scripts are told about a database by a library, alone and among others."""
+"""Reports of a library about a database, alone and among other members."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOCAL = {"kind", "active", "hold", "held_by", "error", "versions"}
 
 
 def member(name: str, shard_id: str) -> DatasetMember:
-    """One that lives, and has its place in the ring."""
+    """Return a living member with a place in the ring."""
     return DatasetMember(name, name.encode() * 16, 1, Address("127.0.0.1", 0), shard_id=shard_id, is_firm=True)
 
 
@@ -41,7 +41,7 @@ def among(*others: DatasetMember, settle_ms: int = 0, replication: int = 1):
 
 
 def say(library, ready, identity, source_ms=0):
-    """Node `b` says that it has these partitions, and this version active."""
+    """Let node `b` publish these partitions and this active version."""
     some, none = PartitionSet.of(N, ready), PartitionSet.empty(N)
     said = Statement(identity, source_ms, 100, some, none, b"b" * 16)
     database = DatabaseStatement(Named(identity.version, identity.wire_id), is_complete=True)
@@ -50,12 +50,12 @@ def say(library, ready, identity, source_ms=0):
 
 
 def files(value):
-    """So many files that no partition function made."""
+    """Return files that fit no partition function."""
     return [lines(**{f"key{at}{more}": value for more in range(20)}) for at in range(N)]
 
 
 async def test_what_is_here_is_told_alike_with_and_without_others(world):
-    """`local` tells what it told before there were others; what is told beside that changes nothing of it."""
+    """The report about other members adds fields and changes none of the `local` ones."""
     world.put("v1", *files("v1"))
     async with world.node() as library:
         await active(library, "v1")
@@ -82,7 +82,7 @@ async def test_what_is_here_is_told_alike_with_and_without_others(world):
 
 
 async def test_a_version_says_what_its_gate_waits_for(world):
-    """Owners of the rest, then their answers; a client that waits for it does so with reason."""
+    """The version waits for owners, then for their answers; clients wait with that reason."""
     world.put("v1", *files("v1"))
     async with world.node(among(member("b", "2"))) as library:
         wanted = "every partition has an owner: 2 of 4 have none (1, 3)"
@@ -100,7 +100,7 @@ async def test_a_version_says_what_its_gate_waits_for(world):
 
 
 async def test_a_version_says_that_its_share_is_not_known_yet(world):
-    """While the list of members changes, or nobody was heard: nothing is built, and a client may wait for it."""
+    """While the list of members changes or is empty nothing is built, and clients may wait."""
     world.put("v1", *files("v1"))
     for others, words in (
         ([member("b", "2")], "the list of members has been still for time_to_converge"),
@@ -114,7 +114,7 @@ async def test_a_version_says_that_its_share_is_not_known_yet(world):
 
 
 async def test_a_version_that_others_bring_is_coming_though_it_is_in_error_here(world):
-    """The gate does not want this node's share."""
+    """The gate does not need this node's share."""
     world.put("v1", *files("v1"))
     async with world.node(among(member("b", "2"))) as library:
         await until(lambda: state(library, "v1") == "AVAILABLE")
@@ -130,7 +130,7 @@ async def test_a_version_that_others_bring_is_coming_though_it_is_in_error_here(
 
 
 async def test_what_others_serve_is_coming_before_it_is_known_what_they_hold(world):
-    """What they have active has come, what they hold of it has not: a client waits for that."""
+    """The active version elsewhere is known before its owners are, so a client waits."""
     world.put("v1", *files("v1"))
     async with world.node() as library:
         await active(library, "v1")
@@ -149,7 +149,7 @@ async def test_what_others_serve_is_coming_before_it_is_known_what_they_hold(wor
 
 
 async def test_a_node_that_has_nothing_tells_what_others_have(world):
-    """Also how many partitions there are, and by which function."""
+    """The report has the number of partitions and the function."""
     world.put("v1", *files("v1"))
     async with world.node() as library:
         await active(library, "v1")
@@ -180,7 +180,7 @@ def only(listed):
 
 
 async def test_what_the_list_tells_of_each_database(world):
-    """Of the versions that can be read the newest time of their files; of all here the words of `status`."""
+    """Readable versions have the newest time of their files; versions here have the words of `status`."""
     world.put("v1", *files("v1"))
     touch(world, "v1", 5000, 7000, 6000, 1)
     async with world.node() as library:
@@ -200,7 +200,7 @@ async def test_what_the_list_tells_of_each_database(world):
 
 
 async def test_the_time_is_kept_over_a_restart(world):
-    """The source has gone: what was built from it remembers; a copy that does not know it yet tells nothing."""
+    """The source is gone: the manifest has the time, and a manifest without it yields none."""
     world.put("v1")
     touch(world, "v1", 1234)
     async with world.node() as library:
@@ -215,7 +215,7 @@ async def test_the_time_is_kept_over_a_restart(world):
 
 
 async def test_of_the_times_that_owners_tell_the_smallest_counts(world):
-    """Their sources may be copies of one another; who does not know it, or has nothing ready, does not count."""
+    """Sources may be copies; members without a time or without ready partitions do not count."""
     world.put("v1", *files("v1"))
     touch(world, "v1", 7000, 7000, 7000, 7000)
     async with world.node(cluster=among(member("b", "2"), replication=2)) as library:
@@ -230,7 +230,7 @@ async def test_of_the_times_that_owners_tell_the_smallest_counts(world):
 
 
 async def test_what_info_tells_of_each_database(world):
-    """The active version, and how many versions go by which word; one that is only named has none."""
+    """The report has the active version and counts versions by state; a named database has none."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -247,7 +247,7 @@ async def test_what_info_tells_of_each_database(world):
 
 
 async def test_info_counts_the_partitions_that_too_few_have(world):
-    """Of the active version; the counts follow what others say."""
+    """The active version counts, and the counts follow other members' statements."""
     world.put("v1", *files("v1"))
     async with world.node(among(member("b", "2"), replication=2)) as library:
         await active(library, "v1")
@@ -262,7 +262,7 @@ async def test_info_counts_the_partitions_that_too_few_have(world):
 
 
 async def test_what_info_tells_where_nothing_is_served(world):
-    """A version that the source does not show whole is SEEN, and none is active."""
+    """An incomplete version is SEEN, and none is active."""
     (world.source / "db" / "v1").mkdir(parents=True)
     async with world.node() as library:
         await library.rescan()
@@ -271,14 +271,14 @@ async def test_what_info_tells_where_nothing_is_served(world):
 
 
 async def test_the_newest_complete_one_is_to_serve_but_for_a_hold(world):
-    """One that waits for its source is not complete; a hold names another."""
+    """A version that waits for its source is not complete; a hold names another."""
     world.put("v1", *files("v1"))
     async with world.node(among(member("b", "2"))) as library:
         wanted = "every partition has an owner: 2 of 4 have none (1, 3)"
         await until(lambda: library.known("db") and library.unready("db") == f"version v1 waits until {wanted}")
         told = library.conditions()["db"]
         assert (told["awaits"], told["versions"]["v1"]["waits_until"]) == ("v1", wanted)
-    (world.root / "data").rename(world.root / "before")  # Half of it; alone, a node is to have all.
+    (world.root / "data").rename(world.root / "before")  # It has half of the version; a node alone needs all.
     async with world.node() as library:
         await active(library, "v1")
         (world.source / "db/v2").mkdir()

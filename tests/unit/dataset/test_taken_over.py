@@ -1,4 +1,4 @@
-"""Versions of sorted files through the whole of a build, and through a node: taken over, or built after all."""
+"""Versions of sorted files through a build and a node: adopted, or built after all."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def write(place, partitions=3, function="sequins", records=RECORDS, **options):
 
 
 def job_of(root, directory, **options):
-    """The build of the version `db/v1` below a root."""
+    """Return the build of the version `db/v1` below a root."""
     source = SourceRoot.open(str(root), RealFiles(), {})
     os.mkdir(directory)
     one = BuildJob.of(source.version("db", "v1"), str(directory), remote=source.remote)
@@ -42,7 +42,7 @@ def job_of(root, directory, **options):
 
 
 def answers(one):
-    """Everything that a node would serve of the job's result, each key from its partition."""
+    """Return all records that a node would serve, and assert their partitions."""
     version = open_version(RealFiles(), Path(one.directory), "db", "v1")
     found = {}
     for partition, file in enumerate(version.files):
@@ -60,7 +60,7 @@ def made(one, **options):
 
 @pytest.fixture
 def memory():
-    """The URL of a source root in memory."""
+    """Yield the URL of a source root in memory."""
     name = f"/{uuid.uuid4().hex}"
     yield f"memory:/{name}"
     fsspec.filesystem("memory").rm(name, recursive=True)
@@ -68,7 +68,7 @@ def memory():
 
 @pytest.mark.parametrize("function", ["sequins", "text", "cascading"])
 def test_a_finished_version_is_taken_over(tmp_path, function):
-    """Byte for byte, by the function that its files say; the manifest is a build's."""
+    """Files are copied byte for byte, by their own function; the manifest is a build's."""
     write(tmp_path / "root/db/v1", function=function)
     one = job_of(tmp_path / "root", tmp_path / "build")
     told = []
@@ -85,7 +85,7 @@ def test_a_finished_version_is_taken_over(tmp_path, function):
 
 
 def test_a_remote_version_is_taken_over(tmp_path, memory):
-    """Copied through, and paced."""
+    """Files are copied through this process, and paced."""
     write(f"{memory}/db/v1", compression="lz4")
     one = job_of(memory, tmp_path / "build")
     paced = []
@@ -96,7 +96,7 @@ def test_a_remote_version_is_taken_over(tmp_path, memory):
 
 
 def test_only_the_wanted_partitions_are_taken_over(tmp_path):
-    """The others have no entry."""
+    """Other partitions have no entry in the manifest."""
     write(tmp_path / "root/db/v1")
     one = job_of(tmp_path / "root", tmp_path / "build", wanted=(2,))
     manifest = made(one)
@@ -106,7 +106,7 @@ def test_only_the_wanted_partitions_are_taken_over(tmp_path):
 
 @pytest.mark.parametrize("function", ["sequins", "text"])
 def test_a_stray_has_the_version_partitioned_anew(tmp_path, function):
-    """By Sequins' own; it is served from where it belongs, and the manifest names it."""
+    """The new partitions are Sequins' own; the stray is served, and the manifest names it."""
     place = tmp_path / "root/db/v1"
     write(place, function=function)
     stray = next(key for key in RECORDS if partition_of(key, 3, function) == 1)
@@ -124,7 +124,7 @@ def test_a_stray_has_the_version_partitioned_anew(tmp_path, function):
 
 
 def test_who_takes_over_and_who_meets_a_stray_have_no_version_in_common(tmp_path):
-    """A node checks the partitions that it wants; who is told what another has met groups anew, as that one does."""
+    """A node checks only its partitions; a node that is told of the stray regroups as its finder did."""
     place = tmp_path / "root/db/v1"
     write(place)
     stray = next(key for key in RECORDS if partition_of(key, 3) == 2)
@@ -142,7 +142,7 @@ def test_who_takes_over_and_who_meets_a_stray_have_no_version_in_common(tmp_path
 
 
 def test_files_of_builds_that_met_a_stray_and_that_did_not_are_refused(tmp_path):
-    """Together they may lack a record; files that say nothing of it count as relied on."""
+    """Together they may lack a record; files without a mark count as relied on."""
     place = tmp_path / "root/db/v1"
     write(place)
     held = [record for record in RECORDS.items() if partition_of(record[0], 3) == 1]
@@ -159,7 +159,7 @@ def test_files_of_builds_that_met_a_stray_and_that_did_not_are_refused(tmp_path)
 
 
 def test_sorted_files_without_a_claim_are_read(tmp_path):
-    """And what made them is recognised as with any other format."""
+    """Their function is recognised as in any other format."""
     place = tmp_path / "root/db/v1"
     place.mkdir(parents=True)
     for partition in range(3):
@@ -173,7 +173,7 @@ def test_sorted_files_without_a_claim_are_read(tmp_path):
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_damage_is_named_and_leaves_no_manifest(tmp_path, compression):
-    """File and offset at the source; the same for a partition that is not there."""
+    """The error has file and offset at the source; a missing partition is named too."""
     place = tmp_path / "root/db/v1"
     write(place, compression=compression)
     path = place / "part-00001.gkv"
@@ -195,7 +195,7 @@ def test_damage_is_named_and_leaves_no_manifest(tmp_path, compression):
     st.sampled_from(["none", "lz4"]),
 )
 def test_a_version_of_tasks_answers_as_a_dict_does(tmp_path_factory, records, partitions, function, compression):
-    """Every record, whatever the tasks wrote."""
+    """Every record is served from its partition."""
     root = tmp_path_factory.mktemp("world")
     write(root / "db/v1", partitions, function, records, compression=compression)
     one = job_of(root, root / "_build")

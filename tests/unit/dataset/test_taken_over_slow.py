@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_taken_over.py` has the others."""
+"""Adoption by a node; the fast tests are in `test_taken_over.py`."""
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
 from tests.unit.dataset.sources import MEMORY_BYTES
@@ -15,7 +15,7 @@ def write(place, partitions=3, function="sequins", records=RECORDS, **options):
 
 
 async def test_a_node_serves_what_tasks_have_sorted(world):
-    """A version taken over after one of text; a damaged one leaves it where it was."""
+    """A version of sorted files follows one of text; a damaged version changes nothing."""
     world.put("v1", b"key 00001\told\n")
     async with world.node() as library:
         await active(library, "v1")

@@ -1,4 +1,4 @@
-"""Builds beside each other and beside reads: whose turn it is, and who goes first."""
+"""Concurrent builds and reads: turns and priorities."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def niceness(process):
 
 
 async def stopped_build(watched, *others):
-    """The process of a build besides others, stopped amid it: its node has heard who it is."""
+    """Return the process of a build besides others, stopped after its node has seen it."""
     await until(lambda: watched & {*builds()} - {*others})
     (build,) = {*builds()} - {*others}
     os.kill(build, signal.SIGSTOP)
@@ -28,7 +28,7 @@ async def stopped_build(watched, *others):
 
 
 async def test_builds_give_way_once_something_is_served(world, monkeypatch):
-    """Until then the machine is theirs: a small build beside busy neighbours is soon done; reads come first after."""
+    """Before that builds keep their priority, so that a small one beside busy neighbours is soon done."""
     monkeypatch.setattr(parent, "FREE_S", 0.0)
     monkeypatch.setattr(parent, "FREE_PART", 0.0)
     watched = set()
@@ -53,7 +53,7 @@ async def test_builds_give_way_once_something_is_served(world, monkeypatch):
 
 
 async def test_only_so_many_are_built_at_once_and_share_what_may_be_read(world):
-    """`max_parallel_loads`, `throttle_loads`."""
+    """`max_parallel_loads` and `throttle_loads` apply."""
     for database in "abcd":
         world.put("v1", b"a\t1\n" * 400_000, database=database)
     most, began = 0, trio.current_time()
@@ -63,12 +63,12 @@ async def test_only_so_many_are_built_at_once_and_share_what_may_be_read(world):
             await trio.sleep(0.01)
         took = trio.current_time() - began
     assert most == 2
-    # 6.4 MB at 2 MiB a second, less the first chunk of each build, which nobody waits for.
+    # 6.4 MB at 2 MiB a second, less the first chunk of each build, which is not waited for.
     assert took > (6_400_000 - 4 * CHUNK_BYTES) / (2 << 20)
 
 
 async def test_a_build_whose_source_hangs_holds_up_no_other(world, monkeypatch):
-    """It has the one place among the builds, says nothing for a while, and gives the place up without ending."""
+    """The silent build gives up the only place without ending."""
     ends = []
 
     async def hanging(job, **means):
@@ -92,7 +92,7 @@ async def test_a_build_whose_source_hangs_holds_up_no_other(world, monkeypatch):
 
 
 async def test_a_build_that_gets_no_processor_keeps_its_turn(world, monkeypatch):
-    """It is stopped, and no more are built at once than may be; what it waits for is no source that hangs."""
+    """A stopped build is not one whose source hangs, so no further build starts."""
     monkeypatch.setattr(version_build, "LOOK_PERIOD_S", 0.02)
     monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
     looks = []

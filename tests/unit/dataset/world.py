@@ -1,4 +1,4 @@
-"""A source, a data directory and a node's datasets, for the tests of the library and its databases."""
+"""A source, a data directory and a node's datasets, for tests of the library and its databases."""
 
 import random
 import shutil
@@ -16,29 +16,27 @@ from gossipkv.settings.datasets import DatasetSettings
 from tests.unit.dataset.sources import BUILD_MEMORY, lines, put_version
 from tests.unit.processes.started import started_by
 
-# Files of which, at that throttle, each takes half a second: all of them longer than any look at the build is late, and
-# the one that is being read when the throttle is lifted not long.
+# At that throttle each file takes half a second: together they outlast any look at the build, and the file that is
+# being read when the throttle is lifted ends soon.
 SLOW_FILE = b"a\t1\n" * 1000
 SLOW_FILES = [SLOW_FILE] * 40
 SLOWLY = 2 * len(SLOW_FILE)
 
 
 class World:
-    """A source, a data directory, and a node's worth of datasets."""
-
     def __init__(self, root):
         self.root = root
         self.source = root / "source"
         self.source.mkdir()
         self.files = RealFiles()
         self.requests = Counter()
-        self.read = set()  # Database and version of what somebody asks for all the while.
+        self.read = set()  # The versions, by database and name, that are requested all the time.
         self.changes = []
         self.defects = []  # The databases that a defect is expected to end.
         self.tables = set()  # The names that tables have.
 
     def put(self, name, *contents, database="db"):
-        """A version appears in one step, as careful writers do it."""
+        """Put a version in one step, as careful writers do."""
         place = self.root / "making"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
@@ -47,12 +45,12 @@ class World:
         (place / database / name).rename(self.source / database / name)
 
     def count_requests(self, database, version):
-        """Requests so far: of what is being read more at every look, however long ago the last one was."""
+        """Return the count of requests; a version that is being read has more at every look."""
         self.requests[database, version] += (database, version) in self.read
         return self.requests[database, version]
 
     async def read_for_a_while(self, library, name):
-        """Whoever asks for a version all the while finds it there, at ten looks of the library at who does."""
+        """Request a version for ten looks of the library, and assert that it stays."""
         version = library.version("db", name)
         self.read.add(("db", name))
         while self.requests["db", name] < 10:
@@ -63,7 +61,7 @@ class World:
 
     @asynccontextmanager
     async def node(self, cluster=None, **settings):
-        """A running library; ends as a node does.  `cluster`: what it is told of others, as the library takes that."""
+        """Run a library that ends as a node does; `cluster` is passed on to the library."""
         usual = {"source": str(self.source), "refresh_period": 0, "build_memory": BUILD_MEMORY, "build_lanes": 1}
         with DataDirectory.open(self.root / "data", self.files, cluster="test", random=random.Random(1)) as directory:
             library = Library(
@@ -90,7 +88,7 @@ class World:
 
 
 async def until(condition):
-    """Waits until it holds; a test that hangs here has failed."""
+    """Wait until the condition holds; a hang here fails the test."""
     with trio.fail_after(200):
         while not condition():
             await trio.sleep(0.01)
@@ -101,12 +99,12 @@ async def active(library, name, database="db"):
 
 
 async def amid_its_build(library, name):
-    """Waits until something of that version is read."""
+    """Wait until the build of that version has read something."""
     await until(lambda: library.status()["db"]["versions"].get(name, {}).get("progress", {}).get("read_bytes"))
 
 
 def lift_the_throttle(library):
-    """From now on builds read as fast as it goes."""
+    """Let builds read at full speed from now on."""
     library._shared.loads._bytes_per_second = 0
     library._shared.loads._count(0)
 
@@ -125,12 +123,12 @@ def get(library, key, database="db"):
 
 
 def builds():
-    """The processes of builds, each of which one of the children has started."""
+    """Return the processes of builds, each started by one of the children."""
     return [build for child in children() for build in started_by(child)]
 
 
 def children():
-    """The processes that this one has started to build."""
+    """Return the child processes that build."""
     return [
         int(pid)
         for task in Path("/proc/self/task").iterdir()
@@ -140,7 +138,7 @@ def children():
 
 
 def _read(path):
-    """What stands there; nothing of a thread, or a process, that has ended meanwhile."""
+    """Return the text of a file, or nothing if its thread or process has ended."""
     try:
         return path.read_text()
     except (FileNotFoundError, ProcessLookupError):

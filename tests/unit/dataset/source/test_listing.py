@@ -1,4 +1,4 @@
-"""The source is listed with suspicion."""
+"""The source is listed with all due checks."""
 
 import os
 import socket
@@ -35,12 +35,12 @@ def read(file):
     ],
 )  # fmt: skip
 def test_names(name, fine):
-    """What may be a database or a version."""
+    """The cases are names that a database or version may have."""
     assert is_name(name) is fine
 
 
 def test_databases_and_versions_are_directories_with_names(tmp_path):
-    """Sorted as strings; the rest is ignored, and told unless it is hidden."""
+    """Names sort as strings; other entries are ignored, and reported unless hidden."""
     for name in ("v2", "v10", "v1"):
         put(tmp_path / "db" / name / "part-0")
     for hidden in ("_temporary", ".staging"):
@@ -58,7 +58,7 @@ def test_databases_and_versions_are_directories_with_names(tmp_path):
 
 
 def test_a_version_is_its_data_files_sorted_as_bytes(tmp_path):
-    """Hidden ones are not data."""
+    """Hidden files are not data."""
     for name in ("part-2", "part-10", "_SUCCESS", ".part-2.crc", "_metadata", "Z", "é"):
         put(tmp_path / "db" / "v" / name, b"a\t" + name.encode())
     version = SourceRoot(tmp_path, FILES).version("db", "v")
@@ -70,7 +70,7 @@ def test_a_version_is_its_data_files_sorted_as_bytes(tmp_path):
 
 
 def test_a_version_waits_for_data_and_for_success(tmp_path):
-    """Empty is not complete; without `_SUCCESS` neither, when that is required."""
+    """An empty version is not complete, nor is one without a required `_SUCCESS`."""
     (tmp_path / "db" / "v").mkdir(parents=True)
     easy, strict = SourceRoot(tmp_path, FILES), SourceRoot(tmp_path, FILES, require_success_file=True)
     assert easy.version("db", "v").waiting_for == "a data file"
@@ -98,7 +98,7 @@ def test_the_digest_is_of_names_and_sizes_the_fingerprint_of_times_too(tmp_path)
 
 
 def test_a_tag_takes_part_in_the_fingerprint_and_not_in_the_digest():
-    """As a time does; that of a checksum file as well."""
+    """A tag counts like a time, that of a checksum file too."""
     file = SourceFile("a", "/a", 1, 1, "tag", SourceFile(".a.crc", "/.a.crc", 12, 1, "tag"))
     assert file.checksums is not None
     one = SourceVersion("db", "v", (file,))
@@ -112,7 +112,7 @@ def test_a_tag_takes_part_in_the_fingerprint_and_not_in_the_digest():
 
 
 def test_links_are_followed_below_the_root_only(tmp_path):
-    """A link out of the source is refused, whatever it leads to."""
+    """A link out of the source is refused, whatever its target."""
     root = tmp_path / "root"
     put(root / "db" / "v1" / "part-0", b"inside\t1\n")
     put(tmp_path / "outside" / "part-0", b"outside\t1\n")
@@ -137,7 +137,7 @@ def test_links_are_followed_below_the_root_only(tmp_path):
 
 
 def test_a_root_that_is_a_link_is_a_root(tmp_path):
-    """What the operator named is what is meant."""
+    """The operator named the link."""
     put(tmp_path / "real" / "db" / "v" / "a")
     (tmp_path / "real" / "db" / "v" / "b").symlink_to("a")
     (tmp_path / "link").symlink_to("real")
@@ -146,7 +146,7 @@ def test_a_root_that_is_a_link_is_a_root(tmp_path):
 
 @pytest.mark.parametrize("what", ["fifo", "socket", "directory", "out", "nowhere"])
 def test_what_cannot_be_data_is_an_error_of_the_version(tmp_path, what, monkeypatch):
-    """Skipping it in silence would lose records."""
+    """Skipping the entry silently would lose records."""
     version = tmp_path / "root" / "db" / "v"
     put(version / "part-0")
     bad = version / "part-1"
@@ -167,7 +167,7 @@ def test_what_cannot_be_data_is_an_error_of_the_version(tmp_path, what, monkeypa
 
 
 def test_a_source_that_is_gone_is_an_error_that_names_it(tmp_path):
-    """The root, a database, a version."""
+    """The root, a database or a version may be gone."""
     source = SourceRoot(tmp_path / "gone", FILES)
     for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
         with pytest.raises(SourceError, match=r"gone.*No such file"):
@@ -175,7 +175,7 @@ def test_a_source_that_is_gone_is_an_error_that_names_it(tmp_path):
 
 
 def test_too_many_files_are_refused():
-    """Before they become as many mappings."""
+    """The refusal comes before the files become as many mappings."""
 
     class Many(RealFiles):
         def list_directory(self, path):
@@ -186,7 +186,7 @@ def test_too_many_files_are_refused():
 
 
 def test_what_is_ignored_is_told_within_limits(tmp_path):
-    """Of thousands of odd names, some."""
+    """Only some of many odd names are reported."""
     for number in range(MAX_IGNORED + 5):
         (tmp_path / f"odd.{number}").touch()
     assert len(SourceRoot(tmp_path, FILES).databases().ignored) == MAX_IGNORED
@@ -203,7 +203,7 @@ def test_success_alone_and_nested_leftovers_are_no_data(tmp_path):
 
 
 def test_a_checksum_file_is_no_data_and_may_be_a_link(tmp_path):
-    """Below the root, as data may; one that leads out is an error, and so is a directory."""
+    """A link may lead below the root, as for data; a link out of the root and a directory are errors."""
     put(tmp_path / "root" / "db" / "v" / "part-0")
     put(tmp_path / "root" / "db" / "v" / ".other.crc")
     put(tmp_path / "root" / "crc")
@@ -227,6 +227,6 @@ def test_a_checksum_file_is_no_data_and_may_be_a_link(tmp_path):
     [([], 0), ([0, 0], 0), ([-5, 0], 0), ([1_999_999, 3_000_001], 3), ([7, 10**30, 8], 1 << 53)],
 )
 def test_the_newest_time_among_files(times_ns, newest_ms):
-    """In whole milliseconds; of none and of what no store tells 0, and never more than others can be told."""
+    """The time is in whole milliseconds, 0 if unknown, and limited to what can be published."""
     files = tuple(SourceFile(f"part-{at}", "/x", 1, time_ns) for at, time_ns in enumerate(times_ns))
     assert SourceVersion("db", "v1", files).newest_ms == newest_ms

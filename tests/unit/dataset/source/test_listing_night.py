@@ -1,4 +1,4 @@
-"""Directories without end."""
+"""Endless directories."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.unit.dataset.source.test_listing import FILES
 
 
 def test_a_directory_without_end_is_refused_soon(monkeypatch):
-    """However many entries there are, so many are looked at and held."""
+    """A bounded number of entries is read and held."""
     looked = []
 
     class Endless:
-        """An entry, and the iterator over all of them."""
+        """An entry, and the iterator over endless copies of it."""
 
         name = "part"
 

@@ -1,4 +1,4 @@
-"""Threads that look are counted, also those for which nobody waits any more."""
+"""The number of threads that list sources is bounded, abandoned threads included."""
 
 import threading
 
@@ -12,7 +12,7 @@ from tests.unit.dataset.world import until
 
 
 class Stalled:
-    """A look that takes until it is let go."""
+    """A listing that takes until it is released."""
 
     def __init__(self):
         self.begun = 0
@@ -25,7 +25,7 @@ class Stalled:
 
 
 async def abandoned(looks, own, stalled):
-    """A look that has begun and is waited for no more."""
+    """Start a listing and abandon it."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(looks.run, own, stalled)
         await until(lambda: stalled.begun)
@@ -33,7 +33,7 @@ async def abandoned(looks, own, stalled):
 
 
 async def test_a_look_brings_what_it_finds():
-    """Or raises what it meets; then its place is free."""
+    """The result or the error is passed on, and the place is free again."""
     looks, own = LookThreads(RealThreads()), trio.CapacityLimiter(1)
     assert await looks.run(own, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
@@ -43,7 +43,7 @@ async def test_a_look_brings_what_it_finds():
 
 
 async def test_one_database_has_one_look_at_a_time():
-    """A second one waits; so it does when the first one was abandoned, until that ends."""
+    """A second listing waits even for an abandoned one."""
     looks, own, stalled = LookThreads(RealThreads()), trio.CapacityLimiter(1), Stalled()
     await abandoned(looks, own, stalled)
     for _ in range(5):
@@ -56,7 +56,7 @@ async def test_one_database_has_one_look_at_a_time():
 
 
 async def test_all_together_have_so_many():
-    """A hundred databases of a store that hangs come to that many threads, however often they are looked at."""
+    """A hundred databases of a store that hangs take that many threads, however often they are listed."""
     looks, stalled = LookThreads(RealThreads(), 4), Stalled()
     owns = [trio.CapacityLimiter(1) for _ in range(100)]
     try:
@@ -68,14 +68,14 @@ async def test_all_together_have_so_many():
                 nursery.cancel_scope.cancel()
         await until(lambda: stalled.begun == 4)
         assert looks._places.borrowed_tokens == 4
-        # Whoever was cancelled while waiting for a common place has given its own back.
+        # A cancelled waiter for a common place has freed its own place.
         assert sum(own.available_tokens for own in owns) == 96
     finally:
         stalled.go_on.set()
 
 
 async def test_a_thread_that_is_abandoned_before_it_begins():
-    """Its places stay taken until it has looked, too."""
+    """The places stay taken until the thread has finished."""
     gate = threading.Event()
 
     class Late:
@@ -97,7 +97,7 @@ async def test_a_thread_that_is_abandoned_before_it_begins():
 
 
 async def test_databases_that_hang_leave_room_for_others():
-    """As long as they are fewer than the places, and whoever waits for its own look takes none."""
+    """Fewer hanging databases than places leave room, and waiters for their own listing take no place."""
     looks, stalled = LookThreads(RealThreads(), 2), Stalled()
     own = trio.CapacityLimiter(1)
     async with trio.open_nursery() as nursery:
@@ -109,7 +109,7 @@ async def test_databases_that_hang_leave_room_for_others():
 
 
 def test_a_look_may_end_after_everything_else():
-    """Its thread finds nobody to give its place back to, and ends in peace."""
+    """The thread cannot give its place back any more, and ends quietly."""
     stalled = Stalled()
     looks = []
 

@@ -1,4 +1,4 @@
-"""What a build reads is what was listed, checked against Hadoop's checksums where there are some."""
+"""A build reads exactly the listed files, checked against Hadoop's checksums where there are any."""
 
 import os
 import random
@@ -28,7 +28,7 @@ def put(path, data=b"a\tb\n"):
 
 
 def chunks(files, file):
-    """The chunks of a file, one by one."""
+    """Yield the chunks of a file."""
     with SourceReader(files, file) as reader:
         yield from reader.chunks()
 
@@ -44,7 +44,7 @@ def listed(tmp_path, data):
 
 
 def test_a_file_is_read_in_chunks(tmp_path):
-    """Of bounded size, in order, to the end."""
+    """Chunks are bounded and in order."""
     data = random.randbytes(3 * CHUNK_BYTES + 5)
     _, file = listed(tmp_path, data)
     parts = list(chunks(FILES, file))
@@ -55,7 +55,6 @@ def test_a_file_is_read_in_chunks(tmp_path):
 @pytest.mark.parametrize("moment", ["before", "while"])
 @pytest.mark.parametrize("change", ["longer", "shorter", "touched", "gone", "fifo"])
 def test_a_file_that_changes_is_noticed(tmp_path, change, moment):
-    """Before it is read, and while it is."""
     path, file = listed(tmp_path, b"x" * (2 * CHUNK_BYTES))
 
     def strike():
@@ -80,7 +79,7 @@ def test_a_file_that_changes_is_noticed(tmp_path, change, moment):
 
 @pytest.mark.parametrize("kind", ["stat", "open", "pread"])
 def test_a_source_that_refuses_is_an_error_that_names_the_file(tmp_path, kind):
-    """Not a change, and not damage."""
+    """The error is neither a change nor damage."""
     path, file = listed(tmp_path, b"x")
     faulty = FaultyFiles(FILES, Fault(0, Action.FAIL, kinds={kind}))
     with pytest.raises(StorageError, match="Input/output error") as caught:
@@ -100,13 +99,13 @@ def test_a_link_put_there_after_the_look_is_not_followed(tmp_path):
 
 
 def checked(tmp_path, data, crc):
-    """A file with a checksum file, and how it was listed."""
+    """Write a file with a checksum file; return its path and its listing."""
     put(tmp_path / "db" / "v" / ".part-0.crc", crc)
     return listed(tmp_path, data)
 
 
 def test_a_range_is_read_exactly_or_refused(tmp_path):
-    """Also at the ends; what was never there is an error, and what is gone by now a change."""
+    """The ends can be read; bytes that never existed are an error, and lost ones a change."""
     path, file = listed(tmp_path, b"0123456789")
     with SourceReader(FILES, file) as reader:
         assert (reader.name, reader.size_bytes) == (str(path), 10)
@@ -125,7 +124,7 @@ def test_a_range_is_read_exactly_or_refused(tmp_path):
 
 
 def test_what_is_read_is_paced_before_it_is_handed_out(tmp_path):
-    """With its size; chunks from the middle as well."""
+    """Chunks from the middle are paced as well."""
     _, file = listed(tmp_path, b"x" * (CHUNK_BYTES + 7))
     paced = []
     with SourceReader(FILES, file, pace=paced.append) as reader:
@@ -134,7 +133,7 @@ def test_what_is_read_is_paced_before_it_is_handed_out(tmp_path):
 
 
 def test_a_change_explains_what_could_not_be_read(tmp_path):
-    """A format's complaint about a file that was overwritten meanwhile is a change of the source."""
+    """If the file was overwritten, a format's complaint becomes a change of the source."""
     path, file = listed(tmp_path, b"one\ttwo")
     reading = SourceReader(FILES, file).__enter__()
     put(path, b"others")
@@ -147,7 +146,7 @@ def test_a_change_explains_what_could_not_be_read(tmp_path):
 
 
 def test_another_tag_is_a_change(tmp_path):
-    """Where a store has one, although size and time are the same."""
+    """The tag decides where a store has one, although size and time are equal."""
     _, file = listed(tmp_path, b"x")
     with pytest.raises(SourceChanged, match="its tag is another"), SourceReader(FILES, replace(file, tag="t")):
         pass
@@ -155,7 +154,7 @@ def test_another_tag_is_a_change(tmp_path):
 
 @given(st.binary(max_size=3_000), st.integers(1, 700), st.data())
 def test_ranges_under_checksums_are_what_was_written(tmp_path_factory, data, each, draw):
-    """Odd ranges, odd sizes of pieces: the bytes, as without checksums."""
+    """Odd ranges and odd sizes of pieces give the same bytes as without checksums."""
     _, file = checked(tmp_path_factory.mktemp("crc"), data, crc_file(data, each))
     assert file.checksums is not None
     begin = draw.draw(st.integers(0, len(data)))
@@ -167,7 +166,7 @@ def test_ranges_under_checksums_are_what_was_written(tmp_path_factory, data, eac
 
 @given(st.binary(min_size=1, max_size=3_000), st.integers(1, 700), st.data())
 def test_every_flipped_byte_is_found(tmp_path_factory, data, each, draw):
-    """With the place of its piece, in whatever range it is read; other pieces are read as if nothing was."""
+    """The error has the place of the piece, for any range; other pieces are still read."""
     at = draw.draw(st.integers(0, len(data) - 1))
     wrong = data[:at] + bytes([data[at] ^ 1 << draw.draw(st.integers(0, 7))]) + data[at + 1 :]
     path, file = checked(tmp_path_factory.mktemp("crc"), wrong, crc_file(data, each))
@@ -186,7 +185,7 @@ def test_every_flipped_byte_is_found(tmp_path_factory, data, each, draw):
 
 
 def test_a_flip_beside_what_is_asked_for_is_found_too(tmp_path):
-    """What is under one checksum is whole or is not handed out."""
+    """The bytes under one checksum are handed out only if all are right."""
     data = bytes(2_000)
     _, file = checked(tmp_path, b"\x01" + data[1:], crc_file(data))
     with SourceReader(FILES, file) as reader, pytest.raises(SourceError, match="byte 0:"):
@@ -194,7 +193,7 @@ def test_a_flip_beside_what_is_asked_for_is_found_too(tmp_path):
 
 
 def test_a_large_checksum_file_is_read_in_parts(tmp_path):
-    """64 KiB of it at a time, each part once when the data is read from end to end."""
+    """64 KiB are read at a time, each part once when the data is read in order."""
     data = random.randbytes(40_000)
     path, file = checked(tmp_path, data, crc_file(data, 1))
 
@@ -223,7 +222,7 @@ def test_a_large_checksum_file_is_read_in_parts(tmp_path):
     ],
 )  # fmt: skip
 def test_a_checksum_file_that_is_none_is_an_error_of_the_file(tmp_path, crc, said):
-    """Wrong magic, insane sizes, another length: the error names both files and what to do."""
+    """The fault is magic, size or length; the error names both files and the remedy."""
     path, file = checked(tmp_path, b"a\tparis\r\n", crc)
     with pytest.raises(SourceError, match="delete it or write the data again") as caught, SourceReader(FILES, file):
         pass
@@ -233,14 +232,14 @@ def test_a_checksum_file_that_is_none_is_an_error_of_the_file(tmp_path, crc, sai
 
 
 def test_no_bytes_have_a_checksum_file_of_a_header(tmp_path):
-    """As Hadoop writes it for an empty part."""
+    """Hadoop writes such a file for an empty part."""
     _, file = checked(tmp_path, b"", crc_file(b""))
     assert list(chunks(FILES, file)) == []
 
 
 @pytest.mark.parametrize("moment", ["before", "while"])
 def test_a_checksum_file_that_changes_is_a_change(tmp_path, moment):
-    """The version is then listed and read anew."""
+    """The version is then listed and read again."""
     data = b"x" * (2 * CHUNK_BYTES)
     path, file = checked(tmp_path, data, crc_file(data))
     reading = chunks(FILES, file)
@@ -252,7 +251,7 @@ def test_a_checksum_file_that_changes_is_a_change(tmp_path, moment):
 
 
 def test_without_its_checksum_file_a_version_is_another_listing(tmp_path):
-    """So that what failed with it is tried again when it was deleted; the version's digest is the same."""
+    """A version that failed is tried again after the deletion; its digest is the same."""
     path, _ = checked(tmp_path, b"x", b"nonsense")
     before = SourceRoot(tmp_path, FILES).version("db", "v")
     assert before.files[0].checksums.path == str(path.with_name(".part-0.crc"))

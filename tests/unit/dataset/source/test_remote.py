@@ -1,4 +1,4 @@
-"""Sources in stores that fsspec opens: the memory file system, and classes that misbehave."""
+"""Sources in stores that fsspec opens: the memory file system, and faulty ones."""
 
 import errno
 import random
@@ -26,7 +26,7 @@ SECRET = "correct-horse"
 
 @pytest.fixture
 def memory():
-    """The memory file system, empty before and after."""
+    """Yield the memory file system, empty before and after."""
     system = MemoryFileSystem()
     for _ in ("before", "after"):
         system.store.clear()
@@ -41,7 +41,7 @@ def source(url="memory://root", **options):
 
 @pytest.fixture
 def store():
-    """`store(name, **methods)`: registers a memory file system with other methods as protocol `name`."""
+    """Yield `store(name, **methods)`, which registers a memory file system with other methods as protocol `name`."""
     made = []
 
     def store(name, **methods):
@@ -56,7 +56,7 @@ def store():
 
 
 def test_a_source_is_listed_as_a_local_one(memory):
-    """Names, hidden files, checksum files, what is ignored; paths are URLs."""
+    """Names, hidden files, checksum files and ignored entries are as in a local one; paths are URLs."""
     memory.pipe("/root/db/v1/part-1", b"b\t2\n")
     memory.pipe("/root/db/v1/part-0", b"a\t1\n")
     memory.pipe("/root/db/v1/_SUCCESS", b"")
@@ -81,7 +81,7 @@ def test_a_source_is_listed_as_a_local_one(memory):
 
 
 def test_a_store_lists_as_the_same_version_as_a_disk(memory, tmp_path):
-    """The digest is of names and sizes, wherever they are."""
+    """The digest depends on names and sizes only."""
     for root, write in (("/root", memory.pipe), (str(tmp_path), None)):
         for name in ("part-0", "part-1"):
             if write is None:
@@ -93,7 +93,7 @@ def test_a_store_lists_as_the_same_version_as_a_disk(memory, tmp_path):
 
 
 def test_a_build_reads_from_a_store(memory, tmp_path):
-    """In this process, since no other sees this memory: the job alone says where to read."""
+    """The job alone says where to read; no other process sees this memory."""
     memory.pipe("/root/db/v1/part-0", lines(a=1, b=2))
     memory.pipe("/root/db/v1/part-1", lines(b=3))
     found = source()
@@ -110,7 +110,7 @@ def test_a_build_reads_from_a_store(memory, tmp_path):
 
 
 def test_what_is_no_directory_says_so(memory):
-    """A file where a version should be, a name that is not there."""
+    """A file in the place of a version and a missing name each have an error."""
     memory.pipe("/root/db/v1", b"x")
     with pytest.raises(SourceError, match=r"memory://root/db/v1: cannot be read: .*(file|directory)"):
         source().version("db", "v1")
@@ -119,7 +119,7 @@ def test_what_is_no_directory_says_so(memory):
 
 
 def test_an_object_that_was_written_again_is_a_change(memory):
-    """Of the same size; listed again, it is another listing."""
+    """The object has the same size; a new listing has another fingerprint."""
     memory.pipe("/root/db/v1/part-0", b"a\t1\n")
     found = source()
     before = found.version("db", "v1")
@@ -135,7 +135,7 @@ def test_an_object_that_was_written_again_is_a_change(memory):
 
 
 def test_a_new_version_is_seen_at_once(memory, store):
-    """Also in a store whose package remembers directories, whatever it was told."""
+    """This holds even if the store's package caches directories."""
     kept = {}
 
     def ls(self, path, **options):
@@ -159,7 +159,7 @@ def test_a_new_version_is_seen_at_once(memory, store):
     ],
 )
 def test_a_store_that_cannot_be_opened_says_what_to_install(url, said, monkeypatch):
-    """One error, at the first look."""
+    """The first listing raises a single error."""
     monkeypatch.setitem(
         known_implementations,
         "lacking", {"class": "no_such_package_of_a_store.core.Store", "err": "get it"},
@@ -170,7 +170,7 @@ def test_a_store_that_cannot_be_opened_says_what_to_install(url, said, monkeypat
 
 
 def test_an_extra_of_ours_is_named(monkeypatch):
-    """What `s3://` needs comes with the extra."""
+    """Our extra installs the package for `s3://`."""
     monkeypatch.delitem(_registry, "s3", raising=False)
     monkeypatch.setitem(known_implementations, "s3", {"class": "no_such_package_of_a_store.Store", "err": "get it"})
     with pytest.raises(SourceError, match=r"run `pip install 'gossipkv\[s3\]'`"):
@@ -178,7 +178,7 @@ def test_an_extra_of_ours_is_named(monkeypatch):
 
 
 class OddError(Exception):
-    """Of no base that anyone knows."""
+    """An error without a known base."""
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ class OddError(Exception):
     ids=repr,
 )  # fmt: skip
 def test_errors_of_a_store_are_one_kind_and_tell_no_secret(error, store):
-    """Whatever its package raises; neither the message nor what is chained to it shows the password."""
+    """No error of a store's package shows the password, in its message or its chain."""
 
     def ls(self, path, **options):
         raise error
@@ -216,7 +216,7 @@ def test_errors_of_a_store_are_one_kind_and_tell_no_secret(error, store):
 
 
 def test_a_session_that_broke_is_begun_again(store, memory):
-    """What is no answer about the file leads to a new connection at the next look."""
+    """An error that is no answer about the file causes a new connection at the next listing."""
     made = []
 
     def ls(self, path, **options):
@@ -239,7 +239,7 @@ def test_a_session_that_broke_is_begun_again(store, memory):
 
 
 def test_reading_that_is_refused_names_the_file(store, memory):
-    """And is no change."""
+    """The error is not a change."""
 
     class Broken:
         seek = close = lambda self, *_: None
@@ -259,7 +259,6 @@ def test_reading_that_is_refused_names_the_file(store, memory):
 
 
 def test_too_many_entries_are_refused(monkeypatch, memory):
-    """Of a directory of any store."""
     monkeypatch.setattr(module, "MAX_ENTRIES", 3)
     for number in range(4):
         memory.pipe(f"/root/db/v1/part-{number}", b"")
@@ -283,7 +282,7 @@ def test_too_many_entries_are_refused(monkeypatch, memory):
     ],
 )  # fmt: skip
 def test_what_stores_tell_of_a_file(info, kind, size_bytes, modified_ns, tag):
-    """In their own words each; times by the second where there is a tag."""
+    """Each store has its own fields; times count by the second where there is a tag."""
     entry = module._entry("/root/db/v1/x", {"name": "/root/db/v1/x", **info})
     assert (entry.name, entry.kind, entry.size_bytes, entry.modified_ns, entry.tag) == (
         "x", kind, size_bytes, modified_ns, tag,
@@ -291,13 +290,13 @@ def test_what_stores_tell_of_a_file(info, kind, size_bytes, modified_ns, tag):
 
 
 def test_a_store_that_tells_no_size_is_refused():
-    """There is no telling then when a file is whole."""
+    """Without a size a complete file cannot be told from a partial one."""
     with pytest.raises(OSError, match="does not tell its size"):
         module._entry("/x", {"name": "/x", "type": "file", "size": None})
 
 
 def test_reading_goes_on_where_the_store_stops_short(store, memory):
-    """A read may return less than it was asked for."""
+    """A read may return less than was requested."""
     data = random.Random(1).randbytes(1_000)
 
     class Dribble:
@@ -324,7 +323,7 @@ def test_reading_goes_on_where_the_store_stops_short(store, memory):
 
 
 def test_the_root_alone_decides_what_is_read_with(tmp_path):
-    """A path is this machine's, whatever the options are."""
+    """A path is local, whatever the options are."""
     found = SourceRoot.open(str(tmp_path), RealFiles(), {"key": "x"})
     assert found.remote is None
     assert found.root == str(Path(tmp_path))
