@@ -1,4 +1,4 @@
-"""What a fake node may do to its client, and what every client must make of it."""
+"""Behaviours of a fake node, for the tests of both clients."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def hang_up(connection: Connection) -> None:
 
 
 def hang_up_on_request(connection: Connection) -> None:
-    """Take one request and close without a word."""
+    """Read one request and close."""
     connection.next_request()
 
 
 def hang_up_amid_an_answer(connection: Connection) -> None:
-    """Take one request, send half of its answer, and close."""
+    """Read one request, send half of its answer and close."""
     message_id, _, _ = connection.next_request()
     connection.raw(msgpack.packb([1, message_id, None, [b"value", "v1"]])[:7])
 

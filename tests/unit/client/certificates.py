@@ -1,4 +1,4 @@
-"""Certificates of nodes and clients for tests, and contexts of `ssl` with them."""
+"""Certificates of nodes and clients for tests, and `ssl` contexts with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY = timedelta(days=1)
 
 
 class Authority:
-    """One that signs; its files go into a directory."""
+    """An authority that writes its files into a directory."""
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self._directory = directory
@@ -27,7 +27,7 @@ class Authority:
         self.file.write_text(self._signed.certificate)
 
     def pair(self, *hosts: str, days: tuple[int, int] = (-1, 1), itself: bool = False) -> Path:
-        """A certificate and its key in one file, of these hosts, from the one day to the other; signed by `itself`?"""
+        """Write a certificate and its key to one file; `days`: from and until; `itself`: self-signed."""
         authority, subject = (self._signed.certificate, self._signed.key), Subject(hosts[0], hosts)
         made = new_certificate(authority, subject, self._now + days[0] * DAY, days[1] - days[0])
         if itself:
@@ -38,14 +38,14 @@ class Authority:
         return file
 
     def client(self, pair: Path | None = None) -> ssl.SSLContext:
-        """A context that trusts it, and shows a certificate."""
+        """Return a client's context that trusts this authority, and shows a certificate."""
         context = ssl.create_default_context(cafile=self.file)
         if pair is not None:
             context.load_cert_chain(pair)
         return context
 
     def node(self, *hosts: str, asks: bool = False, **of_pair: object) -> ssl.SSLContext:
-        """A node's, which asks clients for certificates of this authority, too."""
+        """Return a node's context; `asks`: it requires client certificates of this authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.pair(*hosts, **of_pair))
         if asks:

@@ -1,4 +1,4 @@
-"""A node in a thread that says exactly what a test tells it to; it knows MessagePack and nothing of gossipkv."""
+"""A scripted node in a thread; it knows MessagePack and nothing of gossipkv."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Request = tuple[int, str, list[object]]
 
 
 class Connection:
-    """One accepted connection, and what can be done to its client."""
+    """An accepted connection."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -27,7 +27,7 @@ class Connection:
         self.pending: list[Request] = []
 
     def next_request(self) -> Request | None:
-        """The next request, or None when the client has gone."""
+        """Return the next request, or None when the client has gone."""
         while True:
             for message in self.unpacker:
                 kind, message_id, method, params = message
@@ -46,7 +46,7 @@ class Connection:
 
 
 class FakeNode:
-    """Listens; runs `behaviour(connection)` for each connection in a thread of its own, with `tls` under TLS."""
+    """A listener that runs `behaviour(connection)` for each connection in a thread; `tls`: under TLS."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class FakeNode:
 
     @property
     def accepted(self) -> int:
-        """How many have come; whom the thread has not got to yet is waited for."""
+        """Return the number of connections, including those that wait to be accepted."""
         while True:
             with self._accepting:
                 if not self.threads[0].is_alive() or not self._has_come(0):
@@ -105,7 +105,7 @@ class FakeNode:
             with sock:
                 self.behaviour(Connection(sock))
         except OSError:
-            pass  # The client went first, or the test closed us.
+            pass  # The client left first, or the test closed the socket.
         except BaseException as error:  # noqa: BLE001  # Told to the test in `close`.
             self.failures.append(error)
 
@@ -115,21 +115,22 @@ class FakeNode:
         try:
             secured.do_handshake()
         except OSError:
-            with secured:  # Not closed before the client has read why: what came unread would have it reset.
+            with secured:  # Closing with unread input would reset the connection before the client reads the reason.
                 while socket.socket.recv(secured, 1 << 16):
                     pass
             raise
         return secured
 
     def close(self) -> None:
-        """Stop, and raise what went wrong in a thread."""
+        """Stop, and raise errors of the threads."""
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
-        self.threads[0].join(10)  # So that all that was accepted is known.
+        self.threads[0].join(10)  # Then all accepted sockets are known.
         self.listener.close()
         for sock in self.sockets:
             with contextlib.suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # SSLSocket's has its reader take records as plain.
+                # `SSLSocket.shutdown` would make its reader take records for plain bytes.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
         for thread in self.threads:
             thread.join(10)
         for failure in self.failures:
@@ -143,7 +144,7 @@ class FakeNode:
 
 
 def store(records: dict[bytes, bytes], version: str = "v1", page: int = 3) -> Callable[[Connection], None]:
-    """A behaviour that serves `records` as every database."""
+    """Return a behaviour that serves `records` as every database."""
     ordered = sorted(records.items())
 
     def serve(connection: Connection) -> None:
@@ -182,7 +183,7 @@ def store(records: dict[bytes, bytes], version: str = "v1", page: int = 3) -> Ca
 
 
 def answering(*results):
-    """A behaviour that answers each method from a table; an exception in it is an error for the client."""
+    """Return a behaviour that answers each method from a table; an exception there is an error for the client."""
     table = dict(results)
 
     def serve(connection: Connection) -> None:

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 def value_of(key: bytes) -> bytes | None:
-    """What the node of these tests has under a key."""
+    """Return the value of a key in these tests."""
     return None if key.endswith(b"7") else key * 2
 
 
 class Node:
-    """Answers `get_many` from the versions it has; over `limit` bytes an answer is TOO_LARGE.
+    """A node that answers `get_many` from its versions; an answer over `limit` bytes is TOO_LARGE.
 
-    `switches`: after so many answers the versions are these.
+    `switches` maps a number of answers to the versions from then on.
     """
 
     def __init__(self, limit: int = 1 << 20, switches: dict[int, list[str]] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a fake node does that has one table."""
+"""A fake node with one table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class TableNode:
-    """A node with one table: answers and notes what it is asked.  `fails`: so many-th request to the error of it."""
+    """A node with one table that records its requests.  `fails` maps the number of a request to its error."""
 
     def __init__(self, fails: dict[int, list[object]] | None = None, most: int = 1 << 30) -> None:
         self.records: dict[bytes, bytes] = {}

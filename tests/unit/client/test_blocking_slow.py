@@ -32,13 +32,13 @@ from tests.unit.client.under_trio import LONG_MS
 
 
 def connect(*addresses: str) -> blocking.Client:
-    """A client for which no deadline plays a part."""
+    """Return a client with a deadline that never matters."""
     return gossipkv.blocking.connect(*addresses, timeout_ms=LONG_MS)
 
 
 @pytest.fixture
 def hanging_name(monkeypatch):
-    """A name service that answers to nobody until the end; whom it was asked for."""
+    """Let the resolution of `hangs` block until the end of the test; yield the names that were asked for."""
     goes_on, asked, real = threading.Event(), [], socket.getaddrinfo
 
     def hang(host, port, flags=0, **named):
@@ -53,7 +53,7 @@ def hanging_name(monkeypatch):
 
 
 def test_a_name_that_is_not_answered_counts_against_the_time(hanging_name):
-    """Another address has its turn; without one the request ends in time, and however often, one thread waits."""
+    """Another address is tried in time; repeated requests leave one waiting thread."""
     with FakeNode(store(RECORDS)) as node, blocking.connect("hangs:1", node.address, timeout_ms=6_000) as client:
         assert client.dataset("geo").get(b"key001") == b"value 1"
     for _ in range(3):
@@ -64,7 +64,7 @@ def test_a_name_that_is_not_answered_counts_against_the_time(hanging_name):
 
 
 def test_a_name_that_nobody_knows_is_told_and_asked_again(monkeypatch):
-    """An answer is not kept: what a name stands for may change."""
+    """Failures are not cached, since a name's addresses may change."""
     real, unknown = socket.getaddrinfo, [socket.gaierror(socket.EAI_NONAME, "nobody knows")]
 
     def answer(host, port, flags=0, **named):
@@ -84,7 +84,7 @@ def test_a_name_that_nobody_knows_is_told_and_asked_again(monkeypatch):
 
 
 def test_reads():
-    """get, get_with_version, get_many: bytes and text keys, absent and empty values."""
+    """Keys may be bytes or text; absent and empty values differ."""
     with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         data = client.dataset("geo")
         assert data.get(b"key001") == data.get("key001") == b"value 1"
@@ -99,7 +99,6 @@ def test_reads():
 
 
 def test_ipv6_in_brackets():
-    """`[::1]:port` is an address."""
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
     with FakeNode(store(RECORDS), host="::1") as node, connect(node.address) as client:
@@ -111,7 +110,7 @@ def test_ipv6_in_brackets():
     {"limit": 7, "reverse": True, "prefix": b"key"}, {"limit": 1000},
 ])  # fmt: skip
 def test_scan_follows_the_cursor(options):
-    """A scan gives exactly the records asked for, whatever the size of a page."""
+    """A scan gives exactly the requested records, whatever the size of a page."""
     keys = sorted(RECORDS)
     start, end, prefix = (blocking.reads.key_bytes(options.get(name, b"")) for name in ("start", "end", "prefix"))
     wanted = [(k, RECORDS[k]) for k in keys if k >= start and (not end or k < end) and k.startswith(prefix)]
@@ -121,7 +120,7 @@ def test_scan_follows_the_cursor(options):
 
 
 def test_a_scan_asks_for_pages_as_they_are_taken():
-    """Nothing is asked before the first record is taken, and later pages only when the loop gets there."""
+    """No page is requested before the first record is taken, and later pages follow the loop."""
     asked = []
 
     def serve(connection: Connection) -> None:
@@ -139,7 +138,7 @@ def test_a_scan_asks_for_pages_as_they_are_taken():
 
 @pytest.mark.parametrize("in_flight", [1, 2, 7, 100])
 def test_iter_get_is_in_order(in_flight):
-    """Pipelined answers come in the order of the keys, which come back as they were given."""
+    """Answers come in the order of the keys, and keys come back unchanged."""
     keys = [key for _ in range(9) for key in [*RECORDS, "absent", "key001"]]
     with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         found = list(client.dataset("geo").iter_get(keys, in_flight))
@@ -149,7 +148,7 @@ def test_iter_get_is_in_order(in_flight):
 
 
 def test_iter_get_keeps_its_window():
-    """Never more than `in_flight` requests are open, and keys are taken no sooner than that."""
+    """At most `in_flight` requests are open, and keys are taken accordingly."""
     taken = 0
     most = 0
 
@@ -165,12 +164,12 @@ def test_iter_get_keeps_its_window():
             if count == 500:
                 break
         assert most == 10
-        assert client.dataset("geo").get("key002") == b"value 2"  # What was left open does not disturb.
+        assert client.dataset("geo").get("key002") == b"value 2"  # The open requests do not disturb.
         assert node.accepted == 1
 
 
 def test_a_get_inside_the_loop():
-    """Another request while a pipeline is open, on the same connection."""
+    """A request during a pipeline uses the same connection."""
     with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         data = client.dataset("geo")
         for key, value, _ in data.iter_get(list(RECORDS), in_flight=8):
@@ -179,29 +178,29 @@ def test_a_get_inside_the_loop():
 
 
 def test_iter_get_with_more_data_than_the_sockets_hold():
-    """Large keys one way and large values the other: neither side may wait for the other for ever."""
+    """Large keys and large values at once do not deadlock."""
     big = {bytes([number]) * 60_000: bytes([number]) * 200_000 for number in range(20)}
     with FakeNode(store(big)) as node, connect(node.address) as client:
-        keys = list(big) * 15  # 18 MB of requests at once; the node reads one only when the last answer is gone.
+        # These are 18 MB of requests at once; the node reads a request only after the previous answer is sent.
+        keys = list(big) * 15
         found = client.dataset("geo").iter_get(keys, in_flight=300)
         assert all(value == big[key] for key, (_, value, _) in zip(keys, found, strict=True))
 
 
 def test_a_name_with_several_addresses():
-    """Each address that a name stands for is tried: `localhost` may be IPv6 first, where nobody listens."""
+    """Each address of a name is tried: `localhost` may be IPv6 first, without a listener."""
     with FakeNode(store(RECORDS)) as node, connect(f"localhost:{node.port}") as client:
         assert client.dataset("geo").get("key001") == b"value 1"
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".b", "..", "xn--a"])
 def test_a_name_that_nobody_knows(host):
-    """A host that does not resolve is `Unavailable` with the reason, whatever its form."""
+    """A host that does not resolve is `Unavailable` with the reason."""
     with pytest.raises(Unavailable, match="no node could be reached: "):
         blocking.connect(f"{host}:7070")
 
 
 def test_refused_everywhere_lists_each_address():
-    """No node at any address: one error with every address and its reason."""
     addresses = [refused_address(), refused_address()]
     with pytest.raises(Unavailable) as caught:
         blocking.connect(*addresses)
@@ -211,7 +210,7 @@ def test_refused_everywhere_lists_each_address():
 
 @pytest.mark.parametrize("first", [hang_up, hang_up_on_request, hang_up_amid_an_answer])
 def test_a_broken_connection_is_repeated_elsewhere(first):
-    """A read whose node dies is answered by the next address, without the caller noticing."""
+    """A read from a dying node is answered by the next address."""
     with FakeNode(first) as dying, FakeNode(store(RECORDS)) as living:
         with connect(dying.address, living.address) as client:
             assert client.dataset("geo").get("key001") == b"value 1"
@@ -220,7 +219,6 @@ def test_a_broken_connection_is_repeated_elsewhere(first):
 
 
 def test_an_idle_connection_that_was_closed_is_dialled_again():
-    """One address: its node closed the idle connection; the next request dials anew."""
     with FakeNode(one_answer) as node, connect(node.address) as client:
         for _ in range(3):
             assert client.dataset("geo").get("k") == b"v"
@@ -228,15 +226,15 @@ def test_an_idle_connection_that_was_closed_is_dialled_again():
 
 
 def test_a_node_that_always_hangs_up_is_given_up():
-    """Each address is dialled once for a request; then the error says why."""
+    """Each address is dialled once for a request; then the error has the reason."""
     with FakeNode(hang_up_on_request) as node, connect(node.address) as client:
         with pytest.raises(Unavailable, match="closed the connection"):
             client.dataset("geo").get("k")
-        assert node.accepted == 2  # The link from before, and one for the request.
+        assert node.accepted == 2  # The earlier link, and one for the request.
 
 
 def test_what_may_not_be_repeated_is_not():
-    """An unknown method may have been a write: it is not sent twice."""
+    """A request with an unknown method may be a write, and is not sent twice."""
     with FakeNode(hang_up_on_request) as dying, FakeNode(store(RECORDS)) as living:
         with (
             connect(dying.address, living.address) as client,
@@ -248,7 +246,7 @@ def test_what_may_not_be_repeated_is_not():
 
 @pytest.mark.parametrize("answers", [0, 1, 5, 17])
 def test_a_pipeline_goes_on_elsewhere(answers):
-    """Half-way through a pipeline the node dies; every key is answered, in order."""
+    """Every key is answered in order when the node dies during a pipeline."""
 
     def dies(connection: Connection) -> None:
         for _ in range(answers):
@@ -264,7 +262,7 @@ def test_a_pipeline_goes_on_elsewhere(answers):
 
 
 def test_silence_times_out_and_the_next_request_goes_elsewhere():
-    """A silent node costs one request its deadline; the next one asks another address."""
+    """A silent node costs one request its deadline; the next request uses another address."""
     with (
         FakeNode(silent) as frozen,
         FakeNode(store(RECORDS)) as living,
@@ -276,7 +274,7 @@ def test_silence_times_out_and_the_next_request_goes_elsewhere():
 
 
 def test_a_dribbling_node_meets_the_deadline():
-    """Bytes that arrive do not extend the deadline."""
+    """Arriving bytes do not extend the deadline."""
     stop = threading.Event()
 
     def dribble(connection: Connection) -> None:
@@ -294,7 +292,6 @@ def test_a_dribbling_node_meets_the_deadline():
 
 
 def test_a_pipeline_times_out():
-    """Silence in a pipeline is `TimedOut`, too."""
     with (
         FakeNode(silent) as node,
         blocking.connect(node.address, timeout_ms=1000) as client,
@@ -305,7 +302,7 @@ def test_a_pipeline_times_out():
 
 @pytest.mark.parametrize("raw", GARBAGE)
 def test_garbage_is_one_clear_error(raw):
-    """A peer that is no node: `ProtocolError` that names it, and the connection is closed."""
+    """The client raises `ProtocolError` with the address, and closes the connection."""
 
     def garbage(connection: Connection) -> None:
         connection.next_request()
@@ -319,7 +316,7 @@ def test_garbage_is_one_clear_error(raw):
 
 
 def test_an_answer_that_comes_twice():
-    """The first of two answers to one request counts, the second ends the connection; the next request dials anew."""
+    """The first of two answers counts, and the second ends the connection; the next request dials again."""
     with FakeNode(twice) as node, connect(node.address) as client:
         for _ in range(3):
             assert client.dataset("geo").get("k") == b"v"
@@ -333,8 +330,6 @@ def test_an_answer_that_comes_twice():
     ("scan", None), ("ping", None), ("info", []), ("databases", [1]), ("status", "x" * 500),
 ])  # fmt: skip
 def test_an_answer_of_another_shape_is_a_protocol_error(method, result):
-    """An answer that parses and is not what the method answers is refused."""
-
     def odd(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
             connection.answer(request[0], result)
@@ -349,7 +344,7 @@ def test_an_answer_of_another_shape_is_a_protocol_error(method, result):
 
 
 def test_the_nodes_own_error_is_raised():
-    """An error that the node answers is raised as its class, and the connection lives on."""
+    """The error has its class, and the connection stays."""
 
     def busy(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
@@ -368,7 +363,7 @@ def test_the_nodes_own_error_is_raised():
 
 
 def test_wrong_use():
-    """Slips of the caller are named before anything is sent."""
+    """Mistakes of the caller are reported before anything is sent."""
     with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         data = client.dataset("geo")
         with pytest.raises(TypeError, match="bytes or str, not int"):
@@ -400,7 +395,7 @@ def test_wrong_use():
 @settings(max_examples=15)
 @given(cuts=st.lists(st.integers(0, 60), max_size=5), junk=st.binary(max_size=12))
 def test_answers_in_pieces_then_junk(cuts, junk):
-    """Answers cut anywhere arrive whole; junk after them is refused or is the end, and never an odd exception."""
+    """Answers cut anywhere are complete; junk after them is a protocol error or an end."""
     whole = msgpack.packb([1, 0, None, [b"value", "v1"]])
     edges = [0, *sorted(cut % len(whole) for cut in cuts), len(whole)]
 
@@ -418,7 +413,7 @@ def test_answers_in_pieces_then_junk(cuts, junk):
 
 
 def test_the_client_loads_no_event_loop():
-    """`import gossipkv` and a read load no Trio, no node, nothing that only Linux has."""
+    """`import gossipkv` and a read load neither Trio nor the node, nor modules that only Linux has."""
     program = (
         "import sys, gossipkv\n"
         "try: gossipkv.blocking.connect('127.0.0.1:1', timeout_ms=1000)\n"

@@ -1,4 +1,4 @@
-"""The examples of docs/users/client.md run, and what it names exists."""
+"""The examples of docs/users/client.md run, and its names exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ PAGE = (ROOT / "docs" / "users" / "client.md").read_text(encoding="utf-8")
 
 
 def test_errors_exist():
-    """Each name of the table of errors is one."""
     table = PAGE.split("| error | when |")[1].split("\n\n")[0]
     names = [name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
     assert len(names) == 17
@@ -23,7 +22,7 @@ def test_errors_exist():
 
 
 def test_numbers_are_those_of_the_code():
-    """The limits that the page states, and the methods that it calls repeatable."""
+    """The page states the limits and the repeatable methods of the code."""
     repeatable = PAGE.split("Whatever may be repeated (")[1].split(")")[0]
     assert set(re.findall(r"`(\w+)`", repeatable)) == reads.REPEATABLE
     said = " ".join(PAGE.split())

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_client_page.py` has the others."""
+"""Slow tests of the client's page; the fast ones are in `test_client_page.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORDS = {b"paris": b"France", b"parma": b"Italy", b"x": b""}
 
 
 def test_every_example_runs(tmp_path):
-    """Each block of Python is a program; it runs as it stands, but for the addresses and the certificates."""
+    """Each block of Python is a complete program; only addresses and certificates are replaced."""
     authority = Authority(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) == 4

@@ -1,4 +1,4 @@
-"""Which addresses both `connect` take, and where."""
+"""The addresses that both `connect` functions accept."""
 
 from __future__ import annotations
 
@@ -25,26 +25,24 @@ A, B, C = Address("127.0.0.1", 7070), Address("::1", 7071), Address("c", 7072)
     ],
 )
 def test_one_by_one_or_in_lists(given):
-    """In the order in which they stand there."""
     assert addresses_of(given) == [A, B, C]
 
 
 @pytest.mark.parametrize("given", [(), ([],), ([], ())])
 def test_none(given):
-    """An empty list is no address, as nothing is."""
     with pytest.raises(ValueError, match="at least one address"):
         addresses_of(given)
 
 
 @pytest.mark.parametrize("given", [(b"127.0.0.1:7070",), ([b"127.0.0.1:7070"],), ([[str(A)]],), ([7070],)])
 def test_what_is_no_address(given):
-    """Bytes, numbers, lists in lists: said by their type."""
+    """The error names the type."""
     with pytest.raises(TypeError, match=r"an address is text, such as '127.0.0.1:7070', not (bytes|list|int)"):
         addresses_of(given)
 
 
 def test_asyncio_is_told_which_client_to_use():
-    """Entered where no Trio runs it says so, and names the one that works there."""
+    """The error outside Trio names the blocking client."""
 
     async def enter() -> None:
         async with gossipkv.connect("127.0.0.1:1"):

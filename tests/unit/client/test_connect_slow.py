@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_connect.py` has the others."""
+"""Slow tests of connecting; the fast ones are in `test_connect.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tests.unit.client.under_trio import LONG_MS
 
 
 def test_the_blocking_client_goes_through_a_list():
-    """As through addresses one by one."""
     with (
         FakeNode(store(RECORDS)) as node,
         gossipkv.blocking.connect([refused_address(), node.address], timeout_ms=LONG_MS) as client,
@@ -20,14 +19,13 @@ def test_the_blocking_client_goes_through_a_list():
 
 
 async def test_the_client_under_trio_goes_through_a_list():
-    """As through addresses one by one."""
     with FakeNode(store(RECORDS)) as node:
         async with gossipkv.connect([refused_address(), node.address], timeout_ms=LONG_MS) as client:
             assert await client.dataset("geo").get(memoryview(b"key001")) == b"value 1"
 
 
 def test_asyncio_reads_as_the_error_says():
-    """The blocking client in threads of asyncio's."""
+    """The blocking client works in asyncio's threads."""
 
     async def read(address: str) -> bytes | None:
         client = await asyncio.to_thread(gossipkv.blocking.connect, address, timeout_ms=LONG_MS)

@@ -1,4 +1,4 @@
-"""Both clients make sure of the node, and show who they are."""
+"""Both clients verify the node, and present their credentials."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TOKEN = "gkv-secret"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """Who signs the certificates of all nodes here."""
+    """Return the authority of all nodes in these tests."""
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(params=["blocking", "trio"])
 def asked(request):
-    """Connects with this, and has a function of the client done; of Trio's an asynchronous one of the same words."""
+    """Return a function that connects and runs `ask` with either client; for Trio `ask` is asynchronous."""
 
     def blocking(*addresses, ask=lambda client: client.dataset("geo").get("key001"), timeout_ms=LONG_MS, **how):
         with gossipkv.blocking.connect(*addresses, timeout_ms=timeout_ms, **how) as client:
@@ -56,7 +56,7 @@ def told(ask, *addresses, **how):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_a_node_of_that_host(asked, authority, host):
-    """By its address or by its name, whichever the user wrote."""
+    """The node may be addressed by address or by name."""
     with FakeNode(store(RECORDS), host="127.0.0.1" if host == "localhost" else host, tls=authority.node(host)) as node:
         assert asked(gossipkv.client.route.Address(host, node.port), tls=authority.client()) == b"value 1"
 
@@ -69,21 +69,21 @@ def test_a_node_of_that_host(asked, authority, host):
     ("127.0.0.1", {"itself": True}, "its certificate is signed by nobody who is trusted here: name its authority"),
 ])  # fmt: skip
 def test_a_node_that_is_not_who_it_should_be(asked, authority, host, of_pair, why):
-    """Refused in one sentence, before anything is asked."""
+    """The node is refused in one sentence before anything is asked."""
     with FakeNode(store(RECORDS), tls=authority.node(host, **of_pair)) as node:
         error = told(asked, node.address, tls=authority.client())
     assert str(error) == f"no node could be reached: {node.address}: {why}"
 
 
 def test_the_name_that_was_written_is_looked_for(asked, authority):
-    """Not the address that it stands for."""
+    """The certificate must have the name that the user wrote, not its address."""
     node = FakeNode(store(RECORDS), tls=authority.node("127.0.0.1"))
     with node, pytest.raises(Unavailable, match="not that of localhost"):
         asked(f"localhost:{node.port}", tls=authority.client())
 
 
 def test_the_authorities_of_the_system(asked, authority, monkeypatch, tmp_path):
-    """With `tls=True` they alone are trusted."""
+    """With `tls=True` only the system's authorities are trusted."""
     with FakeNode(store(RECORDS), tls=authority.node("127.0.0.1")) as node:
         for file, is_trusted in ((authority.file, True), (Authority(tmp_path, "other").file, False)):
             monkeypatch.setenv("SSL_CERT_FILE", str(file))
@@ -95,7 +95,7 @@ def test_the_authorities_of_the_system(asked, authority, monkeypatch, tmp_path):
 
 
 def test_a_context_is_taken_as_it_is(asked, authority):
-    """Whoever turns the look at names off has it off."""
+    """A context without host name checks stays without them."""
     context = authority.client()
     context.check_hostname = False
     with FakeNode(store(RECORDS), tls=authority.node("node.example")) as node:
@@ -103,7 +103,7 @@ def test_a_context_is_taken_as_it_is(asked, authority):
 
 
 def test_a_node_that_asks_for_a_certificate(asked, authority):
-    """It is shown one, or says so."""
+    """The client shows its certificate, or reports that the node requires one."""
     with FakeNode(store(RECORDS), tls=authority.node("127.0.0.1", asks=True)) as node:
         assert asked(node.address, tls=authority.client(authority.pair("ana"))) == b"value 1"
         with pytest.raises(Unavailable, match=r"it ended TLS: .*certificate required"):
@@ -117,7 +117,7 @@ def closing_behind_data(connection):
 
 
 def alerting(connection):
-    """Say what a node says that speaks no TLS at this port: a fatal alert, of the version."""
+    """Send the fatal protocol_version alert of a port without TLS."""
     connection.raw(b"\x15\x03\x01\x00\x02\x02\x46")
 
 
@@ -127,13 +127,13 @@ def alerting(connection):
     (alerting, r"it ended TLS: .*alert protocol version; does it speak TLS there\?"),
 ])  # fmt: skip
 def test_a_node_that_speaks_plain(asked, authority, behaviour, why):
-    """Whatever it makes of the handshake, one sentence says what may be wrong."""
+    """One sentence explains the likely mistake, whatever the node does with the handshake."""
     with FakeNode(behaviour) as node, pytest.raises(Unavailable, match=why):
         asked(node.address, tls=authority.client())
 
 
 def test_a_handshake_ends_within_the_time(asked, authority):
-    """Of a node that takes everything and says nothing, for as long as anybody waits for it."""
+    """The handshake with a silent node ends at the deadline."""
     began = time.monotonic()
     with (
         FakeNode(lambda connection: connection.socket.recv(1 << 16, socket.MSG_WAITALL)) as node,
@@ -144,7 +144,7 @@ def test_a_handshake_ends_within_the_time(asked, authority):
 
 
 def test_large_requests_and_answers(asked, authority):
-    """Many records each way."""
+    """Requests and answers take many records each way."""
     large = {b"k" * 60_000: b"v" * 3_000_000}
     with FakeNode(store(large), tls=authority.node("127.0.0.1")) as node:
         assert [len(value) for value in asked(
@@ -153,7 +153,7 @@ def test_large_requests_and_answers(asked, authority):
 
 
 def test_many_requests_at_once(authority):
-    """A pipeline, and many tasks: what they ask for shares records."""
+    """The requests of a pipeline and of many tasks share records."""
     keys = [f"key{number:03}".encode() for number in range(50)] * 20
     with FakeNode(store(RECORDS), tls=authority.node("127.0.0.1")) as node:
         with gossipkv.blocking.connect(node.address, timeout_ms=LONG_MS, tls=authority.client()) as client:
@@ -176,13 +176,13 @@ def test_many_requests_at_once(authority):
 
 
 def saying_the_last_word(said):
-    """Answer once with TLS's own end right behind, then put the method there; the connection itself stays open."""
+    """Return a behaviour that answers once, sends close_notify and reports the method; the socket stays open."""
 
     def behaviour(connection):
         message_id, method, _ = connection.next_request()
         connection.answer(message_id, "pong" if method == "ping" else "done")
         connection.socket.settimeout(0)
-        with contextlib.suppress(ssl.SSLWantReadError):  # Unless the client says its own at once.
+        with contextlib.suppress(ssl.SSLWantReadError):  # The client may send its close_notify at once.
             connection.socket.unwrap()
         said.put(method)
         connection.socket.settimeout(None)
@@ -193,7 +193,7 @@ def saying_the_last_word(said):
 
 
 def test_the_last_word_of_a_node_ends_the_connection(authority):
-    """What is asked next goes over another one, also a write, which was not sent."""
+    """The next request uses a new connection, also a write, which was not sent."""
     said = queue.SimpleQueue()
     with FakeNode(saying_the_last_word(said), tls=authority.node("127.0.0.1")) as node:
         with gossipkv.blocking.connect(node.address, timeout_ms=LONG_MS, tls=authority.client()) as client:
@@ -213,7 +213,7 @@ def test_the_last_word_of_a_node_ends_the_connection(authority):
 
 
 def test_the_last_word_of_a_node_in_place_of_an_answer(asked, authority):
-    """No answer to the token is waited for any more, though the connection itself stays open."""
+    """The client stops waiting for the token's answer, though the socket stays open."""
 
     def serve(connection):
         connection.next_request()
@@ -232,7 +232,7 @@ def test_the_last_word_of_a_node_in_place_of_an_answer(asked, authority):
 
 
 def test_a_client_says_that_it_goes(asked, authority):
-    """The node is told that nothing was cut off."""
+    """The client sends close_notify, so that the node sees no truncation."""
     ends = []
 
     def serve(connection):
@@ -249,7 +249,7 @@ def test_a_client_says_that_it_goes(asked, authority):
 
 
 def test_a_child_of_fork_leaves_its_parents_connection_alone(authority):
-    """It says nothing on it, neither when it asks nor when it closes the client."""
+    """A forked child neither asks nor says goodbye on the inherited connection."""
     program = f"""
         import ssl
         client = gossipkv.blocking.connect(
@@ -268,7 +268,7 @@ def test_a_child_of_fork_leaves_its_parents_connection_alone(authority):
 
 
 def knowing(*tokens, once=False):
-    """Serve whoever shows one of these tokens first; `once`: one more request, and no more."""
+    """Return a behaviour that serves clients with one of these tokens; `once`: for one request only."""
     serve = store(RECORDS)
 
     def behaviour(connection):
@@ -285,7 +285,7 @@ def knowing(*tokens, once=False):
 
 
 def test_a_token_comes_first_on_each_connection(asked):
-    """Also on those that are made when one is gone."""
+    """A new connection shows the token again."""
     with FakeNode(knowing(TOKEN)) as node:
         assert asked(node.address, token=TOKEN) == b"value 1"
     with FakeNode(knowing(TOKEN, once=True)) as node:
@@ -308,7 +308,7 @@ def test_a_token_that_is_not_known_is_said_at_once(asked):
 
 
 def test_a_token_that_was_taken_away(asked):
-    """Whoever waits for the next connection is told, each by an error of its own, and the client can be used again."""
+    """Each waiting request fails with an error of its own, and the client stays usable."""
     tokens = [TOKEN]
 
     def behaviour(connection):
@@ -354,14 +354,14 @@ def refusing(error):
 
 
 def test_a_node_that_knows_no_users(asked):
-    """It says so, rather than to answer somebody whom it did not look at."""
+    """The node refuses, instead of answering without a check."""
     with FakeNode(refusing(UnknownMethod("no method auth"))) as node, pytest.raises(UnknownMethod):
         asked(node.address, token=TOKEN)
 
 
 @pytest.mark.parametrize("behaviour", [refusing(Overloaded("too much")), hang_up, lambda each: each.raw(b"\xc1")])
 def test_a_node_that_cannot_look_at_a_token(asked, behaviour):
-    """Another one is asked; where there is none, why."""
+    """Another node is asked; without one the error has the reason."""
     with FakeNode(behaviour) as bad:
         with FakeNode(knowing(TOKEN)) as good:
             assert asked(bad.address, good.address, token=TOKEN) == b"value 1"
@@ -377,7 +377,7 @@ def test_a_node_that_is_silent_about_a_token(asked):
 
 
 def test_clients_of_one_node_show_the_same(authority):
-    """Those to which a client goes by a map speak TLS and show the token, too."""
+    """Clients for addresses of a map use the same TLS and token."""
     with FakeNode(knowing(TOKEN), tls=authority.node("127.0.0.1")) as node:
         address = gossipkv.client.route.Address("127.0.0.1", node.port)
         how = {"timeout_ms": LONG_MS, "token": TOKEN, "tls": authority.client()}
@@ -402,7 +402,7 @@ def test_clients_of_one_node_show_the_same(authority):
     ({"token": "gkv-sécret"}, ValueError),
 ])  # fmt: skip
 def test_what_is_wrong_use(how, kind):
-    """Refused before anything is sent, and without the token."""
+    """The error comes before anything is sent, and does not contain the token."""
     for connect in (gossipkv.connect, gossipkv.blocking.connect):
         with pytest.raises(kind, match=r"^(tls|a token) is ") as refused:
             connect("127.0.0.1:1", **how)
@@ -410,7 +410,7 @@ def test_what_is_wrong_use(how, kind):
 
 
 def test_a_token_is_nowhere_to_be_read(asked):
-    """Not in what represents a client, nor in errors."""
+    """Neither representations of a client nor errors contain the token."""
     said = [repr(Credentials(token=TOKEN)), repr(Credentials(tls=True, token=TOKEN))]
     for behaviour in (knowing("other"), hang_up, silent, lambda each: each.raw(b"\xc1")):
         with FakeNode(behaviour) as node, pytest.raises(GossipKVError) as failed:

@@ -1,4 +1,4 @@
-"""The dispatcher and its policies alone: routes, back-off, the line, without a socket or a clock."""
+"""The dispatcher and its policies without sockets or clocks: routes, back-off and the queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B, C = (Address("host", port) for port in (1, 2, 3))
 
 
 class FakeLink:
-    """A link that is nothing but its session."""
+    """A link that has only a session."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -32,7 +32,7 @@ class FakeLink:
         self.session.send(request)
 
     def answer(self, request: Request) -> None:
-        """The answer to it comes: nil, and it is the one that is done."""
+        """Deliver a nil answer to a request, which must be the completed one."""
         number = self.ids[id(request)]
         frame = b"\x94\x01" + (bytes([number]) if number < 128 else bytes([0xCC, number])) + b"\xc0\xc0"
         assert self.session.receive(frame) == [request]
@@ -45,7 +45,7 @@ class FakeLink:
 
 
 class World:
-    """A dispatcher and what it asked for."""
+    """A dispatcher, and its wakes, alarms and wanted dials."""
 
     def __init__(self, *addresses: Address, draw: float = 1.0) -> None:
         self.woken: list[object] = []
@@ -68,7 +68,7 @@ class World:
         return link
 
     def ask(self, method: str = "get", due: float = 10.0) -> Request:
-        """A request that its own name waits for."""
+        """Submit a request that is its own owner."""
         request = call_request(method, ["geo", b"k"])
         request.owner = request
         self.dispatcher.submit(request, due)
@@ -76,7 +76,7 @@ class World:
 
 
 def test_pauses_double_and_end_at_a_second():
-    """The pause after each failure in a row is within the upper half of its bound; an answer resets it."""
+    """The pause after each failure in a row lies in the upper half of its bound; an answer resets the pause."""
     for draw in (0.0, 0.5, 1.0):
         backoff = Backoff(lambda draw=draw: draw)
         assert backoff.ready_at(A) == 0
@@ -90,7 +90,7 @@ def test_pauses_double_and_end_at_a_second():
 
 
 def test_each_address_is_dialled_once_for_a_request():
-    """In order, the preferred one first; when all have failed the request has, with every reason."""
+    """Addresses are dialled in order of preference; then the request fails with every reason."""
     world = World(A, B, C)
     request = world.ask()
     assert world.wanted == 1
@@ -105,7 +105,7 @@ def test_each_address_is_dialled_once_for_a_request():
 
 
 def test_a_request_that_joins_late_has_its_own_attempts():
-    """Someone who came after an address failed sees it tried again, when its pause is over."""
+    """A request after a failure has its own attempt at that address, once the pause is over."""
     world = World(A, B)
     first = world.ask()
     world.dispatcher.on_dial_failed(A, "down", 0.0)
@@ -120,7 +120,7 @@ def test_a_request_that_joins_late_has_its_own_attempts():
 
 
 def test_nothing_is_dialled_for_nobody():
-    """Without a request, with a link, and after the end there is no target."""
+    """There is no target without a request, with a link, or after the end."""
     world = World(A)
     assert world.dispatcher.target(0.0) is None
     world.ask()
@@ -133,7 +133,7 @@ def test_nothing_is_dialled_for_nobody():
 
 
 def test_a_link_that_never_answered_is_held_against_its_address():
-    """Accepted and closed at once: the address failed, and is paused like one that refuses."""
+    """A link that closes without an answer counts as a failure of its address."""
     world = World(A, B)
     link = world.link(A)
     request = world.ask()
@@ -147,7 +147,7 @@ def test_a_link_that_never_answered_is_held_against_its_address():
 
 
 def test_a_link_that_answered_may_be_made_again():
-    """A node that closed a connection it had answered on is dialled again, without a pause; once for each request."""
+    """A proven address is dialled again without a pause, once for each request."""
     world = World(A)
     first = world.link(A)
     request, other = world.ask(), world.ask()
@@ -164,7 +164,7 @@ def test_a_link_that_answered_may_be_made_again():
 
 
 def test_order_is_kept_when_a_link_breaks():
-    """What was in flight is asked again before what waited in line, each in its order."""
+    """In-flight requests are repeated before queued ones, each in order."""
     world = World(A, B)
     link = world.link(A)
     requests = [world.ask() for _ in range(6)]
@@ -180,7 +180,7 @@ def test_order_is_kept_when_a_link_breaks():
 
 
 def test_writes_are_unknown_only_if_begun():
-    """What may not be repeated is `Unknown` when a byte of it was sent, and goes on elsewhere when none was."""
+    """A write with a sent byte is `Unknown`; one without is sent elsewhere."""
     world = World(A, B)
     link = world.link(A)
     begun = world.ask("put")
@@ -192,7 +192,7 @@ def test_writes_are_unknown_only_if_begun():
 
 
 def test_deadlines_in_every_place():
-    """In the line, on the link, of a write: each is told what is true of it."""
+    """Each error states where the request was: in the queue, on the link, or sent as a write."""
     world = World(A, B)
     waiting = world.ask(due=1.0)
     assert world.alarms == [1.0]
@@ -203,7 +203,7 @@ def test_deadlines_in_every_place():
     with pytest.raises(TimedOut, match="no node could be reached in time"):
         waiting.take()
     link = world.link(A)
-    link.session.receive(b"\x94")  # It says something, so it is not left.
+    link.session.receive(b"\x94")  # The node speaks, so the link stays.
     read, write, queued, full = world.ask(due=3.0), world.ask("put", due=3.0), world.ask(due=9.0), world.ask(due=3.0)
     link.session.receive(b"\x01")
     world.dispatcher.on_time(3.0)
@@ -218,7 +218,7 @@ def test_deadlines_in_every_place():
 
 
 def test_requests_that_are_due_together_on_a_silent_link():
-    """All of them are told that the node was silent, and the link is left."""
+    """Each error names the silent node, and the link is left."""
     world = World(A, B)
     link = world.link(A)
     requests = [world.ask(due=1.0) for _ in range(3)]
@@ -231,14 +231,14 @@ def test_requests_that_are_due_together_on_a_silent_link():
 
 
 def test_a_link_that_is_full_of_what_nobody_waits_for_is_left():
-    """A node that speaks, but never answers those: a request that finds no room until its deadline has it left."""
+    """A node that answers none of the cancelled requests is left when a request gets no room before its deadline."""
     world = World(A, B)
     link = world.link(A)
     dropped = [world.ask(due=1.0) for _ in range(3)]
     link.flush()
     for request in dropped:
         world.dispatcher.cancel(request)
-    link.session.receive(b"\x94")  # So it is not silent.
+    link.session.receive(b"\x94")  # The node is not silent.
     waiting = world.ask(due=2.0)
     world.dispatcher.on_time(2.0)
     with pytest.raises(TimedOut, match="took no more requests in time"):
@@ -250,7 +250,7 @@ def test_a_link_that_is_full_of_what_nobody_waits_for_is_left():
 
 
 def test_what_a_left_link_gives_back_goes_to_the_new_one_at_once():
-    """An unsent write of a link that was left and then breaks; what is asked behind it does not wait either."""
+    """An unsent write of a link that breaks later goes to the new link at once, before later requests."""
     world = World(A, B)
     link = world.link(A)
     silent = world.ask(due=1.0)
@@ -265,7 +265,7 @@ def test_what_a_left_link_gives_back_goes_to_the_new_one_at_once():
 
 
 def test_a_silent_link_is_left_and_keeps_its_writes():
-    """Reads move on at once; a write waits for its own deadline on the old link, which then is closed."""
+    """Reads move at once; a write waits on the old link for its deadline."""
     world = World(A, B)
     link = world.link(A)
     first, write, read = world.ask(due=1.0), world.ask("put", due=5.0), world.ask(due=5.0)
@@ -285,7 +285,7 @@ def test_a_silent_link_is_left_and_keeps_its_writes():
 
 @pytest.mark.parametrize("says", [b"", b"\x94"])
 def test_silence_after_a_cancellation(says):
-    """A cancelled request still tells at its deadline whether the node is silent."""
+    """A cancelled request still detects silence at its deadline."""
     world = World(A, B)
     link = world.link(A)
     world.dispatcher.cancel(world.ask(due=1.0))
@@ -297,7 +297,7 @@ def test_silence_after_a_cancellation(says):
 
 
 class Story(World):
-    """A world to which one thing after the other happens; `choice`, of the step, decides to whom."""
+    """A world with random events; the step's `choice` selects the affected request or link."""
 
     def __init__(self) -> None:
         super().__init__(A, B)
@@ -352,15 +352,15 @@ class Story(World):
 STEPS = st.sampled_from(["get", "get", "put", "cancel", "flush", "answer", "break_link", "dial", "time"])
 
 
-# All is drawn before anything happens: no draw is bounded by what the dispatcher did.
+# All values are drawn first, so that no draw depends on the dispatcher.
 @given(st.lists(st.tuples(STEPS, st.integers(0, 99)), max_size=80))
 def test_whatever_happens_every_request_ends_once(steps):
-    """Any order of events: a request is woken once, never lost, and an answer is its own."""
+    """In any order of events a request is woken once, is never lost, and gets its own answer."""
     story = Story()
     for step, story.choice in steps:
         getattr(story, step)()
         if story.dispatcher.link is not None and story.dispatcher._line:
-            assert story.dispatcher.link.session.is_full  # Nobody waits while there is room.
+            assert story.dispatcher.link.session.is_full  # No request waits while there is room.
     story.dispatcher.on_time(story.now + 100)
     assert all(request.is_done for request in story.asked)
     assert sorted(map(id, story.woken)) == sorted(id(each) for each in story.asked if id(each) not in story.cancelled)

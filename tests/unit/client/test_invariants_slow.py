@@ -1,4 +1,4 @@
-"""The invariants that the debug build checks in a session: what only a bug of ours could do is noticed at once."""
+"""The invariants of the debug build detect bugs in a session's use at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = ONLY_DEBUG_BUILD
 
 
 def test_bytes_that_were_not_taken_are_not_sent() -> None:
-    """What waits in the session, and what never was in it, cannot have gone to the network."""
+    """Bytes that are queued or do not exist cannot have been sent."""
     session = Session()
     session.send(get_request(msgpack.packb("geo"), b"k"))
     with pytest.raises(AssertionError, match="no byte is sent before it is taken"):

@@ -1,4 +1,4 @@
-"""Requests that go by a table's map: to an owner of the key, whatever becomes of the map, and no call fails for it."""
+"""Requests with a table's map go to an owner of the key, and never fail because of the map."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = [b"k%d" % number for number in range(40)]
 
 
 class Cluster:
-    """Fake nodes that share a hash table's records, and its map."""
+    """Fake nodes that share a hash table's records and map."""
 
     def __init__(self, nodes=3):
         self.config = 1 << 48
@@ -51,9 +51,9 @@ class Owner(TableNode):
     def __init__(self, cluster, number):
         super().__init__()
         self.cluster, self.number = cluster, number
-        self.refuses = None  # An error for what goes by a map.
-        self.has_no_map = None  # An error for whoever asks for one.
-        self.configs = []  # That requests went by.
+        self.refuses = None  # An error for requests with a map.
+        self.has_no_map = None  # An error for requests for the map.
+        self.configs = []  # The map versions of the requests.
 
     def __call__(self, connection):
         while (request := connection.next_request()) is not None:
@@ -64,7 +64,7 @@ class Owner(TableNode):
             connection.answer(message_id, result, error)
 
     def refusal(self, key, options):
-        """What it says of a request, as a node that has the newest map."""
+        """Return the refusal of a request by a node with the newest map, or None."""
         config = options.get("config", 0) if isinstance(options, dict) else 0
         self.configs.append(config)
         if config and self.refuses is not None:
@@ -95,7 +95,7 @@ class Owner(TableNode):
 
 
 def by_threads(cluster, *calls):
-    """What calls give by one blocking client, which is connected to the first node; between them some are functions."""
+    """Run calls on one blocking client of the first node; plain functions run between them."""
     with blocking.connect(cluster.nodes[0].address, timeout_ms=20_000) as client:
         table = client.table("carts", by_map=True)
         return [call() if callable(call) else getattr(table, call[0])(*call[1:]) for call in calls]
@@ -112,24 +112,23 @@ def by_tasks(cluster, *calls):
 
 @pytest.fixture(params=[by_threads, by_tasks])
 def run(request):
-    """Either client."""
+    """Return a runner for either client."""
     return request.param
 
 
 @pytest.fixture
 def cluster():
-    """Three nodes."""
     with Cluster() as cluster:
         yield cluster
 
 
 def asked_of(node):
-    """Keys of what a node was asked, but for its map."""
+    """Return the keys that a node was asked for."""
     return [params[0] for method, params in node.asked if method != "partition_map"]
 
 
 def test_each_key_goes_to_its_owner(cluster, run):
-    """The map is fetched once, from the node in use; each request says which one it goes by."""
+    """The map is fetched once from the node in use, and each request names its version."""
     run(cluster, *(("put", key, b"v") for key in KEYS), *(("get", key) for key in KEYS), ("delete", KEYS[0]))
     for number, node in enumerate(cluster.behaviours):
         assert {cluster.owners[cluster.shard(key)] for key in asked_of(node)} <= {number}
@@ -140,7 +139,7 @@ def test_each_key_goes_to_its_owner(cluster, run):
 
 
 def test_a_map_that_has_changed_is_fetched_from_who_says_so(cluster, run):
-    """And the request is sent again: by the next owner it is done once."""
+    """The request is sent again to the new owner, and is executed once."""
     key = next(key for key in KEYS if cluster.owners[cluster.shard(key)] == 1)
     run(cluster, ("put", key, b"1"), lambda: cluster.move(cluster.shard(key), 2), ("put", key, b"2"), ("get", key))
     zero, one, two = cluster.behaviours
@@ -154,7 +153,7 @@ def test_a_map_that_has_changed_is_fetched_from_who_says_so(cluster, run):
     "error", [["NOT_READY", "an older map here", {"waits_for": "map"}], ["UNAVAILABLE", "its store takes none", {}]]
 )
 def test_what_an_owner_refuses_goes_to_the_node_in_use(cluster, run, error):
-    """Without a map: whoever is asked so finds somebody."""
+    """The request is repeated without a map at the node in use, which forwards it."""
     key = next(key for key in KEYS if cluster.owners[cluster.shard(key)] == 1)
     cluster.behaviours[1].refuses = error
     run(cluster, ("put", key, b"1"), ("get", key))
@@ -163,7 +162,7 @@ def test_what_an_owner_refuses_goes_to_the_node_in_use(cluster, run, error):
 
 
 def test_addresses_that_lead_nowhere(cluster, run):
-    """As from another network: it works as without a map; who cannot be reached is not tried each time."""
+    """Unreachable owners are not tried each time, and requests go to the node in use."""
     cluster.addresses |= {"n1": refused_address(), "n2": refused_address()}
     run(cluster, *(("put", key, b"v") for key in KEYS))
     assert {*asked_of(cluster.behaviours[0])} == {*KEYS}
@@ -171,7 +170,7 @@ def test_addresses_that_lead_nowhere(cluster, run):
 
 @pytest.mark.parametrize("error", [["NOT_READY", "its map is not here", {}], ["UNKNOWN_METHOD", "none", {}]])
 def test_nodes_without_the_map(cluster, run, error):
-    """Nodes that do not know the map are not asked for it each time."""
+    """Nodes without the map are not asked for it each time."""
     for node in cluster.behaviours:
         node.has_no_map = error
     run(cluster, *(("put", key, b"v") for key in KEYS))
@@ -190,13 +189,12 @@ def test_nodes_without_the_map(cluster, run, error):
     ],
 )
 def test_what_is_no_map(page):
-    """It is refused, and not guessed at."""
     with pytest.raises(ProtocolError):
         owners_of([page])
 
 
 def test_ranges():
-    """A key is in the last range that begins at it or before."""
+    """A key belongs to the last range that begins at the key or before."""
     rows = [
         {"start": start, "assignments": [{"node": node, "state": "AVAILABLE"}]}
         for start, node in ((b"", "a"), (b"h", "b"), (b"p", "c"))
@@ -212,7 +210,7 @@ BOUNDS = (b"", b"\x10", b"\x20", b"\xf0")  # All but the second range span more 
 
 
 class Reader(TableNode):
-    """A node of three, of which the first holds a table of readings, and which smear what they are given."""
+    """One of three nodes; the first holds a table of readings, and all smear puts."""
 
     def __init__(self, cluster):
         super().__init__()
@@ -224,12 +222,12 @@ class Reader(TableNode):
         return {**READINGS, "partitions": rows, "addresses": self.cluster.addresses}
 
     def put(self, key, value, options):
-        """It is accepted, unless a level is told."""
+        """Accept the put, unless it has a level."""
         return b"token" if "level" in options else {"accepted": True}
 
 
 def test_puts_that_may_be_smeared_go_to_those_that_smear(run):
-    """Nodes that do not own the range, where it is short; what else there is goes to the owner."""
+    """Puts into short ranges go to other nodes than the owner; all other writes go to the owner."""
     with Cluster() as readers:
         readers.behaviours = [Reader(readers) for _ in range(3)]
         for node, behaviour in zip(readers.nodes, readers.behaviours, strict=True):

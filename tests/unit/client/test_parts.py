@@ -1,4 +1,4 @@
-"""`get_many` of any number of keys: cut into frames, from one version, by both clients."""
+"""`get_many` of any number of keys is cut into frames and reads one version, in both clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GEO = b"\xa3geo"
 
 
 def answered(reading, reply) -> tuple[list[bytes | None], str]:
-    """Run the sans-io generator against a function from request size to answer."""
+    """Run the sans-io generator with a function that answers each request."""
     try:
         request = next(reading)
         while True:
@@ -27,7 +27,7 @@ def answered(reading, reply) -> tuple[list[bytes | None], str]:
 
 
 def sized(request: Request, result: object, error: object) -> None:
-    """Give a request its answer, through a session as it happens."""
+    """Deliver an answer to a request through a session."""
     session = Session()
     session.send(request)
     session.receive(msgpack.packb([1, 0, error, result]))
@@ -36,7 +36,7 @@ def sized(request: Request, result: object, error: object) -> None:
 
 @given(limit=st.integers(36, 400), sizes=st.lists(st.integers(0, 18), min_size=1, max_size=40), most=st.integers(1, 50))
 def test_every_cut_gives_every_value_once(limit, sizes, most):
-    """Whatever the sizes and the limit: the values are those of the keys, in order."""
+    """For any sizes and limit the values come in the order of the keys."""
     node = Node(limit=limit)
     keys = [b"x" * size for size in sizes]
 
@@ -56,7 +56,7 @@ def asked_keys(request: Request) -> list[bytes]:
 
 
 def test_another_version_than_was_asked_for_is_refused():
-    """A node that answers a pinned part from another version breaks the protocol."""
+    """A different version in the answer to a pinned part breaks the protocol."""
 
     def reply(request: Request) -> None:
         sized(request, [[b"v"] * len(asked_keys(request)), f"v{len(asked)}"], None)
@@ -68,7 +68,7 @@ def test_another_version_than_was_asked_for_is_refused():
 
 
 def test_an_error_of_a_part_is_the_callers():
-    """What is neither too large nor a retired version ends the reading."""
+    """Other errors than a size or a retired version end the read."""
 
     def reply(request: Request) -> None:
         sized(request, None, ["NOT_READY", "building", {}])
@@ -78,6 +78,6 @@ def test_an_error_of_a_part_is_the_callers():
 
 
 def test_no_keys_are_one_request():
-    """Nothing asked is asked of the node all the same: there may be no such database."""
+    """An empty read still asks the node, since the database may not exist."""
     assert parts.whole(GEO, [], None).method == "get_many"
     assert get_many_request(GEO, []).size_bytes < 100

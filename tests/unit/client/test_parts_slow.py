@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_parts.py` has the others."""
+"""Slow tests of reads in parts; the fast ones are in `test_parts.py`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEYS = [b"key%d" % number for number in range(25_000)]
 
 @both
 def test_what_fits_is_one_request(ask):
-    """Up to the bound there is one frame; one key more, and there are two."""
+    """The bound fits into one frame; one more key needs a second."""
     node = Node()
     with FakeNode(node) as listening:
         assert ask(listening, KEYS[:10_000]) == (list(map(value_of, KEYS[:10_000])), "v1")
@@ -42,7 +42,7 @@ def test_what_fits_is_one_request(ask):
 
 @both
 def test_long_keys_are_cut_by_size(ask):
-    """A frame has at most a mebibyte of keys, but one key at least."""
+    """A frame has at most 1 MiB of keys, but at least one key."""
     keys = [bytes([number]) * 300_000 for number in range(65, 70)] + [b"k" * 2_000_000, b"last"]
     node = Node(limit=1 << 30)
     with FakeNode(node) as listening:
@@ -52,7 +52,7 @@ def test_long_keys_are_cut_by_size(ask):
 
 @both
 def test_an_answer_that_is_too_large_is_asked_in_halves(ask):
-    """The parts shrink until they are answered, and grow again."""
+    """Parts shrink until they are answered, and grow again."""
     node = Node(limit=8_000)
     with FakeNode(node) as listening:
         assert ask(listening, KEYS[:3_000]) == (list(map(value_of, KEYS[:3_000])), "v1")
@@ -63,7 +63,7 @@ def test_an_answer_that_is_too_large_is_asked_in_halves(ask):
 
 @both
 def test_one_value_that_is_too_large(ask):
-    """Halving ends at one key; then the node's error is the caller's."""
+    """Halving ends at one key; then the caller gets the node's error."""
     node = Node(limit=100)
     with FakeNode(node) as listening, pytest.raises(TooLarge):
         ask(listening, [b"a", b"b", b"c" * 51, b"d"])
@@ -74,7 +74,7 @@ def test_one_value_that_is_too_large(ask):
 
 @both
 def test_a_version_that_is_retired_meanwhile(ask):
-    """Everything is asked anew of the newer version: values of two versions are never mixed."""
+    """All keys are read again from the newer version; values of two versions are never mixed."""
     node = Node(switches={1: ["v1", "v2"], 2: ["v2"]})
     with FakeNode(node) as listening:
         assert ask(listening, KEYS) == (list(map(value_of, KEYS)), "v2")
@@ -86,7 +86,7 @@ def test_a_version_that_is_retired_meanwhile(ask):
 
 @both
 def test_a_version_that_is_retired_again_and_again(ask):
-    """After a few attempts the node's error is the caller's; so it is at once if the caller named the version."""
+    """After a few attempts the caller gets the node's error; with a chosen version at once."""
     node = Node(switches={number: [f"v{number}"] for number in range(99)})
     with FakeNode(node) as listening, pytest.raises(UnknownVersion):
         ask(listening, KEYS)

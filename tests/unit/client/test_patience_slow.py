@@ -1,4 +1,4 @@
-"""What is still being built is waited for, within the deadline of whoever asks; all else is an answer."""
+"""Reads wait within their deadline for data that is being built; other errors are raised at once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.unit.client.under_trio import LONG_MS, connected
 COMING = ["NOT_READY", "version 1 is being built, 40% done", {"coming": True}]
 STANDS = ["NOT_READY", "version 1 is in error", {"coming": False}]
 ANSWERS = {"get": [b"value", "1"], "get_many": [[b"value", None], "1"], "scan": [[[b"key", b"value"]], None, "1"]}
-MANY = 20  # Requests that are open at once in `iter_get`.
+MANY = 20  # Requests in flight in `iter_get`.
 
 
 def built_after(count: int, asked: list[str], error: object = None) -> FakeNode:
-    """A node that answers so many requests with what is not there yet, then all."""
+    """Return a node that answers the first `count` requests with an error, and the others with data."""
 
     def serve(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
@@ -33,7 +33,7 @@ def built_after(count: int, asked: list[str], error: object = None) -> FakeNode:
 
 @pytest.mark.parametrize("method", sorted(ANSWERS))
 def test_a_blocking_read_waits(method):
-    """Whichever it is, it is asked again until it is answered, over one connection."""
+    """The read is repeated over one connection until it is answered."""
     asked = []
     with built_after(3, asked) as node, blocking.connect(node.address, timeout_ms=LONG_MS) as client:
         data = client.dataset("geo")
@@ -48,7 +48,7 @@ def test_a_blocking_read_waits(method):
 
 
 def test_many_reads_on_their_way_wait():
-    """Each is asked again in its turn, and the answers come in the order of the keys."""
+    """Each request is repeated in its turn, and answers come in the order of the keys."""
     asked = []
     with built_after(MANY + 2, asked) as node, blocking.connect(node.address, timeout_ms=LONG_MS) as client:
         keys = [str(number) for number in range(2 * MANY)]
@@ -59,7 +59,7 @@ def test_many_reads_on_their_way_wait():
 
 @pytest.mark.parametrize("method", sorted(ANSWERS))
 async def test_a_read_under_trio_waits(method):
-    """As the blocking one does; a page that was asked for ahead, too."""
+    """Reads wait as in the blocking client, also for a page that is read ahead."""
     asked = []
     with built_after(3, asked) as node:
         async with connected(node) as (_, data):
@@ -74,7 +74,7 @@ async def test_a_read_under_trio_waits(method):
 
 
 async def test_the_deadline_ends_it(monkeypatch):
-    """Then the node's last word is raised, which says how far it is."""
+    """At the deadline the node's last error is raised, which states the progress."""
     monkeypatch.setattr(patience, "MIN_LEFT_S", LONG_MS / 1000 - 0.2)
     asked = []
     with built_after(1_000_000, asked) as node:
@@ -91,7 +91,7 @@ async def test_the_deadline_ends_it(monkeypatch):
 
 
 async def test_what_will_not_come_is_not_waited_for():
-    """A version that is in error is said at once."""
+    """A version with an error is reported at once."""
     asked = []
     with built_after(1_000_000, asked, STANDS) as node:
         with blocking.connect(node.address, timeout_ms=LONG_MS) as client, pytest.raises(NotReady):
@@ -103,7 +103,7 @@ async def test_what_will_not_come_is_not_waited_for():
 
 
 def test_pauses():
-    """They grow with the wait up to a bound, and leave time for an answer; nothing else is waited for."""
+    """Pauses grow to a bound and leave time for an answer; other errors cause none."""
     coming = NotReady("", {"coming": True})
     assert pause_s(coming, 0.0, 60.0) == FIRST_PAUSE_S
     assert pause_s(coming, 0.5, 60.0) == 0.25
@@ -115,7 +115,6 @@ def test_pauses():
 
 
 def test_a_request_is_asked_again_as_if_it_were_new():
-    """Nothing is left of its first outcome."""
     request = call_request("ping", [])
     request.fail(NotReady("not yet"))
     request.reopen()

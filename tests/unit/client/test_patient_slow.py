@@ -1,4 +1,4 @@
-"""A client that does not connect before it is asked."""
+"""A client that connects with its first request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.client.fake_node import FakeNode, store
 
 
 async def test_it_does_not_connect_before_it_is_asked():
-    """It is entered where nobody is; what it asks fails then, and is answered once somebody is there."""
+    """A client without a reachable node can be entered; its requests fail until a node listens."""
     address = refused_address()
     async with Client([address], patient=True) as client:
         with pytest.raises(Unavailable, match="refused"):

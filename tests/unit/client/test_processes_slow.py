@@ -1,4 +1,4 @@
-"""Clients, threads and forks: who may use which, and that nobody else is harmed."""
+"""Threads and forks: which uses of a client are allowed, and that others are not harmed."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def in_child(act):
 
 
 def run(program: str, address: str) -> None:
-    """Run a program in a process of its own, which has one thread and may fork."""
+    """Run a program in a single-threaded process, which may fork."""
     command = [sys.executable, "-W", "error", "-c", HEAD + textwrap.dedent(program), address]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_child_reads_over_a_connection_of_its_own():
-    """After `fork` both go on: the child dials, and the parent's connection is unharmed, also by a close."""
+    """The child dials its own connection, and the parent's is not affected, not even by a close."""
     program = """
         client = gossipkv.blocking.connect(address, timeout_ms=60_000)
         data = client.dataset("geo")
@@ -64,7 +64,7 @@ def test_a_child_reads_over_a_connection_of_its_own():
 
 
 def test_a_fork_amid_a_pipeline():
-    """A child that inherits a loop over `iter_get` asks again for what it lacks; both get every key once, in order."""
+    """Both processes get every key once and in order; the child repeats its missing requests."""
     program = """
         with gossipkv.blocking.connect(address, timeout_ms=60_000) as client:
             keys = [b"key%03d" % number for number in range(40)]
@@ -84,7 +84,7 @@ def test_a_fork_amid_a_pipeline():
 
 
 def test_a_fork_while_another_thread_is_amid_a_request():
-    """The parent's lock is not the child's: a child forked amid another thread's request can read."""
+    """A child that is forked during another thread's request can read: the lock is not inherited."""
     program = """
         import threading, warnings
         warnings.simplefilter("ignore", DeprecationWarning)  # The fork with threads is the point.
@@ -117,7 +117,7 @@ def test_a_fork_while_another_thread_is_amid_a_request():
 
 
 def test_a_trio_client_after_a_fork():
-    """The child gets a clear error, and the parent's connection is unharmed."""
+    """The child gets a clear error, and the parent's connection is not affected."""
     program = """
         import trio
 
@@ -145,7 +145,7 @@ def test_a_trio_client_after_a_fork():
 
 
 def test_two_threads_at_once_are_refused():
-    """The second thread gets an error, the first its answer, and the client goes on; turns are fine."""
+    """The second thread gets an error and the first its answer; using the client in turn is allowed."""
     asked, go = threading.Event(), threading.Event()
 
     def slow(connection: Connection) -> None:
@@ -172,7 +172,7 @@ def test_two_threads_at_once_are_refused():
 
 
 def test_many_threads_in_turn_and_at_once():
-    """Whatever threads do with one client: each gets its own values or the error, and never another's."""
+    """Each thread gets its own values or an error."""
     refused = []
 
     def read(number: int) -> None:
@@ -205,7 +205,7 @@ def attempt(act, *arguments) -> list[BaseException]:
 
 
 def test_a_client_cannot_be_pickled():
-    """Pools and Spark get a clear sentence instead of a broken client."""
+    """Pools and Spark get a clear error."""
     with (
         FakeNode(store(RECORDS)) as node,
         blocking.connect(node.address, timeout_ms=60_000) as client,

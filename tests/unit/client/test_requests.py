@@ -27,7 +27,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_deadlines_are_those_of_the_oracle(steps):
-    """Whatever is added, answered and expired in whatever order: the same is due, at the same time."""
+    """The due requests and the next deadline agree with the oracle for any order of steps."""
     heap, slow = Deadlines(), oracle.Deadlines()
     requests: dict[int, Request] = {}
     for action, number in steps:
@@ -48,7 +48,7 @@ def test_deadlines_are_those_of_the_oracle(steps):
 
 
 def test_a_deadline_is_for_an_open_request():
-    """A request that is done, or has a deadline already, gets none; an empty heap is due never."""
+    """Neither a completed request nor one with a deadline gets a deadline; an empty heap is never due."""
     heap = Deadlines()
     request = call_request("ping", [])
     heap.add(request, 1.0)
@@ -61,7 +61,7 @@ def test_a_deadline_is_for_an_open_request():
 
 
 def test_a_request_is_done_once():
-    """The first outcome stays; without one there is nothing to take."""
+    """The first outcome stays."""
     request = call_request("put", ["t", b"k", b"v"])
     assert (request.is_done, request.is_repeatable, request.method) == (False, False, "put")
     request.fail(TimedOut("late"))
@@ -74,7 +74,7 @@ def test_a_request_is_done_once():
 
 @pytest.mark.parametrize("value", [2**64, object(), "\ud800"])
 def test_what_messagepack_cannot_say_is_a_bad_request(value):
-    """Parameters that have no form on the wire raise `BadRequest` before anything is sent."""
+    """The error comes before anything is sent."""
     with pytest.raises(BadRequest, match="cannot be encoded"):
         call_request("get", ["geo", value])
 
@@ -85,7 +85,7 @@ def test_what_messagepack_cannot_say_is_a_bad_request(value):
     ids=["str", "bytearray", "memoryview", "every second byte"],
 )
 def test_keys_of_every_kind_are_bytes_on_the_wire(key):
-    """Text, and whatever holds bytes, is asked for as the same bytes are."""
+    """Text and any buffer become the same bytes."""
     as_bytes = b"k\xc3\xa9"
     session, plain = Session(), Session()
     for request in (get_request(b"\xa3geo", key), get_many_request(b"\xa3geo", [key])):
@@ -103,7 +103,7 @@ def test_keys_of_every_kind_are_bytes_on_the_wire(key):
 
 
 def test_a_key_is_taken_as_it_is():
-    """Whoever fills one buffer with key after key gets each."""
+    """A caller may reuse its buffer for the next key."""
     buffer = bytearray(b"one")
     request = get_request(b"\xa3geo", memoryview(buffer))
     buffer[:] = b"two"
@@ -116,7 +116,7 @@ def test_a_key_is_taken_as_it_is():
     "key", ["key", b"key", bytearray(b"key"), memoryview(b"key")], ids=lambda key: type(key).__name__
 )
 def test_one_key_is_not_several(key):
-    """Each kind of key can be iterated over, which nobody means."""
+    """A single key is iterable, but never meant as several keys."""
     with pytest.raises(TypeError, match="put it in a list"):
         reads.several(key)
 
@@ -132,7 +132,7 @@ def test_wrong_keys():
 
 
 def test_a_request_that_no_node_would_read():
-    """What is longer than any frame is refused here, and what is just so long is not."""
+    """A frame over the maximal size is refused by the client."""
     largest = MAX_FRAME_BYTES - 32 - len(b"\xa3geo")
     assert get_request(b"\xa3geo", bytes(largest)).size_bytes == MAX_FRAME_BYTES
     with pytest.raises(TooLarge) as caught:

@@ -1,4 +1,4 @@
-"""The sans-io session, alone: any split of the stream, any order of answers, any garbage."""
+"""The sans-io session with any split of the stream, any order of answers and any garbage."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LENGTHS = [0, 1, 15, 16, 31, 32, 255, 256, 65_535, 65_536]
 
 
 def answer(message_id: int, result: object, error: object = None) -> bytes:
-    """One answer as it stands in the stream."""
+    """Return an encoded answer."""
     return msgpack.packb([1, message_id, error, result])
 
 
 def split(data: bytes, cuts: list[int]) -> list[bytes]:
-    """`data` in pieces, cut at these places modulo its length."""
+    """Cut `data` at these places modulo its length."""
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     return [data[begin:end] for begin, end in itertools.pairwise(edges)]
 
@@ -48,7 +48,7 @@ def ask(session: Session, request: Request | None = None) -> Request:
 @pytest.mark.parametrize("first_id", [0, 127, 128, 255, 256, 65_535, 65_536, 0xFFFF_FFFF])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_request_is_messagepack_rpc(first_id, length):
-    """The bytes of every kind of request are those that msgpack makes, for ids and keys of every width."""
+    """Every kind of request has the bytes of msgpack, for ids and keys of all widths."""
     options = read_options("v1", None)
     for request, method, params in [
         (get_request(GEO, bytes(length)), "get", ["geo", bytes(length)]),
@@ -75,7 +75,7 @@ ERRORS = st.sampled_from(
 
 @st.composite
 def conversations(draw):
-    """Requests, what each is answered with, and which are abandoned before."""
+    """Draw requests with their answers, some of them abandoned."""
     asked = []
     for _ in range(draw(st.integers(0, 8))):
         kind = draw(st.sampled_from(["get", "get_many", "ping"]))
@@ -97,7 +97,7 @@ def conversations(draw):
 
 
 def check_against_oracle(session: Session, requests: dict[int, Request], slow: oracle.Conversation, pieces) -> None:
-    """Feed the pieces; each request has the oracle's outcome, in its order, and the session its end."""
+    """Feed the pieces; outcomes, their order and the session's end must agree with the oracle."""
     names = {id(request): message_id for message_id, request in requests.items()}
     slow.hear(b"".join(pieces))
     found = []
@@ -134,7 +134,7 @@ def check_against_oracle(session: Session, requests: dict[int, Request], slow: o
     first_id=st.sampled_from([0, 120, 250, 65_530, 0xFFFF_FFFC]),
 )
 def test_every_split_and_order_gives_every_answer_once(asked, order, cuts, junk, first_id):
-    """However the stream is cut and the answers ordered, each request gets its own result, once, as the oracle says."""
+    """Each request gets its own result once, for any cuts and order of answers."""
     session = Session(first_id=first_id)
     requests, slow, frames = {}, oracle.Conversation({}, limits=LIMITS), []
     for number, (kind, keys, result, error, is_abandoned) in enumerate(asked):
@@ -156,7 +156,7 @@ def test_every_split_and_order_gives_every_answer_once(asked, order, cuts, junk,
 
 @pytest.mark.parametrize("cut", range(1, 60))
 def test_a_stream_cut_anywhere_is_clean_only_between_answers(cut):
-    """`is_clean` tells an end of the stream between two answers from one amid an answer."""
+    """`is_clean` is true only between two answers."""
     session = Session()
     frames = [answer(number, [b"some value", "v1"]) for number in range(3)]
     for _ in frames:
@@ -170,7 +170,7 @@ def test_a_stream_cut_anywhere_is_clean_only_between_answers(cut):
 
 
 def test_byte_by_byte_costs_linear_time_and_the_buffer_is_given_back():
-    """A large answer in small pieces arrives whole, and what follows it as well."""
+    """A large answer in small pieces arrives whole, and so does the next one."""
     session = Session()
     first, second = ask(session), ask(session)
     stream = answer(0, [b"x" * 3_000_000, "v1"]) + answer(1, [b"y", "v1"])
@@ -180,7 +180,7 @@ def test_byte_by_byte_costs_linear_time_and_the_buffer_is_given_back():
 
 
 def test_errors_come_back_as_their_classes():
-    """An error on the wire becomes the class that stands for its code, with message and details."""
+    """The class belongs to the code, and message and details are kept."""
     session = Session()
     for number, (code, kind) in enumerate((("UNKNOWN_DATABASE", UnknownDatabase), ("NOT_READY", NotReady))):
         request = ask(session)
@@ -195,7 +195,7 @@ def test_errors_come_back_as_their_classes():
 
 @pytest.mark.parametrize("again", [answer(0, [b"x", "v"]), answer(7, [b"x", "v"])])
 def test_an_answer_without_a_request_ends_the_session(again):
-    """An id that is not in flight, made up or answered already, is a failure; what came before it counts."""
+    """An unknown or answered id is a failure; earlier answers count."""
     session = Session()
     first, second = ask(session), ask(session)
     assert session.receive(answer(0, [b"v", "v1"]) + again + answer(1, [b"w", "v1"])) == [first]
@@ -227,7 +227,7 @@ def test_an_answer_without_a_request_ends_the_session(again):
     ],
 )
 def test_garbage_ends_the_session(garbage):
-    """What is not an answer is a failure, whatever it is instead, however it arrives; the request stays open."""
+    """Garbage is a failure in any cut, and the request stays open."""
     for pieces in ([garbage], [garbage[number : number + 1] for number in range(len(garbage))]):
         session = Session()
         request = ask(session)
@@ -238,7 +238,7 @@ def test_garbage_ends_the_session(garbage):
 
 
 def test_an_answer_over_the_limit_is_refused_at_its_head():
-    """A length over the limit is refused when it is read, not when it has arrived."""
+    """The length is refused before the data arrives."""
     session = Session(max_frame=1000)
     ask(session)
     session.receive(b"\x94\x01\x00\xc0\xc6\x7f\xff\xff\xff")
@@ -246,7 +246,7 @@ def test_an_answer_over_the_limit_is_refused_at_its_head():
 
 
 def test_abandoned_answers_are_dropped():
-    """Nobody gets the answer to an abandoned request, and its id is free only after it came."""
+    """An abandoned request's id is free only after its answer."""
     session = Session()
     first, second = ask(session), ask(session)
     first.fail(None)
@@ -254,13 +254,13 @@ def test_abandoned_answers_are_dropped():
     assert session.receive(answer(1, [b"2", "v"]) + answer(0, [b"1", "v"])) == [second]
     assert first.result is None
     assert (session.in_flight, session.abandoned) == (0, 0)
-    first.fail(None)  # It came already: nothing to do.
+    first.fail(None)  # The answer came already, so this does nothing.
     session.receive(answer(0, [b"1", "v"]))
     assert session.failure is not None
 
 
 def test_a_request_may_go_on_elsewhere():
-    """A request that was withdrawn is sent on another session, and the late answer of the first is dropped."""
+    """A withdrawn request may be sent on another session; the first session's late answer is dropped."""
     left, taken = Session(), Session(first_id=9)
     request = ask(left)
     with pytest.raises(ValueError, match="elsewhere"):
@@ -278,7 +278,7 @@ def test_a_request_may_go_on_elsewhere():
 
 
 def test_a_node_that_owes_too_much_is_left():
-    """Abandoned requests that are never answered are bounded."""
+    """The number of unanswered abandoned requests is limited."""
     session = Session()
     requests = [ask(session) for _ in range(MAX_ABANDONED + 1)]
     for request in requests[:-1]:
@@ -289,7 +289,7 @@ def test_a_node_that_owes_too_much_is_left():
 
 
 def test_ids_wrap_and_skip_those_in_flight():
-    """After the last 32-bit id comes 0, and an id that is still open is not given twice."""
+    """Id 0 follows the last 32-bit id, and an open id is skipped."""
     session = Session(first_id=0xFFFF_FFFE)
     for _ in range(3):
         ask(session)
@@ -297,7 +297,7 @@ def test_ids_wrap_and_skip_those_in_flight():
     wrapped = Session(first_id=0xFFFF_FFFF)
     ask(wrapped)
     oldest = ask(wrapped)
-    for _ in range(70_000):  # No need to wait for all four thousand million.
+    for _ in range(70_000):  # This is enough without all four thousand million.
         ask(wrapped)
         wrapped.take_output()
     assert oldest.session is wrapped
@@ -305,7 +305,7 @@ def test_ids_wrap_and_skip_those_in_flight():
 
 
 def test_what_was_sent_is_known_to_the_byte():
-    """A request has begun when its first byte was given to the network."""
+    """A request has begun when its first byte was sent."""
     session = Session()
     first, second = ask(session), ask(session)
     size = len(session.take_output()) // 2
@@ -320,7 +320,7 @@ def test_what_was_sent_is_known_to_the_byte():
 
 
 def test_a_session_says_when_it_is_full():
-    """In flight and unsent are bounded; answers, and what the network took, make room again."""
+    """In-flight requests and unsent bytes are limited; answers and sends make room."""
     session = Session(max_in_flight=2, max_unsent=10_000)
     ask(session)
     assert not session.is_full
@@ -336,7 +336,7 @@ def test_a_session_says_when_it_is_full():
 
 
 def test_silence_is_known():
-    """A session tells whether anything arrived since a request was sent, be it half an answer to another."""
+    """Half an answer to another request breaks the silence."""
     session = Session()
     first = ask(session)
     assert session.is_silent(first)

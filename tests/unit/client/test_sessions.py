@@ -1,4 +1,4 @@
-"""What a client's session remembers, sends, writes down and forgets."""
+"""A client's session: its memory, the tokens that it sends, its text form and forgetting."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from gossipkv.errors import BadRequest
 
 
 def test_tokens_of_requests_at_the_same_time_are_joined():
-    """None is lost, in whatever order they are answered; one that has seen another takes its place."""
+    """Concurrent tokens are joined in any order; a token replaces those that it has seen."""
     session = Session()
     session.saw((), b"1")
     session.saw((b"1",), b"2")
     session.saw((b"1",), b"3")
     assert session.tokens == (b"2", b"3")
-    session.saw((b"2", b"3"), b"")  # Nothing was asked.
+    session.saw((b"2", b"3"), b"")  # No token came back.
     assert session.tokens == (b"2", b"3")
     session.saw((b"2", b"3"), b"4")
     assert session.tokens == (b"4",)
 
 
 def test_a_session_is_written_and_read():
-    """As text that a URL takes; what it forgets is a dataset, or, by another name, all tables."""
+    """The text fits in a URL; forgetting applies to a dataset or, by another name, to all tables."""
     session = Session()
     session.saw((), b"\xff" * 50)
     session.saw_version("geo", "v2")
@@ -44,7 +44,7 @@ def test_a_session_is_written_and_read():
     "packed", [b"", b"\xc1", [2, {}, []], [1, {}], [1, {"a": 1}, []], [1, {1: "a"}, []], [1, {}, ["a"]], 7]
 )
 def test_what_is_no_session(packed):
-    """One clear error, of text too that is no base64."""
+    """Invalid text and invalid base64 give the same error."""
     data = packed if isinstance(packed, bytes) else msgpack.packb(packed)
     for text in (base64.urlsafe_b64encode(data).decode(), "é", "a"):
         with pytest.raises(BadRequest, match="no text that a session was written as"):

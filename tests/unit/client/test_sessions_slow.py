@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_sessions.py` has the others."""
+"""Slow tests of sessions; the fast ones are in `test_sessions.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMEOUT_MS = 20_000
 
 
 class Counting:
-    """A node whose tokens and versions count its answers; it notes method and options."""
+    """A node whose tokens and versions count its answers; it records methods and options."""
 
     def __init__(self):
         self.asked = []
@@ -35,7 +35,7 @@ class Counting:
 
 
 def by_threads(address, *calls):
-    """What a session comes to after each call by a blocking client: of the table, or the dataset `geo`."""
+    """Return the session's state after each call by a blocking client, on the table or the dataset `geo`."""
     with blocking.connect(address, timeout_ms=TIMEOUT_MS) as client:
         session, found = client.session(), []
         for database, method, *params in calls:
@@ -64,7 +64,7 @@ def by_tasks(address, *calls):
 
 @pytest.mark.parametrize("ask", [by_threads, by_tasks])
 def test_a_session_goes_on_from_answer_to_answer(ask):
-    """Each request to a table carries the last token, each to a dataset the last version; a scan's the page's."""
+    """A request to a table carries the last token, one to a dataset the last version; a scan's page its own."""
     node = Counting()
     with FakeNode(node) as listening:
         calls = [
@@ -75,7 +75,7 @@ def test_a_session_goes_on_from_answer_to_answer(ask):
         found = ask(listening.address, *calls)
     tokens = [tokens for tokens, _ in found]
     assert tokens[:7] == [(b"<1>",), (b"<2>",), (b"<3>",), (b"<5>",), (b"<6>",), (b"<7>",), (b"<8>",)]
-    assert [version for _, version in found[7:]] == ["v9", "v9", "v9", "v9"]  # As text v10 is before v9.
+    assert [version for _, version in found[7:]] == ["v9", "v9", "v9", "v9"]  # Text order puts v10 before v9.
     sent = [token for method, token, _ in node.asked]
     assert sent[:8] == [None, b"<1>", b"<2>", b"<3>", b"<3>", b"<5>", b"<6>", b"<7>"]
     assert [least for _, _, least in node.asked[8:12]] == [None, "v9", "v9", "v9"]

@@ -19,14 +19,14 @@ PAGE = (ROOT / "docs" / "users" / "tables.md").read_text(encoding="utf-8")
 
 
 def test_the_page_does_what_it_says(monkeypatch, capfd):
-    """Each command writes what stands below it, and each line of the program has the value in its comment."""
+    """Each command prints the lines below it, and each expression has the value in its comment."""
     (console,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     with FakeNode(TableNode()) as node:
         monkeypatch.setenv("GOSSIPKV_NODE", node.address)
         for line, shown in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", console, re.MULTILINE):
             piped, _, command = line.rpartition(" | ")
-            given = shlex.split(piped)[-1:]  # Of `echo -n`.
+            given = shlex.split(piped)[-1:]  # The argument of `echo -n`.
             monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("".join(given).encode())))
             monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
             cli.run(shlex.split(command)[1:])

@@ -1,4 +1,4 @@
-"""Tables by both clients: what is sent, that a write is sent once, and what is known of one that fails."""
+"""Tables in both clients: requests, writes that are sent once, and the errors of failed writes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.unit.client.fake_node import Connection, FakeNode, store
 from tests.unit.client.table_node import TableNode
 
 TIMEOUT_MS = 20_000
-WAITS = {"timeout_ms": 18_000}  # What of it a node is told.
+WAITS = {"timeout_ms": 18_000}  # The part of the timeout that the node is told.
 WRITE = {"level": "majority", **WAITS}
 
 
 def by_threads(addresses: list[str], *calls: tuple[object, ...]) -> list[object]:
-    """What each call (the method of a table, its arguments) gives by one blocking client."""
+    """Return the results of calls (method, arguments) on one blocking client."""
     with blocking.connect(addresses, timeout_ms=TIMEOUT_MS) as client:
         table = client.table("carts")
         found = []
@@ -68,7 +68,7 @@ both = pytest.mark.parametrize("ask", [by_threads, by_tasks])
 
 @both
 def test_what_is_put_is_read_and_what_is_deleted_is_not(ask):
-    """Every method, with keys as bytes and as text; absent is None, and an empty value is empty."""
+    """Keys may be bytes or text; an absent value is None, and an empty one is empty."""
     node = TableNode()
     with FakeNode(node) as listening:
         assert ask(
@@ -84,7 +84,7 @@ def test_what_is_put_is_read_and_what_is_deleted_is_not(ask):
 
 @both
 def test_what_a_node_is_told(ask):
-    """A write has its level, but for a put that may be smeared, and the time it has.  A read, if it is to wait."""
+    """A write states its level, unless it may be smeared, and its time limit; a read does if it waits."""
     node = TableNode()
     asked = {"level": "all", "wait_ms": 5, "timeout_ms": 60_000}
     patient = {"wait_ms": 7}
@@ -108,7 +108,7 @@ def test_what_a_node_is_told(ask):
 @pytest.mark.parametrize("behaviour", [hang_up_on_request, hang_up_amid_an_answer, silent])
 @pytest.mark.parametrize("call", [("put", "k", b"v"), ("delete", "k"), ("put_many", [("k", b"v")])])
 def test_a_write_that_was_sent_is_never_sent_again(ask, behaviour, call):
-    """Lost after it was sent, or without an answer: `Unknown`, though another node would take it."""
+    """A lost or unanswered write is `Unknown`, though another node would accept it."""
     other = TableNode()
     with FakeNode(behaviour) as lost, FakeNode(other) as living:
         with pytest.raises(Unknown, match=f"{call[0]} may or may not have been done"):
@@ -118,7 +118,7 @@ def test_a_write_that_was_sent_is_never_sent_again(ask, behaviour, call):
 
 @both
 def test_a_read_that_was_sent_is_asked_elsewhere(ask):
-    """Where a write ends in `Unknown`, a read goes on at the next address."""
+    """A read continues at the next address."""
     other = TableNode()
     with FakeNode(hang_up_on_request) as lost, FakeNode(other) as living:
         assert ask([lost.address, living.address], ("get", "k"), ("get_many", ["k"]), ("scan",)) == [None, [None], []]
@@ -127,7 +127,7 @@ def test_a_read_that_was_sent_is_asked_elsewhere(ask):
 
 @both
 def test_a_write_that_was_not_sent_goes_elsewhere(ask):
-    """Of an address that nobody listens at nothing is unknown."""
+    """A write to an address without a listener is not unknown."""
     node = TableNode()
     with FakeNode(node) as listening:
         ask([refused_address(), listening.address], ("put", "k", b"v"))
@@ -143,7 +143,7 @@ def test_a_write_that_was_not_sent_goes_elsewhere(ask):
     ],
 )  # fmt: skip
 def test_what_the_node_says_of_a_write_is_passed_on(ask, code, kind):
-    """Nobody else is asked, and the node is not asked again."""
+    """No node is asked a second time."""
     node, other = TableNode({1: [code, "why", {"level": "majority"}]}), TableNode()
     with FakeNode(node) as listening, FakeNode(other) as living:
         with pytest.raises(kind, match=r"^why$") as caught:
@@ -154,7 +154,7 @@ def test_what_the_node_says_of_a_write_is_passed_on(ask, code, kind):
 
 @both
 def test_an_answer_that_is_none(ask):
-    """A write that is not answered with a token, and a dataset that is read as a table, are errors."""
+    """A write without a token in its answer, and a dataset that is read as a table, are errors."""
     with FakeNode(one_answer) as node, pytest.raises(ProtocolError, match=r"put was answered with .* a token was"):
         ask([node.address], ("put", "k", b"v"))
     with FakeNode(store({b"k": b"v"})) as node:
@@ -164,7 +164,7 @@ def test_an_answer_that_is_none(ask):
 
 
 def test_a_table_that_is_read_as_a_dataset():
-    """It is refused by every read, with the name of what reads it."""
+    """Every read refuses, and names the right method."""
     node = TableNode()
     node.records[b"k"] = b"v"
     with FakeNode(node) as listening, blocking.connect(listening.address, timeout_ms=TIMEOUT_MS) as client:
@@ -178,7 +178,7 @@ def test_a_table_that_is_read_as_a_dataset():
 
 @both
 def test_what_is_no_record_is_refused_before_anything_is_sent(ask):
-    """A value is bytes; one wrong record of many and none is put."""
+    """A value must be bytes; one invalid record prevents the whole put."""
     node = TableNode()
     with FakeNode(node) as listening:
         for call in ("put", "k", "v"), ("put", 1, b"v"), ("put_many", [("k", b"v"), ("k", "v")]), ("get_many", "key"):
@@ -192,7 +192,7 @@ def test_what_is_no_record_is_refused_before_anything_is_sent(ask):
 
 @both
 def test_many_records_are_put_in_parts(ask):
-    """In their order, each once, by number and by size; no record at all is one request all the same."""
+    """Parts are limited in number and size, and keep their order; no records still make one request."""
     node = TableNode()
     small = [(b"%d" % number, b"v") for number in range(2 * parts.PART_RECORDS + 1)]
     large = [(b"a", bytes(700_000)), (b"b", bytes(700_000)), (b"c", bytes(parts.PART_BYTES + 1)), (b"d", b"")]
@@ -205,7 +205,7 @@ def test_many_records_are_put_in_parts(ask):
 
 @both
 def test_what_is_known_when_a_part_fails(ask):
-    """What was put before, what was never sent; of one part alone what the node says is all there is to say."""
+    """The error states how many records were put and not sent; a single part has the node's error alone."""
     records = [(b"%d" % number, b"v") for number in range(2 * parts.PART_RECORDS + 5)]
     known = {"put": parts.PART_RECORDS, "unsent": 5}
     node = TableNode({2: ["UNKNOWN", "short of its level", {"acks": 1}]})
@@ -224,7 +224,7 @@ def test_what_is_known_when_a_part_fails(ask):
 
 @both
 def test_many_keys_are_read_in_parts(ask):
-    """Of a table no part demands a version, and one whose answer is too large is asked for in halves."""
+    """Parts of a table demand no version, and are halved when an answer is too large."""
     node = TableNode(most=40)
     node.records = {b"%d" % number: b"v%d" % number for number in range(0, 100, 2)}
     keys = [b"%d" % number for number in range(100)]
@@ -236,7 +236,7 @@ def test_many_keys_are_read_in_parts(ask):
 
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_a_write_after_the_node_has_ended_an_idle_connection(is_reset):
-    """What a node closes between two writes of a thread makes neither of them unknown."""
+    """A connection that the node closes between two writes makes neither unknown."""
     node = TableNode()
     taken, closed = threading.Event(), threading.Event()
 
@@ -251,7 +251,7 @@ def test_a_write_after_the_node_has_ended_an_idle_connection(is_reset):
             return
         connection.socket.shutdown(socket.SHUT_WR)
         closed.set()
-        assert connection.next_request() is None  # It was noticed before anything was sent.
+        assert connection.next_request() is None  # The client noticed the end before it sent anything.
 
     with (
         FakeNode(answers_once) as ending,
@@ -267,7 +267,6 @@ def test_a_write_after_the_node_has_ended_an_idle_connection(is_reset):
 
 
 async def test_a_write_of_a_task_that_is_cancelled_already():
-    """Nothing of it is sent."""
     node = TableNode()
     with FakeNode(node) as listening:
         async with gossipkv.connect(listening.address, timeout_ms=TIMEOUT_MS) as client:
@@ -287,7 +286,7 @@ async def test_a_write_of_a_task_that_is_cancelled_already():
 
 @pytest.mark.parametrize("method", ["put", "put_many", "set", "delete"])
 async def test_a_dataset_has_no_writes(method):
-    """By either client who tries one is told how datasets are written, and what takes puts; nothing is sent."""
+    """The error explains how datasets are written, and nothing is sent."""
     said = f"has no {method}: {re.escape(WRITES_ARE)}$"
     node = TableNode()
     with FakeNode(node) as listening:

@@ -1,4 +1,4 @@
-"""TLS of one connection without any I/O, against OpenSSL's own other end."""
+"""TLS of a connection without I/O, against OpenSSL's server side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAID = [b"", b"a", b"b" * 16_384, b"c" * 100_000]
 
 
 class Node:
-    """The other end."""
+    """The server side."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -45,14 +45,14 @@ class Node:
 
 @pytest.fixture(scope="module")
 def contexts(tmp_path_factory):
-    """Of a client, and of its node."""
+    """Return the contexts of a client and its node."""
     authority = Authority(tmp_path_factory.mktemp("certificates"))
     return authority.client(), authority.node(HOST)
 
 
 @pytest.fixture(params=[ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def met(request, contexts):
-    """Two ends that have shaken hands, each byte alone."""
+    """Return two ends that have shaken hands byte by byte."""
     contexts[1].maximum_version = request.param
     tls, node = ClientTls(contexts[0], HOST), Node(contexts[1])
     ahead = node.take(tls.shake(None))
@@ -64,7 +64,7 @@ def met(request, contexts):
 
 
 def test_what_is_said_arrives(met):
-    """Both ways, over any number of records, and however these are cut."""
+    """Data arrives both ways over any number of records, cut anywhere."""
     tls, node = met
     node.take(b"".join(tls.seal(said) for said in SAID))
     assert node.read == b"".join(SAID)
@@ -79,7 +79,7 @@ def test_what_is_said_arrives(met):
 
 
 def test_an_end_is_told_and_what_came_before_it_counts(met):
-    """A node's last word ends it, as a client's own does for the node."""
+    """A node's close_notify ends the session after earlier data, and the client's does so for the node."""
     tls, node = met
     assert tls.open(node.say(b"answer") + node.end()) == b"answer"
     assert tls.has_ended
@@ -88,7 +88,7 @@ def test_an_end_is_told_and_what_came_before_it_counts(met):
 
 
 def test_what_was_changed_on_its_way_is_never_read(met):
-    """Any bit: what came whole before it is read, and then no more; nor does it write any more."""
+    """A changed bit is detected: earlier records are read, and later ones are neither read nor written."""
     tls, node = met
     good, bad = node.say(b"good"), bytearray(node.say(b"bad"))
     bad[random.Random(2).randrange(5, len(bad))] ^= 1
@@ -101,11 +101,11 @@ def test_what_was_changed_on_its_way_is_never_read(met):
 
 @pytest.mark.parametrize("name", ["", ".example", "a" * 64 + ".example"])
 def test_a_name_that_no_certificate_has(contexts, name):
-    """Refused before anything is sent."""
+    """The name is refused before anything is sent."""
     with pytest.raises(OSError, match="not a name that a certificate could have"):
         ClientTls(contexts[0], name)
 
 
 def test_the_zone_of_an_address_is_not_looked_for(contexts):
-    """It is this machine's own name for one of its networks."""
+    """The zone is this machine's name for a network, and no part of a certificate."""
     assert ClientTls(contexts[0], "fe80::1%eth0").shake(None)

@@ -1,4 +1,4 @@
-"""The client under Trio against nodes that answer, lie, stall and die."""
+"""The Trio client against nodes that answer, lie, stall and die."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """A behaviour that answers in order, but only when it is opened."""
+    """A behaviour that answers in order once it is opened."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -51,7 +51,7 @@ class Gate:
 
 
 async def test_reads():
-    """get, get_with_version, get_many: bytes and text keys, absent and empty values."""
+    """Keys may be bytes or text; absent and empty values differ."""
     with FakeNode(store(RECORDS)) as node:
         async with connected(node) as (client, data):
             assert await data.get(b"key001") == await data.get("key001") == b"value 1"
@@ -77,7 +77,7 @@ async def test_hundreds_of_tasks_share_one_connection():
         while (request := connection.next_request()) is not None:
             held.append(request)
             count += 1
-            if len(held) == 50 or count > 2000:  # Towards the end there are not fifty any more.
+            if len(held) == 50 or count > 2000:  # Towards the end fewer than fifty requests remain.
                 for message_id, _, params in reversed(held):
                     connection.answer(message_id, [RECORDS[params[1]], "v1"])
                 held.clear()
@@ -95,7 +95,7 @@ async def test_hundreds_of_tasks_share_one_connection():
 
 
 async def test_a_cancelled_request_leaves_the_connection_usable():
-    """Cancellation wakes the task at once; the late answer is dropped and nobody else gets it."""
+    """A cancelled task wakes at once; the late answer is dropped."""
     gate = Gate()
     with FakeNode(gate) as node:
         async with connected(node) as (_, data):
@@ -113,14 +113,14 @@ async def test_a_cancelled_request_leaves_the_connection_usable():
 
 
 async def test_cancelled_while_its_bytes_are_half_written():
-    """The rest of a request that was cancelled goes out, so the stream stays whole."""
+    """The rest of a cancelled request is sent, so that the stream stays valid."""
     gate = Gate()
     with FakeNode(gate) as node:
         async with connected(node) as (client, data):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(data.get, b"first")
                 await gate.wait_for_request()
-                nursery.start_soon(data.get, bytes(12 << 20))  # More than all the buffers between here and there.
+                nursery.start_soon(data.get, bytes(12 << 20))  # This is more than all buffers hold.
                 link = client._dispatcher.link
                 while not (link.session.sent_bytes > 1000 and link.session.unsent_bytes > 0):
                     await trio.sleep(0.001)
@@ -133,7 +133,7 @@ async def test_cancelled_while_its_bytes_are_half_written():
 
 @pytest.mark.parametrize("timeout_ms", [50, None])
 async def test_deadlines(autojump_clock, timeout_ms):
-    """Silence is `TimedOut` when the request's or the client's time is up."""
+    """Silence is `TimedOut` at the request's or the client's time limit."""
     with FakeNode(silent) as node:
         async with connected(node, timeout_ms=60) as (_, data):
             for _ in range(3):
@@ -142,7 +142,7 @@ async def test_deadlines(autojump_clock, timeout_ms):
 
 
 async def test_each_request_has_its_own_deadline(autojump_clock):
-    """A later request with less time is given up before an earlier one with more."""
+    """A later request with less time ends before an earlier one."""
     order = []
 
     async def ask(data: trio_client.Dataset, timeout_ms: int) -> None:
@@ -158,7 +158,7 @@ async def test_each_request_has_its_own_deadline(autojump_clock):
 
 
 async def test_a_scope_of_trio_is_a_deadline_too():
-    """`move_on_after` around a request ends it, and the client goes on."""
+    """`move_on_after` ends a request, and the client stays usable."""
     with FakeNode(silent) as frozen:
         async with connected(frozen) as (client, data):
             with trio.move_on_after(0.02) as scope:
@@ -168,12 +168,12 @@ async def test_a_scope_of_trio_is_a_deadline_too():
 
 
 async def test_a_frozen_node_is_left_even_by_callers_who_cancel():
-    """A node that says nothing until a cancelled request's deadline is left for the next address."""
+    """A node that is silent until a cancelled request's deadline is left."""
     with FakeNode(silent) as frozen, FakeNode(store(RECORDS)) as living:
         async with connected(frozen, living) as (client, data):
 
             async def ask() -> None:
-                with contextlib.suppress(TimedOut):  # A busy machine may cancel it too late.
+                with contextlib.suppress(TimedOut):  # On a busy machine the cancellation may come too late.
                     await data.get(b"key001", timeout_ms=200)
 
             async with trio.open_nursery() as nursery:
@@ -187,7 +187,7 @@ async def test_a_frozen_node_is_left_even_by_callers_who_cancel():
 
 
 async def test_silence_moves_the_others():
-    """When one request finds the node silent, those with more time are repeated at the next address at once."""
+    """When a request finds the node silent, those with more time move to the next address at once."""
     with FakeNode(silent) as frozen, FakeNode(store(RECORDS)) as living:
         async with connected(frozen, living) as (_, data), trio.open_nursery() as nursery:
 
@@ -203,7 +203,7 @@ async def test_silence_moves_the_others():
 
 @pytest.mark.parametrize("first", [hang_up, hang_up_on_request, hang_up_amid_an_answer])
 async def test_a_broken_connection_is_repeated_elsewhere(first):
-    """Reads in flight whose node dies are answered by the next address, without the callers noticing."""
+    """Reads in flight at a dying node are answered by the next address."""
     with FakeNode(first) as dying, FakeNode(store(RECORDS)) as living:
         async with connected(dying, living) as (client, data), trio.open_nursery() as nursery:
 
@@ -217,7 +217,7 @@ async def test_a_broken_connection_is_repeated_elsewhere(first):
 
 
 async def test_a_drained_connection_is_repeated_elsewhere():
-    """The end of the stream with answers missing: what came counts, the rest is asked at the next address."""
+    """Answers before the end of the stream count; the other requests go to the next address."""
 
     def drains(connection: Connection) -> None:
         requests = [connection.next_request() for _ in range(20)]
@@ -242,7 +242,6 @@ async def test_a_drained_connection_is_repeated_elsewhere():
 
 
 async def test_an_idle_connection_that_was_closed_is_dialled_again():
-    """One address: its node closed the idle connection; the next request dials anew."""
     with FakeNode(one_answer) as node:
         async with connected(node) as (client, data):
             for _ in range(3):
@@ -253,8 +252,8 @@ async def test_an_idle_connection_that_was_closed_is_dialled_again():
 
 
 async def test_a_node_that_comes_back_is_found():
-    """While a node is down requests fail with the reason or wait; when it is back they are answered."""
-    # Of this process alone: at another's address a test beside it could take the free port meanwhile.
+    """Requests fail or wait while the node is down, and are answered once it is back."""
+    # The address belongs to this process: on a shared one, a parallel test could take the free port.
     host = f"127.3.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
     async with trio.open_nursery() as nursery:
         with FakeNode(store(RECORDS), host=host) as node:
@@ -267,7 +266,7 @@ async def test_a_node_that_comes_back_is_found():
             waiting.append(await client.dataset("geo").get("key001"))
 
         with FakeNode(store(RECORDS), host=host, port=node.port):
-            nursery.start_soon(wait)  # It comes within the pause and waits for its end.
+            nursery.start_soon(wait)  # This request arrives during the pause.
             assert await client.dataset("geo").get("key002") == b"value 2"
             while not waiting:
                 await trio.sleep(0.001)
@@ -276,7 +275,7 @@ async def test_a_node_that_comes_back_is_found():
 
 
 async def stay_connected(nursery: trio.Nursery, node: FakeNode) -> trio_client.Client:
-    """A client that stays until the nursery is cancelled."""
+    """Return a client that stays until the nursery is cancelled."""
 
     async def stay(task_status) -> None:
         async with connected(node) as (client, _):
@@ -287,7 +286,7 @@ async def stay_connected(nursery: trio.Nursery, node: FakeNode) -> trio_client.C
 
 
 async def test_a_node_that_always_hangs_up_is_given_up():
-    """Each address is held against a request once it failed it on a connection that never answered."""
+    """A connection without an answer counts against its address."""
     with FakeNode(hang_up_on_request) as node:
         async with connected(node) as (_, data):
             with pytest.raises(Unavailable, match="closed the connection") as caught:
@@ -296,7 +295,7 @@ async def test_a_node_that_always_hangs_up_is_given_up():
 
 
 async def test_a_request_that_kills_each_node_ends():
-    """A node that answers others and dies of this one is tried twice, not for ever."""
+    """A node that dies of a request is tried twice."""
 
     def poisoned(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
@@ -309,7 +308,7 @@ async def test_a_request_that_kills_each_node_ends():
 
             async def keep_proven() -> None:
                 while True:
-                    with contextlib.suppress(Unavailable):  # It may be the victim of the other.
+                    with contextlib.suppress(Unavailable):  # The ping may be lost with the other request.
                         await client.ping()
 
             async with trio.open_nursery() as nursery:
@@ -320,7 +319,7 @@ async def test_a_request_that_kills_each_node_ends():
 
 
 async def test_what_may_not_be_repeated_is_not():
-    """A request that may have been a write is not sent twice: `Unknown`, however the connection ended."""
+    """A possible write is not sent twice, and is `Unknown` however the connection ended."""
     for first in (hang_up_on_request, hang_up_amid_an_answer, silent):
         with FakeNode(first) as dying, FakeNode(store(RECORDS)) as living:
             async with connected(dying, living) as (client, data):
@@ -332,7 +331,7 @@ async def test_what_may_not_be_repeated_is_not():
 
 
 async def test_what_was_not_sent_is_sent_elsewhere():
-    """A write that waits behind the unsent bytes of others when the connection breaks is not unknown."""
+    """A write without a sent byte is not unknown when the connection breaks."""
     asked = []
 
     def takes_writes(connection: Connection) -> None:
@@ -362,7 +361,7 @@ async def test_what_was_not_sent_is_sent_elsewhere():
 
 
 async def test_a_node_that_stops_reading_bounds_the_client():
-    """What waits unsent stays below the bound and one request; the tasks wait in line, and are served in order."""
+    """Unsent bytes stay below the bound plus one request; tasks wait in order."""
     read_on = threading.Event()
 
     def stops_reading(connection: Connection) -> None:
@@ -378,7 +377,7 @@ async def test_a_node_that_stops_reading_bounds_the_client():
             async def ask(number: int) -> None:
                 assert await data.get(bytes(60_000 + number)) == b"%d" % (60_000 + number)
 
-            for number in range(400):  # 24 MB.
+            for number in range(400):  # 24 MB in total.
                 nursery.start_soon(ask, number)
                 await trio.lowlevel.checkpoint()
             await trio.testing.wait_all_tasks_blocked(0.05)
@@ -391,7 +390,7 @@ async def test_a_node_that_stops_reading_bounds_the_client():
 
 
 async def test_requests_in_flight_are_bounded():
-    """Beyond the bound requests wait in line, and those that are cancelled leave it."""
+    """Requests beyond the bound wait in line, and cancelled ones leave it."""
     gate = Gate()
     with FakeNode(gate) as node:
         async with connected(node) as (client, data):
@@ -410,7 +409,7 @@ async def test_requests_in_flight_are_bounded():
 
 @pytest.mark.parametrize("raw", GARBAGE)
 async def test_garbage_is_one_clear_error(raw):
-    """A peer that is no node: `ProtocolError` that names it for everyone in flight, and the connection is closed."""
+    """All requests in flight get a `ProtocolError` with the address, and the connection is closed."""
 
     def garbage(connection: Connection) -> None:
         connection.next_request()
@@ -432,7 +431,7 @@ async def test_garbage_is_one_clear_error(raw):
 
 
 async def test_an_answer_that_comes_twice():
-    """The first of two answers to one request counts, the second ends the connection; the next request dials anew."""
+    """The first of two answers counts, and the second ends the connection; the next request dials again."""
     with FakeNode(twice) as node:
         async with connected(node) as (client, data):
             for _ in range(3):
@@ -447,7 +446,7 @@ async def test_an_answer_that_comes_twice():
     ("ping", None), ("info", []), ("databases", [1]), ("status", "x" * 500),
 ])  # fmt: skip
 async def test_an_answer_of_another_shape_is_a_protocol_error(method, result):
-    """An answer that parses and is not what the method answers is refused, and the connection lives on."""
+    """An answer of the wrong shape is refused, and the connection stays."""
 
     def odd(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
@@ -464,7 +463,7 @@ async def test_an_answer_of_another_shape_is_a_protocol_error(method, result):
 
 
 async def test_the_nodes_own_error_is_raised():
-    """An error that the node answers is raised as its class, and the connection lives on."""
+    """The error has its class, and the connection stays."""
 
     def busy(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
@@ -483,7 +482,7 @@ async def test_the_nodes_own_error_is_raised():
 
 
 async def test_refused_everywhere_lists_each_address():
-    """No node at any address: one error with every address and its reason, when the client is entered."""
+    """The error is raised when the client is entered."""
     addresses = [refused_address(), refused_address()]
     with pytest.raises(Unavailable) as caught:
         async with gossipkv.connect(*addresses):
@@ -501,7 +500,7 @@ async def test_a_name_that_nobody_knows(host):
 
 
 async def test_the_callers_exception_comes_out_as_it_is():
-    """An exception of the block is not wrapped into a group, nor replaced when a scope around is cancelled."""
+    """An exception of the block is neither wrapped in a group nor replaced by a cancellation."""
     with FakeNode(store(RECORDS)) as node:
         for is_cancelled in (False, True):
             with trio.CancelScope() as scope, pytest.raises(KeyError, match="mine"):
@@ -509,7 +508,7 @@ async def test_the_callers_exception_comes_out_as_it_is():
 
 
 async def fail_in_its_block(node: FakeNode, scope: trio.CancelScope | None) -> None:
-    """Raise amid the block of a client, after a cancellation if there is a scope for it."""
+    """Raise an exception in the block of a client, after cancelling `scope` if given."""
     async with connected(node):
         if scope is not None:
             scope.cancel()
@@ -517,7 +516,7 @@ async def fail_in_its_block(node: FakeNode, scope: trio.CancelScope | None) -> N
 
 
 async def test_a_client_after_its_block():
-    """A client that was left answers everything with `Unavailable`, also to tasks that are amid a request."""
+    """A closed client answers `Unavailable`, also to tasks that wait for an answer."""
     with FakeNode(silent) as node:
         async with trio.open_nursery() as nursery:
 
@@ -535,7 +534,7 @@ async def test_a_client_after_its_block():
 
 
 async def test_wrong_use():
-    """Slips of the caller are named before anything is sent."""
+    """Mistakes of the caller are reported before anything is sent."""
     with FakeNode(store(RECORDS)) as node:
         async with connected(node) as (client, data):
             with pytest.raises(TypeError, match="bytes or str, not int"):
@@ -565,7 +564,7 @@ async def test_wrong_use():
 
 
 async def test_another_run_or_thread_is_refused():
-    """Outside the `trio.run` in which it was entered a client raises, and its own goes on."""
+    """A client raises outside the `trio.run` in which it was entered."""
     with FakeNode(store(RECORDS)) as node:
         async with connected(node) as (_, data):
 
@@ -580,7 +579,7 @@ async def test_another_run_or_thread_is_refused():
 
 
 async def test_a_call_is_a_checkpoint():
-    """A request yields to other tasks, and sees a cancellation that came before it."""
+    """A request yields to other tasks, and notices an earlier cancellation."""
     with FakeNode(store(RECORDS)) as node:
         async with connected(node) as (client, data):
             with trio.testing.assert_checkpoints():
@@ -591,4 +590,4 @@ async def test_a_call_is_a_checkpoint():
                 scope.cancel()
                 await client.call("put", "t", b"k", b"v")
             assert scope.cancelled_caught
-            await client.ping()  # Had the put been sent, the fake would have failed of it.
+            await client.ping()  # The fake node would have failed on the put.

@@ -16,7 +16,7 @@ from tests.unit.client.under_trio import connected
 
 
 def scanned(options: dict[str, object]) -> list[tuple[bytes, bytes]]:
-    """What a scan with these options should give."""
+    """Return the expected records of a scan."""
     start, end, prefix = (options.get(name, b"") for name in ("start", "end", "prefix"))
     found = [
         (key, RECORDS[key])
@@ -31,14 +31,14 @@ def scanned(options: dict[str, object]) -> list[tuple[bytes, bytes]]:
     {"limit": 7, "reverse": True, "prefix": b"key"}, {"limit": 1000}, {"version": "v1"},
 ])  # fmt: skip
 async def test_scan_follows_the_cursor(options):
-    """A scan gives exactly the records asked for, whatever the size of a page."""
+    """A scan gives exactly the requested records, whatever the size of a page."""
     with FakeNode(store(RECORDS)) as node:
         async with connected(node) as (_, data):
             assert [record async for record in data.scan(**options)] == scanned(options)
 
 
 async def test_a_scan_reads_one_page_ahead():
-    """Page n + 1 is asked for when page n is begun, pinned to its version, and page n + 2 is not."""
+    """The first record of a page makes the scan request the next page, pinned to the version, and no more."""
     asked = []
 
     def pages(connection: Connection) -> None:
@@ -66,7 +66,7 @@ async def test_a_scan_reads_one_page_ahead():
 
 
 async def test_a_scan_that_is_left_early_leaves_nothing():
-    """After a `break` no task runs, nothing is in flight for long, and no warning is made."""
+    """After a `break` no task, request or warning remains."""
     with FakeNode(store(RECORDS)) as node:
         async with connected(node) as (client, data):
             await client.ping()
@@ -85,7 +85,7 @@ async def test_a_scan_that_is_left_early_leaves_nothing():
 
 
 async def test_a_cancelled_scan_goes_on():
-    """The page that was awaited when the loop was cancelled is asked for again."""
+    """The awaited page is requested again."""
     go = threading.Event()
 
     def serve(connection: Connection) -> None:
@@ -103,7 +103,7 @@ async def test_a_cancelled_scan_goes_on():
 
 
 async def test_reads_inside_a_scan():
-    """Other requests of the same task, in the loop over a scan."""
+    """A task may send other requests in the loop over a scan."""
     with FakeNode(store(RECORDS)) as node:
         async with connected(node) as (_, data):
             async for key, value in data.scan():
@@ -112,7 +112,7 @@ async def test_reads_inside_a_scan():
 
 
 async def test_two_tasks_on_one_scan_never_get_the_same_page():
-    """Whatever the turns: of both, each record is given once, or one of them is refused."""
+    """Each record is given once to either task, or a task is refused."""
     with FakeNode(store(RECORDS)) as node:
         async with connected(node) as (_, data):
             scan = data.scan()
@@ -135,7 +135,7 @@ async def test_two_tasks_on_one_scan_never_get_the_same_page():
 
 
 async def test_a_scan_serves_one_task_at_a_time():
-    """A second task that asks for a page, or closes the scan, meanwhile is refused; the first gets its page."""
+    """A second task that reads or closes the scan is refused; the first gets its page."""
 
     def late(connection: Connection) -> None:
         first = connection.next_request()
