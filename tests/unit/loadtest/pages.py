@@ -18,7 +18,7 @@ EDITS = st.lists(st.tuples(KINDS, st.integers(0, 9)), max_size=5)
 
 
 def page_of(table: Table, start: bytes, limit: int, edits: Sequence[tuple[str, int]], keys: Sequence[bytes]) -> Page:
-    """Records and cursor that a server answers: right, but for what is done to them."""
+    """Return the records and cursor of a correct answer, altered by `edits`."""
     page = sorted((key, value) for key, value in table.items() if key >= start)
     cursor = b"more" if len(page) > limit else None
     page = page[:limit]

@@ -1,4 +1,4 @@
-"""Results made by hand, for what reads results: reports, comparisons, limits, the command."""
+"""Hand-made results for the tests of reports, comparisons, limits and the command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOSTILE = "</script><script>alert('x')</script>\"'&\x1b[2J\x00\u202e{{ 7 * 7 }}"
 
 
 def latency(values):
-    """What is counted of durations in microseconds: each a bucket of its own."""
+    """Return the statistics of durations in microseconds, each in a bucket of its own."""
     ordered = sorted(values)
     return LatencyResult(
         count=len(ordered),
@@ -38,7 +38,7 @@ def latency(values):
 
 
 def tail(count, middle_us):
-    """So many durations about a middle, of which one in 100 is slower and one in 1,000 much slower."""
+    """Return `count` durations around a middle; one in 100 is slower and one in 1,000 much slower."""
     return [
         round(middle_us * (0.7 + 0.6 * at / count) * (1 + 6 * (at % 100 == 99) + 40 * (at % 1000 == 999)), 1)
         for at in range(count)
@@ -46,7 +46,7 @@ def tail(count, middle_us):
 
 
 def plain(**changes):
-    """One node, a closed loop, three seconds, everything right."""
+    """Return a correct result of one node and a closed loop of three seconds."""
     all_ = latency([100.0] * 50 + [200.0] * 40 + [900.0] * 9 + [4000.0])
     totals = RunTotals(requests=100, keys=100, misses=5, duration_s=2.5, rate=40.0)
     made = Result(
@@ -65,7 +65,7 @@ def plain(**changes):
 
 
 def eventful(**changes):
-    """Three nodes, a mix at rising rates in an open loop for a minute; a version is switched and a node is killed."""
+    """Return a result of three nodes, a mix at rising rates in an open loop, a version switch and a killed node."""
     kinds = {kind: latency(tail(count, middle_us)) for kind, (count, middle_us) in KINDS.items()}
     all_ = latency([us for count, middle_us in KINDS.values() for us in tail(count, middle_us)])
     errors = {"UNAVAILABLE": 40, "TIMEOUT": 2}
@@ -125,7 +125,7 @@ def eventful(**changes):
 
 
 def repeated(rates, p99s, **changes):
-    """A run of several rounds, each with its rate and its p99."""
+    """Return a result of several rounds with given rates and p99s."""
     rounds = []
     for rate, p99_us in zip(rates, p99s, strict=True):
         all_ = latency([100.0] * 98 + [p99_us, 10_000.0])

@@ -1,4 +1,4 @@
-"""A server that a test plays itself, turn by turn, at times that the test tells: no thread, no clock."""
+"""A server that a test plays turn by turn, at times that the test sets, without threads or clocks."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Scripted:
         return peer
 
     def turn(self, now_ns: int = 0) -> bool:
-        """One turn of the generator; whether it goes on."""
+        """Do one turn of the generator; return whether it goes on."""
         return self.generator.step_at(now_ns)
 
     def counted(self, *names: str) -> list[int]:

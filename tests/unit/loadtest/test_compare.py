@@ -1,4 +1,4 @@
-"""Two results side by side: what may be said of a difference, and what was not alike."""
+"""Comparisons of two results: the verdict on each measure, and the differences of plan and machine."""
 
 import itertools
 
@@ -18,7 +18,7 @@ def by_name(one, other):
 
 
 def test_ranges_that_part_are_a_difference():
-    """More answers are better, a longer latency is worse, by the medians."""
+    """A higher rate is better and a longer latency worse, by the medians."""
     one = results.repeated(FOUR, [900.0, 910.0, 920.0, 930.0])
     other = results.repeated([rate * 1.5 for rate in FOUR], [1200.0, 1210.0, 1220.0, 1230.0])
     found = by_name(one, other)
@@ -30,14 +30,14 @@ def test_ranges_that_part_are_a_difference():
 
 
 def test_ranges_that_overlap_are_noise():
-    """One round of one that lies among those of the other is enough."""
+    """One round within the other's range makes a difference noise."""
     found = by_name(results.repeated(FOUR, FOUR), results.repeated([101.5, 111.0, 112.0, 113.0], FOUR))
     assert found["rate"].difference is Difference.NOISE
     assert found["rate"].change == pytest.approx(0.0985, abs=1e-3)
 
 
 def test_few_rounds_tell_nothing():
-    """Three of each part by chance once in ten times, whatever the numbers; single runs can never tell."""
+    """Three rounds each are disjoint by chance once in ten times; single runs never tell."""
     comparison = compare(results.repeated(FOUR[:3], FOUR[:3]), results.repeated([900.0, 910.0, 920.0], FOUR[:3]))
     assert not comparison.can_tell
     assert {each.name: each.difference for each in comparison.measures}["rate"] is Difference.UNKNOWN
@@ -48,7 +48,7 @@ def test_few_rounds_tell_nothing():
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.product(range(1, 5), repeat=2)))
 def test_the_chance_is_counted(one, other):
-    """How often rounds part by chance, against every way in which they could be ordered."""
+    """The chance of disjoint rounds equals a count over all orders."""
     orders = list(itertools.combinations(range(one + other), one))
     parted = [order for order in orders if max(order) == one - 1 or min(order) == other]
     expected = len(parted) / len(orders)
@@ -56,7 +56,7 @@ def test_the_chance_is_counted(one, other):
 
 
 def oracle(one, other):
-    """The rule as a person reads it: which of the two is above, if one is and chance is not to blame."""
+    """Return the verdict by comparing each round with each, unless chance explains the difference."""
     if set(one) == set(other) and len(set(one)) == 1:
         return "same"
     if chance(len(one), len(other)) > CHANCE:
@@ -68,7 +68,7 @@ def oracle(one, other):
 
 @given(one=ROUNDS, other=ROUNDS)
 def test_the_rule(one, other):
-    """What is said is what comparing each round with each says, and turned around it is the opposite."""
+    """The verdict agrees with the oracle, and is reversed with the arguments."""
     words = {"same": "SAME", "unknown": "UNKNOWN", "up": "BETTER", "down": "WORSE", "noise": "NOISE"}
     found = judge(one, other, more_is_better=True)
     assert found.name == words[oracle(one, other)]
@@ -78,19 +78,19 @@ def test_the_rule(one, other):
 
 
 def test_a_measure_that_one_does_not_know_is_left_out():
-    """The processor time of servers elsewhere is not compared with that of servers here."""
+    """Processor time of servers elsewhere is unknown, and so not compared."""
     assert "cpu" not in by_name(results.eventful(), results.plain())
     assert by_name(results.eventful(), results.eventful())["cpu"].first == (pytest.approx(61.5),)
 
 
 def test_kinds_are_compared_where_there_was_a_mix():
-    """Each kind that both asked for, and none of its own where there was but one."""
+    """Kinds that both results have are compared, but not the only kind of a run."""
     assert {"get.p99", "scan.mean"} <= set(by_name(results.eventful(), results.eventful()))
     assert not [name for name in by_name(results.plain(), results.plain()) if name.startswith("get.")]
 
 
 def test_what_was_not_alike_is_named():
-    """Each value by its path; what only one says, too."""
+    """Each value is named by its path, also one that only one result has."""
     one = {"database": "", "connections": 8, "mix": {"get": 1.0}, "same": [1, 2]}
     other = {"database": "geo", "connections": 9, "mix": {"get": 1.0, "scan": 2.0}, "same": [1, 2], "rate": None}
     assert unlike(one, other) == [
@@ -101,12 +101,12 @@ def test_what_was_not_alike_is_named():
     ]
     machines = [{**results.plain().machine, "load_average": load} for load in (0.5, 1.5)]
     idle, busy = (results.plain(machine=machine) for machine in machines)
-    assert compare(idle, busy).machines == []  # What else it was doing is not what it is.
+    assert compare(idle, busy).machines == []  # The load average is no property of the machine.
     comparison = compare(results.plain(), results.plain(machine={"processor": "other", "cores": 2}))
     assert (comparison.plans, comparison.machines) == ([], [("processor", "some", "other")])
 
 
 def test_the_spread_is_a_share_of_the_median():
-    """From the lowest to the highest; of nothing there is none."""
+    """The spread is the range divided by the median; a median of 0 has none."""
     assert spread([90.0, 100.0, 120.0]) == pytest.approx(0.3)
     assert spread([0.0, 0.0]) is None

@@ -1,4 +1,4 @@
-"""What answers count as, against the oracle: any stream of bytes, cut anywhere."""
+"""Answers are counted as by the oracle, for any stream of bytes cut anywhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pack(value: object) -> bytes:
     return msgpack.packb(value, unicode_errors="surrogateescape")
 
 
-SHORTER = "shorter"  # In the place of a value: its own without the last byte.
+SHORTER = "shorter"  # In place of a value: the correct one without its last byte.
 KINDS = st.sampled_from(["right"] * 6 + ["value", "type", "few", "many", "error", "shape", "id", "forms"])
 INSTEAD = {
     "value": st.none() | st.binary(max_size=3) | st.just(SHORTER),
@@ -41,13 +41,13 @@ INSTEAD = {
 }
 VERSIONS = st.sampled_from(["1", "", "v" * 40, b"v", 3])
 
-# Where something is done to a list or a stream: modulo its length.  All is drawn before the generator asks, so that no
-# draw is bounded by what it asked for.
+# Places in lists and streams, modulo the length. All values are drawn before the generator asks, so that no draw
+# depends on its requests.
 PLACES = st.integers(0, 2**21)
 
 
 class Recipe(NamedTuple):
-    """How an answer is made: mostly right, else wrong in one of many ways."""
+    """A recipe for an answer, which is mostly right and else wrong in one of many ways."""
 
     kind: str
     place: int
@@ -73,7 +73,7 @@ class Recipe(NamedTuple):
             result = instead
         elif self.kind == "id":
             message_id = instead
-        if self.kind == "forms":  # The same number, and the same envelope, in longer forms.
+        if self.kind == "forms":  # The number and the envelope have longer forms than needed.
             return b"\xdc\x00\x04\xcc\x01\xd3" + message_id.to_bytes(8, "big") + pack(error) + pack(result)
         return pack([1, message_id, error, result])
 
@@ -100,7 +100,7 @@ def test_any_stream_counts_as_the_oracle_says(
     end: int | None,
     cuts: list[int],
 ) -> None:
-    """Right, wrong, refused, garbage, unasked, cut anywhere, with an end amid an answer: each is counted once."""
+    """Each right, wrong, refused, garbled, unasked or truncated answer is counted once."""
     in_flight = len(recipes)
     with Scripted(RECORDS_WITH_HOLES, in_flight=in_flight, batch=batch, seed=seed) as scripted:
         scripted.generator.begin(requests=in_flight, now_ns=0)
@@ -134,9 +134,9 @@ def test_any_stream_counts_as_the_oracle_says(
 
 
 def feed(scripted: Scripted, stream: bytes, cuts: list[int]) -> None:
-    """Send in pieces, as long as there is somebody to take them."""
+    """Send a stream in pieces while a connection is open."""
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        for small in range(begin, end, 50_000):  # What a socket takes at once.
+        for small in range(begin, end, 50_000):  # A socket takes this much at once.
             if scripted.generator.connections:
                 scripted.peer.send(stream[small : min(end, small + 50_000)])
                 scripted.turn()
@@ -147,7 +147,7 @@ def feed(scripted: Scripted, stream: bytes, cuts: list[int]) -> None:
 @example(bytes.fromhex("dd ffffffff"))
 @example(bytes.fromhex("94 01 00 c0 92 c6 ffffffff"))
 def test_any_bytes_count_as_the_oracle_says(stream: bytes) -> None:
-    """Bytes that mean nothing in particular break the connection exactly when they are not the protocol."""
+    """Random bytes break the connection exactly when they violate the protocol."""
     with Scripted() as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
         (asked,) = scripted.peer.asked()
@@ -170,7 +170,7 @@ def test_any_bytes_count_as_the_oracle_says(stream: bytes) -> None:
     ],
 )
 def test_shapes_of_answers(batch: int, make: Callable[..., object], wrong: int, broken: dict[str, int]) -> None:
-    """What stands around the values, and what stands between right ones: as the oracle says, and as it is said here."""
+    """Wrong shapes around and between values are counted as expected, and as by the oracle."""
     with Scripted(batch=batch) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
         (asked,) = scripted.peer.asked()
@@ -184,7 +184,7 @@ def test_shapes_of_answers(batch: int, make: Callable[..., object], wrong: int, 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 30))
 def test_keys_follow_from_the_seed(seed: int, number: int) -> None:
-    """The keys asked for are those of the oracle, in order, and each seed has its own."""
+    """The keys agree with the oracle in order, and depend on the seed."""
     records = RECORDS[:number] if number <= len(RECORDS) else RECORDS
     with Scripted(records, in_flight=10, batch=5, seed=seed) as scripted:
         scripted.generator.begin(requests=10, now_ns=0)
@@ -194,7 +194,7 @@ def test_keys_follow_from_the_seed(seed: int, number: int) -> None:
 
 @pytest.mark.parametrize("batch", [1, 2, 15, 16, 17, 300])
 def test_requests_are_what_a_node_reads(batch: int) -> None:
-    """One key is a `get`, several are a `get_many`; keys of any length, ids that grow beyond a byte."""
+    """One key is a `get` and several are a `get_many`; keys and ids may be long."""
     with Scripted([(b"k" * size, b"") for size in (0, 255, 256, 70_000)], in_flight=300, batch=batch) as scripted:
         scripted.generator.begin(requests=300 if batch == 1 else 2, now_ns=0)
         found = []
@@ -208,13 +208,13 @@ def test_requests_are_what_a_node_reads(batch: int) -> None:
 
 @pytest.mark.parametrize("records", [[], [(b"k", "v")], [("k", b"v")], [(b"k",)], [None]])
 def test_records_are_bytes(records: list[object]) -> None:
-    """No record, or one that is not a key with a value or None, is refused."""
+    """A missing or malformed record is refused."""
     with pytest.raises((ValueError, TypeError)):
         RpcDialect("db", records)
 
 
 def test_records_can_be_read_back() -> None:
-    """The dialect has copied what it was given."""
+    """The dialect copies its records."""
     dialect = RpcDialect("db", RECORDS_WITH_HOLES)
     assert isinstance(dialect, Dialect)
     assert [dialect.record(at) for at in range(len(dialect))] == RECORDS_WITH_HOLES
@@ -224,6 +224,5 @@ def test_records_can_be_read_back() -> None:
 
 
 def test_a_long_name_is_refused() -> None:
-    """A database's name has to fit into its head."""
     with pytest.raises(ValueError, match="255"):
         RpcDialect("d" * 256, RECORDS)

@@ -1,4 +1,4 @@
-"""Results read back from files, and what is refused."""
+"""Results read back from files, and files that are refused."""
 
 import json
 
@@ -13,14 +13,13 @@ WHOLE = results.eventful(rounds=results.repeated([1.0], [2.0]).rounds, first_wro
 
 @pytest.mark.parametrize("result", [results.plain(), WHOLE])
 def test_what_was_written_is_read_back(tmp_path, result):
-    """Nothing is lost on the way through JSON."""
     file = tmp_path / "a.json"
     file.write_text(json.dumps(result.to_json()))
     assert documents.load(file) == result
 
 
 def test_older_and_newer_ones_of_the_format_are_read():
-    """What is missing has its default, and what is not known here is left alone."""
+    """Missing fields have defaults, and unknown fields are ignored."""
     document = json.loads(json.dumps(results.plain().to_json()))
     del document["events"], document["totals"]["misses"]
     document |= {"weather": "fine", "limits": []}
@@ -30,7 +29,7 @@ def test_older_and_newer_ones_of_the_format_are_read():
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[1]", b"7", b"[" * 100_000, b'{"format": 1}'])
 def test_a_file_of_something_else_is_named(tmp_path, text):
-    """One error with the file and the way to a right one, whatever is in it."""
+    """The error has the file and the command that makes a right one."""
     file = tmp_path / "a.json"
     file.write_bytes(text)
     with pytest.raises(ConfigError, match=r"a.json is no result of a load test: .*loadtest ... --json"):
@@ -38,7 +37,7 @@ def test_a_file_of_something_else_is_named(tmp_path, text):
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    """One that is not there, or is a directory."""
+    """A missing file and a directory are errors."""
     for place in (tmp_path / "gone.json", tmp_path):
         with pytest.raises(ConfigError, match="cannot be read"):
             documents.load(place)

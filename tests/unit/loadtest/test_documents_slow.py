@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_documents.py` has the others."""
+"""Slow tests of documents; the fast ones are in `test_documents.py`."""
 
 import json
 import re
@@ -12,7 +12,7 @@ WHOLE = results.eventful(rounds=results.repeated([1.0], [2.0]).rounds, first_wro
 
 
 def damaged(path, value):
-    """A document with another value in one place; ... takes it out."""
+    """Return a document with another value in one place; `...` removes the value."""
     document = json.loads(json.dumps(WHOLE.to_json()))
     place = document
     for name in path[:-1]:
@@ -25,7 +25,7 @@ def damaged(path, value):
 
 
 def refusal(document):
-    """What is said of a document; nothing if it is taken."""
+    """Return the error of a document, or an empty text."""
     try:
         documents.parse(document)
     except ValueError as error:
@@ -55,5 +55,5 @@ def refusal(document):
     ],
 )
 def test_what_is_no_result_is_refused(path, value, said):
-    """The place is named, and what was expected there."""
+    """The error names the place and the expected type."""
     assert re.search(said, refusal(damaged(path, value)))

@@ -1,4 +1,4 @@
-"""Plots as they are drawn: what a line shows, where marks stand, what is told in words."""
+"""Plots as drawings: lines, marks and texts."""
 
 import re
 
@@ -22,14 +22,14 @@ def numbered(values):
 
 
 def wide(found):
-    """The drawing for a wide page, of two."""
+    """Return the wide drawing of the two."""
     assert [drawing.form for drawing in found] == ["wide", "narrow"]
     return found[0]
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=60))
 def test_a_curve_says_how_many_took_longer(values):
-    """At each point as many of the requests took longer as it says, against counting them."""
+    """Each point of the curve agrees with a count of the slower requests."""
     found = results.latency([float(value) for value in values])
     curve = drawings.curve("get", "one", [(upper, int(seen)) for upper, seen in found.buckets], float(max(values)))
     for one_in, us in curve.points:
@@ -39,13 +39,13 @@ def test_a_curve_says_how_many_took_longer(values):
 
 
 def test_a_bucket_ends_at_the_slowest():
-    """The upper bound of the last bucket is not shown as if something had taken so long."""
+    """The curve ends at the slowest request, not at the bound of its bucket."""
     assert drawings.curve("get", "one", [(10.0, 9), (20.0, 10)], 14.0).points[-1] == (10.0, 14.0)
     assert drawings.curve("get", "one", [], None).points == ()
 
 
 def test_latency_by_percentile():
-    """Each power of ten is as far from the next, and a line goes to the right and never down."""
+    """Powers of ten are evenly spaced, and the line never goes left or down."""
     curve = drawings.curve("all", "one", [(100.0, 9_000), (200.0, 9_900), (400.0, 9_990), (900.0, 10_000)], 900.0)
     drawing = wide(drawings.by_percentile("Latency", [curve]))
     assert [tick.label for tick in drawing.columns] == ["50 %", "90 %", "99 %", "99.9 %", "99.99 %"]
@@ -59,7 +59,7 @@ def test_latency_by_percentile():
 
 
 def test_what_is_shorter_than_a_microsecond_has_no_decade():
-    """It lies at the lower edge, where it takes no room from the latencies."""
+    """Such values lie at the lower edge, and do not extend the axis."""
     curve = drawings.curve("sent late by", "one", [(0.001, 500), (0.1, 900), (200.0, 1000)], 200.0)
     drawing = wide(drawings.by_percentile("Latency", [curve]))
     assert drawing.rows[0].label == "200 us"
@@ -67,7 +67,7 @@ def test_what_is_shorter_than_a_microsecond_has_no_decade():
 
 
 def test_labels_of_percentiles_do_not_touch():
-    """On a narrow page some are left out."""
+    """A narrow page leaves some labels out."""
     curve = drawings.curve("all", "one", [(100.0, 999_999), (900.0, 1_000_000)], 900.0)
     for drawing in drawings.by_percentile("Latency", [curve]):
         gaps = [b.at - a.at for a, b in zip(drawing.columns, drawing.columns[1:], strict=False)]
@@ -75,7 +75,7 @@ def test_labels_of_percentiles_do_not_touch():
 
 
 def test_values_over_time():
-    """Each value has its place: the highest is highest, and a second without one leaves a gap."""
+    """A second without a value leaves a gap."""
     clock = PlotClock(0.0, 4)
     drawing = wide(drawings.over_time("Rate", clock, [numbered([10.0, 40.0, None, 20.0])], Axis(figures.short_count)))
     (line,) = drawing.lines
@@ -89,7 +89,7 @@ def test_values_over_time():
 
 
 def test_many_seconds_are_folded():
-    """An hour is no more points than there is place for, and its highest second is still seen."""
+    """The points of an hour fit the width, and the highest second stays visible."""
     values = [1.0] * 3600
     values[1234] = 100.0
     for drawing in drawings.over_time("max", PlotClock(0.0, 3600), [numbered(values)], Axis(figures.short_count)):
@@ -104,14 +104,14 @@ def test_many_seconds_are_folded():
 
 
 def test_nothing_has_no_place_on_a_logarithmic_axis():
-    """A 0 is a gap and not the bottom."""
+    """A value of 0 is a gap."""
     axis = Axis(figures.latency, is_logarithmic=True)
     drawing = wide(drawings.over_time("Latency", PlotClock(0.0, 3), [numbered([0.0, 10.0, 20.0])], axis))
     assert len(set(places(drawing.lines[0]))) == 2
 
 
 def test_marks():
-    """Each has the place of its time and its number; those that would cover each other share a flag."""
+    """A mark has its time and number; marks that would overlap share a flag."""
     clock = PlotClock(0.0, 60, (Moment(30.0, 2), Moment(10.0, 1), Moment(30.2, 3), Moment(50.0, 4)))
     drawing = wide(drawings.over_time("Rate", clock, [numbered([1.0] * 60)], Axis(figures.short_count)))
     assert [mark.label for mark in drawing.marks] == ["1", "2-3", "4"]
@@ -120,7 +120,7 @@ def test_marks():
 
 
 def test_hints_tell_each_second():
-    """What a pointer rests on is told with its time, from below zero on where there was a warm-up."""
+    """A hint has its time, which is negative during the warm-up."""
     series = [numbered([1000.0, None]), Series("asked for", "two", (1.0, 2.0))]
     found = drawings.over_time("Rate", PlotClock(-1.0, 2), series, Axis(figures.short_count))
     assert [hint.text for hint in wide(found).hints] == [
@@ -131,14 +131,14 @@ def test_hints_tell_each_second():
 
 
 def test_latency_by_rate():
-    """Points in the order of their rates, whatever order they were asked in."""
+    """Points are ordered by rate."""
     drawing = wide(drawings.by_rate("By rate", [("p50", "one", [(400.0, 90.0), (100.0, 10.0), (200.0, None)])]))
     assert drawing.lines[0].d.count("M") == 2
     assert [x for x, _ in places(drawing.lines[0])] == sorted(x for x, _ in places(drawing.lines[0]))
 
 
 def test_plots_of_nothing():
-    """No value at all is an empty plot and no error."""
+    """Empty data gives an empty plot."""
     assert wide(drawings.by_percentile("Latency", [])).lines == []
     axis = Axis(figures.latency, is_logarithmic=True)
     assert wide(drawings.over_time("Latency", PlotClock(0.0, 1), [numbered([None])], axis)).lines[0].d == ""

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers in readable form."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from gossipkv.loadtest import figures
     ],
 )
 def test_three_digits_count(number, text):
-    """As many decimals as make three digits, and none for nothing."""
+    """A number has three significant digits, and 0 has no decimals."""
     assert figures.rounded(number) == text
 
 
@@ -35,7 +35,7 @@ def test_three_digits_count(number, text):
     ],
 )
 def test_a_latency_has_the_unit_that_fits(us, text):
-    """Microseconds, milliseconds, seconds, and never a thousand of one."""
+    """The unit is microseconds, milliseconds or seconds, with less than a thousand of each."""
     assert figures.latency(us) == text
 
 
@@ -44,12 +44,12 @@ def test_a_latency_has_the_unit_that_fits(us, text):
     [(2.5, "2.5 s"), (119, "119 s"), (120, "2 min"), (150, "2 min 30 s"), (3600, "1 h"), (4200, "1 h 10 min")],
 )
 def test_a_length_of_time_has_the_largest_units(number, text):
-    """Seconds as long as people count them, then minutes, then hours."""
+    """Short times are in seconds, longer ones in minutes or hours."""
     assert figures.seconds(number) == text
 
 
 def test_counts_and_shares():
-    """Thousands apart, beside an axis in thousands, and no share of nothing."""
+    """Counts have thousands separators or short units; a share of 0 is unknown."""
     assert figures.count(1_234_567) == "1,234,567"
     assert [figures.short_count(n) for n in (0, 9500, 12_000, 1_500_000, 3e9)] == ["0", "9,500", "12 k", "1.5 M", "3 G"]
     assert (figures.share(1, 800), figures.share(1, 0)) == ("0.125 %", "-")

@@ -1,4 +1,4 @@
-"""What the processes of a run say, put together: when nothing came at all."""
+"""The reports of a run's processes, joined: frozen seconds, latencies and buckets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEGUN_NS = 5 * SECOND_NS
 
 
 class Run:
-    """News of two processes, at seconds since the run began."""
+    """Reports of two processes, at seconds since the run began."""
 
     def __init__(self, rate=None):
         plan = LoadPlan(
@@ -26,7 +26,7 @@ class Run:
         self.counted = {0: {"requests": 0, "wrong": 0}, 1: {"requests": 0, "wrong": 0}}
 
     def hear(self, process, at_s, **more):
-        """What is said to have been frozen, in seconds since the run began."""
+        """Deliver a report; return the frozen interval in seconds since the run began, or None."""
         told = self.counted[process]
         for name, number in more.items():
             told[name] = told.get(name, 0) + number if isinstance(number, int) else number
@@ -43,7 +43,7 @@ class Run:
 
 
 def test_a_second_without_any_answer_is_told_when_it_ends():
-    """By whichever process has the first answer; what another one has answered meanwhile is no frost."""
+    """The first answer of any process ends the interval; answers of the other process prevent one."""
     run = Run()
     for quarter in range(1, 9):
         assert run.hear(0, quarter / 4, requests=5) is None
@@ -63,7 +63,7 @@ def test_a_second_without_any_answer_is_told_when_it_ends():
 
 @pytest.mark.parametrize(("rate", "frozen"), [(5.0, None), (100.0, (0.0, 1.5))])
 def test_a_slow_load_has_pauses(rate, frozen):
-    """Where few requests were due nothing is frozen."""
+    """A low rate has pauses that do not count as frozen."""
     run = Run(rate)
     assert run.hear(0, 1.5) is None
     assert run.hear(0, 1.75, requests=1) == frozen
@@ -74,7 +74,7 @@ SHARES = [0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 0.9999, 1.0]
 
 
 def bucket_of(ns: int) -> int:
-    """The bucket of a duration, by the description."""
+    """Return the bucket of a duration by the documented rule."""
     if ns < 16:
         return ns
     power = ns.bit_length() - 5
@@ -90,7 +90,7 @@ def counts_of(durations: list[int]) -> LatencyBuckets:
 
 @given(DURATIONS, DURATIONS)
 def test_percentiles_of_a_sum_are_those_of_all(one: list[int], other: list[int]) -> None:
-    """Two histograms added up are one of all durations, and say what the extension says of it."""
+    """Two added histograms equal one of all durations, and agree with the extension."""
     whole = LatencyHistogram()
     for ns in one + other:
         whole.record(ns)
@@ -103,7 +103,7 @@ def test_percentiles_of_a_sum_are_those_of_all(one: list[int], other: list[int])
 
 @given(DURATIONS)
 def test_a_latency_says_what_the_durations_are(durations: list[int]) -> None:
-    """Percentiles within a 32nd of the exact ones, and buckets that hold all that took at most that."""
+    """Percentiles are exact within a 32nd, and buckets are cumulative."""
     found = counts_of(durations).latency()
     for name in PERCENTILES:
         exact = sorted(durations)[max(1, -(-len(durations) * int(float(name) * 100) // 10000)) - 1] / 1000
@@ -115,13 +115,13 @@ def test_a_latency_says_what_the_durations_are(durations: list[int]) -> None:
 
 @given(st.integers(0, 2**41))
 def test_a_bucket_has_its_duration(ns: int) -> None:
-    """A duration lies below the bound of its bucket and above that of the one before; the middle between them."""
+    """A duration lies between the bounds of its bucket, and near its middle."""
     bucket = bucket_of(ns)
     assert (upper_ns(bucket - 1) if bucket else -1) < ns <= upper_ns(bucket)
     assert abs(middle_ns(bucket) - ns) <= max(1, ns / 16)
 
 
 def test_nothing_says_nothing() -> None:
-    """No duration: no percentile, and no error."""
+    """An empty histogram has no percentiles and causes no error."""
     assert LatencyBuckets().latency() == LatencyResult()
     assert LatencyBuckets().quantiles_ns([0.5, 1.0]) == [0, 0]

@@ -1,4 +1,4 @@
-"""The generator's loop, played turn by turn: what is sent when, and that nothing goes by uncounted."""
+"""The generator's loop, played turn by turn: when requests are sent, and that each is counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACCOUNTED = ("sent", "answered", "refused", "lost")
 
 
 def test_a_closed_loop_asks_again_when_it_is_answered() -> None:
-    """Each connection has as many requests in flight as it may, and asks one for each answer until the last."""
+    """Each connection keeps its requests in flight until the last one."""
     with Scripted(connections=2, in_flight=3) as scripted:
         scripted.generator.begin(requests=8, now_ns=0)
         first, second = [peer.asked() for peer in scripted.peers]
@@ -37,7 +37,7 @@ def test_a_closed_loop_asks_again_when_it_is_answered() -> None:
 
 
 def test_a_run_ends_after_its_time() -> None:
-    """Nothing is sent after the end, and what is in flight is awaited."""
+    """No request is sent after the end, and requests in flight are awaited."""
     with Scripted(in_flight=2) as scripted:
         scripted.generator.begin(duration_ns=10 * MS, now_ns=0)
         first, second = scripted.peer.asked()
@@ -54,7 +54,7 @@ def test_a_run_ends_after_its_time() -> None:
 
 
 def test_runs_follow_each_other() -> None:
-    """A second run has the same connections and its own counts."""
+    """The second run has the same connections and its own counts."""
     with Scripted() as scripted:
         for _ in range(2):
             scripted.generator.begin(requests=1, now_ns=0)
@@ -68,7 +68,7 @@ def test_runs_follow_each_other() -> None:
 
 
 def test_latency_of_a_closed_loop_counts_from_sending() -> None:
-    """Each answer's time is from its own request to its own receive."""
+    """Each latency runs from the request's send to the answer's receive."""
     with Scripted(in_flight=2) as scripted:
         scripted.generator.begin(requests=3, now_ns=1000)
         first, second = scripted.peer.asked()
@@ -82,7 +82,7 @@ def test_latency_of_a_closed_loop_counts_from_sending() -> None:
 
 
 def test_an_open_loop_keeps_its_rate_whatever_the_server_does() -> None:
-    """A request is sent when it falls due, one for each connection in turn, also while others are not answered."""
+    """Each request is sent when it is due, in turn over the connections, although none is answered."""
     with Scripted(connections=3, in_flight=4) as scripted:
         scripted.generator.begin(rate=1000, duration_ns=8 * MS, now_ns=0)
         sent = []
@@ -94,7 +94,7 @@ def test_an_open_loop_keeps_its_rate_whatever_the_server_does() -> None:
 
 
 def test_an_open_loop_counts_the_delay_of_a_stall() -> None:
-    """Requests that fell due while all connections were busy are sent late, and counted from when they were due."""
+    """Delayed requests are sent late, and counted from their due time."""
     with Scripted() as scripted:
         scripted.generator.begin(rate=1000, duration_ns=5 * MS, now_ns=0)
         scripted.turn(0)
@@ -102,7 +102,7 @@ def test_an_open_loop_counts_the_delay_of_a_stall() -> None:
         for now in range(1, 10):
             scripted.turn(now * MS)
             assert scripted.peer.asked() == []
-        for number in range(5):  # The stall is over at 10 ms; each answer comes at once.
+        for number in range(5):  # The stall ends at 10 ms, and each answer then comes at once.
             scripted.peer.send(right(asked))
             assert scripted.turn(10 * MS + number) == (number < 4)
             scripted.turn(10 * MS + number)
@@ -113,7 +113,7 @@ def test_an_open_loop_counts_the_delay_of_a_stall() -> None:
 
 
 def test_an_open_loop_says_what_it_could_not_send() -> None:
-    """What was due and found no free connection until the time-out after the last is unsent, not forgotten."""
+    """Requests that found no free connection before the time-out are counted as unsent."""
     with Scripted(timeout_ms=100) as scripted:
         scripted.generator.begin(rate=1000, duration_ns=50 * MS, now_ns=0)
         scripted.turn(0)
@@ -130,7 +130,7 @@ def test_an_open_loop_says_what_it_could_not_send() -> None:
 
 
 def test_an_open_loop_that_is_stopped_has_sent_what_it_could() -> None:
-    """Of all that was to come only what had fallen due is unsent; what is in flight is still awaited."""
+    """Only requests that were due count as unsent, and requests in flight are awaited."""
     with Scripted(in_flight=2) as scripted:
         scripted.generator.begin(rate=1000, duration_ns=600_000 * MS, now_ns=0)
         for now in range(6):
@@ -150,7 +150,7 @@ def test_an_open_loop_that_is_stopped_has_sent_what_it_could() -> None:
 
 
 def test_a_closed_loop_that_is_stopped_asks_no_more() -> None:
-    """What is in flight is awaited, and nothing is unsent."""
+    """Requests in flight are awaited, and none is unsent."""
     with Scripted() as scripted:
         scripted.generator.begin(requests=100, now_ns=0)
         (asked,) = scripted.peer.asked()
@@ -162,7 +162,7 @@ def test_a_closed_loop_that_is_stopped_asks_no_more() -> None:
 
 @given(st.floats(0.5, 5_000), st.integers(1, 400), st.integers(1, 60))
 def test_an_open_loop_sends_what_is_due_and_no_more(rate: float, duration_ms: int, limit: int) -> None:
-    """After any time, the requests sent are those due by then; in the end, the rate times the duration."""
+    """At any time the sent requests are those that were due; in the end their number is rate times duration."""
     with Scripted(connections=60) as scripted:
         scripted.generator.begin(rate=rate, duration_ns=duration_ms * MS, requests=limit, now_ns=0)
         for now_ms in range(0, duration_ms + 5, max(1, duration_ms // 7)):
@@ -174,7 +174,7 @@ def test_an_open_loop_sends_what_is_due_and_no_more(rate: float, duration_ms: in
 
 @pytest.mark.parametrize("rate", [0, 1000])
 def test_a_silent_server_loses_the_connection(rate: float) -> None:
-    """A request that is not answered in time breaks its connection and no other; the run ends when none is left."""
+    """An unanswered request breaks its own connection, and the run ends without connections."""
     with Scripted(connections=2, in_flight=2, timeout_ms=100) as scripted:
         scripted.generator.begin(rate=rate, requests=1000, now_ns=0)
         now = 0
@@ -191,7 +191,7 @@ def test_a_silent_server_loses_the_connection(rate: float) -> None:
 
 
 def test_an_answer_given_twice_breaks_the_connection() -> None:
-    """The first counts, the second is to nothing that is in flight; the other connection goes on."""
+    """The first answer counts, the second is unasked; the other connection goes on."""
     with Scripted(connections=2) as scripted:
         scripted.generator.begin(requests=4, now_ns=0)
         (first,), (second,) = [peer.asked() for peer in scripted.peers]
@@ -207,7 +207,7 @@ def test_an_answer_given_twice_breaks_the_connection() -> None:
 
 @pytest.mark.parametrize(("stream", "reason"), [(b"\xc1", "garbage"), (answer(99, None), "unasked"), (b"", "closed")])
 def test_a_broken_connection_loses_what_it_had_in_flight(stream: bytes, reason: str) -> None:
-    """Garbage, an id that was never used, an end: the requests in flight are lost, and there is nobody left."""
+    """After garbage, an unknown id or an end, the requests in flight are lost."""
     with Scripted(in_flight=3) as scripted:
         scripted.generator.begin(requests=10, now_ns=0)
         asked = scripted.peer.asked()
@@ -226,7 +226,7 @@ def test_a_broken_connection_loses_what_it_had_in_flight(stream: bytes, reason: 
 
 
 def test_codes_are_counted_apart() -> None:
-    """Each of the first sixteen codes has its count; more of them, and what is no code, are counted together."""
+    """The first sixteen codes have counts of their own; others, and values that are no code, are joined."""
     with Scripted(in_flight=21) as scripted:
         scripted.generator.begin(requests=21, now_ns=0)
         codes = [*(f"CODE_{number}" for number in range(18)), "CODE_0", "", 5]
@@ -243,7 +243,7 @@ def test_codes_are_counted_apart() -> None:
 
 
 def test_the_first_wrong_value_is_kept() -> None:
-    """Key, what was expected and what came, cut short; the next ones are only counted."""
+    """The key, the expected value and the truncated answer are kept; later errors are only counted."""
     with Scripted([(b"k", b"right")], in_flight=2) as scripted:
         scripted.generator.begin(requests=2, now_ns=0)
         for asked, value in zip(scripted.peer.asked(), (b"w" * 100, None), strict=True):
@@ -263,7 +263,7 @@ def test_the_first_wrong_value_is_kept() -> None:
     ],
 )
 def test_what_is_wrong_is_told(result: object, expected: tuple[object, ...]) -> None:
-    """A value too many, too few, nil or empty in place of the right one."""
+    """Additional, missing, nil and empty values are reported."""
     with Scripted([(b"k", b"v")], batch=2) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
         (asked,) = scripted.peer.asked()
@@ -274,7 +274,7 @@ def test_what_is_wrong_is_told(result: object, expected: tuple[object, ...]) -> 
 
 
 def test_a_server_that_does_not_read_blocks_only_its_connection() -> None:
-    """Requests that the socket does not take wait in order, and are sent as it takes more."""
+    """Requests wait in order until the socket takes them."""
     records = [(bytes([65 + number]) * 100_000, b"v") for number in range(5)]
     with Scripted(records, connections=2, in_flight=20) as scripted:
         scripted.generator.begin(requests=60, now_ns=0)
@@ -289,7 +289,7 @@ def test_a_server_that_does_not_read_blocks_only_its_connection() -> None:
 
 
 def test_a_connection_may_be_blocked_time_and_again() -> None:
-    """Each time that requests wait for the server to read, they are sent in the end."""
+    """Each time that requests have to wait for the server, they are sent in the end."""
     records = [(b"k" * 100_000, b"v")]
     with Scripted(records, in_flight=20) as scripted:
         scripted.generator.begin(requests=60, now_ns=0)
@@ -305,7 +305,7 @@ def test_a_connection_may_be_blocked_time_and_again() -> None:
 
 
 def test_a_large_value_is_compared_to_its_last_byte() -> None:
-    """A value of many receives is right only if all of it is."""
+    """A value over many receives must match completely."""
     value = bytes(range(256)) * 20_000
     for sent, wrong in ((value, 0), (value[:-1] + b"x", 1)):
         with Scripted([(b"k", value)]) as scripted:
@@ -320,7 +320,7 @@ def test_a_large_value_is_compared_to_its_last_byte() -> None:
 
 @pytest.mark.parametrize("wrong", [{"in_flight": 0}, {"batch": 0}, {"timeout_ms": 0}, {"sockets": []}])
 def test_nothing_to_do_is_refused(wrong: dict[str, object]) -> None:
-    """A generator needs a connection, a request, a key and a time; what it refuses is still its owner's."""
+    """A generator needs a connection, a request, a key and a time; refused sockets stay with their owner."""
     ours, theirs = socket.socketpair()
     right_ones = {"sockets": [ours], "in_flight": 1, "batch": 1, "timeout_ms": 1, "seed": 1}
     with ours, theirs:
@@ -331,13 +331,12 @@ def test_nothing_to_do_is_refused(wrong: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("wrong", [{}, {"rate": -1, "requests": 1}, {"duration_ns": -1}])
 def test_an_endless_run_is_refused(wrong: dict[str, int]) -> None:
-    """A run has an end."""
     with Scripted() as scripted, pytest.raises(ValueError, match="a run needs"):
         scripted.generator.begin(**wrong)
 
 
 def test_sockets_are_closed_with_the_generator() -> None:
-    """It owns what it was given: the peers see the end, whether it is closed or dropped."""
+    """The generator owns its sockets: peers see the end on close and on deletion."""
     for drop in (lambda generator: generator.close(), lambda generator: None):
         ours, theirs = socket.socketpair()
         generator = Generator(RpcDialect("db", RECORDS), [ours], in_flight=1, batch=1, timeout_ms=1, seed=1)
@@ -351,11 +350,11 @@ STALL_MS, PERIOD_MS, RATE = 100, 1000, 1000
 
 
 def test_a_stall_of_all_connections_counts_all_the_same() -> None:
-    """With one connection the requests of a stall are sent late, as their lateness says; what they took is the same."""
+    """With one connection the requests of a stall are sent late, and their latency counts from the due time."""
     with Scripted() as scripted:
         scripted.generator.begin(rate=RATE, duration_ns=1000 * MS, now_ns=0)
         for now in range(1200):
-            for _ in range(150):  # As many turns as there may be requests that have waited.
+            for _ in range(150):  # The number of turns allows for all requests that may wait.
                 scripted.turn(now * MS)
                 scripted.turn(now * MS)
                 asked = scripted.peer.asked() if now >= STALL_MS else []
@@ -370,7 +369,7 @@ def test_a_stall_of_all_connections_counts_all_the_same() -> None:
 
 
 def test_stages_of_a_rate_are_counted_apart() -> None:
-    """A request belongs to the stage in which it was due, whenever its answer comes."""
+    """A request belongs to the stage of its due time, whenever its answer comes."""
     with Scripted(connections=20) as scripted:
         scripted.generator.begin_stages(Schedule([(1000, 5 * MS), (2000, 5 * MS)]), now_ns=0)
         asked = []
@@ -387,7 +386,7 @@ def test_stages_of_a_rate_are_counted_apart() -> None:
 
 
 def test_targets_are_counted_apart() -> None:
-    """Each connection asks its own target in that one's protocol."""
+    """Each connection uses the protocol of its target."""
     ends = [socket.socketpair() for _ in range(2)]
     dialects = [RpcDialect("db", RECORDS), RedisDialect(RECORDS)]
     generator = Generator(

@@ -1,4 +1,4 @@
-"""What a stall does to the percentiles."""
+"""The effect of a stall on percentiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.loadtest.test_generator import PERIOD_MS, RATE, STALL_MS
 
 
 def test_percentiles_under_a_stall_are_those_of_the_schedule() -> None:
-    """A server that stops 100 ms in each second: every percentile is the exact schedule's, within a bucket."""
+    """With stalls of 100 ms a second, every percentile matches the exact schedule within a bucket."""
     with Scripted(connections=300) as scripted:
         scripted.generator.begin(rate=RATE, duration_ns=3 * PERIOD_MS * MS, now_ns=0)
         waiting: list[tuple[Peer, Asked]] = []

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_generator.py` has the others."""
+"""Slow tests of the generator; the fast ones are in `test_generator.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.loadtest.scripted import MS, RECORDS, Peer, right
 
 
 def test_a_broken_connection_is_made_again() -> None:
-    """At once after an answer, then ever less often while nobody listens; what was in flight is lost, and no more."""
+    """The first attempt is immediate, and later ones are ever rarer; only requests in flight are lost."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         where = listener.getsockname()
         ours = socket.create_connection(where)
@@ -50,7 +50,7 @@ def test_a_broken_connection_is_made_again() -> None:
 
 
 def test_an_open_loop_goes_on_with_connections_that_came_again() -> None:
-    """Slots of a connection that was broken are free again when it is there, each once."""
+    """The slots of a broken connection become free once it is back."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
@@ -61,7 +61,7 @@ def test_an_open_loop_goes_on_with_connections_that_came_again() -> None:
         for now in range(1, 70):
             generator.step_at(now * MS)
             peer = Peer(theirs)
-            for asked in peer.asked() if 0 < now % 10 < 7 else ():  # All slots are busy when it is broken.
+            for asked in peer.asked() if 0 < now % 10 < 7 else ():  # All slots are busy when the connection breaks.
                 peer.send(right(asked))
             if now == 10:
                 theirs.close()
@@ -69,7 +69,7 @@ def test_an_open_loop_goes_on_with_connections_that_came_again() -> None:
                     generator.step_at(now * MS)
                 generator.step_at(now * MS)
                 theirs, _ = listener.accept()
-                theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Real time passes by unseen here.
+                theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Real time passes unnoticed in this test.
             generator.step_at(now * MS)
         tally = generator.tally
         assert (tally.reconnects, tally.answered + tally.lost, generator.unsent) == (1, 30, 0)

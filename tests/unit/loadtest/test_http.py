@@ -1,4 +1,4 @@
-"""HTTP: what is asked, and what answers count as, against the oracle."""
+"""HTTP requests of the generator, and counts of answers that agree with the oracle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PIECES = st.lists(st.integers(0, 2**13), max_size=5)
 
 
 def dialect(versions: Sequence[str | None] = (None,), *, whole: bool = False) -> HttpDialect:
-    """Of a database, at a host; each version that is known has the same values."""
+    """Return a dialect whose known versions have the same values."""
     keys, values = zip(*RECORDS, strict=True)
     records = Records(keys, dict.fromkeys(versions, values), ordered=True, whole=whole)
     return HttpDialect("geo", "here:80", records)
@@ -52,13 +52,13 @@ def requests_in(stream: bytes) -> list[tuple[h11.Request, bytes]]:
 
 
 def unquoted(target: bytes) -> bytes:
-    """The key of a target, percent-decoded by hand."""
+    """Return the key of a target, percent-decoded by hand."""
     head, *parts = target.removeprefix(b"/geo/").split(b"%")
     return head + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in parts)
 
 
 def keys_of(kind: str, request: h11.Request, body: bytes) -> list[bytes]:
-    """What a request asks for; of a scan, where it starts."""
+    """Return the keys of a request; for a scan, its start."""
     if kind == "get":
         return [unquoted(request.target)]
     if kind == "get_many":
@@ -69,7 +69,7 @@ def keys_of(kind: str, request: h11.Request, body: bytes) -> list[bytes]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch", [1, 3, 40])
 def test_requests_are_what_a_server_reads(kind: str, batch: int) -> None:
-    """Keys of any bytes, pipelined; a body is as long as it says, and what it says is the keys."""
+    """Requests have keys of any bytes, are pipelined, and have bodies of the stated length."""
     with Scripted(dialect=dialect(), in_flight=20, batch=batch, mix=KINDS[kind]) as scripted:
         scripted.generator.begin(requests=20, now_ns=0)
         scripted.turn()
@@ -164,7 +164,7 @@ def response(answer: dict[str, object], body: bytes) -> bytes:
 def test_any_answers_count_as_the_oracle_says(
     kind: str, answers: list[dict[str, object]], places: list[int], missing: int, data: st.DataObject
 ) -> None:
-    """Values, records, misses and errors, in one piece or in chunks, cut anywhere, the last one perhaps not whole."""
+    """Values, records, misses and errors are counted for any chunks and cuts, with a partial last answer."""
     versions = data.draw(st.sampled_from([(None,), ("1",), ("1", "2")]))
     whole = data.draw(st.booleans())
     others = None if whole else [key for key, _ in RECORDS]
@@ -217,7 +217,7 @@ def test_any_answers_count_as_the_oracle_says(
     ],
 )
 def test_what_is_no_answer_breaks_the_connection(stream: bytes) -> None:
-    """Another protocol, a broken head, a body whose end is not told, chunks that are none, a head without end."""
+    """Other protocols, broken heads, bodies without an end and bad chunks break the connection."""
     with Scripted(dialect=dialect()) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
         scripted.peer.send(stream)
@@ -226,7 +226,7 @@ def test_what_is_no_answer_breaks_the_connection(stream: bytes) -> None:
 
 
 def test_what_nobody_asked_for_is_told() -> None:
-    """A second answer to one request."""
+    """A second answer to a request counts as unasked."""
     with Scripted(dialect=dialect()) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
         scripted.peer.send(2 * b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n")
@@ -238,7 +238,7 @@ def test_what_nobody_asked_for_is_told() -> None:
 
 
 def test_a_server_that_said_so_may_end_the_connection() -> None:
-    """With nothing in flight behind that answer, nothing is lost or broken."""
+    """An announced end without requests in flight loses nothing and is no break."""
     with Scripted(dialect=HttpDialect("geo", "h", [(b"k", b"v")])) as scripted:
         scripted.generator.begin(requests=5, now_ns=0)
         scripted.peer.send(b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\nX-Sequins-Version: 1\r\n\r\nv")

@@ -1,4 +1,4 @@
-"""The invariants that the debug build checks in the load generator: what goes by uncounted is noticed at once."""
+"""The invariants of the debug build detect uncounted requests at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = ONLY_DEBUG_BUILD
 
 
 def test_requests_that_go_by_uncounted_are_noticed() -> None:
-    """A run does not go on once its connections were closed: what they had in flight was not counted as lost."""
+    """A run with closed connections fails: its requests in flight were not counted as lost."""
     with Scripted() as scripted:
         scripted.generator.begin(requests=2, now_ns=0)
         assert scripted.turn(1)

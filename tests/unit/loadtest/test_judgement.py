@@ -1,4 +1,4 @@
-"""The verdict in words: what is bad, what is doubtful, what is good."""
+"""The verdict in words: bad, doubtful or good."""
 
 from dataclasses import replace
 
@@ -32,14 +32,14 @@ def with_totals(**changes):
     ],
 )
 def test_the_verdict(result, state, headline):
-    """What is worse comes first, and only what is bad is a failure."""
+    """The worst problem comes first, and only a bad state is a failure."""
     judgement = judge(result)
     assert (judgement.state, judgement.headline) == (state, headline)
     assert is_failure(result, []) is (state is RunState.BAD)
 
 
 def test_limits_are_part_of_it():
-    """One that was passed is bad, and told with what was measured; one that was kept is not told."""
+    """A passed limit is bad and reported with its measured value; a kept one is not reported."""
     verdicts = [limits.parse(text).judge(results.plain()) for text in ("p99>1us", "max>1s")]
     judgement = judge(results.plain(), verdicts)
     assert (judgement.state, judgement.headline) == (RunState.BAD, "1 limit passed")
@@ -49,7 +49,7 @@ def test_limits_are_part_of_it():
 
 
 def test_each_fault_is_a_sentence():
-    """Counts, shares, codes with the most frequent first, and the first wrong value."""
+    """The sentences have counts, shares, codes by frequency and the first wrong value."""
     totals = replace(
         results.plain().totals,
         wrong=1,
@@ -75,7 +75,7 @@ def test_each_fault_is_a_sentence():
 
 
 def test_the_summary():
-    """How many, how long, how fast; a run without latencies tells none."""
+    """The summary has count, time and rate; without latencies it omits them."""
     assert judge(results.plain()).summary == (
         "100 requests answered in 2.5 s, 40 /s: half took at most 100 us, 99 % at most 900 us, the slowest 4 ms."
     )
@@ -94,12 +94,12 @@ def test_the_summary():
     ],
 )
 def test_caveats(result, said):
-    """What makes the numbers say less is told."""
+    """Each circumstance that weakens the numbers is reported."""
     assert any(said in caveat for caveat in judge(result).caveats)
 
 
 def test_no_caveat_without_reason():
-    """An open loop on time, with many requests, of which each was compared."""
+    """A punctual open loop with many compared requests has no caveat."""
     many = LatencyResult(10**6, 100.0, {"99": 1000.0, "50": 100.0, "100": 5000.0}, [[5000.0, 10**6]])
     late = LatencyResult(10**6, 5.0, {"99": 40.0}, [[90.0, 10**6]])
     assert judge(results.plain(latency={"all": many}, lateness=late)).caveats == ()
@@ -110,12 +110,12 @@ def test_no_caveat_without_reason():
     [(99, 1000, False), (99, 999, True), (90, 100, False), (50, 19, True), (100, 10**9, True)],
 )
 def test_a_percentile_of_few(percent, count, few):
-    """Fewer than ten requests beyond it are an anecdote."""
+    """Fewer than ten requests beyond a percentile are too few."""
     assert is_anecdote(percent, count) is few
 
 
 def test_what_was_not_compared_is_named_with_its_reason() -> None:
-    """By version where its truth was not known, the rest as keys of which the truth says nothing."""
+    """Unchecked values are listed by version if its truth was unknown, and otherwise by unknown keys."""
     of = {"1": OfVersion(60, 0, 0), "2": OfVersion(30, 0, 30), "": OfVersion(10, 0, 5)}
     caveats = judge(replace(with_totals(unchecked=40), by_version=of)).caveats
     assert [

@@ -1,4 +1,4 @@
-"""Which keys and kinds are drawn: the oracle's own numbers, and Zipf's law by what it says."""
+"""Drawn keys and kinds agree with the oracle, and Zipf's law holds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARES = st.floats(0.01, 0.99)
 def test_draws_are_those_of_the_oracle(
     *, shape: str, size: int, seed: int, hot_requests: float, hot_keys: float, misses: float
 ) -> None:
-    """Uniform, hot and ordered keys, with a share of absent ones, follow from the seed number by number."""
+    """Uniform, hot and ordered keys with a share of absent ones follow from the seed."""
     chooser = KeyChooser(
         shape, size, seed=seed, hot_requests=hot_requests, hot_keys=hot_keys,
         first=seed % 7, stride=3, absent_first=size, absent_count=11, misses=misses,
@@ -42,7 +42,7 @@ def test_draws_are_those_of_the_oracle(
 @pytest.mark.parametrize("theta", [0.2, 0.5, 0.99, 1.0, 1.0000001, 1.5, 3.0])
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 1000])
 def test_zipf_is_the_law(size: int, theta: float) -> None:
-    """Each place comes as often as the law says: the sum of squared errors is what chance alone makes (chi-square)."""
+    """A chi-square test compares the frequency of each place with the law."""
     count = 50_000
     found = Counter(KeyChooser("zipf", size, seed=11, theta=theta).draws(count))
     assert set(found) <= set(range(size))
@@ -55,11 +55,11 @@ def test_zipf_is_the_law(size: int, theta: float) -> None:
             rest, rest_found = rest + share * count, rest_found + found[place]
     if rest >= 10:
         error, cells = error + (rest_found - rest) ** 2 / rest, cells + 1
-    assert error < cells + 5 * (2 * cells) ** 0.5  # Five standard deviations above what is expected.
+    assert error < cells + 5 * (2 * cells) ** 0.5  # The bound is five standard deviations above the expected value.
 
 
 def test_zipf_over_many_keys_begins_as_the_law_says() -> None:
-    """Of a hundred million keys the first ones have their shares, without a table of all."""
+    """The first of a hundred million keys have their shares, without a table of all."""
     size, theta, count = 100_000_000, 0.99, 100_000
     found = Counter(KeyChooser("zipf", size, seed=5, theta=theta).draws(count))
     total = sum(place**-theta for place in range(1, 10_000)) + (size ** (1 - theta) - 9999.5 ** (1 - theta)) / (
@@ -72,7 +72,7 @@ def test_zipf_over_many_keys_begins_as_the_law_says() -> None:
 
 
 def test_processes_share_what_is_in_order() -> None:
-    """Each of three takes every third key, and together they take all, once a lap."""
+    """Each of three processes takes every third key, and together they take all once a lap."""
     drawn = [KeyChooser("ordered", 30, seed=1, first=turn, stride=3).draws(10) for turn in range(3)]
     assert sorted(chain.from_iterable(drawn)) == list(range(30))
     assert KeyChooser("ordered", 3, seed=1).draws(7) == [0, 1, 2, 0, 1, 2, 0]
@@ -80,7 +80,7 @@ def test_processes_share_what_is_in_order() -> None:
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50), SEEDS)
 def test_a_population_stands_for_the_places(population: list[int], seed: int) -> None:
-    """What is drawn is the number at the place that would have been drawn."""
+    """A drawn place selects the population's number at that place."""
     places = KeyChooser("uniform", len(population), seed=seed).draws(50)
     drawn = KeyChooser("uniform", len(population), seed=seed, population=population).draws(50)
     assert drawn == [population[place] for place in places]
@@ -88,14 +88,14 @@ def test_a_population_stands_for_the_places(population: list[int], seed: int) ->
 
 @given(st.integers(0, 300), SEEDS)
 def test_a_shuffle_is_a_permutation(size: int, seed: int) -> None:
-    """Everything is there once, in an order that the seed decides."""
+    """Everything is there once, in an order that depends on the seed."""
     found = shuffled(range(size), seed)
     assert sorted(found) == list(range(size))
     assert found == shuffled(range(size), seed)
 
 
 def test_shuffles_are_as_likely() -> None:
-    """Each of the six orders of three comes about as often."""
+    """Each of the six orders of three elements is about equally frequent."""
     found = Counter(tuple(shuffled(range(3), seed)) for seed in range(6000))
     assert len(found) == 6
     assert all(800 < count < 1200 for count in found.values())
@@ -103,14 +103,14 @@ def test_shuffles_are_as_likely() -> None:
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 0.5, 10.0]), min_size=3, max_size=3).filter(any), SEEDS)
 def test_kinds_are_those_of_the_oracle(weights: list[float], seed: int) -> None:
-    """The mix follows from the seed; a kind without weight is never asked."""
+    """The mix follows from the seed; a kind without weight is never drawn."""
     drawn = KindChooser(weights, seed=seed).draws(100)
     assert drawn == oracle.kinds(weights, 100, seed=seed)
     assert all(weights[kind] > 0 for kind in drawn)
 
 
 def test_keys_drawn_ahead_come_in_order() -> None:
-    """Nothing is lost or doubled between drawing and asking."""
+    """No key is lost or doubled between drawing and asking."""
     dialect = RpcDialect("db", [(b"%d" % number, b"") for number in range(100)])
     ahead = KeysAhead(KeyChooser("uniform", 100, seed=3), dialect)
     assert ahead.draws(200) == KeyChooser("uniform", 100, seed=3).draws(200)
@@ -122,13 +122,12 @@ def test_keys_drawn_ahead_come_in_order() -> None:
      ("ordered", 1, {"stride": 0})],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_refused(shape: str, size: int, more: dict[str, object]) -> None:
-    """No key, an unknown shape, misses without absent keys, a population of another size, no stride."""
     with pytest.raises(ValueError, match=r"chooser|population|not in"):
         KeyChooser(shape, size, seed=1, **more)
 
 
 @pytest.mark.parametrize("weights", [(1, 1), (0, 0, 0), (1, -1, 1)])
 def test_a_mix_of_nothing_is_refused(weights: tuple[float, ...]) -> None:
-    """Three weights, none negative, one more than nothing."""
+    """A mix needs three weights, none negative and not all 0."""
     with pytest.raises(ValueError, match="a mix has a weight"):
         KindChooser(weights, seed=1)

@@ -1,4 +1,4 @@
-"""Versions that come while a load runs: read by a process, told, given on."""
+"""A process reads versions that appear during a load, and passes them on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODE = LoadTarget("gossipkv", Address("127.0.0.1", 7070))
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A source root with one version."""
+    """Return a source root with one version."""
     put(tmp_path, "1", "a\tone\n")
     return tmp_path
 
@@ -31,7 +31,7 @@ def put(root: Path, version: str, text: str) -> None:
 
 
 class Heard:
-    """What was told, and what was given on: versions with their files' content."""
+    """Events of a late truth, and the versions that it passed on with their content."""
 
     def __init__(self, *places: Path) -> None:
         self.events: list[tuple[str, str, str]] = []
@@ -52,7 +52,7 @@ class Heard:
 
 @pytest.mark.parametrize("inner", ["", "geo"])
 def test_a_version_that_came_is_read(root: Path, inner: str) -> None:
-    """In key order, the last record of a key; each version once, however often it is wanted."""
+    """Records are in key order with the last value of a key; each version is read once."""
     heard = Heard(root / inner)
     with heard.late as late:
         late.step()
@@ -73,7 +73,7 @@ def test_a_version_that_came_is_read(root: Path, inner: str) -> None:
 
 
 def test_what_cannot_be_read_is_told(root: Path) -> None:
-    """One that is not there, and one that is damaged; then the next one is read."""
+    """A missing and a damaged version are reported, and then the next one is read."""
     put(root, "2", "no tab\n")
     put(root, "4", "d\tfour\n")
     heard = Heard(root)
@@ -88,7 +88,7 @@ def test_what_cannot_be_read_is_told(root: Path) -> None:
 
 
 def test_a_reader_that_dies_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With how it ended."""
+    """The event has the signal."""
     monkeypatch.setattr(json, "dumps", lambda order, dumps=json.dumps: (kill(order), dumps(order))[1])
     heard = Heard(root)
     with heard.late as late:
@@ -99,14 +99,14 @@ def test_a_reader_that_dies_is_told(root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def kill(order: dict[str, object]) -> None:
-    """Kill the process that is about to be told this, the only child that wears this leash."""
+    """Kill the process that is about to receive this order, the only child with this leash."""
     if "worn" in order:
         for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)
 
 
 def test_a_file_has_no_later_versions(root: Path) -> None:
-    """Nor has the directory of one version: nothing is read."""
+    """Later versions of a file or of a single version's directory are not read."""
     heard = Heard(root / "geo" / "1")
     (root / "t.tsv").write_text("k\tv\n")
     for each in (heard, Heard(root / "t.tsv")):

@@ -1,4 +1,4 @@
-"""`--fail-if`: what is a limit, what is none, and when one is passed."""
+"""`--fail-if`: valid limits, invalid ones, and the passing of a limit."""
 
 from dataclasses import replace
 
@@ -41,13 +41,13 @@ RESULT = results.plain(
     ],
 )
 def test_a_limit_is_passed_when_what_it_says_is_so(text, passed):
-    """Above or below, in its unit; what is equal has passed nothing, and a share is one of all requests."""
+    """A limit is passed above or below its value, not at it; shares refer to all requests."""
     verdict = limits.parse(text).judge(RESULT)
     assert (verdict.limit, verdict.passed) == (text, passed)
 
 
 def test_what_was_measured_is_told():
-    """In the words of the report, a share as one."""
+    """The measured value has the report's format."""
     assert [limits.parse(text).judge(RESULT).measured for text in ("p99>1ms", "errors>1%", "errors>1", "rate<1")] == [
         "900 us",
         "4 %",
@@ -58,7 +58,7 @@ def test_what_was_measured_is_told():
 
 @pytest.mark.parametrize("text", ["scan.p99>1us", "scan.p99<1s"])
 def test_what_nobody_knows_has_passed(text):
-    """A run without such an answer keeps no limit on it, whichever way it points."""
+    """A limit on an unknown value counts as passed."""
     verdict = limits.parse(text).judge(RESULT)
     assert verdict.passed
     assert "not known" in verdict.measured
@@ -85,6 +85,6 @@ def test_what_nobody_knows_has_passed(text):
     ],
 )
 def test_what_is_no_limit(text, said):
-    """One sentence that says what is wrong with it."""
+    """The error is one sentence."""
     with pytest.raises(ValueError, match=said):
         limits.parse(text)

@@ -1,4 +1,4 @@
-"""A load through its Python face, against servers in threads that behave in every way."""
+"""A load through its Python interface, against servers in threads that behave in every way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = [*HELD.items(), (b"absent", None)]
 
 @pytest.mark.parametrize(("batch", "keys"), [(1, 500), (7, 3500)])
 def test_right_answers(batch: int, keys: int) -> None:
-    """Every value is there, absent keys are absent, and so the outcome is clean."""
+    """All values and absences are right, so the outcome is clean."""
     with FakeNode(store(HELD)) as node:
         load = Load(connections=4, in_flight=5, batch=batch, duration_s=None, requests=500)
         outcome = run(node.address, "db", RECORDS, load)
@@ -38,7 +38,7 @@ def test_right_answers(batch: int, keys: int) -> None:
 
 
 def test_wrong_answers_are_counted_and_told() -> None:
-    """One wrong value of two: about half of the requests find it, exactly as many as the server was asked for."""
+    """The wrong values are exactly as many as the server gave."""
     asked = []
 
     def serve(connection: Connection) -> None:
@@ -57,7 +57,7 @@ def test_wrong_answers_are_counted_and_told() -> None:
 
 
 def dying(end: Callable[[Connection, int], None], after: int) -> Callable[[Connection], None]:
-    """A behaviour that answers so many requests of a connection rightly, and then does something else."""
+    """Return a behaviour that answers `after` requests of a connection, and then calls `end`."""
 
     def serve(connection: Connection) -> None:
         answered = 0
@@ -83,7 +83,7 @@ def dying(end: Callable[[Connection, int], None], after: int) -> Callable[[Conne
     ],
 )
 def test_a_failing_server_is_reported(end: Callable[[Connection, int], None], reason: str) -> None:
-    """Closed, cut amid an answer, garbage, a wrong id, silence: each connection is told by its reason, none hangs."""
+    """Each connection is reported with its reason, and none hangs."""
     with FakeNode(dying(end, after=10)) as node:
         load = Load(connections=3, duration_s=60, timeout_s=1.5 if reason == "timeout" else 60)
         outcome = run(node.address, "db", list(HELD.items()), load)
@@ -92,7 +92,7 @@ def test_a_failing_server_is_reported(end: Callable[[Connection, int], None], re
 
 
 def test_errors_are_counted_by_code() -> None:
-    """A server that refuses all has no request answered, and its connections stay."""
+    """Errors are counted without any answered request, and the connections stay."""
 
     def refuse(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
@@ -104,7 +104,7 @@ def test_errors_are_counted_by_code() -> None:
 
 
 def test_a_warm_up_does_not_count_but_its_faults_do() -> None:
-    """Requests are those of the run itself; a connection lost before is told."""
+    """Only the run's own requests count, but a connection lost before is reported."""
     with FakeNode(dying(lambda connection, _: None, after=5)) as node:
         load = Load(duration_s=None, requests=10, warm_up_s=60)
         outcome = run(node.address, "db", list(HELD.items()), load)
@@ -112,7 +112,7 @@ def test_a_warm_up_does_not_count_but_its_faults_do() -> None:
 
 
 def test_an_open_loop_runs() -> None:
-    """So many requests are sent as the rate and the time say."""
+    """The number of requests is rate times duration."""
     with FakeNode(store(HELD)) as node:
         outcome = run(node.address, "db", RECORDS, Load(connections=2, rate=200, duration_s=0.25))
     assert outcome.is_clean
@@ -130,7 +130,7 @@ def test_one_run_after_another() -> None:
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_connections_end_with_or_without_a_farewell(reset: bool) -> None:
-    """Usually a server sees the end of each, after a reset an error."""
+    """The server sees the end of each connection, or an error after a reset."""
     seen: queue.Queue[bytes | str] = queue.Queue()
 
     def serve(connection: Connection) -> None:
@@ -145,7 +145,7 @@ def test_connections_end_with_or_without_a_farewell(reset: bool) -> None:
 
 
 def test_nobody_there() -> None:
-    """A server that cannot be reached is an error, not an outcome."""
+    """An unreachable server is an error, not an outcome."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(Unavailable, match=r"connection 1 of 2 to 127\.0\.0\.1:.* refused"):
@@ -153,7 +153,7 @@ def test_nobody_there() -> None:
 
 
 def test_an_interrupt_ends_a_run() -> None:
-    """Ctrl-C is heard while the loop runs without the GIL."""
+    """Ctrl-C works while the loop runs without the GIL."""
 
     def interrupted(address: str) -> None:  # On a busy machine the timer is early.
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
@@ -184,6 +184,6 @@ def test_an_interrupt_ends_a_run() -> None:
     ],
 )
 def test_a_load_that_makes_no_sense(wrong: dict[str, float | None]) -> None:
-    """Each setting is checked when it is made, with a sentence that has the value."""
+    """Each setting is checked at once, and the error has the value."""
     with pytest.raises(ValueError, match=r"got|in flight"):
         Load(**wrong)

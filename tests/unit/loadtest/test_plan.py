@@ -1,4 +1,4 @@
-"""Plans: what makes no sense is refused with what to write instead, and words become the same plan everywhere."""
+"""Plans: nonsense is refused with advice, and the same text gives the same plan everywhere."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ RIGHT = {"targets": (NODE,), "database": "geo", "truth": (TruthFile("t.tsv"),)}
     ],
 )
 def test_a_plan_that_makes_no_sense(wrong: dict[str, object], says: str) -> None:
-    """Each field is judged when the plan is made, and the error says what to do."""
+    """Each field is checked when the plan is made, and the error has advice."""
     with pytest.raises(PlanError, match=says):
         LoadPlan(**(RIGHT | wrong))
 
 
 def test_a_plan_that_makes_sense() -> None:
-    """Redis needs no database; a plan says whether it is open, and how long it takes."""
+    """Redis needs no database; a plan knows its mode and duration."""
     assert not LoadPlan(targets=(REDIS,), keys="keys.txt").is_open
     plan = LoadPlan(**RIGHT, steps=parse_steps("10,20", 3))
     assert (plan.is_open, plan.duration_s) == (True, 6)
@@ -74,7 +74,7 @@ def test_a_plan_that_makes_sense() -> None:
     ],
 )
 def test_targets(text: str, target: LoadTarget) -> None:
-    """A scheme, an address, the scheme's own port; and back."""
+    """A target has a scheme, an address and the scheme's port, and survives the round trip."""
     assert parse_target(text) == target
     assert parse_target(str(target)) == target
 
@@ -85,13 +85,13 @@ def test_targets(text: str, target: LoadTarget) -> None:
      "http://u:p@a:1", "::1"],
 )  # fmt: skip
 def test_what_is_no_target(text: str) -> None:
-    """The error says the text, and how a target looks."""
+    """The error has the text and the form of a target."""
     with pytest.raises(PlanError, match=r"://|HOST:PORT"):
         parse_target(text)
 
 
 def test_distributions() -> None:
-    """Each shape with its numbers, or the usual ones."""
+    """Each shape has given or default numbers."""
     assert parse_distribution("uniform") == Distribution()
     assert parse_distribution("zipf") == Distribution("zipf", theta=0.99)
     assert parse_distribution("zipf:1.2") == Distribution("zipf", theta=1.2)
@@ -101,13 +101,13 @@ def test_distributions() -> None:
 
 @pytest.mark.parametrize("text", ["", "normal", "uniform:1", "zipf:x", "zipf:0", "zipf:nan", "hot:2/0.1", "hot:0.9/0"])
 def test_what_is_no_distribution(text: str) -> None:
-    """The error says what there is."""
+    """The error lists the shapes."""
     with pytest.raises(PlanError, match=r"zipf|hot"):
         parse_distribution(text)
 
 
 def test_mixes() -> None:
-    """Weights by kind; a dash will do for an underscore, and no weight is one."""
+    """Weights are by kind; a dash may replace an underscore, and the default weight is 1."""
     assert parse_mix("get=90, get-many=8,scan") == {"get": 90, "get_many": 8, "scan": 1}
     for text in ("", "put=1", "get=1,get=2", "get=-1", "get=x", "get=1=2"):
         with pytest.raises(PlanError, match="say get=90"):
@@ -115,7 +115,7 @@ def test_mixes() -> None:
 
 
 def test_steps() -> None:
-    """A rate, several, a ramp of seconds, both; none is a closed loop."""
+    """Steps are a rate, several rates, a ramp or a combination; none means a closed loop."""
     assert parse_steps(None, 5) == (LoadStep(None, 5),)
     assert parse_steps("100,2e3", 5) == (LoadStep(100, 5), LoadStep(2000, 5))
     assert parse_steps("100..300/3s,50", 9) == (LoadStep(100, 1), LoadStep(200, 1), LoadStep(300, 1), LoadStep(50, 9))
@@ -126,7 +126,7 @@ def test_steps() -> None:
 
 
 def test_durations() -> None:
-    """As in settings and options: with a unit."""
+    """Durations need a unit, as in settings."""
     assert [seconds_of(text) for text in ("500ms", "30s", "2m", "1h", "1.5s", "0s")] == [0.5, 30, 120, 3600, 1.5, 0]
     with pytest.raises(PlanError, match=r'number with a unit .*, such as "10s"'):
         seconds_of("10")
@@ -134,13 +134,12 @@ def test_durations() -> None:
 
 @pytest.mark.parametrize("theta", [0, -1, 11, float("nan")])
 def test_what_is_no_zipf(theta: float) -> None:
-    """Theta is bounded."""
     with pytest.raises(PlanError, match="theta"):
         Distribution("zipf", theta=theta)
 
 
 def test_a_task_comes_through_as_it_was() -> None:
-    """All of a plan, between parent and child."""
+    """A task passes from parent to child unchanged."""
     plan = LoadPlan(
         targets=(NODE, REDIS), database="geo", truth=(TruthFile("a"), TruthFile("b", "2")), keys="k", misses=0.5,
         distribution=parse_distribution("hot:0.8/0.2"), mix={"get": 1, "get_many": 2}, connections=3, pipeline=4,
@@ -154,7 +153,7 @@ def test_a_task_comes_through_as_it_was() -> None:
 
 
 def test_processes_share_the_connections() -> None:
-    """Every connection of every target belongs to one process, and the shares differ by one at most."""
+    """Every connection belongs to one process, and the shares differ by at most one."""
     plan = LoadPlan(targets=(NODE, REDIS), database="geo", keys="k", connections=5, processes=3)
     shares = [targets_of(plan, turn) for turn in range(3)]
     assert sorted(chain.from_iterable(shares)) == [0] * 5 + [1] * 5

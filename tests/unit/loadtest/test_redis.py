@@ -1,4 +1,4 @@
-"""Redis' protocol: what is asked, and what answers count as, against the oracle; and a server where there is one."""
+"""Redis' protocol: requests, and counts of answers that agree with the oracle."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def keys_in(sent: bytes) -> list[bytes]:
 
 
 def test_redis_is_asked_in_its_own_protocol() -> None:
-    """One key is a GET, several are an MGET; before, a token is shown and another database than the first chosen."""
+    """One key is a GET and several are an MGET, after AUTH for a token and SELECT for another database."""
     one = RECORDS[:1]
     for dialect, batch, sent in (
         (RedisDialect(one), 1, b"*2\r\n$3\r\nGET\r\n$5\r\nkey-1\r\n"),
@@ -51,7 +51,7 @@ def test_redis_is_asked_in_its_own_protocol() -> None:
 
 @pytest.mark.parametrize(("greeting", "broken"), [(b"+OK\r\n", {}), (b"-ERR DB index\r\n", {"garbage": 1})])
 def test_the_database_is_answered_first(greeting: bytes, broken: dict[str, int]) -> None:
-    """The answer to SELECT counts for nothing; a refusal breaks the connection; it may come in pieces."""
+    """The answer to SELECT is not counted, a refusal breaks the connection, and pieces are joined."""
     with Scripted(dialect=RedisDialect([(b"key-1", b"v")], database=1)) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
         scripted.turn()
@@ -74,7 +74,7 @@ def test_the_database_is_answered_first(greeting: bytes, broken: dict[str, int])
 def test_any_stream_counts_as_the_oracle_says(
     answers: list[list[bytes | str | None]], is_batched: bool, places: list[int], extra: bytes
 ) -> None:
-    """Right and wrong values, errors, garbage and an answer too many, cut anywhere: each is counted once."""
+    """Right and wrong values, errors, garbage and an additional answer are each counted once in any cut."""
     batch = 3 if is_batched else 1
     with Scripted(dialect=RedisDialect(RECORDS), in_flight=len(answers), batch=batch) as scripted:
         scripted.generator.begin(requests=len(answers), now_ns=0)

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_redis.py` has the others."""
+"""Slow tests of Redis' protocol; the fast ones are in `test_redis.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bulk(value: bytes | None) -> bytes:
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 def test_a_redis_server_is_understood() -> None:
-    """What redis-server itself answers to GET and MGET is right, in the database that was chosen."""
+    """Answers of a real redis-server to GET and MGET are right in the chosen database."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = ["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", str(port)]

@@ -1,4 +1,4 @@
-"""The report: well-formed, self-contained, everything escaped, the verdict first."""
+"""The report is well-formed, self-contained and escaped, and begins with the verdict."""
 
 import re
 from dataclasses import replace
@@ -13,11 +13,11 @@ from tests.unit.loadtest import results
 from tests.unit.loadtest.results import HOSTILE
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
-NESTED = {"line", "path", "rect"}  # Of SVG, written as `<line/>`.
+NESTED = {"line", "path", "rect"}  # Elements of SVG, which are written as `<line/>`.
 
 
 class Page(HTMLParser):
-    """A page as a browser reads it: which elements there are, and what is written where."""
+    """A parsed page: its elements, and the text in each."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -48,7 +48,7 @@ class Page(HTMLParser):
             self.texts.append((self.open[-1] if self.open else "", data.strip()))
 
     def said(self):
-        """All that a reader sees, without the style sheet."""
+        """Return the visible text."""
         return "\n".join(text for tag, text in self.texts if tag != "style")
 
     def headings(self):
@@ -56,12 +56,12 @@ class Page(HTMLParser):
 
 
 def page(result, texts=()):
-    """The page of a result, judged by limits."""
+    """Return the page of a result with limits."""
     return Page(report.render(result, [limits.parse(text).judge(result) for text in texts]))
 
 
 def hostile():
-    """A result in which every text that others can choose is markup, a control or a template."""
+    """Return a result with markup, controls or templates in every foreign text."""
     totals = RunTotals(requests=1, keys=1, wrong=1, errors={HOSTILE: 1}, broken={HOSTILE: 1}, duration_s=1.0, rate=1.0)
     latency = results.plain().latency["all"]
     return results.eventful(
@@ -95,7 +95,7 @@ RESULTS = {
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_it_is_well_formed(name):
-    """Every element is closed in its turn, and the page is one document."""
+    """Every element is closed in order, and the page is one document."""
     found = page(RESULTS[name], ["p99>1us"])
     assert found.wrong == []
     assert [tag for tag, _ in found.elements if tag in {"html", "head", "body", "main"}] == [
@@ -108,7 +108,7 @@ def test_it_is_well_formed(name):
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_it_is_self_contained(name):
-    """No script, nothing from elsewhere, and a policy that forbids both."""
+    """The page has no script and no foreign resource, and a policy that forbids both."""
     text = report.render(RESULTS[name])
     found = Page(text)
     assert not {"script", "link", "img", "iframe", "object", "embed", "use"} & {tag for tag, _ in found.elements}
@@ -121,7 +121,7 @@ def test_it_is_self_contained(name):
 
 
 def test_everything_is_escaped():
-    """Names of others stand in the page as text, whole and printable, and make no element."""
+    """Foreign names appear as complete printable text, and make no element."""
     text = report.render(hostile())
     assert "<script>alert" not in text
     assert "\x1b" not in text
@@ -133,7 +133,7 @@ def test_everything_is_escaped():
 
 
 def test_the_verdict_comes_first():
-    """Before any heading of a section: the headline, then what is wrong."""
+    """Headline and problems come before any section."""
     found = page(results.plain(totals=replace(results.plain().totals, wrong=3), first_wrong="b'k'"), ["p99>1us"])
     said = found.said()
     begin = said.index("3 values of 100 wrong, 1 limit passed.")
@@ -142,7 +142,7 @@ def test_the_verdict_comes_first():
 
 
 def test_what_there_is_not_has_no_section():
-    """A run of one round at one pace has neither steps nor rounds; one with them has both."""
+    """Sections for steps and rounds appear only with several of them."""
     assert page(results.plain()).headings() == [
         "What was asked",
         "How rare the slow ones are",
@@ -155,7 +155,7 @@ def test_what_there_is_not_has_no_section():
 
 
 def test_what_was_asked_is_told():
-    """Kinds, database, targets and pace in a sentence."""
+    """A sentence names kinds, database, targets and pace."""
     assert report.asked_of(results.plain()) == (
         "get of database geo, asked of gossipkv://127.0.0.1:7070 in a closed loop over 8 connections with 4 requests "
         "in flight on each: the next request leaves when an answer has come."
@@ -166,18 +166,18 @@ def test_what_was_asked_is_told():
 
 
 def test_numbers_stand_in_their_tables():
-    """Targets, versions, errors, processors, limits, settings, the command to repeat."""
+    """The tables have targets, versions, errors, processors, limits, settings and the command."""
     said = page(results.eventful(), ["p99>50ms", "errors>0.1%"]).said()
     for text in ("gossipkv://10.0.0.2:7070", "n2 0.1.0", "6,500", "UNAVAILABLE", "63 us", "kept", "passed", "zipf"):
         assert f"\n{text}\n" in said
     assert "rate 100, duration_s 12; rate 130, duration_s 12" in said
-    fresh = results.plain(plan={"steps": ({"rate": 1.0}, {"rate": 2.0}), "truth": ()})  # As a plan has them, unwritten.
+    fresh = results.plain(plan={"steps": ({"rate": 1.0}, {"rate": 2.0}), "truth": ()})  # A plan in memory has tuples.
     assert "\nrate 1; rate 2\n" in page(fresh).said()
     assert "gossipkv loadtest --node 127.0.0.1:7070 --db geo --truth 'geo truth.tsv'" in page(results.plain()).said()
 
 
 def test_events_are_marked_and_listed():
-    """What the list says by number stands in each plot over time at its second."""
+    """Each listed event is marked by its number in every plot over time."""
     text = report.render(results.eventful())
     said = Page(text).said()
     assert "20.4 s: Version of n1 geo: 1 -> 2" in said
@@ -188,7 +188,7 @@ def test_events_are_marked_and_listed():
 
 
 def test_percentiles_of_few_requests_are_marked():
-    """A star where fewer than ten were slower, explained beside the table."""
+    """A star marks percentiles with fewer than ten slower requests, and is explained."""
     said = page(results.plain()).said()
     assert "\n900 us *\n" in said
     assert "fewer than ten requests were slower" in said
@@ -198,14 +198,13 @@ def test_percentiles_of_few_requests_are_marked():
 
 
 def test_rounds_show_how_far_they_are_apart():
-    """A row for each, and the spread as a share of the median."""
+    """Each round has a row, and the spread is a share of the median."""
     said = page(RESULTS["repeated"]).said()
     assert "spread\n9.52 %" in said
     assert "\n44 /s\n" in said
 
 
 def test_the_templates_are_packed():
-    """Whatever was installed carries each of them."""
     names = {file.name for file in (Path(report.__file__).parent / "templates").iterdir()}
     assert names == {"report.html", "plots.html", "report.css"}
 
@@ -218,7 +217,7 @@ def test_the_last_second_counts_for_what_there_was_of_it():
 
 
 def test_what_came_after_the_end_is_no_second():
-    """A few answers behind the last whole second are not drawn, unless something was wrong with them."""
+    """A few answers behind the last whole second are drawn only if errors are among them."""
     late = [Second(t, 40, 0, 0, 100.0, 900.0, 4000.0) for t in range(2)]
     totals = replace(results.plain().totals, duration_s=2.001)
     for second, shown in ((Second(2, 1, 0, 0, 9.0, 9.0, 9.0), False), (Second(2, errors=1), True)):
@@ -228,7 +227,7 @@ def test_what_came_after_the_end_is_no_second():
 
 
 def test_a_second_without_answers_is_shown():
-    """The rate falls to nothing, and there is no latency to draw."""
+    """The rate falls to 0, and no latency is drawn."""
     hints = [text for tag, text in page(results.eventful()).texts if tag == "title"]
     assert "43 s: answered 0, asked for 190" in hints
     assert "43 s: p50 -, p99 -, max -" in hints

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_report.py` has the others."""
+"""Slow tests of the report; the fast ones are in `test_report.py`."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tests.unit.loadtest.test_report import page
 
 
 def test_long_lists_are_folded():
-    """Many events stand behind a line that says how many."""
+    """Many events are folded behind a line with their number."""
     events = [Event(float(t), "member", f"n{t}", "alive -> dead") for t in range(40)]
     assert "40 things happened" in page(results.eventful(events=events)).said()
     steps = [replace(results.eventful().steps[0], rate=float(rate)) for rate in range(1, 31)]

@@ -1,4 +1,4 @@
-"""A plan carried out by real processes, against servers in threads that behave in every way."""
+"""Plans are executed by real processes, against servers in threads that behave in every way."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HELD = {b"key-%d" % number: b"value of %d" % number for number in range(50)}
 
 
 def serving(answer: Callable[[str, object], object]) -> Callable[[Connection], None]:
-    """A behaviour that answers reads by a function, and what a watch asks as a lone node does."""
+    """Return a behaviour that answers reads by a function, and a watch as a lone node does."""
 
     def serve(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
@@ -56,20 +56,20 @@ def right(method: str, keys: object) -> object:
 
 @pytest.fixture
 def truth(tmp_path: Path) -> tuple[TruthFile, ...]:
-    """The records as a file."""
+    """Write the records to a file."""
     place = tmp_path / "truth.tsv"
     place.write_bytes(b"".join(b"%b\t%b\n" % record for record in HELD.items()))
     return (TruthFile(str(place)),)
 
 
 def plan(node: FakeNode, truth: tuple[TruthFile, ...], **more: object) -> LoadPlan:
-    """A short closed loop, unless it is said otherwise."""
+    """Return a plan of a short closed loop, with changes."""
     usual = {"connections": 4, "steps": (LoadStep(None, 0.3),), "timeout_s": 60.0}
     return LoadPlan(**{"targets": (parse_target(node.address),), "database": "db", "truth": truth} | usual | more)
 
 
 def test_processes_make_one_result(truth: tuple[TruthFile, ...]) -> None:
-    """Two processes at a rate, in steps, with a mix and misses, in two rounds: each request is counted everywhere."""
+    """Each request of two processes with steps, a mix, misses and two rounds is counted in every total."""
     with FakeNode(serving(right)) as node:
         result = run_plan(
             plan(node, truth, processes=2, steps=parse_steps("100,200", 0.5), mix={"get": 1, "get_many": 1}, batch=3,
@@ -86,13 +86,13 @@ def test_processes_make_one_result(truth: tuple[TruthFile, ...]) -> None:
     assert 0 < result.totals.misses < result.totals.keys
     (target,) = result.targets
     assert (target.node, target.totals.requests, target.latency.count) == ("fake", 300, 300)
-    assert result.by_version["1"].requests == 300  # Without those of the warm-ups.
-    assert result.server_cpu[target.name].cpu_s == 0  # It says the same each time.
+    assert result.by_version["1"].requests == 300  # Requests of the warm-ups are excluded.
+    assert result.server_cpu[target.name].cpu_s == 0  # The fake node always reports the same time.
     assert json.loads(json.dumps(result.to_json())) == result.to_json()
 
 
 def test_what_is_wrong_is_found(truth: tuple[TruthFile, ...]) -> None:
-    """Planted wrong values are counted by version and told; so are steps back."""
+    """Planted wrong values are counted by version and reported, and so are steps back."""
     count = 0
     lock = threading.Lock()
 
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_found(truth: tuple[TruthFile, ...]) -> None:
 
 
 def test_what_is_not_compared_is_counted_with_its_reason(tmp_path: Path) -> None:
-    """Records of a scan are compared where a file has them; else its keys are unknown, or the version that answered."""
+    """A scan's records count as unchecked if the file lacks their keys or the answering version."""
     place = tmp_path / "truth.tsv"
     place.write_bytes(b"key-10\tvalue of 10\nkey-12\tvalue of 12\n")
 
@@ -131,14 +131,14 @@ def test_what_is_not_compared_is_counted_with_its_reason(tmp_path: Path) -> None
         place.write_bytes(b"key-10\tvalue of 10\nkey-100\tvalue of 12\n")
         lie = run_plan(plan(node, (TruthFile(str(place)),), distribution=Distribution("ordered"), **usual))
     assert (known.totals.keys, known.totals.wrong, known.by_version["1"].unchecked) == (90, 0, 0)
-    assert 30 <= known.totals.unchecked <= 60  # key-10, key-11, key-12; or key-12, key-13, key-14.
+    assert 30 <= known.totals.unchecked <= 60  # The keys were key-10, key-11, key-12, or key-12, key-13, key-14.
     assert (unknown.totals.unchecked, unknown.by_version["1"].unchecked) == (90, 90)
     assert lie.first_wrong is not None
     assert "key-100': expected b'value of 12' of 11 bytes, got no value" in lie.first_wrong
 
 
 def test_a_version_that_comes_later_is_compared_once_it_is_read(tmp_path: Path) -> None:
-    """It comes to the source, the server answers from it, and what it lies then is found; what came before is told."""
+    """The new version's wrong values are found once it is read; earlier answers are reported as unchecked."""
     put_version(tmp_path, "1", b"")
     told: list[RunProgress] = []
     switched, lies = threading.Event(), threading.Event()
@@ -181,7 +181,7 @@ def put_version(root: Path, name: str, suffix: bytes) -> None:
 
 
 def test_what_is_lost_is_told_and_connections_come_again(truth: tuple[TruthFile, ...]) -> None:
-    """A server that ends each connection after some answers loses one request each time, and is asked again."""
+    """A server that closes connections costs one request each time, and is dialled again."""
 
     def some(connection: Connection) -> None:
         for _ in range(20):
@@ -202,7 +202,7 @@ def test_what_is_lost_is_told_and_connections_come_again(truth: tuple[TruthFile,
 
 
 def test_a_server_that_dies_is_reported(truth: tuple[TruthFile, ...]) -> None:
-    """The run goes on to its end, says what was lost and never sent, and the watch says that nobody answers."""
+    """The run continues to its end, reports lost and unsent requests, and the watch reports the silence."""
     node = FakeNode(serving(right))
     told: list[RunProgress] = []
 
@@ -223,13 +223,13 @@ def test_a_server_that_dies_is_reported(truth: tuple[TruthFile, ...]) -> None:
 
 
 def test_a_frozen_second_is_told(truth: tuple[TruthFile, ...]) -> None:
-    """A server that answers nothing for a second and then goes on: when, and for how long."""
+    """A server that pauses for a second is reported with begin and duration."""
     asked, until_s = itertools.count(1), 0.0
 
     def held_up(method: str, keys: object) -> object:
         nonlocal until_s
         if next(asked) == 100:
-            until_s = time.monotonic() + 2.25  # A whole second of the run is in that, whenever it begins.
+            until_s = time.monotonic() + 2.25  # The pause contains a whole second of the run, whenever it begins.
         time.sleep(max(0.0, until_s - time.monotonic()))
         return right(method, keys)
 
@@ -242,7 +242,7 @@ def test_a_frozen_second_is_told(truth: tuple[TruthFile, ...]) -> None:
 
 
 def test_nothing_there(truth: tuple[TruthFile, ...]) -> None:
-    """A target that cannot be reached at the beginning is one error that names it."""
+    """A target that is unreachable at the start is an error that names the target."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{port} cannot be had: .*refused"):
@@ -250,13 +250,13 @@ def test_nothing_there(truth: tuple[TruthFile, ...]) -> None:
 
 
 def test_a_truth_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
-    """What a process finds wrong, the caller is told as it is."""
+    """An error of a process is passed on unchanged."""
     with FakeNode(serving(right)) as node, pytest.raises(PlanError, match="the truth is not there"):
         run_plan(plan(node, (TruthFile(str(tmp_path / "none")),)))
 
 
 def test_a_ctrl_c_gives_a_report(truth: tuple[TruthFile, ...]) -> None:
-    """What was until then is in the result."""
+    """The result has all answers until then."""
 
     def interrupt(_: RunProgress) -> None:
         raise KeyboardInterrupt
@@ -265,13 +265,13 @@ def test_a_ctrl_c_gives_a_report(truth: tuple[TruthFile, ...]) -> None:
         result = run_plan(plan(node, truth, steps=(LoadStep(100, 60),), rounds=3), interrupt)
     assert result.ended == "interrupted"
     assert result.totals.requests > 0
-    assert 100 <= result.totals.requests + result.totals.unsent < 1000  # Of 6,000: most of it had yet to come.
+    assert 100 <= result.totals.requests + result.totals.unsent < 1000  # Most of the 6,000 requests were still to come.
     assert result.totals.lost == 0
     assert len(result.rounds) == 1
 
 
 def test_a_ctrl_c_awaits_what_is_in_flight(truth: tuple[TruthFile, ...]) -> None:
-    """One that never comes is given up; only what had fallen due is unsent."""
+    """A request without an answer is given up; only due requests count as unsent."""
     silent = threading.Event()
 
     def stall(method: str, key: object) -> object:
@@ -295,18 +295,19 @@ def test_a_ctrl_c_awaits_what_is_in_flight(truth: tuple[TruthFile, ...]) -> None
 
 
 def test_the_last_second_is_told(truth: tuple[TruthFile, ...]) -> None:
-    """Of a round, whole or not, and no second twice; a short warm-up has nothing to tell."""
+    """The last second of a round is reported, whole or not, and no second twice; a short warm-up is not."""
     told: list[RunProgress] = []
     with FakeNode(serving(right)) as node:
         result = run_plan(plan(node, truth, steps=(LoadStep(100, 1.5),), warm_up_s=0.3), told.append)
     assert {each.phase for each in told} == {"load"}
-    assert [each.second.t for each in told if each.second is not None] in ([0, 1], [1])  # A busy machine skips one,
-    assert sum(each.second.requests for each in told if each.second is not None) <= 150  # and tells what has come.
+    # A busy machine may skip a report; the next one then includes the skipped second.
+    assert [each.second.t for each in told if each.second is not None] in ([0, 1], [1])
+    assert sum(each.second.requests for each in told if each.second is not None) <= 150
     assert result.totals.requests == 150
 
 
 def test_what_was_wrong_in_the_warm_up_counts(truth: tuple[TruthFile, ...]) -> None:
-    """Under its version, of which no request counts if it was gone by then."""
+    """A wrong value of the warm-up counts under its version, which may have no request of the run."""
     asked = 0
 
     def early(_: str, key: object) -> object:
@@ -321,7 +322,7 @@ def test_what_was_wrong_in_the_warm_up_counts(truth: tuple[TruthFile, ...]) -> N
 
 
 def test_a_process_that_dies_is_told(truth: tuple[TruthFile, ...]) -> None:
-    """The others go on, and the result says which one ended, and how."""
+    """Other processes go on, and the result names the dead one and its end."""
     killed: list[int] = []
 
     def kill(_: RunProgress) -> None:
@@ -338,7 +339,7 @@ def test_a_process_that_dies_is_told(truth: tuple[TruthFile, ...]) -> None:
 
 
 def test_all_members_are_asked(truth: tuple[TruthFile, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node says who else is alive, and all of them are targets."""
+    """A node names the live members, and all of them become targets."""
     with FakeNode(serving(right)) as other, FakeNode(serving(right)) as first:
         addresses = {first.address: "alive", other.address: "alive", "127.0.0.1:1": "dead"}
         members = [{"node": at, "address": at, "state": state} for at, state in addresses.items()]

@@ -1,4 +1,4 @@
-"""When requests are due, against fractions."""
+"""The due times of requests, compared with fractions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAGES = st.lists(
 def test_each_request_is_due_when_the_oracle_says(
     stages: list[tuple[float, int]], share: int, data: st.DataObject
 ) -> None:
-    """Over all stages, for each of those who share the rate: as many, and each within two nanoseconds."""
+    """The due times of each sharer are exact within two nanoseconds, over all stages."""
     turn = data.draw(st.integers(0, share - 1))
     schedule = Schedule(stages, turn=turn, share=share)
     expected = oracle.dues(stages, turn, share)
@@ -31,12 +31,12 @@ def test_each_request_is_due_when_the_oracle_says(
 
 @given(STAGES, st.integers(1, 5))
 def test_all_together_send_what_one_would(stages: list[tuple[float, int]], share: int) -> None:
-    """The requests of all who share a rate are those of one that has it alone."""
+    """The sharers of a rate together send as many requests as a single sender."""
     assert sum(Schedule(stages, turn=turn, share=share).limit for turn in range(share)) == Schedule(stages).limit
 
 
 def test_a_number_of_requests_ends_it_before_its_time() -> None:
-    """The first of both ends a run."""
+    """The earlier of time and number ends a run."""
     assert Schedule([(1000, 10 * MS)], requests=3).limit == 3
     assert Schedule([(1000, 10 * MS)], requests=30).limit == 10
     assert Schedule([(1000, 0)], requests=30).limit == 30
@@ -46,7 +46,7 @@ def test_a_number_of_requests_ends_it_before_its_time() -> None:
 def test_what_has_fallen_due_is_that_of_the_fractions(
     stages: list[tuple[float, int]], share: int, passed_ns: int, requests: int, data: st.DataObject
 ) -> None:
-    """At any time, before the beginning and at a moment when one is due as well, it is what `due_ns` says."""
+    """`fallen_due` agrees with `due_ns` at any time, also before the start and at due times."""
     turn = data.draw(st.integers(0, share - 1))
     schedule = Schedule(stages, requests=requests, turn=turn, share=share)
     dues = [Schedule(stages, turn=turn, share=share).due_ns(number) for number in range(schedule.limit)]
@@ -56,7 +56,7 @@ def test_what_has_fallen_due_is_that_of_the_fractions(
 
 
 def test_a_closed_loop_has_no_number() -> None:
-    """It ends after its time."""
+    """A closed loop ends after its time."""
     schedule = Schedule([(0, 10 * MS), (0, 5 * MS)])
     assert not schedule.is_open
     assert (schedule.count, schedule.duration_ns) == (2, 15 * MS)
@@ -70,6 +70,6 @@ def test_a_closed_loop_has_no_number() -> None:
      ([(1, 1)], {"turn": 1})],
 )  # fmt: skip
 def test_what_has_no_end_or_no_sense_is_refused(stages: list[tuple[float, int]], more: dict[str, int]) -> None:
-    """No stage, no end, a negative one, closed and open together, a turn of nobody."""
+    """No stage, no end, negative values, mixed loops and an impossible share are refused."""
     with pytest.raises(ValueError, match="a run"):
         Schedule(stages, **more)

@@ -1,4 +1,4 @@
-"""The generator under TLS, and what it says first: against servers with Python's own TLS."""
+"""The generator under TLS with its token, against servers with Python's own TLS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOKEN = "gkv-token"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Who signs the certificates of servers here."""
+    """Return the authority of all servers in these tests."""
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
@@ -58,7 +58,7 @@ def load(port: int, tls: TlsClient | None, *, token: str | None = None, redial: 
 
 
 def run(generator: Generator, **length: float) -> list[int]:
-    """One run: what was sent, answered, lost and wrong."""
+    """Run once; return the numbers of sent, answered, lost and wrong requests."""
     generator.begin(**length)
     while generator.step(1000):
         pass
@@ -69,7 +69,7 @@ def run(generator: Generator, **length: float) -> list[int]:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @pytest.mark.parametrize("token", [None, TOKEN])
 def test_answers_come_by_tls(authority: Authority, host: str, token: str | None) -> None:
-    """All of them, in a closed loop and an open one, also those that are far longer than a record or a receive."""
+    """All answers of a closed and an open loop arrive, also ones longer than a record or a receive."""
     with FakeNode(serve, tls=authority.node("127.0.0.1", "localhost")) as node:
         generator = load(node.port, TlsClient(host, authority.file), token=token)
         assert generator.settle() == 0
@@ -79,7 +79,7 @@ def test_answers_come_by_tls(authority: Authority, host: str, token: str | None)
 
 
 def test_an_end_behind_an_answer_is_seen_at_once(authority: Authority) -> None:
-    """What TLS has read ahead is looked at: the system does not tell of it."""
+    """Bytes that TLS has buffered are read, although the system does not report them."""
     ours, theirs = socket.socketpair()
     ours.settimeout(0)
     into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -88,7 +88,7 @@ def test_an_end_behind_an_answer_is_seen_at_once(authority: Authority) -> None:
         RpcDialect("db", [(b"k", ...)]), [ours], in_flight=1, batch=1, timeout_ms=TIMEOUT_MS, seed=1,
         tls=[TlsClient("here", authority.file)],
     )  # fmt: skip
-    for _ in range(2):  # What the client says first, and what it answers.
+    for _ in range(2):  # The client's first message, and its second.
         into.write(theirs.recv(1 << 16))
         with contextlib.suppress(ssl.SSLWantReadError):
             server.do_handshake()
@@ -107,17 +107,17 @@ def test_an_end_behind_an_answer_is_seen_at_once(authority: Authority) -> None:
 
 
 def test_a_process_hears_the_token_by_its_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stands in neither its arguments nor its environment, also where it was in that of its parent."""
+    """The token appears neither in the arguments nor in the environment, even if the parent has it there."""
     monkeypatch.setenv("GOSSIPKV_TOKEN", TOKEN)
     with contextlib.ExitStack() as stack:
         place = Path(f"/proc/{start(MODULE, stack).process.pid}")
-        while MODULE.encode() not in (place / "cmdline").read_bytes():  # The system is about to start it.
+        while MODULE.encode() not in (place / "cmdline").read_bytes():  # The system is about to start the process.
             pass
         assert [file for file in ("cmdline", "environ") if TOKEN.encode() in (place / file).read_bytes()] == []
 
 
 def test_connections_come_again(authority: Authority) -> None:
-    """By another handshake, and the token again; nothing is asked before that is answered."""
+    """A new connection has a new handshake and shows the token before any request."""
 
     def some(connection: Connection) -> None:
         serve(connection, range(8))
@@ -134,7 +134,7 @@ def test_connections_come_again(authority: Authority) -> None:
 
 @pytest.mark.parametrize("refuses", ["certificate", "host", "authority", "token", "nothing is spoken"])
 def test_who_does_not_prove_it_is_asked_nothing(authority: Authority, tmp_path: Path, refuses: str) -> None:
-    """A server of another host or authority, or one that takes no token or no TLS."""
+    """A server with another host or authority, or without token or TLS, gets no request."""
     asked: list[str] = []
 
     def refuse(connection: Connection) -> None:
@@ -157,7 +157,7 @@ def test_who_does_not_prove_it_is_asked_nothing(authority: Authority, tmp_path: 
 
 
 def test_a_certificate_is_shown(authority: Authority, tmp_path: Path) -> None:
-    """Its key stands with it or apart; what is none is refused when it is read."""
+    """The key may be in the certificate's file or apart; an invalid file is refused when it is read."""
     pair, key = authority.pair("ana"), tmp_path / "key"
     key.write_text(pair.read_text().partition("-----BEGIN CERTIFICATE")[0])
     for shown in ((pair,), (pair, key)):

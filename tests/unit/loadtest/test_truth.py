@@ -1,4 +1,4 @@
-"""What is right: files and directories, read as a node reads them."""
+"""The truth: files and directories, read as a node reads them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(*truth: Path | TruthFile, **more: object) -> Truth:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A source root with two versions of one database."""
+    """Return a source root with two versions of one database."""
     for version, text in (("1", "a\tone\nb\ttwo\n"), ("2", "b\tTWO\nc\tthree\nc\tlast\n")):
         place = tmp_path / "root" / "geo" / version
         place.mkdir(parents=True)
@@ -35,7 +35,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_source_root_has_values_by_version(root: Path) -> None:
-    """Each version has its own; keys are those of all, and the last record of a key counts."""
+    """Each version has its own values; keys are those of all versions, and the last record of a key counts."""
     truth = read(root)
     assert truth.keys == [b"a", b"b", b"c"]
     assert truth.values == {"1": [b"one", b"two", None], "2": [None, b"TWO", b"last"]}
@@ -44,7 +44,7 @@ def test_a_source_root_has_values_by_version(root: Path) -> None:
 
 
 def test_of_many_versions_the_newest_are_the_truth(tmp_path: Path) -> None:
-    """As many as there is memory for, and room for some that come while the load runs; keys are those of these."""
+    """The number of versions is limited by memory, with room for later ones; keys are those of these versions."""
     versions = [f"{number:03}" for number in range(NEWEST_VERSIONS + 3)]
     for version in versions:
         place = tmp_path / "geo" / version
@@ -61,7 +61,7 @@ def test_of_many_versions_the_newest_are_the_truth(tmp_path: Path) -> None:
 
 
 def test_more_versions_than_can_be_compared_with(tmp_path: Path) -> None:
-    """One clear error, before anything is asked; as many as that are taken."""
+    """The error comes before any request; the limit itself is accepted."""
     place = tmp_path / "t.tsv"
     place.write_bytes(b"k\tv\n")
     given = [TruthFile(str(place), str(number)) for number in range(MAX_VERSIONS + 1)]
@@ -71,13 +71,13 @@ def test_more_versions_than_can_be_compared_with(tmp_path: Path) -> None:
 
 
 def test_one_version_alone(root: Path) -> None:
-    """The directory of a version is of that version, or of the one that is said."""
+    """A version's directory belongs to that version or to a given one."""
     assert read(root / "geo" / "1").values == {"1": [b"one", b"two"]}
     assert read(TruthFile(str(root / "geo" / "1"), "7")).values == {"7": [b"one", b"two"]}
 
 
 def test_a_file_is_of_every_version(tmp_path: Path) -> None:
-    """Unless it is said of which; compressed is as good; and it may be a sample, so a scan may have other records."""
+    """A file belongs to every version unless one is given; it may be compressed, and may be a sample."""
     (tmp_path / "t.tsv").write_bytes(b"k\tv\nl\t\n")
     (tmp_path / "u.tsv.gz").write_bytes(gzip.compress(b"k\tw\n"))
     truth = read(tmp_path / "t.tsv", TruthFile(str(tmp_path / "u.tsv.gz"), "2"))
@@ -86,7 +86,7 @@ def test_a_file_is_of_every_version(tmp_path: Path) -> None:
 
 
 def test_a_file_of_keys_says_which_are_asked_for(root: Path, tmp_path: Path) -> None:
-    """In its order, again and again; what a whole truth does not have is absent, else nobody knows."""
+    """The file's order repeats; a key that a whole truth lacks is absent, and otherwise unknown."""
     keys = tmp_path / "keys"
     keys.write_bytes(b"c\nnew\na\nc\n")
     truth = read(root, keys=str(keys))
@@ -99,7 +99,7 @@ def test_a_file_of_keys_says_which_are_asked_for(root: Path, tmp_path: Path) -> 
 
 
 def test_absent_keys_are_absent(tmp_path: Path) -> None:
-    """They are new, each once, the same for the same seed, and have no value in any version."""
+    """Absent keys are new, unique, the same for a seed, and without a value in any version."""
     (tmp_path / "t.tsv").write_bytes(b"k\tv\nk~absent~0\tw\n")
     truth = read(tmp_path / "t.tsv", misses=0.1)
     absent = truth.keys[truth.present :]
@@ -119,7 +119,7 @@ def test_absent_keys_are_absent(tmp_path: Path) -> None:
     ],
 )
 def test_a_truth_that_is_none(tmp_path: Path, content: bytes | None, error: type[Exception], says: str) -> None:
-    """Empty, not of its format, not there: one clear error."""
+    """An empty, malformed or missing file is one clear error."""
     place = tmp_path / "t.tsv"
     if content is not None:
         place.write_bytes(content)
@@ -128,7 +128,7 @@ def test_a_truth_that_is_none(tmp_path: Path, content: bytes | None, error: type
 
 
 def test_directories_that_say_nothing(root: Path, tmp_path: Path) -> None:
-    """An empty one, and one whose versions are called otherwise; files of two formats are no version."""
+    """An empty directory, a conflicting version and files of two formats are errors."""
     (tmp_path / "empty").mkdir()
     with pytest.raises(PlanError, match="no record"):
         read(tmp_path / "empty")
@@ -141,7 +141,7 @@ def test_directories_that_say_nothing(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "says"), [(None, "cannot be read"), (b"", "no key in it")])
 def test_keys_that_are_none(tmp_path: Path, content: bytes | None, says: str) -> None:
-    """A file that is not there, or empty."""
+    """A missing and an empty file of keys are errors."""
     place = tmp_path / "keys"
     if content is not None:
         place.write_bytes(content)

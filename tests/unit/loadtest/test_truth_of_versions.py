@@ -1,4 +1,4 @@
-"""Answers of several versions, scans and steps back, against the oracle; played turn by turn."""
+"""Answers of several versions, scans and steps back, compared with the oracle turn by turn."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TABLE = st.dictionaries(st.sampled_from(KEYS), st.binary(max_size=2), max_size=1
 TABLES = st.dictionaries(st.sampled_from(["1", "2", "10", None]), TABLE, min_size=1, max_size=3)
 VERSIONS = st.sampled_from(["1", "2", "10", "3", ""])
 VALUE = st.none() | st.binary(max_size=2)
-UNKNOWN = b"bb"  # A key of which no table knows.
+UNKNOWN = b"bb"  # A key that no table has.
 
 
 def records_of(tables: Mapping[str | None, oracle.Table], *, whole: bool = True) -> Records:
-    """What the extension is told, of keys in another order than theirs."""
+    """Return the records for the extension, with keys in another order than theirs."""
     keys = KEYS[::-1]
     values = {version: [table.get(key) for key in keys] for version, table in tables.items()}
     return Records(keys, values, ordered=True, whole=whole)
@@ -39,7 +39,7 @@ def records_of(tables: Mapping[str | None, oracle.Table], *, whole: bool = True)
 def test_each_version_has_its_own_values(
     tables: dict[str | None, oracle.Table], answers: list[tuple[str, list[bytes | None], bool]]
 ) -> None:
-    """Right, wrong, absent and unknown are told by the version that answered, whichever answered before."""
+    """Values are judged by the version that answered, whichever answered before."""
     expected = oracle.Judged(0)
     with Scripted(dialect=RpcDialect("db", records_of(tables)), batch=3, mix=(1, 1, 0)) as scripted:
         scripted.generator.begin(requests=len(answers) or 1, now_ns=0)
@@ -66,7 +66,7 @@ SCANS = st.tuples(VERSIONS, st.integers(1, 12), st.integers(0, 2**32), EDITS)
 def test_scans_are_compared_record_by_record(
     tables: dict[str | None, oracle.Table], scan: tuple[str, int, int, list[tuple[str, int]]], whole: bool
 ) -> None:
-    """A page with records left out, put in, changed, out of order, too few or too many counts as the oracle says."""
+    """A page with omitted, added, changed, unordered, too few or too many records counts as by the oracle."""
     version, limit, seed, edits = scan
     records = records_of(tables, whole=whole)
     with Scripted(dialect=RpcDialect("db", records), batch=limit, mix=(0, 0, 1), seed=seed) as scripted:
@@ -98,7 +98,7 @@ def test_scans_are_compared_record_by_record(
     ],
 )  # fmt: skip
 def test_what_is_no_page_is_wrong(result: object, keys: int, wrong: int) -> None:
-    """No array of three, no array of records, a record that is none; where no cursor follows, one is missing."""
+    """An answer of the wrong shape is wrong, and a missing cursor is an error."""
     records = Records([b"a"], {None: [b"1"]}, ordered=True)
     with Scripted(dialect=RpcDialect("db", records), batch=5, mix=(0, 0, 1)) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
@@ -110,7 +110,7 @@ def test_what_is_no_page_is_wrong(result: object, keys: int, wrong: int) -> None
 
 @given(st.lists(st.tuples(st.integers(0, 3), VERSIONS), max_size=30))
 def test_steps_back_are_those_of_the_oracle(order: list[tuple[int, str]]) -> None:
-    """Four requests are in flight, answered in any order, from any version."""
+    """Four requests are in flight, answered in any order from any version."""
     moments: list[tuple[str, int, str]] = []
     with Scripted([(b"k", b"v")], in_flight=4) as scripted:
         scripted.generator.begin(requests=40, now_ns=0)
@@ -127,7 +127,7 @@ def test_steps_back_are_those_of_the_oracle(order: list[tuple[int, str]]) -> Non
 
 
 def test_versions_of_every_kind_are_counted() -> None:
-    """Beyond what the table holds, or too long for it, they are counted as others; without a name, under none."""
+    """Names beyond the table's room or too long count as `other`, and a missing name as empty."""
     names = ["", "v" * 255, "v" * 256, *(f"v{number}" for number in range(70))]
     with Scripted([(b"k", b"v")]) as scripted:
         scripted.generator.begin(requests=len(names), now_ns=0)
@@ -142,7 +142,7 @@ def test_versions_of_every_kind_are_counted() -> None:
 
 
 def test_unknown_values_are_taken_and_told() -> None:
-    """Where only the key is known, a value and none are taken, unchecked; an absent key has none."""
+    """A key without a known value may have any value or none, unchecked; an absent key has none."""
     records = Records([b"k", b"no"], {None: [..., None]}, present=1)
     assert (records.record(0), records.record(1), len(records)) == ((b"k", ...), (b"no", None), 2)
     for value, wrong in ((b"anything", 0), (None, 0)):
@@ -156,7 +156,7 @@ def test_unknown_values_are_taken_and_told() -> None:
 
 @pytest.mark.parametrize(("page", "unchecked"), [([], 0), ([b"a"], 1), ([b"a", b"b"], 2), ([b"0"], 0)])
 def test_unknown_values_of_a_scan(page: list[bytes], unchecked: int) -> None:
-    """A record of which only the key is known may be there or not; order is demanded all the same."""
+    """A record with an unknown value may be present or not, but must be in order."""
     records = Records([b"a"], {None: [...]}, ordered=True)
     with Scripted(dialect=RpcDialect("db", records), batch=5, mix=(0, 0, 1)) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
@@ -173,7 +173,7 @@ def test_a_version_that_comes_later_is_as_if_it_had_been_there(
     has_stranger: bool,
     scan: tuple[list[tuple[str, int]], int],
 ) -> None:
-    """Each value of it, what it lacks, and a scan; if it has a key that nobody knew, it is not whole."""
+    """A late version is judged as if it had been there from the start; an unknown key makes it incomplete."""
     edits, seed = scan
     table = {**late, UNKNOWN: b"new"} if has_stranger else late
     file = io.BytesIO()
@@ -196,7 +196,7 @@ def test_a_version_that_comes_later_is_as_if_it_had_been_there(
 
 
 def test_a_version_that_comes_later_may_not_fit() -> None:
-    """Records without order, a file that is cut short, more versions than there is room for."""
+    """Unordered records, a truncated file and too many versions are refused."""
     with pytest.raises(ValueError, match="without order"):
         Records([b"k"], {"1": [b"v"]}).prepare("2", b"")
     records = Records([b"k"], {str(number): [b"v"] for number in range(63)}, ordered=True)
@@ -210,7 +210,7 @@ def test_a_version_that_comes_later_may_not_fit() -> None:
 
 
 def test_records_are_shared() -> None:
-    """Records are taken as they are; pairs become records of any version."""
+    """Records are used without a copy; pairs become records of any version."""
     records = Records([b"k"], {"1": [b"one"], "2": [b"two"]})
     assert as_records(records) is records
     assert [records.record(0, version)[1] for version in ("1", "2", "3", None)] == [b"one", b"two", b"one", b"one"]
@@ -222,13 +222,13 @@ def test_records_are_shared() -> None:
     [([], {None: []}), ([b"k"], {}), ([b"k"], {None: []}), ([b"k"], {str(number): [None] for number in range(65)})],
 )
 def test_records_that_do_not_fit_are_refused(keys: list[bytes], values: dict[str | None, list[None]]) -> None:
-    """No key, no version, another number of values than keys, too many versions."""
+    """Records without keys or versions, with missing values or with too many versions are refused."""
     with pytest.raises(ValueError, match=r"records|versions|values"):
         Records(keys, values)
 
 
 def test_tallies_are_by_stage_and_target() -> None:
-    """There is one for each of both, none beyond, and news are told once."""
+    """There is one tally for each stage and target."""
     dialect = RpcDialect("db", [(b"k", b"v")])
     ledger = Ledger(2, [dialect, dialect])
     assert len({id(ledger.tally_at(stage, target)) for stage in (0, 1) for target in (0, 1)}) == 4
@@ -243,7 +243,7 @@ def test_tallies_are_by_stage_and_target() -> None:
 
 
 def test_news_add_up_to_the_whole() -> None:
-    """What each call tells, together, is what the histogram has; a second call tells nothing."""
+    """The reports of all calls add up to the histogram; a second call reports nothing."""
     with Scripted([(b"k", b"v")], in_flight=2) as scripted:
         scripted.generator.begin(rate=1e6, requests=6, now_ns=0)
         counts: Counter[int] = Counter()

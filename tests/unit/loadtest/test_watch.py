@@ -1,4 +1,4 @@
-"""What is told of a cluster: changes, once, and nothing before the first look."""
+"""Changes of a cluster are reported once, and none before the first look."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def member(node: str, state: str) -> dict[str, str]:
 
 
 def test_a_member_that_changes_is_told_once() -> None:
-    """By the first node that answers; the others are believed when that one is silent."""
+    """The first answering node decides; another one does while it is silent."""
     told: list[tuple[str, str, str]] = []
     view = WatchView("geo", lambda *event: told.append(event), targets=TARGETS)
     for number in (0, 1):
@@ -35,7 +35,7 @@ def test_a_member_that_changes_is_told_once() -> None:
 
 
 def test_each_node_switches_by_itself() -> None:
-    """Of the one database that is asked; a node without a version yet has none."""
+    """Only the loaded database is watched; a node without a version has none."""
     told: list[tuple[str, str, str]] = []
     view = WatchView("geo", lambda *event: told.append(event), targets=TARGETS)
     view.hear_name(0, "n1")
@@ -52,7 +52,7 @@ def test_each_node_switches_by_itself() -> None:
 
 
 def test_a_table_of_the_same_name_is_another_thing() -> None:
-    """It has no versions, and switches none; nor has it any where it is the one that is asked."""
+    """A table of the same name has no versions, and causes no event."""
     told: list[tuple[str, str, str]] = []
     view = WatchView("geo", lambda *event: told.append(event), targets=TARGETS)
     dataset = {"name": "geo", "kind": "dataset", "version": "1"}
@@ -65,7 +65,7 @@ def test_a_table_of_the_same_name_is_another_thing() -> None:
 
 
 def test_members_that_are_no_target_are_watched_too() -> None:
-    """Each once, when all targets have spoken and it is known which members these are; none that is dead."""
+    """Live members beside the targets are watched once all targets have named themselves."""
     told: list[tuple[str, str, str]] = []
     view = WatchView("geo", lambda *event: told.append(event), targets=TARGETS)
     members = [member("a", "alive"), member("b", "alive"), member("c", "alive"), member("d", "dead")]
