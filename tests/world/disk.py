@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.node.identity import NodeRecord
     from tests.world.streams import Streams
 
-# Pieces are never torn, as on persistent memory; the documents of a small cluster would always fit a sector.
+# Pieces are never torn, as on persistent memory; with sectors, small documents would never be torn.
 PIECE_BYTES: Final = 8
 
 _PLACE = PurePosixPath("/data")

@@ -1,8 +1,8 @@
-"""What a simulated disk may hold when the power comes back: one state, drawn, or every one.
+"""The possible states of a simulated disk after a power loss: one state, drawn, or every one.
 
-The model is that of `simulated_files.py`.  What waits for a sync is cut into what lands whole or not at all: the
-sectors of a write, an allocation, a change of names.  A state is given by which of them landed: what is in a file by
-its own, in the order in which they were written, and whether a name is there by the changes of names alone.
+The model is that of `simulated_files.py`.  Unsynced changes are cut into pieces that land whole or not at all: the
+sectors of a write, an allocation, a change of names.  The set of landed pieces gives a state: a file's content depends
+on its own pieces, in the order of writing, and the existence of a name on the changes of names alone.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tests.world.simulated_tree import Change
 
     Node = File | Directory
-    Names = dict[Directory, dict[str, Node]]  # Where the names of a directory lead, of those that changes have altered.
+    Names = dict[Directory, dict[str, Node]]  # The targets of the names of those directories that changes have altered.
 
-MAX_PENDING: Final = 12  # They have 4,096 states; with each more, twice as many.
+MAX_PENDING: Final = 12  # 12 pieces have 4,096 states; each more doubles that.
 
 
 def draw_changes(changes: Iterable[Change], chance: random.Random) -> list[Change]:
-    """Those that happened: any, but that a change of a name whose earlier change is lost is lost, too."""
+    """Draw the changes that happened; a name's change is lost if an earlier change of the name is lost."""
     likelihood = _likelihood(chance)
     lost: set[tuple[int, str]] = set()
     landed = []
@@ -41,7 +41,7 @@ def draw_changes(changes: Iterable[Change], chance: random.Random) -> list[Chang
 
 
 def draw_content(file: File, chance: random.Random, sector_bytes: int) -> tuple[SparseBytes, bool]:
-    """What is in a file, and whether some write is torn: each sector of each landed or did not."""
+    """Draw the content of a file: each sector of each write landed or did not.  Also return True if a write is torn."""
     content = file.durable()
     likelihood = _likelihood(chance)
     is_torn = False
@@ -54,16 +54,16 @@ def draw_content(file: File, chance: random.Random, sector_bytes: int) -> tuple[
                 _land(piece, content)
         is_torn |= len(landed) > 1
     is_torn = is_torn and not any(_same(content, other, file.touched()) for other in (file.durable(), file.content))
-    return content, is_torn  # A file that is as it was, or as it was to be, nobody can tell from a whole one.
+    return content, is_torn  # A content that equals the old or the new one cannot be told from a whole write.
 
 
 def _likelihood(chance: random.Random) -> float:
-    """How likely each piece lands: none and all of them are drawn often enough to be met."""
+    """Draw the chance that a piece lands; 0 and 1 are drawn often."""
     return chance.choice((0.0, 0.5, 1.0, chance.random()))
 
 
 def survivor(root: Directory, landed: Iterable[Change], content: Callable[[File], SparseBytes]) -> Directory:
-    """A copy of what is durable below `root` once these changes are; `content` is asked once for each file."""
+    """Return a copy of the durable state below `root` after these changes; `content` is called once for each file."""
     return _survivor(root, _names(landed), content, {})
 
 
@@ -97,16 +97,16 @@ def _names(landed: Iterable[Change]) -> Names:
 
 
 def count_pending(root: Directory, changes: Sequence[Change], sector_bytes: int) -> int:
-    """How many writes of sectors, allocations and changes of names may land or not, and could be seen to."""
+    """Return the number of pieces that may land or not, with a visible effect."""
     reachable, files = _reachable(root, changes)
     pieces = sum(_count(waiting, sector_bytes) for file in files for waiting in file.unsynced)
     return pieces + len(_visible(changes, reachable))
 
 
 def survivors(root: Directory, changes: Sequence[Change], sector_bytes: int) -> Iterator[Directory]:
-    """Every disk that `draw_changes` and `draw_content` could make of this one, each once.
+    """Yield every disk that `draw_changes` and `draw_content` could make of this one, each once.
 
-    Two that differ only in times, and not in names, contents, and which names are the same file, are one.
+    Two disks count as one if they differ only in times, and not in names, contents, and shared files.
 
     Raises:
         ValueError: more than `MAX_PENDING` are pending.
@@ -117,7 +117,8 @@ def survivors(root: Directory, changes: Sequence[Change], sector_bytes: int) -> 
             f"{pending} writes of sectors and changes of names are pending: of more than {MAX_PENDING} not every "
             "state can be tried; look sooner after a sync, write less, or draw some with power_loss(seed)"
         )
-    return _survivors(*copy.deepcopy((root, list(changes))), sector_bytes)  # So the disk may go on meanwhile.
+    # A copy, so that the disk may go on meanwhile.
+    return _survivors(*copy.deepcopy((root, list(changes))), sector_bytes)
 
 
 def _survivors(root: Directory, changes: list[Change], sector_bytes: int) -> Iterator[Directory]:
@@ -136,7 +137,7 @@ def _survivors(root: Directory, changes: list[Change], sector_bytes: int) -> Ite
 
 
 class _Outcomes:
-    """All that may be in a file, each once, by a digest that is the same for equal contents of other files."""
+    """All possible contents of a file, each once, under a digest that equal contents of other files share."""
 
     def __init__(self, file: File, sector_bytes: int) -> None:
         self._durable = file.durable()
@@ -144,7 +145,7 @@ class _Outcomes:
         before = SparseBytes({number: self._durable.block(number) for number in touched}, self._durable.size_bytes)
         untouched = set(self._durable.blocks).difference(touched)
         common = sum(_digest_of_block(number, self._durable.block(number)) for number in untouched)
-        # Only the blocks that differ are held: of a long file there may be thousands of outcomes.
+        # Only the differing blocks are held: a long file may have thousands of outcomes.
         self.digests = {common + _digest(before): before}
         for waiting in file.unsynced:
             for piece in _pieces(waiting, sector_bytes):
@@ -158,7 +159,7 @@ class _Outcomes:
 
 
 def _digest(content: SparseBytes) -> int:
-    """A sum, so that blocks can be added: equal for equal contents, whatever blocks of zeros they have or lack."""
+    """Return a sum of block digests; equal contents have equal sums, whichever zero blocks they hold."""
     blocks = sum(_digest_of_block(number, block) for number, block in content.blocks.items())
     return (content.size_bytes << 192) + blocks
 
@@ -170,7 +171,7 @@ def _digest_of_block(number: int, block: bytes) -> int:
 
 
 def _legal(changes: Iterable[Change]) -> list[list[Change]]:
-    """Every set of changes that may have happened."""
+    """Return every set of changes that may have happened."""
     found: list[tuple[list[Change], set[tuple[int, str]]]] = [([], set())]
     for change in changes:
         with_it = [([*landed, change], lost) for landed, lost in found if not change.places & lost]
@@ -179,7 +180,7 @@ def _legal(changes: Iterable[Change]) -> list[list[Change]]:
 
 
 def _shape(directory: Directory, path: str, names: Names, numbers: dict[File, int]) -> Iterator[tuple[str, int]]:
-    """Each path, and what is there: which file, by the order in which they are met, or -1 for a directory."""
+    """Yield each path with its file's number in the order of discovery, or -1 for a directory."""
     there = names.get(directory, directory.durable)
     for name in sorted(there):
         node = there[name]
@@ -191,7 +192,7 @@ def _shape(directory: Directory, path: str, names: Names, numbers: dict[File, in
 
 
 def _reachable(root: Directory, changes: Iterable[Change]) -> tuple[set[Directory], list[File]]:
-    """What may have a path once the power is back."""
+    """Return the directories and files that may have a path after the power loss."""
     to: dict[Directory, list[Node]] = {}
     for change in changes:
         for directory, _, node in change.names:
@@ -209,12 +210,12 @@ def _reachable(root: Directory, changes: Iterable[Change]) -> tuple[set[Director
 
 
 def _visible(changes: Iterable[Change], reachable: set[Directory]) -> list[Change]:
-    """Those in directories that may be there: what happened in others, which are durably gone, shows nowhere."""
+    """Return the changes in directories that may exist; changes in durably removed ones have no effect."""
     return [change for change in changes if any(directory in reachable for directory, _, _ in change.names)]
 
 
 def _pieces(waiting: Written | Allocated, sector_bytes: int) -> Iterator[Written | Allocated]:
-    """What lands whole or not at all, in order."""
+    """Yield the pieces that land whole or not at all, in order."""
     if isinstance(waiting, Allocated):
         yield waiting
         return
@@ -239,5 +240,5 @@ def _land(piece: Written | Allocated, content: SparseBytes) -> None:
 
 
 def _same(one: SparseBytes, other: SparseBytes, touched: Iterable[int]) -> bool:
-    """Whether they are equal, where only these blocks could differ."""
+    """Compare two contents that can differ only in these blocks."""
     return one.size_bytes == other.size_bytes and all(one.block(number) == other.block(number) for number in touched)

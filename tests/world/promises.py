@@ -1,4 +1,4 @@
-"""What checkers find: each promise that was broken, when and where; none raises, all write down."""
+"""Broken promises: checkers record each one with its time and machine, and never raise."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ MAX_VIOLATIONS: Final = 100
 
 
 class BrokenPromise(NamedTuple):
-    """A promise that was broken."""
-
     checker: str
     at_us: int
     machine: str
@@ -27,7 +25,7 @@ class BrokenPromise(NamedTuple):
 
 @final
 class Promises:
-    """Those of one world."""
+    """The broken promises of one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world

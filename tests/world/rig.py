@@ -1,12 +1,12 @@
-"""What runs on a machine, life after life: it performs what its cores ask for, with the machine's means.
+"""The cores on a machine, life after life: a rig performs their effects with the machine's means.
 
-A machine knows processes, clocks, an address, a disk, and what may befall them; a *rig* knows the cores.  It is made
-once, with its machine, and forgets with `end` all that a process forgets.  What it is told comes with the time of the
-machine's clock; it performs at once what its cores leave behind, and says when it is to be woken.  A core that waits
-for its disk is answered later: `Machine.later` and `when_free` know whether the process still runs, and may.
+A machine knows processes, clocks, an address, a disk, and faults; a *rig* knows the cores.  A rig is made once, with
+its machine, and forgets with `end` all that a process forgets.  Inputs carry the time of the machine's clock; the rig
+performs its cores' effects at once, and reports when to wake it.  A core that waits for its disk is answered later:
+`Machine.later` and `when_free` know if the process still runs, and may.
 
-Any datagram or message that leaves may be the last one, if a fuse is set (`Machine.set_fuse`): after each the process
-may have ended, and what is left of the effects is not performed.
+Any sent datagram or message may be the last one, if a fuse is set (`Machine.set_fuse`): after each the process may have
+ended, and the remaining effects are not performed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
 
-NEVER_MS: Final = 1 << 60  # Who waits for nothing says so, or a later time.
+NEVER_MS: Final = 1 << 60  # The wake time of a rig that waits for nothing; any later time means the same.
 
 
 class Rig(Protocol):
-    """What runs on one machine."""
+    """The cores of one machine."""
 
     @property
     def wakes_at_ms(self) -> int: ...
@@ -33,44 +33,44 @@ class Rig(Protocol):
         """Forget the process, which is over."""
 
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> int:
-        """Take a datagram; returns when to call `wake`, as the next two do."""
+        """Take a datagram; return when to call `wake`, as the next two do."""
 
     def wake(self, *, now_ms: int) -> int:
-        """Do what is due."""
+        """Do the due work."""
 
     def act(self, *, now_ms: int) -> int:
-        """Perform what the cores have left behind."""
+        """Perform the effects that the cores have left."""
 
-    # After each of these `act` is called.
+    # The caller of each of these calls `act` afterwards.
     def poke(self, *, now_ms: int) -> None:
-        """Have a timer run out, due or not."""
+        """Fire a timer, due or not."""
 
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
-        """Take addresses where a name leads now that it was told."""
+        """Take the addresses to which a configured name now points."""
 
     def leave(self, *, now_ms: int) -> None:
-        """Say goodbye: the process ends soon."""
+        """Announce that the process ends soon."""
 
 
 class MachineDisk(Protocol):
-    """What a machine and its faults know of a disk; what is on it is between it and the rig."""
+    """A disk, as its machine and faults see it; its contents are the rig's affair."""
 
-    number: int  # Another when the machine was given another disk.
+    number: int  # Raised whenever the machine gets another disk.
 
     def process_ended(self) -> None:
-        """The process that wrote to it is gone."""
+        """Note the end of the process that wrote to the disk."""
 
     def crash_soon(self, *, power: bool = False) -> None:
-        """The machine crashes around some step of the next write; with `power`, it loses that as well."""
+        """Crash the machine around some step of the next write; with `power`, the power fails too."""
 
     def fail_next(self, *, full: bool) -> None:
-        """Some step of the next write fails."""
+        """Fail some step of the next write."""
 
     def calm(self) -> None:
-        """No fault is waiting any more."""
+        """Cancel waiting faults."""
 
     def lose_power(self) -> None:
-        """Forget some of what was not synced."""
+        """Forget some of the unsynced data."""
 
     def wipe(self) -> None:
-        """Be a new disk."""
+        """Become a new disk."""

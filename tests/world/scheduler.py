@@ -1,8 +1,8 @@
-"""Virtual time: a heap of what happens when.
+"""Virtual time: a heap of events.
 
-An event is a tuple (microsecond, number, what, two arguments); the number makes events of one microsecond happen in
-the order in which they were set, so nothing but the inputs decides the order.  Nothing is ever taken out of the heap:
-whoever set an event knows when it comes whether it still matters.
+An event is a tuple (microsecond, number, callable, two arguments); the number keeps events of one microsecond in the
+order in which they were set, so the order depends on the inputs alone.  Events are never removed from the heap: the
+callable decides whether the event still matters.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ Event = tuple[int, int, "Callable[[bytes, int], None]", bytes, int]
 
 @final
 class Scheduler:
-    """The clock of a world, and what is going to happen in it."""
+    """The clock of a world, and its future events."""
 
     __slots__ = ("events", "happened", "next_number", "now_us")
 
     def __init__(self) -> None:
         self.now_us = 0
         self.happened = 0
-        # Both are public for the network, which sets two thirds of all events and has no time for a call.
+        # Both are public for the network, which sets two thirds of all events and cannot afford a call.
         self.events: list[Event] = []
         self.next_number = count().__next__
 
     def at(self, at_us: int, do: Callable[[], None]) -> None:
-        """Have `do` called then; never before what is happening now."""
+        """Call `do` at that time; never before the present event."""
         heappush(self.events, (max(at_us, self.now_us), self.next_number(), lambda _data, _number: do(), b"", 0))
 
     def after(self, delay_us: int, do: Callable[[], None]) -> None:
         self.at(self.now_us + delay_us, do)
 
     def every(self, period_us: int, do: Callable[[], bool | None]) -> None:
-        """Have `do` called again and again, until it returns False."""
+        """Call `do` periodically, until it returns False."""
 
         def again() -> None:
             if do() is not False:
@@ -52,7 +52,7 @@ class Scheduler:
         self.after(period_us, again)
 
     def run(self, until_us: int) -> None:
-        """Let everything happen up to then, that moment included."""
+        """Run all events up to and including `until_us`."""
         events, pop, happened = self.events, heappop, 0
         heappush(events, (until_us, NEVER, _nothing, b"", 0))
         while True:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def shrink(failed: Outcome, tell: Callable[[str], None]) -> Outcome:
-    """Switch faults off, one after the other, as long as a checker that complained at first still does."""
+    """Switch faults off, one after the other, as long as one of the first complaints remains."""
     complained = {violation.checker for violation in failed.violations}
     best = failed
     for name in sorted(failed.faults):

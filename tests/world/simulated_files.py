@@ -1,24 +1,24 @@
-"""A disk in memory that loses power: everything that was not synced may be forgotten, in any combination.
+"""A disk in memory that loses power: all unsynced changes may be lost, in any combination.
 
-The model, as unkind as a journaling file system may be:
+The model is as unkind as a journaling file system may be:
 
-* What is written to a file is seen at once and durable at its `sync`.  At a power loss each un-synced write has
-  reached the disk or not, sector by sector (512 bytes unless told; a sector is never torn), in any combination.
-* An allocation is seen at once, too, and durable at the file's `sync`.  At a power loss an un-synced one has happened
-  or not, whole, whatever became of the writes into it.
-* A name (made by creation or as a link, renamed, removed) is durable when its directory is synced.  At a power loss
-  each un-synced change has happened or not, in any combination; but a change of a name whose earlier change is lost is
-  lost, too.  One rename is one change, also between two directories, and is durable only when both of them are synced.
-* A file whose every name is lost is lost; one whose removal is lost is back, with what it durably held.
-* What is written or allocated counts against `capacity_bytes`, once however many names it has; a write beyond it is
-  done in part and fails with ENOSPC, an allocation fails whole.
+* A write to a file is seen at once and durable at its `sync`.  At a power loss each unsynced write has reached the disk
+  or not, sector by sector (512 bytes by default; a sector is never torn), in any combination.
+* An allocation is seen at once, too, and durable at the file's `sync`.  At a power loss an unsynced allocation has
+  happened or not, as a whole, independently of the writes into it.
+* A name (created, linked, renamed, removed) is durable when its directory is synced.  At a power loss each unsynced
+  change has happened or not, in any combination; but if an earlier change of a name is lost, its later changes are lost
+  too.  One rename is one change, also between two directories, and is durable only when both of them are synced.
+* A file whose every name is lost is lost; one whose removal is lost is back, with its durable content.
+* Written and allocated bytes count against `capacity_bytes`, once however many names the file has; a write beyond the
+  capacity is done in part and fails with ENOSPC, an allocation fails as a whole.
 
-`power_loss(seed)` returns the disk as the next start finds it, which says how many of its files hold a write in part;
-the same seed after the same operations finds the same.  `power_loss_states()` returns every such disk, as long as
-`pending` counts few.  Paths are absolute; there are no symbolic links.
+`power_loss(seed)` returns the disk as the next start finds it, with the number of files with a torn write; the same
+seed after the same operations gives the same disk.  `power_loss_states()` returns every such disk, as long as `pending`
+counts few.  Paths are absolute; there are no symbolic links.
 
-An operation costs what it touches: a write its blocks, a sync what was written since the last one; zeros that nobody
-wrote take no memory.  So a log of many small syncs is cheap however long it is.
+An operation costs as much as it touches: a write its blocks, a sync the writes since the last one; unwritten zeros take
+no memory.  So a log of many small syncs is cheap however long it is.
 """
 
 from __future__ import annotations
@@ -50,12 +50,10 @@ def _refuse(number: int, path: str) -> OSError:
 
 
 class SimulatedFiles:
-    """The simulated disk."""
-
     def __init__(self, capacity_bytes: int = 1 << 40, *, sector_bytes: int = SECTOR_BYTES) -> None:
         self.capacity_bytes = capacity_bytes
         self.sector_bytes = sector_bytes
-        self.torn = 0  # How many files a drawn loss of power left with a write in part, as whoever reads them can tell.
+        self.torn = 0  # The number of files in which a drawn power loss left a visibly torn write.
         self._root = Directory()
         self._changes: list[Change] = []
         self._open: dict[int, tuple[File, bool]] = {}
@@ -66,12 +64,12 @@ class SimulatedFiles:
 
     @property
     def pending(self) -> int:
-        """How many writes of sectors, allocations and changes of names wait for a sync, as far as they could matter."""
+        """The number of unsynced sector writes, allocations and changes of names with a possible effect."""
         return count_pending(self._root, self._changes, self.sector_bytes)
 
     def power_loss(self, seed: int) -> SimulatedFiles:
-        """The disk after the power came back; this object is dead from now on."""
-        chance = random.Random(seed)  # To be replayed, not to be secret.
+        """Return the disk after the power came back; this object is dead from now on."""
+        chance = random.Random(seed)  # The randomness is for replay, not for secrecy.
         torn = 0
 
         def content(file: File) -> SparseBytes:
@@ -87,7 +85,7 @@ class SimulatedFiles:
         return restarted
 
     def power_loss_states(self) -> Iterator[SimulatedFiles]:
-        """Every disk that `power_loss` could return now, each once but for times; this one goes on.
+        """Return every disk that `power_loss` could return now, each once apart from times; this disk goes on.
 
         Raises:
             ValueError: more than 12 writes of sectors, allocations and changes of names are pending.
@@ -97,11 +95,11 @@ class SimulatedFiles:
         return (self._restarted(root, time_ns) for root in roots)
 
     def copied(self) -> SimulatedFiles:
-        """A disk that holds durably what this one holds; this one goes on."""
+        """Return a disk with the same contents, all durable; this disk goes on."""
         return self._restarted(_copy(self._root, {}), self._time_ns)
 
     def _restarted(self, root: Directory, time_ns: int) -> SimulatedFiles:
-        """A disk of this kind that holds durably what is below `root`."""
+        """Return a disk of this kind with the durable contents below `root`."""
         restarted = SimulatedFiles(self.capacity_bytes, sector_bytes=self.sector_bytes)
         restarted._time_ns = time_ns
         restarted._root = root
@@ -110,7 +108,7 @@ class SimulatedFiles:
         return restarted
 
     def close_all(self) -> None:
-        """The process that had files open is gone: none is open, none locked."""
+        """Close and unlock all files, as at the end of the process."""
         for descriptor in tuple(self._open):
             self.close(descriptor)
 
@@ -155,7 +153,7 @@ class SimulatedFiles:
         file.holders += 1
 
     def _let_go(self, file: File) -> None:
-        """It has one less; without any its space is free."""
+        """Release one holder; without any the file's space is free."""
         file.holders -= 1
         if file.holders == 0:
             self._used_bytes -= file.content.size_bytes
@@ -169,7 +167,7 @@ class SimulatedFiles:
     # Operations
 
     def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:
-        assert mode >= 0  # Nobody is refused here.
+        assert mode >= 0  # Permissions are not simulated.
         self._tick()
         directory, name = self._place_of(path)
         node = directory.live.get(name)

@@ -1,6 +1,6 @@
-"""What is on a simulated disk: files and directories, each as it is seen and as it durably is, and what lies between.
+"""The files and directories of a simulated disk, each in its visible and its durable state.
 
-The rules of what may become of it when the power goes are in `power_loss.py`; the operations in `simulated_files.py`.
+`power_loss.py` has the rules of a power loss, `simulated_files.py` the operations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An un-synced write."""
+    """An unsynced write."""
 
     offset: int
     data: bytes
@@ -24,7 +24,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """An un-synced allocation: the file is at least so long."""
+    """An unsynced allocation: the file is at least this long."""
 
     end: int
 
@@ -33,19 +33,21 @@ class Allocated:
 class File:
     """A file, however many names it has.
 
-    It is kept as it is seen, with what undoes whatever came since the last sync: so a sync costs what it makes durable.
+    The visible state is kept, with the data to undo all changes since the last sync; so a sync costs only its own
+    changes.
     """
 
     content: SparseBytes = field(default_factory=SparseBytes)
     unsynced: list[Written | Allocated] = field(default_factory=list)
-    durable_bytes: int = 0  # How long it durably is.
+    durable_bytes: int = 0  # The durable length.
     modified_ns: int = 0
     locked: bool = False
-    holders: int = 0  # Names that can be seen, and descriptors: without any it takes no space.
-    _durable_blocks: dict[int, bytes | None] = field(default_factory=dict)  # Those written since; None: of zeros.
+    holders: int = 0  # Visible names and descriptors: without any the file takes no space.
+    # The durable contents of blocks written since; None: zeros.
+    _durable_blocks: dict[int, bytes | None] = field(default_factory=dict)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Seen at once, durable when it is synced."""
+        """Write: seen at once, durable when synced."""
         if not data:
             return
         for number in range(offset // BLOCK_BYTES, (offset + len(data) - 1) // BLOCK_BYTES + 1):
@@ -55,7 +57,7 @@ class File:
         self.unsynced.append(Written(offset, data))
 
     def allocate(self, end: int) -> None:
-        """Be at least so long: seen at once, durable when it is synced."""
+        """Extend the file to `end`: seen at once, durable when synced."""
         self.content.grow(end)
         if end > self.durable_bytes:
             self.unsynced.append(Allocated(end))
@@ -75,17 +77,17 @@ class File:
         return SparseBytes(blocks, self.durable_bytes)
 
     def touched(self) -> list[int]:
-        """The blocks that may be other than they durably are."""
+        """Return the blocks that may differ from their durable state."""
         return list(self._durable_blocks)
 
     def holding(self, content: SparseBytes) -> File:
-        """A file of this one's time that durably holds `content`."""
+        """Return a file with this one's time that durably holds `content`."""
         return File(content, durable_bytes=content.size_bytes, modified_ns=self.modified_ns)
 
 
 @dataclass(eq=False)
 class Directory:
-    """A directory: where its names lead."""
+    """A directory with its visible and its durable names."""
 
     live: dict[str, File | Directory] = field(default_factory=dict)
     durable: dict[str, File | Directory] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class Directory:
 
 @dataclass(eq=False)
 class Change:
-    """One un-synced change of names, in one directory or two: what each name leads to from now on."""
+    """One unsynced change of names, in one directory or two: the new target of each name."""
 
     names: list[tuple[Directory, str, File | Directory | None]]
     unsynced: list[Directory]
@@ -113,7 +115,7 @@ def apply(change: Change) -> None:
 
 
 def names_of_files(directory: Directory) -> Iterator[File]:
-    """The files that can be seen below a directory, each as often as it has names."""
+    """Yield the visible files below a directory, each once per name."""
     for node in directory.live.values():
         if isinstance(node, Directory):
             yield from names_of_files(node)

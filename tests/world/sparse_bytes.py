@@ -1,7 +1,7 @@
-"""Bytes of which only what was written takes memory, and of which a copy shares what nobody has changed.
+"""Bytes of which only written blocks take memory, and copies share unchanged blocks.
 
-They are kept in blocks that are replaced and never changed, so a write costs the blocks that it touches, and a copy a
-reference to each.  A block that is missing is zeros: those of a hole, or of a range that was only allocated.
+Blocks are replaced and never changed, so a write costs the blocks that it touches, and a copy a reference to each.  A
+missing block is zeros: a hole, or a range that was only allocated.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ class SparseBytes:
     __slots__ = ("blocks", "size_bytes")
 
     def __init__(self, blocks: dict[int, bytes] | None = None, size_bytes: int = 0) -> None:
-        self.blocks = {} if blocks is None else blocks  # By number; each is whole, and zeros behind the end.
+        self.blocks = {} if blocks is None else blocks  # By number; each is whole, with zeros after the end.
         self.size_bytes = size_bytes
 
     def copied(self) -> SparseBytes:
-        """The same bytes; what is written here from now on is not written there."""
+        """Return the same bytes, independent of later writes here."""
         return SparseBytes(self.blocks.copy(), self.size_bytes)
 
     def block(self, number: int) -> bytes:
         return self.blocks.get(number, ZEROS)
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Up to `size_bytes` from `offset`; short only at the end."""
+        """Return up to `size_bytes` from `offset`; fewer only at the end."""
         end = min(offset + size_bytes, self.size_bytes)
         if offset >= end:
             return b""
@@ -43,7 +43,7 @@ class SparseBytes:
         return b"".join(parts)
 
     def mapped(self, size_bytes: int) -> memoryview:
-        """The first `size_bytes` as they are now, read-only; zeros take memory only once somebody reads them."""
+        """Return the first `size_bytes` as they are now, read-only; zeros take memory only when read."""
         size_bytes = min(size_bytes, self.size_bytes)
         whole = bytearray(size_bytes)
         for number, block in self.blocks.items():
@@ -54,7 +54,7 @@ class SparseBytes:
         return memoryview(whole).toreadonly()
 
     def write(self, offset: int, data: bytes) -> None:
-        """`data` at `offset`; between the end, where that is before it, and `offset` are zeros."""
+        """Write `data` at `offset`; a gap after the present end is zeros."""
         done = 0
         while done < len(data):
             number, begin = divmod(offset + done, BLOCK_BYTES)
@@ -68,5 +68,5 @@ class SparseBytes:
             self.grow(offset + len(data))
 
     def grow(self, size_bytes: int) -> None:
-        """At least `size_bytes` long; what is new is zeros."""
+        """Extend to at least `size_bytes`, with zeros."""
         self.size_bytes = max(self.size_bytes, size_bytes)

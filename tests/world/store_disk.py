@@ -1,20 +1,20 @@
-"""Disks for rigs whose cores wait for syncs: small batches go in, and only what is synced can be read.
+"""Disks for rigs whose cores wait for syncs: batches are appended, and only synced ones can be read.
 
-What is appended is synced by and by: a sync takes all that was appended before it begins, and virtual time; then it can
-be read, and the process is told, in order.  Two disks have this face: `StoreDisk` is production's store over
-`SimulatedFiles`, `IdealDisk` a dictionary that behaves as the store should, for runs by the thousand.
+Appended batches are synced later: a sync takes all batches that were appended before it begins, and virtual time; then
+they can be read, and the process is told, in order.  Two disks have this interface: `StoreDisk` is production's store
+over `SimulatedFiles`, `IdealDisk` a dictionary that behaves as the store should, for runs by the thousand.
 
-What a sync may suffer, drawn (`crash_soon`, `fail_next`) or aimed (`strike_sync`):
+The faults of a sync, drawn (`crash_soon`, `fail_next`) or aimed (`strike_sync`):
 
-    before      the process is over before anything of it is written
-    within      it is over when some of it is: with the power, any of that may be forgotten; but batches stay in their
-                order, so what is left is a prefix of them
-    after       all of it is durable, and nobody was told
-    failed      the disk refuses; the process ends, and what is left is as within
+before: the process ends before any of the group is written
+within: it ends when some of the group is written; with the power any of that may be forgotten; but batches stay in
+    their order, so a prefix of them is left
+after: the whole group is durable, but the process was not told
+failed: the disk refuses; the process ends, and the rest is as within
 
-A process that ends meanwhile for another reason leaves what it would have left within.  Opening counts as a sync.  A
-disk may be lost (`wipe`), and a machine may come back with what it had at an earlier time (`snapshot`, `go_back`): then
-its store has the id that it had, and an older life.
+A process that ends meanwhile for another reason leaves the same as within.  Opening counts as a sync.  A disk may be
+lost (`wipe`), and a machine may come back with the contents of an earlier time (`snapshot`, `go_back`): then its store
+has the id of that time, and an older life.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 
 Operation = tuple[int, bytes, bytes | None]  # Space, key, and value; None deletes.
 Records = dict[int, dict[bytes, bytes]]  # By space.
-Contents = SimulatedFiles | tuple[int, int, Records]  # Of an ideal disk: store, life, and what is synced.
+Contents = SimulatedFiles | tuple[int, int, Records]  # The tuple is an ideal disk's: store, life, and synced records.
 
 MIN_SYNC_US: Final = 300
 SYNC_SPREAD_US: Final = 2_700
-SLOW: Final = 0.03  # The share of syncs that wait for others, and how long on average, and at most.
+SLOW: Final = 0.03  # The share of slow syncs, which wait for others; their mean and maximum time follow.
 SLOW_US: Final = 30 * MS
 MAX_SLOW_US: Final = SECOND // 2
-OPENING_STEPS: Final = 12  # About as many operations change the disk when a store is opened.
+OPENING_STEPS: Final = 12  # The approximate number of disk changes when a store is opened.
 OPTIONS: Final = EngineOptions(segment_bytes=64 << 10, table_log=64 << 10, file_bytes=1 << 20, stretch_bytes=1 << 20)
 
 _PLACE: Final = PurePosixPath("/data")
 
 
 class Aim(enum.Enum):
-    """Where in a sync the process is over."""
+    """The point of a sync at which the process ends."""
 
     BEFORE = "before"
     WITHIN = "within"
@@ -65,11 +65,11 @@ class Aim(enum.Enum):
 
 
 class _Strike(NamedTuple):
-    """What befalls a sync."""
+    """The fault of a sync."""
 
-    aim: Aim | None  # None: it fails.
+    aim: Aim | None  # None: the sync fails.
     power: bool
-    skip: int  # So many syncs go well first.
+    skip: int  # The number of syncs that succeed first.
 
 
 class _Writing(NamedTuple):
@@ -77,30 +77,30 @@ class _Writing(NamedTuple):
 
     descriptor: int
     position: int
-    ends: bool  # The segment.
+    ends: bool  # True if the group ends its segment.
 
 
 class Snapshot(NamedTuple):
-    """What a disk held at a time."""
+    """The contents of a disk at one time."""
 
     uuid: bytes
     contents: Contents
 
 
 class RigDisk(ABC):
-    """What both have in common: time, faults, and whom to tell."""
+    """The common part of both disks: time, faults, and reports to the process."""
 
     def __init__(self, name: str, world: World) -> None:
         self._world = world
         self._chance = world.streams[f"store/{name}"]
         self._time = world.streams[f"store/{name}/time"]
-        self._machine: Machine | None = None  # On which the process runs that has it open.
+        self._machine: Machine | None = None  # The machine whose process has the store open.
         self._on_synced: Callable[[int], None] | None = None
         self._is_syncing = False
         self._strike: _Strike | None = None
-        self.uuid = self._chance.randbytes(16)  # Of the node.
-        self.number = 0  # Another when the machine was given another disk, or an older one.
-        self.syncs = 0  # How many went well, openings not counted.
+        self.uuid = self._chance.randbytes(16)  # The node's uuid.
+        self.number = 0  # Raised whenever the machine gets another disk, or an older one.
+        self.syncs = 0  # Successful syncs, openings not counted.
         self._blank()
 
     # For rigs
@@ -108,23 +108,23 @@ class RigDisk(ABC):
     @property
     @abstractmethod
     def store(self) -> int:
-        """The id of the store; once it is open."""
+        """The id of the store; valid once it is open."""
 
     @property
     @abstractmethod
     def life(self) -> int:
-        """How often it was opened, by its own count."""
+        """How often the store was opened, by its own count."""
 
     @abstractmethod
     def get(self, space: int, key: bytes) -> bytes | None:
-        """What is synced of a key."""
+        """Return the synced value of a key."""
 
     @abstractmethod
     def keys(self, space: int) -> list[bytes]:
-        """All keys of a space, as far as they are synced, in order."""
+        """Return all synced keys of a space, in order."""
 
     def open(self, machine: Machine, on_synced: Callable[[int], None]) -> None:
-        """Begin another life of the store; `on_synced` hears the highest number up to which all is synced.
+        """Begin another life of the store; `on_synced` is called with the highest synced batch number.
 
         Raises:
             Crash: the machine crashed meanwhile.
@@ -151,7 +151,7 @@ class RigDisk(ABC):
         raise Crash
 
     def open_or_end(self, machine: Machine, on_synced: Callable[[int], None]) -> bool:
-        """Open it, or end the process as whoever starts it would see it end; whether it is open."""
+        """Open the store, or end the process as its supervisor would see it; return True if it is open."""
         try:
             self.open(machine, on_synced)
         except Crash:
@@ -163,16 +163,16 @@ class RigDisk(ABC):
         return True
 
     def append(self, operations: Sequence[Operation]) -> int:
-        """Write a batch, by and by; returns its number, higher than the one before.
+        """Append a batch, which is written later; return its number, higher than the one before.
 
         Raises:
-            Overloaded: of a store: much more than a segment waits for one sync.
+            Overloaded: on `StoreDisk`: much more than a segment waits for one sync.
         """
         assert self._machine is not None, "a store that nobody has open"
         number = self._append(operations)
         if not self._is_syncing:
             self._is_syncing = True
-            self._machine.later(0, self._begin)  # So that whatever comes of one event is one group.
+            self._machine.later(0, self._begin)  # Delayed, so that all batches of one event form one group.
         return number
 
     # A sync
@@ -229,21 +229,21 @@ class RigDisk(ABC):
         machine = self._machine
         assert machine is not None
         machine.ended_by_itself("disk" if strike.aim is None else "crash")
-        if strike.power or strike.aim is None:  # What the system could not write it may drop.
+        if strike.power or strike.aim is None:  # The system may drop data that it could not write.
             self.lose_power()
 
     # Faults
 
     def strike_sync(self, aim: Aim, *, power: bool = False, skip: int = 0) -> None:
-        """End the process at a sync, or an opening, that comes; with `power`, the machine loses that as well."""
+        """End the process at a coming sync, or opening; with `power`, the machine loses power too."""
         self._strike = _Strike(aim, power, skip)
 
     def crash_soon(self, *, power: bool = False) -> None:
-        """The machine crashes somewhere around the next sync."""
+        """Crash the machine somewhere around the next sync."""
         self.strike_sync(self._chance.choice(tuple(Aim)), power=power)
 
     def fail_next(self, *, full: bool) -> None:
-        """The next sync fails; whether the disk is `full` makes no difference to who waits for it."""
+        """Fail the next sync; `full` makes no difference to the waiting process."""
         assert isinstance(full, bool)
         self._strike = _Strike(None, power=False, skip=0)
 
@@ -270,10 +270,10 @@ class RigDisk(ABC):
 
     @abstractmethod
     def lose_power(self) -> None:
-        """Forget some of what was not synced."""
+        """Forget some of the unsynced data."""
 
     def wipe(self) -> None:
-        """Be a new disk: another store, and half of the times another node."""
+        """Become a new disk: another store, and with a chance of one half another node."""
         assert self._machine is None, "the process is over first"
         if self._chance.random() < 1 / 2:
             self.uuid = self._chance.randbytes(16)
@@ -281,7 +281,7 @@ class RigDisk(ABC):
         self._blank()
 
     def snapshot(self) -> Snapshot:
-        """What the disk holds; of what was not synced, too, as an image of a running machine does."""
+        """Return the disk's contents with some unsynced ones, like an image of a running machine."""
         return Snapshot(self.uuid, self._copy())
 
     def go_back(self, snapshot: Snapshot) -> None:
@@ -290,7 +290,7 @@ class RigDisk(ABC):
         self.number += 1
         self._put(snapshot.contents)
 
-    # What is below
+    # Implementation
 
     @abstractmethod
     def _blank(self) -> None: ...
@@ -300,15 +300,15 @@ class RigDisk(ABC):
     def _append(self, operations: Sequence[Operation]) -> int: ...
     @abstractmethod
     def _write(self) -> None:
-        """Begin to sync all that was appended."""
+        """Begin to sync all appended batches."""
 
     @abstractmethod
     def _sync(self) -> int:
-        """End what was begun; up to which number all is synced."""
+        """End the begun sync; return the highest synced batch number."""
 
     @abstractmethod
     def _is_waiting(self) -> bool:
-        """Whether anything was appended since a sync began."""
+        """Return True if a batch was appended since the sync began."""
 
     @abstractmethod
     def _let_go(self) -> None: ...
@@ -320,7 +320,7 @@ class RigDisk(ABC):
 
 @final
 class IdealDisk(RigDisk):
-    """A disk that behaves as a store over a real one should: what was not synced is lost from some batch on."""
+    """A disk that behaves as a store over a real one should: some suffix of the unsynced batches is lost."""
 
     @property
     def store(self) -> int:
@@ -344,7 +344,7 @@ class IdealDisk(RigDisk):
         self._waiting: list[Sequence[Operation]] = []
 
     def _open(self, *, within: bool) -> None:
-        # Within: it may have happened or not.
+        # Within: the opening may have happened or not.
         self._life += 0 if within and self._chance.random() < 1 / 2 else 1
 
     def _append(self, operations: Sequence[Operation]) -> int:
@@ -371,7 +371,7 @@ class IdealDisk(RigDisk):
         self._writing, self._waiting = [], []
 
     def lose_power(self) -> None:
-        """Forget some of what was not synced: that was drawn when the process ended."""
+        """Do nothing: the loss was drawn when the process ended."""
 
     def _copy(self) -> tuple[int, int, Records]:
         synced = {space: dict(records) for space, records in self._synced.items()}
@@ -396,10 +396,10 @@ def _apply(batches: Sequence[Sequence[Operation]], contents: Records) -> None:
 
 @final
 class StoreDisk(RigDisk):
-    """Production's store, over files that forget what was not synced."""
+    """Production's store, over files that forget unsynced data."""
 
     def __init__(self, name: str, world: World, *, spaces: int = 1, options: EngineOptions = OPTIONS) -> None:
-        """`spaces`: of 1 to so many it consists; `options`: a batch is to fit into a segment twice."""
+        """`spaces`: the number of its spaces; `options`: a batch must fit twice into a segment."""
         self._spaces, self._options = spaces, options
         super().__init__(name, world)
 

@@ -1,7 +1,7 @@
-"""Randomness by subject: each subsystem draws from a stream of its own.
+"""Randomness by subject: each subsystem draws from its own stream.
 
-So a draw more in one of them changes nothing in the others, and a fault that is switched off leaves the rest of a run
-as it was, as far as cause and effect let it.
+So one more draw in a subsystem changes nothing in the others, and a fault that is switched off leaves the rest of a run
+unchanged, as far as cause and effect permit.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Streams:
         self._made: dict[str, random.Random] = {}
 
     def __getitem__(self, name: str) -> random.Random:
-        """The stream of this name; the same object each time."""
+        """Return the stream of this name; the same object each time."""
         if name not in self._made:
-            # A string is seeded by its SHA-512, so it does not matter how strings are hashed in this process.
-            self._made[name] = random.Random(f"{self.seed}/{name}")  # To be replayed, not to be secret.
+            # A string is seeded by its SHA-512, so the string hashes of this process do not matter.
+            self._made[name] = random.Random(f"{self.seed}/{name}")  # The randomness is for replay, not for secrecy.
         return self._made[name]

@@ -1,8 +1,8 @@
-"""One run of a simulated world under drawn faults, whatever runs on its machines: first safety, then liveness.
+"""One run of a simulated world under drawn faults, for any kind of machines: first safety, then liveness.
 
-A *plan* says what is run; everything that it does not say comes from its seed.  A *subject* is what it makes: a world,
-users, faults, checkers.  While the faults strike, the checkers look again and again.  Then the world heals, the users
-rest, and within a bound all must be right; and stay so.
+A *plan* describes the run; its seed decides everything else.  A plan makes a *subject*: a world, users, faults,
+checkers. During the faults, the checkers look again and again.  Then the world heals, the users rest, and within a
+bound all promises must hold; and continue to hold.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan(ABC):
-    """What is run; each kind of world has its own."""
+    """A description of a run; each kind of world has its own."""
 
     seed: int
     without: frozenset[str] = frozenset()  # Faults that are switched off.
-    members: int | None = None  # How many; None: the seed says.
+    members: int | None = None  # The number of members; None: the seed decides.
 
     @property
     def options(self) -> list[str]:
@@ -43,22 +43,22 @@ class Plan(ABC):
 
     @abstractmethod
     def run(self) -> Outcome:
-        """One run, from its beginning to its end."""
+        """Run the plan."""
 
 
 @dataclass
 class Outcome:
-    """What came of a plan."""
+    """The result of a run."""
 
     plan: Plan
-    profile: str = ""  # A word for what the seed has drawn.
+    profile: str = ""  # A word for the drawn profile.
     members: int = 0
     faults: frozenset[str] = frozenset()
     trace: str = ""
     struck: Counter[str] = field(default_factory=Counter)
     transitions: Counter[str] = field(default_factory=Counter)
     violations: list[BrokenPromise] = field(default_factory=list)
-    healed_s: float | None = None  # How long after the end of the faults all was right.
+    healed_s: float | None = None  # The seconds from the end of the faults until all was right.
     virtual_s: float = 0.0
 
     @property
@@ -67,34 +67,34 @@ class Outcome:
 
     @property
     def complaint(self) -> str:
-        """What was broken first, and how to see it again."""
+        """The first violation, and the command that replays it."""
         return "\n    ".join([f"to replay: {self.plan.command}", *map(str, self.violations[:1])])
 
 
 class Subject(Protocol):
-    """What a plan makes."""
+    """The world, users, faults and checkers that a plan makes."""
 
     world: World
     faults: Faults
     promises: Promises
-    safety_us: int  # How long anything may strike.
-    healed_us: int  # Within which all must be right again.
-    look_us: int  # Between two looks.
+    safety_us: int  # The duration of the faults.
+    healed_us: int  # The bound for healing.
+    look_us: int  # The time between two looks.
 
     def begin(self) -> None:
-        """Set everything going; the faults as well, by and by."""
+        """Start everything; the faults follow later."""
 
     def look(self) -> None:
-        """Have the checkers look."""
+        """Run the checkers."""
 
     def rest(self) -> None:
-        """Have the users do nothing any more: the faults are over."""
+        """Stop the users: the faults are over."""
 
     def wrong(self) -> str | None:
-        """Say what is not right yet; None: nothing."""
+        """Return the first condition that does not hold yet; None: all hold."""
 
     def settle(self) -> None:
-        """All is right: demand what must hold from now on."""
+        """Check the promises that must hold once all is right."""
 
 
 def run_phases(subject: Subject, outcome: Outcome) -> Outcome:
@@ -120,7 +120,7 @@ def look_for(subject: Subject, time_us: int) -> None:
 
 
 def _heal(subject: Subject) -> float | None:
-    """Let time pass until all is right; how many seconds that took, None: more than it may."""
+    """Run until all is right; return the seconds that took, or None if the bound was exceeded."""
     world = subject.world
     began_us = world.now_us
     wrong: str | None = "nobody looked"

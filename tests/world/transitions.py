@@ -1,4 +1,4 @@
-"""Which transitions of the table of membership were taken: counted from outside, by a table that counts."""
+"""The transitions of the membership table that a run takes, counted from outside by a table that counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL: Final = frozenset(map(name, NEXT))
 
 @final
 class _Counting:
-    """The table, as far as it is asked; every entry that is found counts."""
+    """The transition table; each entry that is found counts."""
 
     def __init__(self, table: Mapping[Key, MemberState | None], taken: Counter[str]) -> None:
         self._table = table
@@ -43,9 +43,9 @@ class _Counting:
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """How often each transition is taken until the block ends."""
+    """Count how often each transition is taken until the block ends."""
     taken: Counter[str] = Counter()
-    module = vars(beliefs)  # The one module that asks the table; its name is final, for everybody else.
+    module = vars(beliefs)  # Only this module reads the table; its name is final for all other code.
     table = module["NEXT"]
     module["NEXT"] = _Counting(table, taken)
     try:

@@ -1,4 +1,4 @@
-"""`python -m tests.world --whole SCENARIO`: replays runs of whole nodes."""
+"""`python -m tests.world --whole SCENARIO` replays runs of whole nodes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.world.nodes.whole_cluster import WholeRun
 
 WHOLE_MEMBERS: Final = 5
-MAX_WHOLE_MEMBERS: Final = 254  # One network of 10.0.0.0/24.
-SHOWN: Final = 40  # Lines of what happened last.
+MAX_WHOLE_MEMBERS: Final = 254  # The hosts of one network, 10.0.0.0/24.
+SHOWN: Final = 40  # The last lines of the trace that are printed.
 
 
 def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, cold: bool, as_json: bool) -> int:
@@ -31,7 +31,7 @@ def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, cold: b
         plan, trace = WholePlan(scenario, members, seed, cold), Trace()
         try:
             outcome: WholeRun | Exception = run(plan, trace)
-        except (AssertionError, Defect, Stuck, GossipKVError, OSError) as error:  # A check may go unanswered.
+        except (AssertionError, Defect, Stuck, GossipKVError, OSError) as error:  # A check's own question may fail.
             outcome = error
             failed += 1
         if as_json:

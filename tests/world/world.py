@@ -1,14 +1,14 @@
-"""The simulated world: machines on a network in virtual time, all of it from one number.
+"""The simulated world: machines on a network in virtual time, from one number.
 
     world = World(seed)
     a = world.add("a", rig); b = world.add("b", rig, joins=[a.address])
     a.start(); b.start()
     world.run(60 * SECOND)
 
-The same number, the same inputs: the same run, event by event; `trace` is a fold of all of it.  Time is microseconds
-(`scheduler.py`), randomness is a stream for each subject (`streams.py`); `network.py`, `machine.py` and the disks say
-what can go wrong.  What the machines are for, their rigs know.  Which faults a run has is for its scenario to choose
-(`faults.py`); whether what happened was right is for checkers, which look at what a user could see.
+The same number and inputs give the same run, event by event; `trace` is a fold of all events.  Time is in microseconds
+(`scheduler.py`), randomness has a stream for each subject (`streams.py`); `network.py`, `machine.py` and the disks
+define the faults.  The rigs know the machines' purpose.  A scenario chooses its faults (`faults.py`); checkers, which
+see only users' views, decide if the run was right.
 """
 
 from __future__ import annotations
@@ -31,18 +31,16 @@ if TYPE_CHECKING:
 
 @final
 class World:
-    """A world of its own."""
-
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.scheduler = Scheduler()
         self.streams = Streams(seed)
-        self.struck: Counter[str] = Counter()  # How often each fault struck.
+        self.struck: Counter[str] = Counter()  # The strikes of each fault.
         self.network = Network(self.scheduler, self.streams, self.struck)
         self.machines: list[Machine] = []
-        # By the type of what a process tells whoever runs it.
+        # By the type of a process's message to its supervisor.
         self.on_told: defaultdict[type, list[Callable[[Machine, object], None]]] = defaultdict(list)
-        self.on_moment: list[Callable[[Machine], None]] = []  # Around each change of who a process says it is.
+        self.on_moment: list[Callable[[Machine], None]] = []  # Called around each change of a process's identity.
         self.on_ended: list[Callable[[Machine], None]] = []
 
     @property
@@ -52,7 +50,7 @@ class World:
 
     @property
     def trace(self) -> str:
-        """What happened, folded: equal runs have equal traces."""
+        """A fold of all events: equal runs have equal traces."""
         return f"{self.network.trace:08x}-{self.scheduler.happened}-{self.network.sent}"
 
     def add(
@@ -63,11 +61,11 @@ class World:
         disk: MachineDisk | None = None,
         joins: Sequence[Address] = (),
     ) -> Machine:
-        """A machine more, which is off; without a `disk`, one that keeps a node's documents."""
+        """Add a machine, which is off; without a `disk`, it has one for a node's documents."""
         disk = Disk(name, self.streams, self.struck) if disk is None else disk
         machine = Machine(self, len(self.machines), name, self.free_address(), rig=rig, disk=disk)
         machine.joins += joins
-        # No two machines came up at the same time: what one clock says means nothing on another.
+        # Machines came up at different times: one clock's reading means nothing on another machine.
         machine.clocks.offset_us = self.streams["clock/offset"].randrange(1 << 40)
         self.machines.append(machine)
         return machine
@@ -80,17 +78,17 @@ class World:
         self.scheduler.run(self.scheduler.now_us + seconds_us)
 
     def look_closely(self, machine: Machine) -> None:
-        """Called by a machine around each change of who its process says it is."""
+        """Call the observers around a change of a process's identity."""
         for moment in self.on_moment:
             moment(machine)
 
     def told(self, machine: Machine, what: object) -> None:
-        """Called by a rig whose process has something to tell whoever runs it."""
+        """Call the observers of a process's message to its supervisor."""
         for hear in self.on_told[type(what)]:
             hear(machine, what)
 
     def process_ended(self, machine: Machine) -> None:
-        """Called by a machine whose process is about to end."""
+        """Call the observers of a process that is about to end."""
         self.look_closely(machine)
         for ended in self.on_ended:
             ended(machine)

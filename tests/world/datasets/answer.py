@@ -16,5 +16,5 @@ class Answer(NamedTuple):
     value: bytes | None
     pinned: str | None  # The version that the client asked for.
     floor: str | None  # The newest version that clients of this machine had got when it asked.
-    # The oldest version that the client accepts; machines do not move, wherever that version is.
+    # The oldest version that the client accepts; such an answer does not raise the floor.
     least: str | None = None

@@ -287,7 +287,7 @@ class DatasetNode:
             case ReadContents():
                 self._looks_ms = min(self._looks_ms, self.machine.now_ms + self.chance.randrange(SOON_MS))
             case KeepOrders():
-                pass  # These clusters have no orders.
+                pass  # No orders are given here.
             case KeepRing():
                 self.disk.ring = self._convergence.claims
             case Decide():

@@ -46,6 +46,6 @@ class DatasetDisk:
     versions: dict[str, Stored] = field(default_factory=dict)
     active: VersionIdentity | None = None
     owners: tuple[Ownership, ...] = ()
-    sealed: tuple[Sealed, ...] = ()  # The files on which clients have answers.
+    sealed: tuple[Sealed, ...] = ()  # The checksums of the files that served clients.
     refuted: dict[str, tuple[str, ...]] = field(default_factory=dict)
     ring: dict[str, str] = field(default_factory=dict)

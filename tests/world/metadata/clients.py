@@ -65,7 +65,7 @@ class Clients:
     # -- operations --------------------------------------------------------------------------------------------------
 
     async def change(self, life: Life) -> None:
-        """Run operations on some table, based on this node's config id or on an older one."""
+        """Run operations on some table, based on this node's config id or on another one."""
         tables = life.catalogue.tables()
         if not tables:
             return

@@ -183,7 +183,7 @@ class Faults:
         gone = AcceptorId(node.uuid, node.disk.store)
         if not all(acceptors.is_quorum(acceptors.everyone - {gone}) for acceptors in self._sets_with(node)):
             return
-        # From now on the remaining holders may be the only nodes that know.
+        # The remaining nodes may be the only ones that can detect a disk that went back.
         self._done |= {"lose a disk", "put a disk back"}
         self._witness.counts["a disk is lost"] += 1
         self._witness.lost.add(gone)

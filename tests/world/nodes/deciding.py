@@ -189,7 +189,7 @@ async def founder_lost(cluster: SimulatedCluster) -> None:
 
 
 async def acceptor_lost(cluster: SimulatedCluster) -> None:
-    """The founder is lost after the catalogue has grown: tables come and go as before, and its place is given up."""
+    """The founder is lost once the catalogue has grown: tables come and go, and it is removed from the acceptors."""
     async with _clients(cluster) as clients:
         founder = await _founder(cluster)
         await clients.create("a", at=founder)

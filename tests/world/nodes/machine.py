@@ -276,4 +276,4 @@ class _Started:
 
 
 SPEAKER: Final[ContextVar[NodeMachine | None]] = ContextVar("SPEAKER", default=None)
-"""Whose task this is; None: a client's."""
+"""The machine of the present task; None: a client."""

@@ -123,7 +123,7 @@ def _named(*functions: Scenario) -> Mapping[str, Scenario]:
 MEMBERSHIP: Final = _named(
     join, leave, death, restarts, blackout, crashes, read_only, partition, storm, tree, twins, strangers
 )
-"""They find, miss and find each other again."""
+"""Nodes find, miss and find each other again."""
 
 SHARING: Final = _named(
     one_empty_node,
@@ -158,7 +158,7 @@ SHARING: Final = _named(
     join_into_nothing,
     disk_full,
 )
-"""They share the partitions of a database, and clients read."""
+"""Nodes share the partitions of a database, and clients read."""
 
 DECIDING: Final = _named(
     tables,
@@ -171,9 +171,9 @@ DECIDING: Final = _named(
     founder_lost,
     acceptor_lost,
 )
-"""They decide on tables, and clients make and drop them."""
+"""Nodes decide on tables, and clients create and drop them."""
 
 RECORDS: Final = _named(records, remade)
-"""They keep records of tables, and clients write and read."""
+"""Nodes keep records of tables, and clients write and read."""
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({**MEMBERSHIP, **SHARING, **DECIDING, **RECORDS})

@@ -1,11 +1,12 @@
 """Trio made deterministic: the same seed, the same order of tasks, in any process.
 
-Trio shuffles the tasks that are ready at the same time, so that nobody relies on their order.  It draws from a private
-`Random`, and sorts the tasks before it shuffles only under a private flag that its own tests with Hypothesis use.
-This is the one place that knows these names: worlds use `run`, and every other test is seeded by `tests/seeded.py`.
-The names still do what is needed as long as the tests pass that run a seed several times
-(`tests/simulation/test_whole_nodes_determinism.py`, `tests/ci/tidy/test_seeded.py`); where they are gone, the run is
-refused.
+Trio shuffles the tasks that are ready at the same time, so that no program relies on their order.  It draws from a
+private `Random`, and sorts the tasks before it shuffles only under a private flag that its own tests with Hypothesis
+use.
+
+Only this module knows the names of these parts: worlds use `run`, and every other test is seeded by `tests/seeded.py`.
+A run is refused if a name is missing; the tests that run a seed several times
+(`tests/simulation/test_whole_nodes_determinism.py`, `tests/ci/tidy/test_seeded.py`) show that the parts still work.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def seeded(seed: int | str) -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Search for no garbage: the moment depends on what the process did before, and finalizers may wake tasks."""
+    """Suspend garbage collection: its moment depends on the process's past, and finalizers may wake tasks."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -79,17 +80,17 @@ def uncollected() -> Iterator[None]:
 
 
 async def _within(main: Callable[[], Awaitable[_Result]], limit_s: float) -> _Result:
-    """Run with a limit: there is always a next moment, so tasks that wait for each other do not wait for ever."""
+    """Run with a limit: the clock always has a next moment, so tasks that wait for each other would never end."""
     with trio.move_on_after(limit_s):
         return await main()
     raise Stuck(f"not done after {limit_s} virtual seconds")
 
 
 def find_scheduler(name: str = "trio._core._run") -> ModuleType:
-    """Trio's module of this name, with what is needed.
+    """Return the module of Trio's scheduler, after a check that it has the needed parts.
 
     Raises:
-        SchedulerChanged: it is not what it was.
+        SchedulerChanged: a part is missing or has another type.
     """
     try:
         scheduler = import_module(name)

@@ -1,4 +1,4 @@
-"""A database that whole nodes share: its sources, its readers, and what may be demanded of the nodes."""
+"""A database that whole nodes share: its sources, its readers, and the promises of the nodes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ RETIRE_AFTER_S: Final = 10
 RETIRE_MAX_S: Final = 120
 LOOK_S: Final = 2  # Between two looks at the source.
 
-ACTIVE_S: Final = 30.0  # From a version's coming to the source until clients of all have it, when nothing goes wrong.
-ANSWERED_S: Final = 10.0  # From when all is well: connections that have not noticed break, and there are new ones.
+ACTIVE_S: Final = 30.0  # From a version's arrival at the source until clients of all nodes get it, without faults.
+ANSWERED_S: Final = 10.0  # From the end of faults: stale connections break, and new ones begin.
 RETIRED_S: Final = RETIRE_AFTER_S + 30.0
 
 
@@ -48,7 +48,7 @@ class SharedDatabase:
         min_replication: int = 1,
         require_success_file: bool = False,
     ) -> None:
-        """Settings of all nodes; `replication` is drawn unless told."""
+        """Set the config of all nodes; `replication` is drawn by default."""
         self.cluster = cluster
         self.machines = cluster.machines
         self.sources = LaidOutSources(cluster.machines)
@@ -75,11 +75,11 @@ class SharedDatabase:
         self.sources.lay_out()
 
     def offer(self, version: str, partitions: int = PARTITIONS) -> None:
-        """Put a version at the source that all share."""
+        """Put a version at the shared source."""
         self.sources.add(content_of(version, partitions))
 
     def join(self, machine: NodeMachine, *addresses: Address) -> None:
-        """Have a node told to join these, and no others, in its next life."""
+        """Tell a node to join only these addresses in its next life."""
         machine.config = replace(machine.config, join=addresses)
 
     async def start(self, *machines: NodeMachine, within_s: float = 1.0) -> None:
@@ -87,10 +87,10 @@ class SharedDatabase:
             for machine in machines or self.machines:
                 nursery.start_soon(start_later, machine, self.cluster.chance.uniform(0, within_s))
 
-    # What nodes say
+    # Statements of nodes
 
     async def active(self, machine: NodeMachine) -> str | None:
-        """The version that a node gives to those who name none; None: there is none, or it does not say."""
+        """Return the version that a node serves by default; None: it serves none, or does not answer."""
         try:
             told = await self.cluster.ask(machine, "databases", timeout_s=2.0)
         except GossipKVError:
@@ -99,7 +99,7 @@ class SharedDatabase:
         return next((_text(_field(entry, "version")) for entry in told if _field(entry, "name") == DATABASE), None)
 
     async def has(self, machine: NodeMachine, version: str) -> bool:
-        """Whether a node answers from a version that is that one or newer."""
+        """Return True if a node answers from this version or a newer one."""
         try:
             await self.cluster.ask(machine, "get", DATABASE, KEY_NAMES[0], {"min_version": version})
         except NotReady:
@@ -107,7 +107,7 @@ class SharedDatabase:
         return True
 
     async def status(self, machine: NodeMachine, *, local: bool = True) -> dict[str, Value]:
-        """What a node says of the database; raises what it says instead."""
+        """Return a node's status of the database, or raise its error."""
         told = await self.cluster.ask(machine, "status", {"local": local, "database": DATABASE}, timeout_s=5.0)
         found = _field(told, DATABASE)
         assert isinstance(found, dict)
@@ -122,21 +122,21 @@ class SharedDatabase:
         return {str(name): version for name, version in found.items() if isinstance(version, dict)}
 
     async def held(self, machine: NodeMachine, version: str) -> set[int]:
-        """The partitions of a version that a node has itself."""
+        """Return the local partitions of a version on a node."""
         found = (await self.versions(machine)).get(version, {}).get("partitions", [])
         assert isinstance(found, list)
         return {number for entry in found if isinstance(number := _field(entry, "partition"), int)}
 
     async def copies(self, version: str) -> int:
-        """How many copies of partitions there are on the nodes that run."""
+        """Return the number of partition copies on all running nodes."""
         return sum([len(await self.held(machine, version)) for machine in self.machines if machine.runs])
 
-    # What must come
+    # Promises
 
     async def until(
         self, what: str, holds: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.25
     ) -> None:
-        """Return when it holds.  Raises `Violation`: it does not in time."""
+        """Return when `holds` is true.  Raises `Violation` if that takes too long."""
         end_s = trio.current_time() + within_s
         while not await holds():
             if trio.current_time() >= end_s:
@@ -145,7 +145,7 @@ class SharedDatabase:
             await trio.sleep(every_s)
 
     async def until_active(self, version: str, *machines: NodeMachine, within_s: float = ACTIVE_S) -> None:
-        """Return when clients of all that run, or of these, get a version."""
+        """Return when clients of the machines (all running ones by default) get a version."""
 
         async def holds() -> bool:
             asked = machines or [machine for machine in self.machines if machine.runs]
@@ -154,7 +154,7 @@ class SharedDatabase:
         await self.until(f"clients get {version}", holds, within_s=within_s)
 
     async def until_held(self, version: str, machine: NodeMachine) -> None:
-        """Return when a node has something of a version itself."""
+        """Return when a node has some partition of a version."""
 
         async def holds() -> bool:
             return bool(await self.held(machine, version))
@@ -162,7 +162,7 @@ class SharedDatabase:
         await self.until(f"{machine.name} has a share of {version}", holds, within_s=ACTIVE_S)
 
     async def until_gone(self, version: str, *, within_s: float = RETIRED_S) -> None:
-        """Return when nobody that runs has anything of a version."""
+        """Return when no running node has a copy of a version."""
 
         async def holds() -> bool:
             return await self.copies(version) == 0
@@ -170,7 +170,7 @@ class SharedDatabase:
         await self.until(f"{version} is gone", holds, within_s=within_s)
 
     async def until_answered(self) -> None:
-        """Return when each node that runs answers each key; what has failed until then is forgiven."""
+        """Return when each running node answers each key; earlier failures are excused."""
 
         async def holds() -> bool:
             self.forgive()
@@ -180,14 +180,14 @@ class SharedDatabase:
         await self.until("every key is answered by all", holds, within_s=ANSWERED_S)
 
     def must_not_fail(self) -> None:
-        """Have no read failed since the last time that this was asked."""
+        """Raise `Violation` if a read has failed since the last call."""
         failures = list(self.readers.failures)
         self.readers.failures.clear()
         if failures:
             raise Violation(f"{len(failures)} reads failed: {failures[0]}")
 
     def forgive(self) -> None:
-        """What has begun so far may have failed."""
+        """Excuse the failures of all reads that have begun so far."""
         self.readers.forgive()
 
     def must(self, holds: object, what: str) -> None:
@@ -195,7 +195,7 @@ class SharedDatabase:
             raise Violation(what)
 
     async def read_all(self) -> None:
-        """Have each node that runs answer each key."""
+        """Read each key from each running node."""
         for machine in self.machines:
             if machine.runs:
                 await self.readers.read_all(machine)
@@ -208,7 +208,7 @@ class SharedDatabase:
 
     @contextlib.asynccontextmanager
     async def read(self) -> AsyncIterator[None]:
-        """Clients read meanwhile; and in the end each node answers everything."""
+        """Run clients during the block; at its end each node must answer every key."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.readers.run)
             yield
@@ -228,7 +228,7 @@ async def formed(
     min_replication: int = 1,
     require_success_file: bool = False,
 ) -> AsyncIterator[SharedDatabase]:
-    """Version 101 is active on all, and clients read."""
+    """Yield a database whose version 101 is active on all nodes, with clients that read."""
     database = SharedDatabase(
         cluster,
         replication=replication,

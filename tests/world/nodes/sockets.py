@@ -1,4 +1,4 @@
-"""The network as the processes of one machine see it: `environment.Sockets`, with simulated ones behind it."""
+"""The network as the processes of one machine see it: `environment.Sockets` over simulated connections."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ FIRST_EPHEMERAL_PORT: Final = 32_768
 ANY: Final = (str(IPv4Address(0)), "")  # All addresses of the machine.
 
 
-# A socket's buffer for datagrams, and what the kernel adds to each.
+# A socket's buffer for datagrams, and the kernel's charge for each.
 RECEIVE_BUFFER_BYTES: Final = 2 << 20
 DATAGRAM_OVERHEAD_BYTES: Final = 768
 
 
 @final
 class Readiness:
-    """Whether a descriptor is readable, for those who wait."""
+    """The readability of a descriptor, which tasks can await."""
 
     def __init__(self, is_so: Callable[[], bool] | None = None) -> None:
-        """`is_so` tells it at any time; without that, `set` says it once."""
+        """`is_so` returns the present state; without it, `set` makes the descriptor readable once."""
         self._is_so = is_so
         self._changed = trio.Event()
 
@@ -52,7 +52,7 @@ class Readiness:
 
 @final
 class SimulatedSockets:
-    """The sockets of one process; when it ends, all of them do."""
+    """The sockets of one process, which end with it."""
 
     def __init__(self, network: SimulatedNetwork, host: str) -> None:
         self.network = network
@@ -63,7 +63,7 @@ class SimulatedSockets:
         self._datagrams: list[SimulatedDatagrams] = []
 
     def listen(self, host: str, port: int, backlog: int) -> SimulatedListener:
-        """Listen as `environment.Sockets` says; the only hosts are this machine's address and those that mean all."""
+        """Listen like `environment.Sockets`; the host is this machine's address or a wildcard."""
         address = self._own_address(host, port)
         if address in self.network.listening:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
@@ -73,11 +73,11 @@ class SimulatedSockets:
         return listener
 
     async def wait_readable(self, source: HasFileno) -> None:
-        """Returns when the owner of a descriptor from here has something to do."""
+        """Return when the owner of the descriptor has work."""
         await self._descriptors[source.fileno()].wait()
 
     async def event_loop(self) -> None:
-        """None: in virtual time nobody sleeps."""
+        """Return None: in virtual time no loop sleeps."""
 
     def datagrams(self, host: str, port: int) -> SimulatedDatagrams:
         address = self._own_address(host, port)
@@ -95,7 +95,7 @@ class SimulatedSockets:
         return SimulatedStream(end)
 
     async def resolve(self, name: Address) -> list[Address]:
-        """What the network's name service knows; it is sometimes slow."""
+        """Resolve a name at the network's name service, which is sometimes slow."""
         await trio.sleep(self.network.delay_s(self.network.usual))
         if name.host.replace(".", "").isdigit():
             return [name]
@@ -116,7 +116,7 @@ class SimulatedSockets:
         self._ends.append(end)
 
     def end(self, *, silently: bool) -> None:
-        """The process is gone; the kernel tells its peers, unless the power went."""
+        """End all sockets; the kernel tells the peers, unless the power failed (`silently`)."""
         for listener in self._listeners:
             listener.close()
         for datagrams in self._datagrams:
@@ -171,14 +171,14 @@ class SimulatedListener:
         return self._waiting.popleft() if self._waiting else None
 
     def watch(self, stream: StreamEnd) -> None:
-        """Make the descriptor readable when a stream from elsewhere moves, too."""
+        """Make the descriptor readable also when a stream from elsewhere moves."""
         stream.on_move = self._readiness.set
 
     def wake(self) -> None:
         self._readiness.set()
 
     def close(self) -> None:
-        """Stop listening; those who still wait are turned away."""
+        """Stop listening; connections that still wait are refused."""
         if not self._closed:
             self._closed = True
             del self._sockets.network.listening[self._address]
@@ -188,8 +188,6 @@ class SimulatedListener:
 
 @final
 class SimulatedDatagrams:
-    """A datagram socket."""
-
     def __init__(self, sockets: SimulatedSockets, address: Address) -> None:
         self._sockets = sockets
         self._address = address
@@ -219,7 +217,7 @@ class SimulatedDatagrams:
         self._readiness.set()
 
     def receive(self) -> tuple[bytes, Address]:
-        """The next one; raises BlockingIOError when none waits."""
+        """Return the next datagram; raise BlockingIOError if none waits."""
         if not self._waiting:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         packet, source = self._waiting.popleft()
@@ -242,7 +240,7 @@ class SimulatedStream:
         end.on_move = self._moved.set
 
     async def send_all(self, data: bytes) -> None:
-        """All of it.  Raises OSError when it breaks."""
+        """Send all of `data`.  Raises OSError if the connection breaks."""
         await trio.lowlevel.checkpoint()
         while data:
             if self._end.is_broken:
@@ -255,14 +253,14 @@ class SimulatedStream:
                 await self._moved.wait()
 
     async def receive_some(self, most_bytes: int) -> bytes:
-        """What has arrived; nothing at the end.  Raises OSError when it breaks."""
+        """Return arrived bytes; empty at the end.  Raises OSError if the connection breaks."""
         await trio.lowlevel.checkpoint()
         while (data := self._end.receive(most_bytes)) is None:
             await self._moved.wait()
         return data
 
     def detach(self) -> StreamEnd:
-        """The connection itself, for a serving loop that takes it over."""
+        """Return the connection itself, for a serving loop that takes it over."""
         return self._end
 
     async def aclose(self) -> None:

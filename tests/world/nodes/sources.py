@@ -1,7 +1,7 @@
-"""What lies at the sources of whole nodes: a directory on each machine's disk, that shows what the machine is to see.
+"""The sources of whole nodes: on each machine's disk a directory with the versions that the machine sees.
 
-Who sees what is what `datasets.contents.Sources` says, for cores on a heap as well: all see the same, or one sees
-something of its own, or nothing; here it is written down as the files of a job that has one record a line.
+`datasets.contents.Sources` decides which machine sees which versions, for cores on a heap as well: all see the same, or
+one sees its own, or none.  Here the versions are files of a job, with one record a line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUCCESS: Final = "_SUCCESS"
 
 
 def records(content: Content, file: int) -> bytes:
-    """What a file of a version consists of."""
+    """Return the content of a version's file."""
     keys = [key for key in KEY_NAMES if content.file_of(key) == file]
     return b"".join(b"%s\t%s\n" % (key, value) for key in keys if (value := content.value(key)) is not None)
 
@@ -37,12 +37,12 @@ class LaidOutSources:
         self._machines = machines
 
     def add(self, content: Content) -> None:
-        """Have all machines that share a source see a version from now on."""
+        """Show a version to all machines that share the common source."""
         self.contents.add(content)
         self.lay_out()
 
     def give(self, machine: NodeMachine, seen: Mapping[str, Content] | None) -> None:
-        """Have a machine see this from now on instead; None: its source is gone."""
+        """Show a machine these versions instead; None: its source is gone."""
         self.contents.give(machine, seen)
         self.lay_out()
 
@@ -51,7 +51,7 @@ class LaidOutSources:
         self.lay_out()
 
     def lay_out(self) -> None:
-        """Have each disk show what its machine is to see: called also when a machine has got another disk."""
+        """Make each disk show its machine's versions; also called when a machine has another disk."""
         for machine in self._machines:
             seen = self.contents.seen(machine)
             if not self.contents.has(machine):
@@ -67,7 +67,7 @@ class LaidOutSources:
 
 
 def upload(disk: SimulatedFiles, content: Content, files: Iterable[int], *, part: float = 1.0) -> None:
-    """Have these files of a version be there, as far as they are not; of each no more than a part of its bytes."""
+    """Write the missing files of a version, each up to `part` of its bytes."""
     directory = f"{ROOT}/{DATABASE}/{content.version}"
     _make_directory(disk, directory)
     there = {entry.name: entry.size_bytes for entry in disk.list_directory(directory)}

@@ -1,7 +1,7 @@
-"""What a simulation serves its nodes' connections with: streams in the place of the system's sockets.
+"""The streams that replace the system's sockets in a simulation.
 
-The loop, and with it the order of a round, is the one of `loop/loop.pyx`; `streams.pyx` is what calls these methods.
-Time stands still while a round lasts, so its budgets in time mean nothing here.
+The loop, and with it the order of a round, is that of `loop/loop.pyx`; `streams.pyx` calls these methods.  Time stands
+still during a round, so its time budgets have no effect here.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ServedStream(Protocol):
-    """The server's end of a connection; nothing here waits."""
+    """The server's end of a connection; its methods never wait."""
 
     @property
     def is_broken(self) -> bool: ...
 
     @property
     def is_readable(self) -> bool:
-        """Whether `receive` has something to give: bytes, the end, or an error."""
+        """True if `receive` would return bytes or the end, or raise."""
         ...
 
     @property
     def room_bytes(self) -> int: ...
 
     def receive(self, most_bytes: int) -> bytes | None:
-        """What has arrived; nothing at its end; None: not yet.
+        """Return arrived bytes; empty at the end; None: nothing yet.
 
         Raises:
             OSError: the connection is broken.
@@ -40,11 +40,11 @@ class ServedStream(Protocol):
         ...
 
     def send(self, data: bytes) -> None:
-        """Requires: not more than there is room for."""
+        """Send bytes.  Requires: no more than there is room for."""
         ...
 
     def close(self) -> None:
-        """End it behind what was sent; what still comes is thrown away, but for the peer's end.  Again does nothing."""
+        """Close after the sent bytes; drop further input except the peer's end.  A second call does nothing."""
         ...
 
     def abort(self) -> None: ...
@@ -52,7 +52,7 @@ class ServedStream(Protocol):
 
 @runtime_checkable
 class StreamListener(SocketListener, Protocol):
-    """A listener whose connections are streams; its descriptor is readable when one of them has moved as well."""
+    """A listener whose connections are streams; its descriptor is also readable when a stream has moved."""
 
     @property
     def is_readable(self) -> bool: ...
@@ -60,19 +60,19 @@ class StreamListener(SocketListener, Protocol):
     def accept(self) -> ServedStream | None: ...
 
     def watch(self, stream: ServedStream) -> None:
-        """Make the descriptor readable when that one moves, too."""
+        """Make the descriptor readable also when this stream moves."""
         ...
 
     def wake(self) -> None: ...
 
 
 def over_streams(clock: EnvironmentClock) -> MakeTransport:
-    """What makes such transports, for `node.run`, whose environment's sockets have to be streams."""
+    """Return the transport factory for `node.run`; the environment's sockets must be streams."""
 
     def make(listener: SocketListener | None, *beside: SocketListener | None, polls: bool) -> Streams:
         assert isinstance(listener, StreamListener), listener
         assert not any(beside), "simulated clients speak MessagePack-RPC"
-        del polls  # Nothing comes while one looks out: time stands still.
+        del polls  # Time stands still, so polling would find nothing new.
         return Streams(listener, clock)
 
     return make

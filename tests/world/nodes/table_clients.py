@@ -1,7 +1,7 @@
-"""Clients that make and drop tables at whole nodes, and what must be true of what they are told.
+"""Clients that create and drop tables at whole nodes, and checks of the reported outcomes.
 
-A client has a name of its own, and asks about it alone: so it knows what there is.  What was done stays done, what was
-refused never happens, and what is not known it asks for again, under the same id, until it is.
+Each client has a table name of its own, so it knows the true state.  A done operation stays done, a refused one never
+happens, and after an unknown outcome the client asks again, under the same id, until it is known.
 """
 
 from __future__ import annotations
@@ -37,28 +37,30 @@ ANSWER_S: Final = 30.0
 PATIENCE_S: Final = 5.0
 LOOK_EVERY_S: Final = 1.0
 RESOLVED_S: Final = 40.0
-AGREED_S: Final = 60.0  # A poll of the registers comes twice in that time.
+AGREED_S: Final = 60.0  # The registers are polled twice in that time.
 
 
 @final
 class TableClients:
-    """The clients of one run, and a task that compares what nodes show."""
+    """The clients of one run, and a task that compares the nodes' views."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self.made: dict[str, str] = {}  # Tables that there are, by name: their ids.
+        self.made: dict[str, str] = {}  # The ids of existing tables, by name.
         self.done = 0
         self.looks = 0
         self._ids: set[str] = set()
         self._is_over = False
-        self._last: dict[tuple[str, int], int] = {}  # The catalogue's config id at a machine, on a disk of its own.
-        self._roots: dict[int, Value] = {}  # Of the catalogue, by config id: the same everywhere.
-        self._maps: dict[tuple[str, int], list[Value]] = {}  # Of a table, likewise.
+        # The latest config id of the catalogue that each machine showed, per disk.
+        self._last: dict[tuple[str, int], int] = {}
+        self._roots: dict[int, Value] = {}  # The catalogue's root by config id: every node must show the same.
+        # A table's map by table and config id: every node must show the same.
+        self._maps: dict[tuple[str, int], list[Value]] = {}
 
-    # -- who asks ----------------------------------------------------------------------------------------------------
+    # # -- clients -----------------------------------------------------------------------------------------------------
 
     async def run(self, name: str, pause_s: float = 1.0) -> None:
-        """Make and drop the table of that name, until `finish`; what is under way is brought to its end."""
+        """Create and drop the table of that name until `finish`; the operation under way is completed."""
         chance = self._cluster.chance
         while not self._is_over:
             if name in self.made:
@@ -71,7 +73,7 @@ class TableClients:
         self._is_over = True
 
     async def create(self, name: str, *, at: NodeMachine | None = None, replication: int = 1) -> str:
-        """Make a table, by any node or that one; returns its id."""
+        """Create a table through any node, or through `at`; return its id."""
         chance = self._cluster.chance
         operation = chance.randbytes(OPERATION_BYTES)
         partitions = chance.choice((1, 4, 16))
@@ -117,9 +119,9 @@ class TableClients:
         self.done += 1
 
     async def transact(self, at: NodeMachine, name: str, config: int, count: int) -> int:
-        """Have so many transactions made one after another by a server of that table, which change nothing.
+        """Run `count` transactions without effect, one after another, through an acceptor of the table.
 
-        `config`: the config id before them, where nobody else makes any; returns the one behind them.
+        `config` is the config id before them; no other client may make any.  Return the config id after them.
         """
         first, *_ = _rows(await self._ask(at, "partition_map", name))
         assert isinstance(first, list)
@@ -138,10 +140,10 @@ class TableClients:
     async def _pause(self) -> None:
         await trio.sleep(self._cluster.chance.uniform(0, 1))
 
-    # -- what is shown -----------------------------------------------------------------------------------------------
+    # # -- views -------------------------------------------------------------------------------------------------------
 
     async def observe(self) -> None:
-        """Look at all nodes again and again, until cancelled: of one config id all show the same."""
+        """Look at all nodes again and again, until cancelled: for one config id all must show the same."""
         while True:
             for machine in self._cluster.machines:
                 if machine.runs:
@@ -149,9 +151,10 @@ class TableClients:
             await trio.sleep(LOOK_EVERY_S)
 
     async def look(self, machine: NodeMachine) -> set[str]:
-        """Look at one node; the names of tables that it shows."""
+        """Look at one node; return the names of the tables that it shows."""
         life, place = machine.lives, (machine.name, machine.disks)
-        before = self._last.get(place, 0)  # Another looks at the same time: its question may have overtaken this one.
+        # Another look may run at the same time, and its question may overtake this one.
+        before = self._last.get(place, 0)
         try:
             told = await self._cluster.ask(machine, "databases", timeout_s=PATIENCE_S)
             registers = await self._cluster.ask(machine, "metadata_status", None, timeout_s=PATIENCE_S)
@@ -186,10 +189,10 @@ class TableClients:
         self._last[place] = max(config, self._last.get(place, 0))
 
     async def agree(self, within_s: float = AGREED_S) -> None:
-        """Return when all nodes that run show the tables that there are, and the same map of each."""
+        """Return when all running nodes show the existing tables, with the same maps."""
 
         async def holds() -> bool:
-            """All show the tables that there are, and each its map."""
+            """All running nodes show the existing tables, each with its map."""
             for machine in self._cluster.machines:
                 if machine.runs and not await self._is_right(machine):
                     return False
@@ -211,7 +214,7 @@ class TableClients:
 
 
 async def acceptors(cluster: SimulatedCluster, machine: NodeMachine, table: str | None = None) -> list[str]:
-    """The nodes that decide on a register, as one node has them.  Raises what `SimulatedCluster.ask` raises."""
+    """Return the acceptors of a register, as one node shows them.  Raises the errors of `SimulatedCluster.ask`."""
     told = await cluster.ask(machine, "metadata_status", table, timeout_s=PATIENCE_S)
     assert isinstance(told, list)
     (register,) = (one for one in told if _field(one, "table") == table)
@@ -221,7 +224,7 @@ async def acceptors(cluster: SimulatedCluster, machine: NodeMachine, table: str 
 
 
 async def config_of(cluster: SimulatedCluster, machine: NodeMachine, table: str) -> int:
-    """The config id of a table's map, as one node shows it; 0: it shows none."""
+    """Return the config id of a table's map, as one node shows it; 0: the node shows none."""
     try:
         return _whole(await cluster.ask(machine, "partition_map", table, timeout_s=PATIENCE_S), "config")
     except (*UNDECIDED, UnknownDatabase):
@@ -233,7 +236,7 @@ def names_of(count: int) -> Iterable[str]:
 
 
 def _rows(shown: Value) -> list[Value]:
-    """What a map has, but for the names of nodes: who has just begun does not know all of them."""
+    """Return a map without the names of nodes, not all of which a new node knows."""
     partitions = _field(shown, "partitions")
     assert isinstance(partitions, list)
     found: list[Value] = []

@@ -1,7 +1,7 @@
-"""What happened in a run, folded into one number; and its last lines, for whoever looks for a difference.
+"""The events of a run, folded into one number, and its last lines, which help to find a difference.
 
-Each line has the virtual time, and nothing in it may depend on anything but the run: no addresses of objects, no
-process numbers, no real time, no order of a set.
+Each line has the virtual time, and may depend on the run alone: no addresses of objects, no process numbers, no real
+time, no order of a set.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ KEPT_LINES: Final = 20_000
 
 @final
 class Trace:
-    """The trace of one run."""
-
     def __init__(self, kept_lines: int | None = KEPT_LINES) -> None:
         self._hash = hashlib.blake2b(digest_size=8)
         self.lines: deque[str] = deque(maxlen=kept_lines)
         self.count = 0
 
     def note(self, where: str, what: str, detail: object = "", data: bytes | None = None) -> None:
-        """One line; of `data` its length and checksum."""
+        """Add one line, with the length and checksum of `data`."""
         digest = "" if data is None else f" {len(data)}:{crc32(data):08x}"
         line = f"{trio.current_time():.6f} {where} {what} {detail}{digest}"
         self._hash.update(line.encode("utf-8", "backslashreplace") + b"\n")
@@ -38,5 +36,5 @@ class Trace:
         return self._hash.hexdigest()
 
     def lines_with(self, what: str) -> list[str]:
-        """Those of the last lines that have this in them: `event=` for what nodes logged."""
+        """Return those of the last lines that contain `what`: `event=` finds the nodes' log lines."""
         return [line for line in self.lines if what in line]

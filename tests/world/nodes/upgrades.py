@@ -1,4 +1,4 @@
-"""Whole nodes that share a database, and versions of it: the first one, newer ones, some late, some while nodes end."""
+"""Whole nodes that share a database, and its versions: a first one, newer ones, late ones, and restarts meanwhile."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.world.nodes.sources import upload
 if TYPE_CHECKING:
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
-TOLD_S: Final = 0.2  # From a switch until others know of it: some round trips, and two looks of who hears it.
-MAX_OPERATIONS: Final = 60  # On the disk, of a node in an upgrade.
+TOLD_S: Final = 0.2  # From a switch until others know it: a few round trips, and two looks of each hearer.
+MAX_OPERATIONS: Final = 60  # Disk operations of a node during an upgrade.
 
 
 async def one_empty_node(cluster: SimulatedCluster) -> None:
-    """A node alone waits for nobody, serves what comes to its source, and lets go what is old; all others are off."""
+    """A lone node waits for no other, serves new versions, and drops old ones; all other machines are off."""
     database = SharedDatabase(cluster)
     machine = database.machines[0]
     database.join(machine)
@@ -38,7 +38,7 @@ async def one_empty_node(cluster: SimulatedCluster) -> None:
 
 
 async def empty_cluster(cluster: SimulatedCluster) -> None:
-    """Nodes that come together build each its share of what comes, and no more."""
+    """Nodes that start together each build their share of a later version, and no more."""
     database = SharedDatabase(cluster)
     partitions = 2 * len(database.machines)
     await database.start(within_s=cluster.chance.choice((0.001, 1.0, 3.0)))
@@ -48,7 +48,7 @@ async def empty_cluster(cluster: SimulatedCluster) -> None:
 
 
 async def one_version(cluster: SimulatedCluster) -> None:
-    """What is at the source when nodes start together is shared as what comes later is."""
+    """Nodes that start together share a version that was at the source before."""
     database = SharedDatabase(cluster)
     database.offer("101")
     await database.start(within_s=cluster.chance.choice((0.001, 1.0)))
@@ -56,7 +56,7 @@ async def one_version(cluster: SimulatedCluster) -> None:
 
 
 async def automatic_ids(cluster: SimulatedCluster) -> None:
-    """All claim their places at once: in the end they differ, and each partition is on as many nodes as it is to be."""
+    """Places are claimed at the same time: in the end they differ, and each partition has its full number of copies."""
     database = SharedDatabase(cluster)
     partitions = 2 * len(database.machines)
     database.offer("101", partitions=partitions)
@@ -65,7 +65,7 @@ async def automatic_ids(cluster: SimulatedCluster) -> None:
 
 
 async def _come_to_share(database: SharedDatabase, partitions: int, *, within_s: float = ACTIVE_S) -> None:
-    """Read until all answer from 101 and each has its share of it, and nobody more than that; no read fails."""
+    """Read until all answer from 101 and every partition has exactly its number of copies; no read may fail."""
     copies = partitions * min(database.replication, len(database.machines))
 
     async def holds() -> bool:
@@ -81,7 +81,7 @@ async def _come_to_share(database: SharedDatabase, partitions: int, *, within_s:
 
 
 async def upgrade(cluster: SimulatedCluster) -> None:
-    """New versions come under load: no read fails, nobody goes back, and the old one goes when nobody needs it."""
+    """New versions come under load: no read fails, no client goes back, and old versions are dropped."""
     async with formed(cluster) as database:
         for version in ("102", "103"):
             database.readers.names_versions = True
@@ -93,7 +93,7 @@ async def upgrade(cluster: SimulatedCluster) -> None:
 
 
 async def told_at_once(cluster: SimulatedCluster) -> None:
-    """No datagram arrives: a version that one has switched to can be had at all others at once (`min_version`)."""
+    """Without datagrams, a version is available at all nodes (`min_version`) as soon as one has switched."""
     async with formed(cluster, replication=2) as database:
         cluster.network.partition(*([machine.host] for machine in cluster.machines), datagrams_only=True)
         database.offer("102")
@@ -112,26 +112,26 @@ async def told_at_once(cluster: SimulatedCluster) -> None:
 
 
 async def slow_source(cluster: SimulatedCluster) -> None:
-    """Some read their source much slower than others: all have the new version when the last partition is there."""
+    """Some nodes read their source slowly: all have the new version once its last partition is built."""
     chance = cluster.chance
     async with formed(cluster) as database:
         for machine in chance.sample(database.machines, chance.randint(1, len(database.machines))):
             machine.file_s = chance.uniform(1, 5)
         for version in ("102", "103"):
             database.offer(version)
-            await trio.sleep(chance.uniform(0, 20))  # The next may come while that one is built.
+            await trio.sleep(chance.uniform(0, 20))  # The next version may come while this one is built.
         await database.until_active("103", within_s=2 * ACTIVE_S + REASSIGN_AFTER_S)
         database.must_not_fail()
 
 
 async def late_source(cluster: SimulatedCluster) -> None:
-    """A version appears later at one node's source: it answers from it nevertheless, and builds its share then."""
+    """A node whose source shows a version late answers from it nevertheless, and then builds its share."""
     chance = cluster.chance
     async with formed(cluster) as database:
         late = chance.choice(database.machines)
         database.sources.give(late, database.sources.contents.seen(late))
         database.offer("102")
-        # What falls to that node alone is built by others when it has not come for so long.
+        # After a while other nodes build the partitions that fall to that node alone.
         await database.until_active("102", within_s=2 * ACTIVE_S + REASSIGN_AFTER_S)
         await trio.sleep(chance.uniform(0, 10))
         database.sources.share(late)
@@ -140,7 +140,7 @@ async def late_source(cluster: SimulatedCluster) -> None:
 
 
 async def source_gone(cluster: SimulatedCluster) -> None:
-    """The source is gone for some or all: what was built is served, also after a restart; and it goes on when back."""
+    """Nodes without their source serve their built versions, even after a restart, and go on when it returns."""
     chance = cluster.chance
     async with formed(cluster) as database:
         gone = chance.sample(database.machines, chance.randint(1, len(database.machines)))
@@ -152,7 +152,7 @@ async def source_gone(cluster: SimulatedCluster) -> None:
         await victim.stop()
         await victim.start()
         await database.until_active("101", within_s=5)
-        database.forgive()  # Of what it alone had.
+        database.forgive()  # Excuse reads of partitions that only this node had.
         await trio.sleep(5)
         database.must_not_fail()
         database.offer("102")
@@ -163,7 +163,7 @@ async def source_gone(cluster: SimulatedCluster) -> None:
 
 
 async def upgrade_restarts(cluster: SimulatedCluster) -> None:
-    """A process ends around a step of its disk in an upgrade, some with their power, and comes back."""
+    """A process that ends around a disk step of an upgrade, some with a power loss, comes back."""
     chance = cluster.chance
     async with formed(cluster) as database:
         for version in ("102", "103", "104"):
@@ -188,7 +188,7 @@ async def upgrade_restarts(cluster: SimulatedCluster) -> None:
 
 
 async def rolling_restart(cluster: SimulatedCluster) -> None:
-    """One after the other is stopped and comes back: each partition keeps an owner, and no read fails."""
+    """Nodes restart one after the other: each partition keeps an owner, and no read fails."""
     async with formed(cluster, replication=2) as database:
         for machine in database.machines:
             await machine.stop()
@@ -200,7 +200,7 @@ async def rolling_restart(cluster: SimulatedCluster) -> None:
 
 
 async def owner_stopped(cluster: SimulatedCluster) -> None:
-    """Each partition is on one node, and one is stopped: the others build what it has before it is gone."""
+    """A node that is the only owner of partitions stops: others build these first, and no read fails."""
     async with formed(cluster, replication=1) as database:
         machine = cluster.chance.choice(database.machines)
         await machine.stop()
@@ -212,10 +212,11 @@ async def owner_stopped(cluster: SimulatedCluster) -> None:
 
 
 async def stopped_amid_upgrades(cluster: SimulatedCluster) -> None:
-    """Node after node is stopped at some moment of an upgrade, and nobody waits for copies: no read fails."""
+    """Nodes stop at some moment of upgrades, without waiting for copies: no read fails."""
     chance = cluster.chance
     async with formed(cluster, replication=2) as database:
-        database.readers.names_versions = False  # What is active has another owner then, not what retires.
+        # During an upgrade the active version has a second owner, but a retiring one may not.
+        database.readers.names_versions = False
         for version in ("102", "103", "104"):
             for machine in database.machines:
                 machine.file_s = chance.uniform(0, 0.5)
@@ -230,7 +231,7 @@ async def stopped_amid_upgrades(cluster: SimulatedCluster) -> None:
 
 
 async def all_stopped(cluster: SimulatedCluster) -> None:
-    """Each is the only owner of something, and nobody waits for another who leaves as well."""
+    """All nodes stop, each the only owner of some partitions: none waits for another that leaves as well."""
     async with formed(cluster, replication=1) as database:
         for machine in database.machines:
             machine.tell(signal.SIGTERM)
@@ -244,7 +245,7 @@ async def all_stopped(cluster: SimulatedCluster) -> None:
 
 
 async def late_joiner(cluster: SimulatedCluster) -> None:
-    """A node that joins answers before it has built anything; no share changes, and of the next it has its own."""
+    """A new node answers before it has built anything; shares stay, and it gets its share of the next version."""
     *founders, joiner = cluster.machines
     database = SharedDatabase(cluster)
     database.offer("101")
@@ -267,7 +268,7 @@ async def late_joiner(cluster: SimulatedCluster) -> None:
 
 
 async def half_uploaded(cluster: SimulatedCluster) -> None:
-    """A job writes file after file and says in the end that it has: nobody serves, or builds, a version before that."""
+    """A job writes file after file and a success file last: no node builds or serves the version before."""
     chance = cluster.chance
     async with formed(cluster, require_success_file=True) as database:
         content = content_of("102")

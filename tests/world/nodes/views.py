@@ -1,6 +1,6 @@
-"""What nodes show to clients about each other, and a task that keeps looking whether any of it cannot be.
+"""The nodes' views of each other, as clients get them, and a task that checks these views all the time.
 
-Everything is asked over the wire, of whole nodes: nobody looks into them.
+All questions go over the wire to whole nodes; no check looks into a node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATIENCE_S: Final = 2.0
 
 
 class Seen(NamedTuple):
-    """What one node says of a member."""
+    """One node's view of a member."""
 
     state: str
     epoch: int
@@ -30,21 +30,21 @@ class Seen(NamedTuple):
 
 
 async def members(cluster: SimulatedCluster, machine: NodeMachine) -> dict[str, Seen]:
-    """Members by name, as one node has them.  Raises what `SimulatedCluster.ask` raises."""
+    """Return the members by name, as one node shows them.  Raises the errors of `SimulatedCluster.ask`."""
     told = await cluster.ask(machine, "members", timeout_s=PATIENCE_S)
     assert isinstance(told, list)
     return {str(_field(entry, "node")): _seen(entry) for entry in told}
 
 
 async def children(cluster: SimulatedCluster, machine: NodeMachine, path: str) -> list[str]:
-    """The names below a path, as one node has them.  Raises what `SimulatedCluster.ask` raises."""
+    """Return the names below a path, as one node shows them.  Raises the errors of `SimulatedCluster.ask`."""
     told = await cluster.ask(machine, "children", path, timeout_s=PATIENCE_S)
     assert isinstance(told, list)
     return [str(name) for name in told]
 
 
 async def everything(cluster: SimulatedCluster, machine: NodeMachine, path: str) -> set[str]:
-    """The names below a path, those of suspects and the dead as well.  Raises what `SimulatedCluster.ask` raises."""
+    """Return all names below a path, also those of suspects and the dead.  Raises the errors of `ask`."""
     told = await cluster.ask(machine, "entries", path, {"all": True}, timeout_s=PATIENCE_S)
     assert isinstance(told, list)
     return {str(_field(entry, "name")) for entry in told}
@@ -55,12 +55,12 @@ async def epoch(cluster: SimulatedCluster, machine: NodeMachine) -> int:
 
 
 async def is_isolated(cluster: SimulatedCluster, machine: NodeMachine) -> bool:
-    """Whether a node says that what it knows is stale.  Raises what `SimulatedCluster.ask` raises."""
+    """Return True if a node says that its view may be stale.  Raises the errors of `SimulatedCluster.ask`."""
     return bool(_field(await cluster.ask(machine, "info", timeout_s=PATIENCE_S), "isolated"))
 
 
 async def agree(cluster: SimulatedCluster) -> bool:
-    """Every node that runs shows the same: those that run are alive in their present life, no other is."""
+    """Return True if each running node shows exactly the running nodes alive, in their present lives."""
     running = [machine for machine in cluster.machines if machine.runs]
     try:
         truth = {machine.name: await epoch(cluster, machine) for machine in running}
@@ -78,11 +78,11 @@ async def agree(cluster: SimulatedCluster) -> bool:
 
 @final
 class Observer:
-    """A task that asks all nodes again and again, and compares what they say with what they said."""
+    """A task that asks all nodes again and again, and compares their answers with earlier ones."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self.calm = False  # Nothing goes wrong: whoever runs must not be called dead.
+        self.calm = False  # Without faults no running node may be called dead.
         self._before: dict[tuple[str, int, str], Seen] = {}  # By observer, its life, and the member.
         self.looks = 0
 
@@ -98,7 +98,7 @@ class Observer:
         try:
             shown = await members(self._cluster, machine)
         except ServiceError:
-            return  # It has ended meanwhile, or is drowned in faults.
+            return  # The node has ended meanwhile, or is drowned in faults.
         self.looks += 1
         running = {other.name for other in self._cluster.machines if other.runs}
         for name, seen in shown.items():

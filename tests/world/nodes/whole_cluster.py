@@ -8,10 +8,10 @@
 
     run = simulate(scenario, seed, machines=3)
 
-A test that is no more than that is `@simulated(3)`, and has the cluster as its first parameter.
+`@simulated(3)` turns such a scenario into a test, whose first parameter is the cluster.
 
-The same scenario and seed give the same `run.trace`, in any process.  An error of a node that is a defect (anything
-but an error of ours; a log line `internal_error` or `invariant_broken`) ends the run and is raised.
+The same scenario and seed give the same `run.trace`, in any process.  A defect of a node (any
+error but a GossipKVError; a log line `internal_error` or `invariant_broken`) ends the run and is raised.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 @final
 class Connection:
-    """A client's connection."""
-
     def __init__(self, stream: SimulatedStream, address: Address) -> None:
         self._stream = stream
         self._address = address
@@ -66,10 +64,10 @@ class Connection:
         await self._stream.send_all(rpc.request(self.sent, method, params))
 
     async def read(self) -> Response:
-        """The next answer.
+        """Return the next answer.
 
         Raises:
-            Unavailable: the connection ended before it.
+            Unavailable: the connection ended before the answer.
             OSError: the connection broke.
         """
         while True:
@@ -83,10 +81,10 @@ class Connection:
 
 @asynccontextmanager
 async def _connected(network: SimulatedNetwork, host: str, address: Address) -> AsyncIterator[Connection]:
-    """A connection from the machine `host`.
+    """Connect from the machine `host`.
 
     Raises:
-        OSError: it cannot be had.
+        OSError: the connection failed.
     """
     stream = SimulatedStream(await connect(network, host, address))
     try:
@@ -99,10 +97,10 @@ async def _connected(network: SimulatedNetwork, host: str, address: Address) -> 
 async def _ask(
     network: SimulatedNetwork, host: str, address: Address, method: str, *params: Value, timeout_s: float = 10.0
 ) -> Value:
-    """What the node at `address` answers to the machine `host`.
+    """Return the answer of the node at `address` to the machine `host`.
 
     Raises:
-        GossipKVError: the node's, or that it cannot be reached, or not in time.
+        GossipKVError: the node's error, or that the node is unreachable or late.
     """
     try:
         with trio.fail_after(timeout_s):
@@ -121,27 +119,25 @@ async def _ask(
 P = ParamSpec("P")
 
 LIMIT_S: Final = 3600.0
-CLIENT: Final = "10.1.0.1"  # The machine that clients are on.
+CLIENT: Final = "10.1.0.1"  # The machine of the clients.
 
 
-# Clocks are hours off each other, and nodes write all the same.
+# Clocks differ by hours, and nodes must still accept writes.
 USUAL: Final = Config(data=Path("/data"), cluster="simulated", max_clock_skew=86_400_000, pumps=1)
 
 
 class Defect(Exception):
-    """A node has logged that it has a defect."""
+    """A node has logged a defect of its own."""
 
 
 class Violation(AssertionError):
-    """A node has shown what must not be."""
+    """A node has shown a forbidden state."""
 
 
 class WholeRun(NamedTuple):
-    """What came of a run."""
-
-    trace: str  # Equal runs have equal ones.
-    lines: list[str]  # The last of what happened.
-    struck: Counter[str]  # How often each fault struck.
+    trace: str  # Equal runs have equal traces.
+    lines: list[str]  # The last lines of the trace.
+    struck: Counter[str]  # The strikes of each fault.
     virtual_s: float
 
 
@@ -161,22 +157,22 @@ class SimulatedCluster:
         ]
 
     async def ask(self, machine: NodeMachine, method: str, *params: Value, timeout_s: float = 10.0) -> Value:
-        """What a node answers to a client.
+        """Return a node's answer to a client.
 
         Raises:
-            GossipKVError: the node's, or that it cannot be reached, or not in time.
+            GossipKVError: the node's error, or that the node is unreachable or late.
         """
         return await _ask(self.network, CLIENT, machine.address, method, *params, timeout_s=timeout_s)
 
     def connected(self, machine: NodeMachine) -> AbstractAsyncContextManager[Connection]:
-        """A client's connection to a node.  Raises `OSError`."""
+        """Open a client's connection to a node.  Raises `OSError`."""
         return _connected(self.network, CLIENT, machine.address)
 
     async def until(self, holds: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.25) -> float:
-        """Returns when it holds: after how many seconds.
+        """Wait until `holds` is true; return the seconds that took.
 
         Raises:
-            AssertionError: it did not, in that time.
+            AssertionError: it was not true within `within_s`.
         """
         began_s = trio.current_time()
         while not await holds():
@@ -187,7 +183,7 @@ class SimulatedCluster:
 
 
 def placed(config: Config, number: int) -> Config:
-    """The settings of the node `n<number>`, on a machine of its own."""
+    """Return the config of the node `n<number>`, on a machine of its own."""
     place = Address(f"10.0.0.{number}", DEFAULT_PORT)
     return replace(config, listen=place, node=f"n{number}", insecure_gossip=config.key_ring is None)
 
@@ -201,12 +197,12 @@ def simulate(
     config: Config = USUAL,
     trace: Trace | None = None,
 ) -> WholeRun:
-    """Runs a scenario with so many machines, whose nodes have these settings but for their names and places.
+    """Run a scenario on `machines` nodes with this config, apart from their names and addresses.
 
-    What happens goes into `trace`, so that a caller has it also of a run that fails.
+    The events go into `trace`, so that a caller also has them of a run that fails.
 
     Raises:
-        Exception: whatever the scenario raises; Defect: a node has logged that it has one.
+        Exception: any error of the scenario; Defect: a node has logged a defect.
     """
     trace = Trace() if trace is None else trace
 
@@ -232,7 +228,7 @@ def simulate(
 def simulated(
     machines: int, *, seed: int = 1, limit_s: float = LIMIT_S, config: Config = USUAL
 ) -> Callable[[Callable[Concatenate[SimulatedCluster, P], Awaitable[None]]], Callable[P, None]]:
-    """A test that is a scenario: its first parameter is the cluster, the others are the test's."""
+    """Turn a scenario into a test: its first parameter is the cluster, the others are the test's own."""
 
     def decorate(scenario: Callable[Concatenate[SimulatedCluster, P], Awaitable[None]]) -> Callable[P, None]:
         def test(*args: P.args, **given: P.kwargs) -> None:
@@ -243,14 +239,14 @@ def simulated(
 
         _, *parameters = signature(scenario).parameters.values()
         update_wrapper(test, scenario)
-        test.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # By which pytest goes.
+        test.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # Read by pytest.
         return test
 
     return decorate
 
 
 def gravest(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one of several errors that says most: a defect, what a check said, anything else; the others are noted."""
+    """Return the most telling error: a defect, a violation, or any other; the rest become notes."""
     errors = sorted(_leaves(group), key=_gravity)
     for other in errors[1:]:
         errors[0].add_note(f"and {other!r}")
@@ -270,7 +266,7 @@ def _gravity(error: BaseException) -> int:
 
 @contextmanager
 def _gossiping_known() -> Iterator[None]:
-    """Machines know what their nodes have of gossip."""
+    """Record on each machine the gossip of its node."""
 
     def make(
         config: Config,
@@ -293,7 +289,7 @@ def _gossiping_known() -> Iterator[None]:
 
 @contextmanager
 def _lines_to(trace: Trace) -> Iterator[None]:
-    """What the nodes log goes into the trace."""
+    """Write the nodes' logs into the trace."""
 
     def take(level: str, event: str, fields: Mapping[str, object], error: BaseException | None) -> None:
         whole = {**fields, "event": event}

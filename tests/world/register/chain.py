@@ -1,16 +1,16 @@
-"""Whether what a register committed is one chain: the check for every run, in O(n log n).
+"""The check that a register's committed values are one chain: for every run, in O(n log n).
 
-Each value has a name, names its parent (the value that it was made from) and the operations that it adds.  A value of
-which nobody knows whether it was committed is on the chain if a committed one descends from it; any other one of the
-same parent lost, and may be anything.  What clients were told is held against the chain by places: an operation's is
-its number among all on the chain, a value's that of the last one.
+Each value has a name, and names its parent (the value that it was made from) and its new operations.  A value whose
+commit is unknown is on the chain if a committed value descends from it; any other value of the same parent lost, and is
+not checked.  Outcomes that clients were told are compared with the chain by place: an operation's place is its number
+among all operations on the chain, a value's place that of its last operation.
 
-    a fork            two values of one parent, each with a committed one among those behind it
-    a hole            a parent that nobody wrote
-    twice             an operation that stands on the chain in two places
-    unheard of        one on the chain that nobody asked for, or that its asker was refused
-    lost              one that its asker was told is done and that is not on the chain, or not yet in the value told
-    against time      an operation, or a read, in a place before one that was told before it was asked for
+a fork: two values of one parent, each with a committed value among its descendants
+a hole: a parent that was never written
+twice: an operation at two places of the chain
+unheard of: an operation on the chain that no client asked for, or whose client was refused
+lost: an operation reported as done that is not on the chain, or comes after the value reported with it
+against time: an operation, or a read, at a place before one that was reported before it was asked for
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ from tests.world.scheduler import NEVER
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping
 
-    Name = Hashable  # Of a value.
+    Name = Hashable  # The name of a value.
 
 MAX_VIOLATIONS = 20
 
 
 class Written(NamedTuple):
-    """A value that a proposer sent to acceptors."""
-
     name: Name
-    parent: Name | None  # None: that of creation.
+    parent: Name | None  # None: the value of creation.
     operations: tuple[int, ...] = ()
 
 
 class Asked(NamedTuple):
-    """What a client asked for, and the value it was told of."""
+    """A client's request, and the value reported to it."""
 
-    operation: int | None  # The number of what it adds; None: a read.
+    operation: int | None  # The number of the added operation; None: a read.
     invoked_us: int
-    completed_us: int = NEVER  # NEVER: what became of it is unknown.
-    value: Name | None = None  # In which it is done, or that was read, or that it was refused for; None: not told.
+    completed_us: int = NEVER  # NEVER: the outcome is unknown.
+    # The value with the operation, or that was read, or that caused a refusal; None: not reported.
+    value: Name | None = None
     is_refused: bool = False
 
 
 @final
 class _Chain:
-    """The committed values and all before them, in order."""
+    """The committed values and all their ancestors, in order."""
 
     def __init__(self, written: Mapping[Name, Written], committed: Iterable[Name]) -> None:
         self.violations: list[str] = []
@@ -57,11 +56,11 @@ class _Chain:
         for name in committed:
             self._add(name)
         self.places: dict[Name, int] = {}  # By value.
-        self.operations: dict[int, int] = {}  # Their places.
+        self.operations: dict[int, int] = {}  # The place of each operation.
         self._number()
 
     def _add(self, name: Name | None) -> None:
-        """Add a value and those before it, up to one that is there."""
+        """Add a value and its ancestors, up to a known one."""
         while name is not None and name not in self._on:
             if name not in self._written:
                 self.violations.append(f"a hole: nobody wrote {name!r}")
@@ -74,7 +73,7 @@ class _Chain:
             name = parent
 
     def _number(self) -> None:
-        """Walk from the first value to the last."""
+        """Number the operations from the first value to the last."""
         name, place = self._child.get(None), 0
         while name is not None:
             for operation in self._written[name].operations:
@@ -88,12 +87,12 @@ class _Chain:
 
 
 def check_chain(written: Iterable[Written], committed: Collection[Name], asked: Collection[Asked]) -> list[str]:
-    """Return what is wrong with the values of one register, and with what clients were told of them."""
+    """Return the violations in one register's values, and in the outcomes reported to its clients."""
     values: dict[Name, Written] = {}
     violations = [f"two values are called {one.name!r}" for one in written if values.setdefault(one.name, one) != one]
     chain = _Chain(values, committed)
     violations += chain.violations
-    if not violations:  # What is no chain has no places.
+    if not violations:  # Places exist only on a chain.
         violations = [*_not_asked_for(chain, asked), *_against_time(chain, asked)]
     return violations[:MAX_VIOLATIONS]
 
@@ -104,18 +103,18 @@ def _not_asked_for(chain: _Chain, asked: Iterable[Asked]) -> list[str]:
 
 
 def _against_time(chain: _Chain, asked: Collection[Asked]) -> list[str]:
-    """Hold what was told against the chain, in the order of time."""
+    """Compare reported outcomes with the chain, in the order of time."""
     violations: list[str] = []
-    # At once is at the same time: completions come behind invocations.
+    # At one moment, completions come after invocations.
     moments = [(one.invoked_us, False, number, one) for number, one in enumerate(asked)]
     moments += [(one.completed_us, True, number, one) for number, one in enumerate(asked) if one.completed_us != NEVER]
-    told = 0  # The highest place that anybody was told of.
-    least: dict[int, int] = {}  # What it was when each was asked for.
+    told = 0  # The highest place reported so far.
+    least: dict[int, int] = {}  # The highest reported place when each request began.
     for _, is_over, number, one in sorted(moments):
         adds = one.operation is not None and not one.is_refused
         if not is_over:
             least[number] = told
-            # If it is on the chain it has a place, told or not.
+            # An operation on the chain has a place, reported or not.
             place = None if one.operation is None or one.is_refused else chain.operations.get(one.operation)
         else:
             place, latest = _places_told(chain, one, violations)
@@ -126,7 +125,7 @@ def _against_time(chain: _Chain, asked: Collection[Asked]) -> list[str]:
 
 
 def _places_told(chain: _Chain, one: Asked, violations: list[str]) -> tuple[int | None, int]:
-    """The place that a client was told of, and the highest that may not be taken back after that."""
+    """Return the reported place, and the highest place that must not be taken back afterwards."""
     latest = chain.places.get(one.value)
     if latest is None and one.value is not None:
         violations.append(f"lost: {one} was told of a value that is not on the chain")
@@ -138,4 +137,4 @@ def _places_told(chain: _Chain, one: Asked, violations: list[str]) -> tuple[int 
         return None, latest or 0
     if latest is not None and latest < own:
         violations.append(f"lost: {one} has place {own}, and the value that was told ends at {latest}")
-    return None, max(own, latest or 0)  # Its own place was looked at when it was asked for.
+    return None, max(own, latest or 0)  # Its own place was checked at its invocation.

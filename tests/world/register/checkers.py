@@ -1,13 +1,13 @@
-"""Whether what acceptors do, and what clients of registers are told, can be.
+"""Checkers of the acceptors' actions and of the outcomes reported to clients of registers.
 
-While a run goes on, every record that is appended, synced and told of is looked at: one value a ballot, whose log is
-linked; a promise that is never below what was accepted, nor falls, and so no generation does; nothing told that is not
-on the disk.  At its end each branch of a register (what one creation or force began) is held against what its clients
-were told: one chain (`chain.py`), and an order (`linearizable.py`).
+During a run every appended, synced and reported record is checked: a ballot has one value, whose log is linked; a
+promise is never below the accepted ballot and never falls, and so neither does a generation; every reported record is
+on the disk.  At the end each branch of a register (begun by one creation or force) is compared with its reported
+outcomes: it must be one chain (`chain.py`) with an order (`linearizable.py`).
 
-A force may lose what was committed before it, and what goes on without it.  So a branch is held against what it was
-itself told to be, and against what was told before the force was asked for and is still there; of all else that was
-asked for it is unknown whether it happened, and what was refused did not.
+A force may lose values that were committed before it, or that are committed without it.  So a branch is compared with
+outcomes that were reported of it, and with those that were reported before the force was asked for and survive. All
+other requests count as unknown, and refused ones as not done.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 @final
 class Checkers:
-    """All checks, on the registers of one world."""
+    """All register checkers of one world."""
 
     def __init__(self, promises: Promises, logs: Logs, histories: Mapping[bytes, History]) -> None:
         self._promises = promises
         self._logs = logs
         self._histories = histories
-        self._synced: dict[tuple[AcceptorId, bytes], AcceptorRecord] = {}  # The last one.
+        self._synced: dict[tuple[AcceptorId, bytes], AcceptorRecord] = {}  # The latest record of each.
         self.counts: Counter[str] = Counter()
 
-    # While the run goes on
+    # During the run
 
     def kept(self, machine: Machine, register: bytes, record: AcceptorRecord) -> None:
         if record.accepted is None or record.value is None:
@@ -70,7 +70,7 @@ class Checkers:
         self._histories[register].note_synced(acceptor, record)
 
     def answered(self, machine: Machine, reply: Reply, synced: AcceptorRecord | None) -> None:
-        """An acceptor tells of a record, and has another, or the same, on its disk."""
+        """Compare a record that an acceptor reports with the one on its disk."""
         told = reply.record
         if told is None:
             return
@@ -81,10 +81,10 @@ class Checkers:
         if self._histories[register].committed.get(ballot) != value:
             self._promises.found("told_is_committed", None, f"{value} in {ballot}, which no quorum has on its disks")
 
-    # At its end
+    # At the end
 
     def finish(self) -> None:
-        """Hold all that was told against what was committed."""
+        """Compare all reported outcomes with the committed values."""
         logs = {log.name: log for log in self._logs.all()}
         written = [
             Written(log.name, log.parent, (log.operation,) if log.parent is not None else ()) for log in logs.values()

@@ -1,4 +1,4 @@
-"""What clients of a register asked for and were told, and what acceptors have on their disks: what checkers go by."""
+"""The requests of a register's clients with their outcomes, and the acceptors' synced records, for the checkers."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ if TYPE_CHECKING:
     from gossipkv.register.messages import AcceptorRecord
     from tests.world.register.linearizable import Call, Outcome
 
-Branch = tuple[int, int]  # Generation and force id: what one force, or creation, has begun.
+Branch = tuple[int, int]  # Generation and force id: the values since one force, or since the creation.
 
 
 class Asked(NamedTuple):
-    """An operation of a client, and what it was told."""
+    """A client's operation, and its reported outcome."""
 
     operation: int
     call: Call
     invoked_us: int
     completed_us: int = NEVER
     outcome: Outcome = None
-    value: bytes | None = None  # The name of the value that was told.
-    branch: Branch | None = None  # Of that value.
+    value: bytes | None = None  # The name of the reported value.
+    branch: Branch | None = None  # The branch of that value.
 
 
 @final
 class History:
-    """What happened to one register."""
+    """The history of one register."""
 
     def __init__(self, created: Acceptors) -> None:
         self.asked: dict[int, Asked] = {}  # By operation.
-        self.values: dict[Ballot, Value] = {}  # What any acceptor has appended under each ballot.
-        self.accepted: dict[Ballot, set[AcceptorId]] = {}  # Who had it on the disk.
+        self.values: dict[Ballot, Value] = {}  # The value that any acceptor has appended under each ballot.
+        self.accepted: dict[Ballot, set[AcceptorId]] = {}  # The acceptors that had it on the disk.
         self.committed: dict[Ballot, Value] = {}
         self.created = created
-        self.acceptors = created  # Of the highest value that was committed.
-        self.top: Ballot | None = None  # Its ballot.
-        self.forces: dict[Branch, int] = {}  # Those that were done, and when they were asked for.
+        self.acceptors = created  # The acceptors of the highest committed value.
+        self.top: Ballot | None = None  # The ballot of that value.
+        self.forces: dict[Branch, int] = {}  # Completed forces, with the times at which they were asked for.
         self.forces_asked = 0
 
     def note_synced(self, acceptor: AcceptorId, record: AcceptorRecord) -> None:
@@ -52,7 +52,7 @@ class History:
             self.note_committed(ballot, value)
 
     def note_committed(self, ballot: Ballot, value: Value) -> None:
-        """A quorum has accepted a value, or a client was told so."""
+        """Note a value that a quorum has accepted, or that a client was told as committed."""
         self.committed.setdefault(ballot, value)
         if self.top is None or ballot > self.top:
             self.top, self.acceptors = ballot, value.acceptors

@@ -1,17 +1,17 @@
-"""Whether what the clients of a register were told has an order: linearizability, by Wing, Gong and Lowe's search.
+"""Linearizability of a register's reported outcomes, by Wing, Gong and Lowe's search.
 
 The register holds a tuple of numbers; clients read it, append to it, or swap it for another.  An operation happened at
-one moment between its invocation and its completion; one whose outcome is unknown at any moment after its invocation,
-or never.  The search goes through orders, operation by operation, and never twice through the same operations to the
-same state (Lowe's memo), nor through more of unknown outcome.  Three rules keep it small, and none loses an order:
+one moment between its invocation and its completion; one with an unknown outcome at any moment after its invocation, or
+never.  The search tries orders, operation by operation, and never twice the same operations with the same state (Lowe's
+memo), nor more operations of unknown outcome with that state.  Three rules keep the search small, and lose no order:
 
-- An operation that is possible now, that must happen and that changes nothing happens now.
-- One of unknown outcome happens only where something that must see it can follow: where the state that it leaves is
-  the beginning of one that another operation needs.
-- Reads of unknown outcome, and what was refused unseen, say nothing and are left out.
+- A possible operation that must happen and changes nothing happens at once.
+- An operation of unknown outcome happens only if an operation that must see it can follow: its resulting state must be
+    a prefix of a state that another operation needs.
+- Reads of unknown outcome and refusals without a reported state are left out: they say nothing.
 
-A search is bounded by steps; beyond them the verdict is INCONCLUSIVE, and a run of many may have few of those.  A
-violation is explained by few statements that contradict each other: were all else unknown, there would be no order.
+A search is bounded by steps; beyond them the verdict is INCONCLUSIVE, which must be rare in a long run.  A violation is
+explained by few contradictory statements: were any other outcome unknown, there would still be no order.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ MAX_STEPS = 20_000
 
 
 class Read(NamedTuple):
-    """Say what the register holds."""
+    """Read the state of the register."""
 
 
 class Append(NamedTuple):
-    """Add a number at the end."""
+    """Append a number."""
 
     item: int
 
 
 class Swap(NamedTuple):
-    """Put a state in place of the one that is expected, or be refused."""
+    """Replace the expected state by another, or be refused."""
 
     expected: State
     wanted: State
 
 
 class Done(NamedTuple):
-    """It happened."""
+    """The operation happened."""
 
-    state: State | None  # What it left, or read; None: the client was not told.
+    state: State | None  # The resulting or read state; None: not reported.
 
 
 class Refused(NamedTuple):
-    """It happened, and changed nothing."""
+    """The operation changed nothing."""
 
-    found: State | None  # The state that it was not made for; None: it was not even tried.
+    found: State | None  # The state that did not match; None: the operation was not even tried.
 
 
 Call = Read | Append | Swap
@@ -63,11 +63,11 @@ Outcome = Done | Refused | None  # None: unknown.
 
 
 class Operation(NamedTuple):
-    """What one client asked for, when, and what it was told."""
+    """A client's operation, its times, and its reported outcome."""
 
     call: Call
     invoked_us: int
-    completed_us: int = NEVER  # Also whenever the outcome is unknown.
+    completed_us: int = NEVER  # Also used when the outcome is unknown.
     outcome: Outcome = None
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Operation(NamedTuple):
 
 
 class Kind(Enum):
-    """What a check may say."""
+    """The possible verdicts."""
 
     LINEARIZABLE = "linearizable"
     VIOLATION = "violation"
@@ -84,7 +84,7 @@ class Kind(Enum):
 
 
 class Verdict(NamedTuple):
-    """What a check says, and of a violation the operations that no order explains."""
+    """A verdict, with the operations that no order explains if it is a violation."""
 
     kind: Kind
     steps: int
@@ -97,7 +97,8 @@ class Verdict(NamedTuple):
 def check(history: Iterable[Operation], most_steps: int = MAX_STEPS) -> Verdict:
     """Return whether the history of one register, which begins with (), is linearizable.
 
-    Raises: ValueError for an operation that completed before it was invoked.
+    Raises:
+        ValueError: an operation completed before it was invoked.
     """
     operations = [_whole(one) for one in history if _says_something(one)]
     search = _Search(operations, most_steps)
@@ -123,10 +124,10 @@ def _whole(one: Operation) -> Operation:
 
 
 def _contradiction(operations: Sequence[Operation], most_steps: int) -> list[Operation]:
-    """Fewer operations that cannot be; where that takes no more than so many steps, none of which can be spared.
+    """Return fewer operations that still contradict each other; within the step limit, a minimal set.
 
-    To make an outcome unknown takes a statement away and nothing else, so what is still a violation is one because of
-    the rest.  The latest are taken away first: what was told last is seldom what went wrong first.
+    To make an outcome unknown removes one statement and nothing else, so a remaining violation follows from the rest.
+    The latest operations are removed first: the last outcome is seldom the first wrong one.
     """
     kept = sorted(operations, key=lambda one: one.completed_us)
     for place in reversed(range(len(kept))):
@@ -143,7 +144,7 @@ def _contradiction(operations: Sequence[Operation], most_steps: int) -> list[Ope
 
 @final
 class _Search:
-    """One search: a node is a set of operations that happened, as bits, and the state that they left."""
+    """One search: a node is a set of operations that happened, as bits, and the resulting state."""
 
     def __init__(self, operations: Sequence[Operation], most_steps: int) -> None:
         ordered = sorted(operations, key=lambda one: one.invoked_us)
@@ -159,7 +160,8 @@ class _Search:
     def run(self) -> Kind:
         if not self._all_known:
             return Kind.LINEARIZABLE
-        seen: dict[tuple[int, State], list[int]] = {}  # By what must happen and did, and the state: what else did.
+        # By the known operations that happened, and the state: the sets of all that happened.
+        seen: dict[tuple[int, State], list[int]] = {}
         ways = [self._ways(0, ())]
         while ways:
             node = next(ways[-1], None)
@@ -181,10 +183,10 @@ class _Search:
         return Kind.VIOLATION
 
     def _ways(self, happened: int, state: State) -> Iterator[tuple[int, State]]:
-        """The nodes that may come next: after each operation that began before any that is left was over."""
+        """Yield the possible next nodes: each operation that began before any remaining one was over."""
         over_us = NEVER
         possible: list[tuple[int, Operation]] = []
-        # All before the lowest bit that is not set have happened.
+        # All operations below the lowest unset bit have happened.
         first = (~happened & (happened + 1)).bit_length() - 1
         for bit, one in self._known[first:]:
             if not happened & bit:
@@ -218,7 +220,7 @@ class _Search:
 
 
 def _after(one: Operation, state: State) -> State | None:
-    """The state after an operation; None if in this state it cannot have been told what it was told."""
+    """Return the state after an operation; None if the reported outcome is impossible in this state."""
     after: State | None = None
     match one.call, one.outcome:
         case Read(), Done():
@@ -234,7 +236,7 @@ def _after(one: Operation, state: State) -> State | None:
 
 
 def _needed(one: Operation) -> State | None:
-    """The state that an operation was told to have found; None: it was not told."""
+    """Return the state that an operation reportedly found; None: not reported."""
     match one.call, one.outcome:
         case Read(), Done(state):
             return state

@@ -1,8 +1,8 @@
-"""What stands in a simulated register: a log of the changes that made it, each of which names what it was made from.
+"""The content of a simulated register: a log of its changes, each of which names its predecessor.
 
-An entry is the number of an operation, an item, whether it put the item in place of all others, and the name of the
-entry before; its own name is a hash of that.  So a payload tells its whole past, and two that were made from one are
-known for it.  Item 0 put in place leaves nothing.
+An entry has the number of an operation, an item, a flag that the item replaced all others, and the name of the entry
+before; its own name is a hash of that.  So a payload contains its whole past, and two payloads with a common parent are
+recognized.  Item 0 with the flag leaves an empty state.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CREATED: Final = b"\0" * 8  # The name of an empty log.
 
 
 class Log(NamedTuple):
-    """What a payload says."""
+    """A decoded payload."""
 
     name: bytes
     parent: bytes | None  # The name before the last entry; None: there is none.
     operation: int  # The last entry's.
     state: State
-    done: dict[int, State]  # What each operation left.
-    is_linked: bool  # Whether each entry names the one before it.
+    done: dict[int, State]  # The state after each operation.
+    is_linked: bool  # True if each entry names the one before it.
 
 
 EMPTY: Final = Log(CREATED, None, 0, (), {}, is_linked=True)
@@ -58,7 +58,7 @@ def decode_state(data: bytes) -> State:
 
 @final
 class Logs:
-    """All logs of a run, each read once."""
+    """All logs of a run, each decoded once."""
 
     def __init__(self) -> None:
         self._read: dict[bytes, Log] = {b"": EMPTY}

@@ -1,9 +1,9 @@
-"""What the machines of a world have in common where registers run on them: connections, and what gossip would tell.
+"""The shared parts of a world with registers: connections, and the knowledge that gossip would spread.
 
-Gossip is not simulated here.  Where a node is, and who the acceptors were last, all machines know at once; a process
-may begin with what was true once.  A store that has gone back (a machine restored from a snapshot) is known by the
-product's rule alone.  For those who strike and judge it is written down who has durably seen what of whom, by what a
-batch has to take along: a store goes back only where each quorum with it has one of those who know better.
+Gossip is not simulated here.  All machines know the nodes' addresses and the latest acceptors at once; a process may
+begin with older acceptors.  A store that has gone back (a machine restored from a snapshot) is detected by the
+product's rule alone.  For faults and checkers, `seen` records which nodes have durably seen which positions, by the
+rule of what a batch has to contain: a store goes back only where each quorum with it has a member that knows better.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 @final
 class Cluster:
-    """Machines that hold registers."""
-
     def __init__(self, world: World, promises: Promises) -> None:
         self.world = world
         self.connections = Connections(world)
         self.logs = Logs()
         self.histories: dict[bytes, History] = {}  # By register.
         self.checkers = Checkers(promises, self.logs, self.histories)
-        self._acceptors: dict[int, tuple[AcceptorId, int]] = {}  # By machine: who it was last, on which disk.
+        # By machine: its latest acceptor, and the disk's number.
+        self._acceptors: dict[int, tuple[AcceptorId, int]] = {}
         self._where: dict[bytes, Machine] = {}  # By the uuid of the node.
-        self.gone_back: set[int] = set()  # Stores; whether anybody knows or not.
-        self.seen: dict[AcceptorId, dict[AcceptorId, set[Position]]] = {}  # By whom, of whom.
+        self.gone_back: set[int] = set()  # Stores that went back, detected or not.
+        # By the node that saw, and the store that was seen.
+        self.seen: dict[AcceptorId, dict[AcceptorId, set[Position]]] = {}
 
     def create(self, register: bytes, members: Acceptors) -> None:
         self.histories[register] = History(members)
@@ -51,7 +51,7 @@ class Cluster:
         self._acceptors[machine.number] = AcceptorId(uuid, store), disk_of(machine).number
 
     def hint(self, register: bytes) -> Acceptors:
-        """Who its acceptors are, as somebody tells a process that has no record; or who they were at first."""
+        """Return the present acceptors or the first ones, as a process without a record may be told."""
         history = self.histories[register]
         return self.world.streams["hints"].choice((history.acceptors, history.created))
 
@@ -59,12 +59,12 @@ class Cluster:
         return self._where.get(node)
 
     def saw(self, who: AcceptorId, rows: Iterable[tuple[AcceptorId, Position]]) -> None:
-        """Somebody has a batch on its disk that was appended after it had heard this."""
+        """Note that an acceptor has synced a batch that was appended after it had heard these positions."""
         for acceptor, position in rows:
             self.seen.setdefault(who, {}).setdefault(acceptor, set()).add(position)
 
     def may_go_back(self, acceptor: AcceptorId, reached: Position) -> bool:
-        """Whether everybody who could decide something with this store, as it was there, can tell that it is behind."""
+        """Return True if every quorum that could decide with the old store has a member that can tell it is behind."""
         alive = self.alive()
         knowing = {
             who
@@ -85,13 +85,12 @@ class Cluster:
 
 
 def is_beyond(position: Position, reached: Position) -> bool:
-    """Whether a store that has come so far has not been at a position of its own line."""
+    """Return True if a store at `reached` has never been at this position of its own line."""
     if position[:2] == reached[:2]:
         return position.batches > reached.batches
     return position.incarnation >= reached.incarnation
 
 
 def disk_of(machine: Machine) -> RigDisk:
-    """The disk of a machine that holds registers."""
     assert isinstance(machine.disk, RigDisk), machine.disk
     return machine.disk

@@ -1,8 +1,8 @@
-"""Registers on a machine: an acceptor over its disk, a proposer for each register, and forces, over connections.
+"""Registers on a machine: an acceptor over its disk, proposers and forces, with connections to other machines.
 
-It is the shell that production has, without its waiting: a request goes to an acceptor's node, is answered when the
-disk has synced, over the connection on which it came; what was asked over one that broke is not reached.  The machine's
-own acceptor is asked without a connection.  What was seen of stores is told when a connection begins, and beside each
+The rig is production's shell without its waiting.  A request goes to an acceptor's node, which answers over the same
+connection once the disk has synced; when a connection breaks, its open requests count as not reached.  The machine's
+own acceptor is asked without a connection.  Positions of stores are told when a connection begins, and with each
 request and reply.
 """
 
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
     from tests.world.register.register_cluster import Cluster
     from tests.world.store_disk import Snapshot as Contents
 
-SPACE: Final = 1  # Of the store.
-HELLO, REQUEST, REPLY, NOT_ME = b"h", b"?", b".", b"!"  # How a message begins; the last one repeats a request.
+SPACE: Final = 1  # The space of the store.
+HELLO, REQUEST, REPLY, NOT_ME = b"h", b"?", b".", b"!"  # The first byte of a message; the last kind repeats a request.
 
 Core = Proposer | Force
 
-# The checkers read what is sent and what is kept; whoever gets it need not do that again.
+# The checkers decode sent and kept records too; the cache saves the second decoding.
 _decode_reply = lru_cache(256)(decode_reply)
 _decode_record = lru_cache(256)(decode_record)
 
 
 class Snapshot(NamedTuple):
-    """The contents of a disk at one time, of which store, and how far that had come at most."""
+    """The contents of a disk at one time, with its store and the highest position then."""
 
     store: int
     reached: Position
@@ -67,11 +67,11 @@ class Snapshot(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A batch that is appended."""
+    """An appended batch."""
 
-    serial: int  # Of the disk.
+    serial: int  # The disk's serial number of the batch.
     keep: Keep | None
-    heard: list[tuple[AcceptorId, Position]]  # Of stores, before it was.
+    heard: list[tuple[AcceptorId, Position]]  # Positions of stores that were heard before.
 
 
 @final
@@ -92,18 +92,18 @@ class RegisterRig:
         self.me: AcceptorId | None = None
         self._acceptor: Acceptor | None = None
         self._seen: SeenPositions | None = None
-        self._appended = 0  # Batches.
-        self._heard: list[tuple[AcceptorId, Position]] = []  # Of stores, since the last of them.
+        self._appended = 0  # The number of batches.
+        self._heard: list[tuple[AcceptorId, Position]] = []  # Positions of stores that were heard since the last batch.
         self._told_itself: dict[
             tuple[AcceptorId, bytes, int], Mapping[Opening, int]
-        ] = {}  # Of itself, with which request.
+        ] = {}  # By acceptor, register and request number: the positions of that acceptor which the request told.
         self._proposers: dict[bytes, Proposer] = {}
-        self._cores: list[Core] = []  # Those, and forces that are under way.
+        self._cores: list[Core] = []  # The proposers, and the forces under way.
         self._told: dict[int, Callable[[ProposalOutcome], None]] = {}  # By ticket.
         self._tickets = 0
         self._askers: dict[int, Peer | None] = {}  # By token; None: this machine.
         self._tokens = 0
-        self._asked: dict[Address, dict[tuple[Core, AcceptorId], int]] = {}  # The last number, by where it was sent.
+        self._asked: dict[Address, dict[tuple[Core, AcceptorId], int]] = {}  # The last number, by address.
         self._peers: dict[Address, Peer] = {}
         self._keeping: deque[Kept] = deque()
 
@@ -118,7 +118,7 @@ class RegisterRig:
         return Identity(self.disk.uuid, self.disk.store, self.disk.life)
 
     def boot(self) -> None:
-        """Read the disk, and have an acceptor and proposers."""
+        """Read the disk, and create the acceptor."""
         machine = self.machine
         if not self.disk.open_or_end(machine, self._synced):
             return
@@ -132,10 +132,10 @@ class RegisterRig:
         machine.after_input()
 
     def _found(self) -> None:
-        """Tell what is on the disk: a crash may have kept what nobody was told is synced, and all may go by it now."""
+        """Report the records on the disk: a crash may have kept unreported ones, which count from now on."""
         assert self.me is not None
         if self.me.store in self.cluster.gone_back:
-            return  # It is older than what was synced, and nobody should go by it.
+            return  # The store is older than its synced records, and must not count.
         for key in self.disk.keys(SPACE):
             if key[:1] == RECORD:
                 record = _decode_record(self._kept(key))
@@ -151,7 +151,7 @@ class RegisterRig:
         return self._seen is not None and bool(self._seen.behind)
 
     def take_snapshot(self) -> None:
-        """Have an image of the disk, to which it may go back."""
+        """Take a snapshot of the disk, to which it may go back."""
         assert self._seen is not None
         reached = self._seen.position._replace(batches=self._appended)
         self.snapshot = Snapshot(self.disk.store, reached, self.disk.snapshot())
@@ -174,15 +174,15 @@ class RegisterRig:
         raise AssertionError((packet, source, now_ms))
 
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
-        """Where nodes are is known."""
+        """Do nothing: all addresses are known."""
 
     def leave(self, *, now_ms: int) -> None:
-        """Nobody is told."""
+        """Do nothing: no peer is told."""
 
-    # What is wanted
+    # Requests
 
     def create(self, register: bytes, members: Acceptors) -> None:
-        """Have the acceptor here write the first value."""
+        """Write the first value through the acceptor of this machine."""
         assert self.me is not None
         self._ask(
             None, encode_request(RegisterRequest(RequestKind.CREATE, register, self.me, 0, ZERO, Value(members, b"")))
@@ -210,13 +210,13 @@ class RegisterRig:
         timeout_ms: int,
         told: Callable[[ProposalOutcome], None],
     ) -> None:
-        """Have a change made; `told` is called with what became of it, unless the process ends before."""
+        """Submit a change; `told` is called with the outcome, unless the process ends before."""
         now_ms = self.machine.now_ms
         self._proposer(register).submit(self._ticket(told), want, now_ms=now_ms, deadline_ms=now_ms + timeout_ms)
         self.machine.after_input()
 
     def force(self, register: bytes, survivors: Iterable[AcceptorId], told: Callable[[ProposalOutcome], None]) -> None:
-        """Have the register go on with these alone."""
+        """Force the register to continue with these acceptors alone."""
         known, chance = self._proposer(register).acceptors, self.machine.world.streams[f"forces/{self.machine.name}"]
         force = Force(register, self._ticket(told), survivors, known, chance, now_ms=self.machine.now_ms)
         self._cores.append(force)
@@ -240,7 +240,7 @@ class RegisterRig:
             for done in decided:
                 self._decided(done, now_ms)
                 if self._acceptor is not acceptor:
-                    return NEVER_MS  # That was the end of the process.
+                    return NEVER_MS  # The process ended there.
             for core, effect in wanted:
                 self._wanted(core, effect, now_ms)
                 if self._acceptor is not acceptor:
@@ -306,7 +306,7 @@ class RegisterRig:
             if keep is None:
                 continue
             record = _decode_record(keep.record)
-            if self.me.store in self.cluster.gone_back:  # Its promises have fallen; what it accepts counts.
+            if self.me.store in self.cluster.gone_back:  # Its promises have fallen, but its accepted values count.
                 self.cluster.histories[keep.register].note_synced(self.me, record)
             else:
                 self.cluster.checkers.synced(self.machine, self.me, keep.register, record)
@@ -348,7 +348,7 @@ class RegisterRig:
             self._connections.answer(self.machine, peer, HELLO + self._seen.tell([AcceptorId(peer.uuid, peer.store)]))
 
     def break_any(self, drawn: float) -> bool:
-        """Have one of the connections break, if there is any."""
+        """Break one of the connections; return False if there is none."""
         peers = list(self._peers.values())
         if peers:
             peer = peers[int(drawn * len(peers))]
@@ -388,7 +388,7 @@ class RegisterRig:
             core.unreachable(acceptor, number, "another store, or behind", now_ms=now_ms)
 
     def on_broken(self, address: Address, peer: Peer | None) -> None:
-        """Tell who waits that there will be no reply."""
+        """Tell the waiting cores that there will be no reply."""
         del peer
         self._peers.pop(address, None)
         now_ms = self.machine.now_ms

@@ -1,8 +1,8 @@
-"""One run of registers under faults, all of it from one seed: first safety, then liveness.
+"""One run of registers under faults, from one seed: first safety, then liveness.
 
-The seed draws how many machines there are, how their registers are used, and which faults strike.  While they do, the
-checkers look at every record.  Then the world heals, and within `HEALED_US` every register commits a change: if those
-whose disks are what they were are a quorum of whatever value may have been committed last.
+The seed draws the number of machines, the use of their registers, and the faults.  During the faults the checkers look
+at every record.  Then the world heals; within `HEALED_US` every register must commit a change, if the acceptors with
+intact disks are a quorum of whichever value may have been committed last.
 
     python -m tests.world --registers --seed 17
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from tests.world.register.history import History
 
-CREATED_US: Final = 100 * MS  # When all run, and registers are created.
-BEGUN_US: Final = 200 * MS  # When they are used, and faults may strike.
+CREATED_US: Final = 100 * MS  # All machines run by then, and registers are created.
+BEGUN_US: Final = 200 * MS  # The clients and the faults begin.
 HEALED_US: Final = 5 * SECOND
 LOOK_US: Final = 250 * MS
-USUAL_S: Final = 60  # How long it would take until the usual faults have done their work.
+USUAL_S: Final = 60  # The time in which the usual faults have their effect.
 
 
 def _strike_sync(strikes: Faults, chance: Random) -> None:
@@ -48,7 +48,7 @@ def _strike_sync(strikes: Faults, chance: Random) -> None:
 
 
 def _go_back(strikes: Faults, chance: Random) -> None:
-    """Take a snapshot of a disk; go back to it, once, when others have seen so much more that they can tell."""
+    """Take a snapshot of a disk; go back to it, once, when others have seen enough to detect that."""
     machine = strikes.up(chance)
     taken = [other for other in strikes.world.machines if rig_of(other).snapshot is not None and other.is_up]
     machine = taken[0] if taken else machine
@@ -71,7 +71,7 @@ def _go_back(strikes: Faults, chance: Random) -> None:
 
 
 def _lose(strikes: Faults, chance: Random) -> None:
-    """Lose a disk, if it is not one that has to tell that another went back."""
+    """Lose a disk, unless it may be needed to detect that another went back."""
     if not any(rig_of(machine).has_gone_back for machine in strikes.world.machines):
         faults.STRIKES["lose_disk"].strike(strikes, chance)
 
@@ -82,7 +82,7 @@ def _break(strikes: Faults, chance: Random) -> None:
         strikes.struck("break")
 
 
-# What nothing here feels is left out.
+# Faults without an effect here are left out.
 _UNFELT: Final = {"cut_datagrams", "mtu", "leave"}
 STRIKES: Final = {
     **{name: strike for name, strike in faults.STRIKES.items() if name not in _UNFELT},
@@ -98,17 +98,13 @@ FAULTS: Final = (*faults.LINK_FAULTS, *STRIKES)
 @final
 @dataclass(frozen=True)
 class RegisterPlan(Plan):
-    """A run of registers."""
-
-    stored: bool = False  # On production's store.
+    stored: bool = False  # True: on production's store.
 
     @property
     def options(self) -> list[str]:
-        """The options of the command that replays it."""
         return ["--registers", "--stored"] if self.stored else ["--registers"]
 
     def run(self) -> Outcome:
-        """One run, from its beginning to its end."""
         registers = _Registers(self)
         outcome = run_phases(registers, registers.outcome)
         registers.finish()
@@ -139,7 +135,7 @@ class _Registers:
         self._make_disk = StoreDisk if plan.stored else IdealDisk
 
     def begin(self) -> None:
-        """Start all machines, create the registers, use them, and strike."""
+        """Start all machines, create the registers, and begin the workload and the faults."""
         world = self.world
         for number in range(self.outcome.members):
             name = f"m{number}"
@@ -165,7 +161,7 @@ class _Registers:
         """Check nothing: records are checked as they are written."""
 
     def rest(self) -> None:
-        """Use nothing any more, and have each register change once: an operator gives who went back another disk."""
+        """End the workload, replace disks that went back, and let each recoverable register change once."""
         self.workload.is_over = True
         for machine in self.world.machines:
             if rig_of(machine).has_gone_back:
@@ -180,7 +176,7 @@ class _Registers:
                 self.counts["unrecoverable"] += 1
 
     def _is_recoverable(self, history: History) -> bool:
-        """Whether every value that may be on top has a quorum of acceptors who have their disks; no force is judged."""
+        """Return True if every value that may be on top has a quorum with intact disks; forces are not judged."""
         if history.forces_asked or history.top is None:
             return False
         alive = self.cluster.alive()
@@ -191,7 +187,7 @@ class _Registers:
         )
 
     def wrong(self) -> str | None:
-        # What was under way when the faults ended may have put acceptors on top that were lost before that.
+        # A change that was under way may have put lost acceptors on top.
         late = [
             probe.register.hex()
             for probe in self.probes
@@ -200,10 +196,10 @@ class _Registers:
         return f"{late[0]} has committed nothing" if late else None
 
     def settle(self) -> None:
-        """Demand nothing more."""
+        """Check nothing more."""
 
     def finish(self) -> None:
-        """Hold what was told against what was done."""
+        """Compare the reported outcomes with the committed values."""
         self.cluster.checkers.finish()
         for history in self.cluster.histories.values():
             for asked in history.asked.values():

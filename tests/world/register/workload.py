@@ -1,8 +1,8 @@
 """The users of the registers of a run: clients, and operators who reconfigure and force.
 
-A client asks for one thing after the other, of the proposer on some machine, and waits until it is told or has waited
-long enough; what it was not told, or told to be unknown, it may ask for again, under the same number.  Numbers are
-items as well, so what is read tells who wrote it; and a swap for nothing brings a state back.
+A client asks for one operation after another, from the proposer on some machine, and waits for the outcome up to a
+limit.  After a missing or unknown outcome it may ask again, under the same number.  Numbers are items as well, so a
+read tells the writer; a swap for the empty state brings a state back.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from tests.world.register.linearizable import Call, State
     from tests.world.register.register_cluster import Cluster
 
-ROUND_S = 0.02  # What a round takes at most, if nothing happens.
-MAX_ASKED = 4  # How often a client asks for one thing.
-PATIENCE_US = 300 * MS  # Beyond what a proposer was given: clocks and pauses.
+ROUND_S = 0.02  # The longest round without faults.
+MAX_ASKED = 4  # The most attempts of a client for one operation.
+PATIENCE_US = 300 * MS  # Beyond a proposer's timeout, for clocks and pauses.
 
 
 class Style(NamedTuple):
     """The load of a run, as its seed draws it."""
 
-    clients: int  # Of each register.
-    operations: int  # Of all.
+    clients: int  # Per register.
+    operations: int  # In total.
     think_s: float
     timeout_ms: int
     stays: float  # The share of requests that go to the client's own machine.
-    changes_s: float | None  # Between two changes of acceptors; None: none.
+    changes_s: float | None  # The mean time between two changes of acceptors; None: no changes.
     forces_s: float | None
 
     @classmethod
@@ -97,7 +97,7 @@ class Workload:
         return self.is_over or self._asked >= self.style.operations
 
     def machine(self, home: Machine | None = None, share: float = 0.0) -> Machine | None:
-        """A machine that can be asked: mostly this one, or any; None: there is none."""
+        """Return a machine for a request: `home` for this share, otherwise any; None: none is free."""
         free = [machine for machine in self.cluster.world.machines if machine.is_up and not machine.is_paused]
         stays, drawn = self.chance.random() < share, self.chance.random()
         return home if stays and home in free else free[int(drawn * len(free))] if free else None
@@ -111,7 +111,7 @@ class Workload:
         self.cluster.world.scheduler.after(int(self.chance.expovariate(1 / period_s) * SECOND), again)
 
     def _change(self, register: bytes) -> None:
-        """Have other acceptors: mostly some of those that there are now."""
+        """Change the acceptors to other living ones."""
         chance, machine, alive = self.chance, self.machine(), sorted(self.cluster.alive())
         count = chance.choice((1, 2, 3, 3, 3, 4, 5))
         members = chance.sample(alive, min(count, len(alive)))
@@ -119,7 +119,7 @@ class Workload:
             rig_of(machine).submit(register, Reconfigure(tuple(members)), self.style.timeout_ms, lambda _: None)
 
     def _force(self, register: bytes, history: History) -> None:
-        """Have those that are left go on alone; if a majority is there, some of them, or have it be lost first."""
+        """Force the register to the remaining acceptors; if they are a majority, to some, or lose these first."""
         chance, machine = self.chance, self.machine()
         alive = self.cluster.alive()
         survivors = sorted(history.acceptors.everyone & alive)
@@ -127,7 +127,7 @@ class Workload:
             lost = chance.sample(survivors, len(survivors) // 2 + 1)
             if chance.randrange(2):
                 self._lose(lost)
-                return  # It takes an operator a while to see that.
+                return  # An operator needs a while to notice.
             survivors = lost
         if machine is None or not survivors:
             return
@@ -153,7 +153,7 @@ class Workload:
 
 @final
 class Client:
-    """Somebody who asks for one thing after the other."""
+    """A client that asks for one operation after another."""
 
     def __init__(self, workload: Workload, register: bytes, home: Machine) -> None:
         self._workload = workload
@@ -161,7 +161,7 @@ class Client:
         self._register = register
         self._home = home
         self._history = workload.cluster.histories[register]
-        self._seen: State = ()  # What it was told last.
+        self._seen: State = ()  # The state that it was told last.
 
     def think(self) -> None:
         workload = self._workload
@@ -185,7 +185,7 @@ class Client:
         self._ask(number, call, chance.randrange(MAX_ASKED))
 
     def _ask(self, number: int, call: Call, more: int, *, is_first: bool = True) -> None:
-        """Ask for one thing, and again if it is not told and may be asked for so many times more."""
+        """Ask for one operation; without an outcome, ask up to `more` times again."""
         workload = self._workload
         machine = workload.machine(self._home, workload.style.stays)
         is_over = False
@@ -195,7 +195,7 @@ class Client:
             if is_over:
                 return
             is_over = True
-            # Refused this time, it may yet come of an earlier asking.
+            # A refusal of a repeated request may follow from an earlier attempt, which was done.
             is_told = outcome is not None and (
                 outcome.end is ChangeEnd.DONE or (outcome.end is ChangeEnd.REFUSED and is_first)
             )
@@ -232,7 +232,7 @@ class Client:
 
 @final
 class Probe:
-    """Somebody who must be able to change a register: asks any machine, until one has done it."""
+    """A client that must succeed in changing a register: it asks any machine, until one has done it."""
 
     def __init__(self, workload: Workload, register: bytes) -> None:
         self.register = register

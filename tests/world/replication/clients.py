@@ -1,8 +1,8 @@
-"""Sessions that ask another node each time, of nodes that crash: what a node does for them, and what they do.
+"""Sessions that ask a different node each time, on nodes that crash, and the nodes' part in them.
 
-Tokens, readiness and what is settled are production's (`table.session.readiness`, `token`, `records.token_compaction`);
-finding a host is not: a session asks any node, which answers from its copy or refuses.  What was shown is judged by
-`sessions`.
+Tokens, readiness and token compaction are production's (`table.session.readiness`, `token`,
+`records.token_compaction`); finding a host is not: a session asks any node, which answers from its replica or refuses.
+`sessions` judges the answers.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 TABLE: Final = b"tableid_tableid_"
 MAX_TOKEN: Final = 64 << 10
-KEYS: Final = tuple(b"session%d" % number for number in range(3))  # Of each partition.
-PATIENCE_S: Final = 3.0  # What was not answered by then is not known.
+KEYS: Final = tuple(b"session%d" % number for number in range(3))  # The session keys of each partition.
+PATIENCE_S: Final = 3.0  # After that an answer counts as unknown.
 WAITS_S: Final = (0.0, 0.3)
 
 
 class Asked(NamedTuple):
-    """What a session asks of a node."""
+    """A session's request to a node."""
 
     partition: int
     key: bytes
@@ -59,12 +59,12 @@ class Asked(NamedTuple):
 
 
 class Answer:
-    """What a node has answered, once it has."""
+    """A node's answer, once there is one."""
 
     def __init__(self) -> None:
         self.is_there = False
         self.error: GossipKVError | None = None
-        self.partition: int | None = None  # Whose copy answers.
+        self.partition: int | None = None  # The partition of the answering replica.
         self.value: bytes | None = None
         self.token = b""
 
@@ -73,13 +73,13 @@ class Answer:
         self.is_there, self.error = True, error
 
     def shows(self, value: bytes | None, token: bytes) -> None:
-        """Have it be a value; a write has none."""
+        """Set the answer to a value; a write has None."""
         self.is_there, self.value, self.token = True, value, token
 
 
 @final
 class Serving:
-    """What a life of a node does for sessions."""
+    """The session services of one life of a node."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -103,7 +103,7 @@ class Serving:
             answer.fails(None, error)
 
     def read(self, asked: Asked, answer: Answer) -> None:
-        """Have a key read once the copy here is ready."""
+        """Read a key once the replica here is ready."""
 
         def do(copy: Replica, token: Token) -> None:
             data = self._life.replication.get(copy.space, RECORD + asked.key)
@@ -113,7 +113,7 @@ class Serving:
         self._begin(asked, answer, do)
 
     def write(self, number: int, asked: Asked, answer: Answer) -> None:
-        """Have a key written once the copy here is ready, after all that the session has seen."""
+        """Write a key once the replica here is ready, after all that the session has seen."""
 
         def do(copy: Replica, token: Token) -> None:
             def on_end(error: GossipKVError | None) -> None:
@@ -137,13 +137,13 @@ class Hopping:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tokens: dict[int, bytes] = {}
-        self._begun: Counter[int] = Counter()  # How often each was begun anew, since what it had seen is lost.
+        self._begun: Counter[int] = Counter()  # The restarts of each session, after data that it had seen was lost.
         self._did: list[list[Did]] = []
         self._values = 0
-        self._kept: set[int] = set()  # The ranges that began anew of which it is said what that was with.
+        self._kept: set[int] = set()  # Force-joined ranges whose first records were added to the history.
 
     async def hop(self, name: int, random: Random, pause_s: float) -> None:
-        """Be a session: ask another node each time."""
+        """Run a session that asks a random node each time."""
         cluster = self._cluster
         self._tokens[name] = b""
         while True:
@@ -163,7 +163,7 @@ class Hopping:
                 await self._write(name, node, Asked(partition, key, self._tokens[name], wait_s, value, level))
 
     async def _read(self, name: int, node: Node, partition: int, key: bytes, wait_s: float) -> str | None:
-        """The code of the error, if it was refused."""
+        """Read a key; return the code of the error if the read was refused."""
         life = node.life
         if life is None or life.is_over or node.uuid not in self._cluster.network.lives:
             return Unavailable.code
@@ -177,7 +177,7 @@ class Hopping:
         return None
 
     def _is_told(self, name: int, answer: Answer) -> None:
-        """A session was answered: it has seen nothing that was lost as the range began anew."""
+        """Check that an answered session has seen nothing that a force-join lost."""
         refounded = self._cluster.witness.moves.refounded
         ends = refounded.ends.get(refounded.root(answer.partition or 0), {})
         for seen in decode(self._tokens[name], CATALOGUE).values():
@@ -193,14 +193,15 @@ class Hopping:
         session = self._session(name)
         life.serving.write(self._cluster.number(), asked, answer)
         key = self._key(answer, asked.partition, asked.key)
-        self._did.append([Did(session, WRITES, key, asked.value, is_known=False)])  # Others may be shown it before.
+        # Other sessions may read it before the answer.
+        self._did.append([Did(session, WRITES, key, asked.value, is_known=False)])
         if await self._ends(name, answer, life) and answer.error is None:
             self._is_told(name, answer)
             self._tokens[name] = answer.token
             self._did.append([Did(session, WRITES if asked.value is None else READS, key, asked.value)])
 
     def _key(self, answer: Answer, partition: int, key: bytes) -> tuple[int, bytes]:
-        """What a key is called in the whole table: each shard has one of that name, and a range that began anew."""
+        """Return a key's name in the whole table: shards and force-joined ranges have keys of their own."""
         if self._cluster.is_range:
             refounded = self._cluster.witness.moves.refounded
             root = refounded.root(partition if answer.partition is None else answer.partition)
@@ -216,7 +217,7 @@ class Hopping:
         return name, self._begun[name]
 
     async def _ends(self, name: int, answer: Answer, life: Life) -> bool:
-        """Whether there is an answer, in the end."""
+        """Wait for an answer; return False if none comes."""
         with trio.move_on_after(PATIENCE_S):
             while not answer.is_there and not life.is_over:
                 await trio.sleep(0.005)
@@ -229,21 +230,21 @@ class Hopping:
         return answer.is_there and not life.is_over
 
     async def end(self) -> None:
-        """All copies are equal: every node answers every session, which has nothing left that it waits for."""
+        """Check that, with all replicas equal, every node answers every session, whose tokens are settled."""
         cluster, witness = self._cluster, self._cluster.witness
         for name in sorted(self._tokens) if not cluster.is_short else ():
             for node in (one for one in cluster.nodes if one.life is not None):
                 for partition, placed in cluster.map.items():
                     if any(host.node == node.uuid and host.available for host in placed.hosts):
                         key = KEYS[0]
-                        if cluster.is_range:  # One that nobody has written.
+                        if cluster.is_range:  # A key that was never written.
                             key = witness.moves.lineage.bounds[partition].first + b"\0"
                         self._is_settled(name, node, await self._read(name, node, partition, key, 0.0))
         for fault in Guarantees().judge(self._did):
             witness.found("sessions", fault)
 
     def _is_settled(self, name: int, node: Node, code: str | None) -> None:
-        """Look at what a node of a partition has answered, and left of the token."""
+        """Check a node's answer to a session, and the rest of the session's token."""
         assert node.life is not None
         seen = decode(self._tokens[name], CATALOGUE).values()
         left = {origin for one in seen for origin, _ in clock.entries(one.clock)}

@@ -1,7 +1,7 @@
-"""Commands that change which nodes tables are laid on, and nodes that are lost for good, with their disks or not.
+"""Commands that add, remove, replace and weigh nodes, and permanent losses of nodes with or without their disks.
 
-Each is an operation on the catalogue (`register.metadata.tables`), asked of a node as `table.rpc.node_admin` asks it.
-One more divides a range, by the map that the node knows which is asked.
+Each command is an operation on the catalogue (`register.metadata.tables`), asked of a node as `table.rpc.node_admin`
+asks it. Others split or force-join a range, by the map that the asked node knows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})
 
 @final
 class Operator:
-    """Who commands."""
+    """The operator who gives the commands."""
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self._cluster = cluster
@@ -53,7 +53,7 @@ class Operator:
         return [uuid for uuid, node in self.named().items() if node.weight]
 
     async def _ask(self, name: str, argument: object) -> bool:
-        """Have a node that is up have an operation done; whether it was, as far as it says."""
+        """Run an operation through a running node; return True if it reports that it was done."""
         lives = [node.life for node in self._cluster.nodes if node.uuid in self._cluster.network.lives]
         life = self._random.choice(lives) if lives else None
         if life is None or CATALOGUE not in life.maps.known:
@@ -66,7 +66,7 @@ class Operator:
         return answer.outcome is OperationOutcome.DONE
 
     async def add(self, node: Node) -> bool:
-        """Have a node be one that tables are laid on."""
+        """Add a node to those that hold tables."""
         return await self._ask("set_node", (node.uuid, node.uuid.hex(), "", 1, None, 0))
 
     async def remove(self, node: Node, *, is_gone: bool = False) -> bool:
@@ -82,7 +82,7 @@ class Operator:
         return await self._ask("set_node", (node.uuid, node.uuid.hex(), "", weight, None, 0))
 
     async def divide(self, node: Node | None = None, at: Sequence[bytes] = ()) -> bool:
-        """Have a range divided, by a node that is up; `at`: where, in the partition that has these keys."""
+        """Split a range through a running node; `at` gives the split keys within one partition."""
         table = self._cluster.table
         up = [one for one in self._cluster.nodes if one.uuid in self._cluster.network.lives]
         asked = node or (self._random.choice(up) if up else None)
@@ -103,7 +103,7 @@ class Operator:
         return answer.outcome is OperationOutcome.DONE
 
     async def refound(self, part: LocalPartition, node: Node) -> bool:
-        """Have a range begin anew at a node, with what people choose of what is set aside there, or with nothing."""
+        """Force-join a range at a node, with a chosen quarantined replica there or with nothing."""
         table, life = self._cluster.table, node.life
         if life is None or table not in life.maps.known or any(
             one.node in self._cluster.network.lives for one in part.partition.assignments if one.state in _HELD
@@ -131,7 +131,7 @@ class Operator:
             return False
         return answer.outcome is OperationOutcome.DONE
 
-    # -- as faults ---------------------------------------------------------------------------------------------------
+    # # -- as faults ---------------------------------------------------------------------------------------------------
 
     def _newcomer(self) -> Node | None:
         named, cluster = self._of_weight(), self._cluster
@@ -152,7 +152,7 @@ class Operator:
             self._has_come(newcomer)
 
     def _has_come(self, newcomer: Node) -> None:
-        if not newcomer.is_lost:  # It may have been lost meanwhile.
+        if not newcomer.is_lost:  # The node may have been lost meanwhile.
             self._cluster.lost.discard(newcomer.uuid)
 
     async def strike_weigh(self, node: Node) -> None:
@@ -160,7 +160,7 @@ class Operator:
             await self.weigh(node)
 
     async def strike_divide(self, node: Node) -> None:
-        """A range is divided; or several in a burst; or two divide at once."""
+        """Split a range, or several in a burst, or the same one twice at a time."""
         del node
         for _ in range(self._random.choice((1, 1, 2, 4))):
             async with trio.open_nursery() as dividers:
@@ -169,7 +169,7 @@ class Operator:
             await trio.sleep(self._random.uniform(0, 0.2))
 
     async def strike_refound(self, _: Node) -> None:
-        """All hosts of a range are gone, and it begins anew; they come back, then or in the end, with their disks."""
+        """Stop all hosts of a range and force-join it; the hosts return with their disks, soon or at the end."""
         cluster = self._cluster
         free = [node for node in cluster.nodes if node.uuid in self._of_weight() and node.uuid not in cluster.lost]
         pairs = [
@@ -196,7 +196,7 @@ class Operator:
             await trio.sleep(self._random.choice((0.0, 1.0)))
 
     async def strike_force(self, node: Node) -> None:
-        """A node is lost for good, and removed or replaced by force; it may come back with its disk."""
+        """Lose a node for good, and remove or replace it by force; it may come back with its disk."""
         if not self.lose(node):
             return
         await trio.sleep(self._random.uniform(0.1, 1.5))
@@ -207,7 +207,7 @@ class Operator:
             node.start()
 
     async def force(self, node: Node) -> bool:
-        """Have one that is lost be taken out, its place taken by another where there is one."""
+        """Remove a lost node by force, or replace it by another where there is one."""
         newcomer = self._newcomer()
         if newcomer is not None and (not self._leaves_enough(node) or happens(self._random, 0.5)):
             is_done = await self.replace(node, newcomer, is_gone=True)
@@ -217,7 +217,7 @@ class Operator:
         return await self.remove(node, is_gone=True)
 
     def lose(self, node: Node, *, spared: int = 0) -> bool:
-        """Lose a node for good, if only a minority of the slots of any partition is by that, and enough are left."""
+        """Lose a node for good, if at most half of each partition's slots are lost and enough nodes are left."""
         cluster = self._cluster
         lost = cluster.lost | {node.uuid}
         others = [uuid for uuid in self._of_weight() if uuid not in lost]
@@ -239,7 +239,7 @@ class Operator:
         return True
 
     async def heal(self) -> None:
-        """Have all that are lost be taken out, where enough others are left; what they alone held begins anew."""
+        """Remove all lost nodes where enough others are left; force-join the ranges that only they held."""
         cluster = self._cluster
         while gone := self._gone():
             up = [
@@ -259,7 +259,7 @@ class Operator:
         ]
 
     def _may_go(self, node: Node) -> bool:
-        """Whether a node that is lost is named, and not taken out by force yet, and may be."""
+        """Return True if a lost node is still named with a weight and can be removed or replaced."""
         named = self.named()
         if node.uuid not in named or named[node.uuid].weight is None:
             return False
@@ -271,6 +271,6 @@ class Operator:
 
 
 def _has_kept(part: LocalPartition, node: Node) -> bool:
-    """Whether a node has set aside a copy with all keys of a range."""
+    """Return True if a node has a quarantined replica with all keys of a range."""
     there = () if node.life is None else node.life.replication.replicas.spaces.all_quarantined()
     return any(one.identity.bounds.covers(part.bounds) for one in there)

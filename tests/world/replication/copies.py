@@ -1,4 +1,4 @@
-"""What a copy has durably, as the witness sees it, and what of it stands on disks."""
+"""The durable state of a replica, as the witness models it, and its encoding on disks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DELETED: Final = b"\2"  # The kind of a tombstone.
 
 
 class Bounds(NamedTuple):
-    """The keys of a partition, from the first to before the end; of a shard all."""
+    """The keys of a partition, from the first to before the end; a shard has all keys."""
 
     first: bytes = b""
     end: bytes | None = None
@@ -38,16 +38,16 @@ WHOLE: Final = Bounds()
 
 
 class State(NamedTuple):
-    """What stands in a copy's state."""
+    """A replica's decoded STATE."""
 
     config: int
     after: Clock
     before: Clock
-    named: tuple[int, ...] | None = None  # Those that the clock has an entry for; None: nobody has looked.
+    named: tuple[int, ...] | None = None  # The origins with an entry in the clock; None: not decoded.
 
 
 class Span(NamedTuple):
-    """What was merged of a source, ahead of the clock."""
+    """A merged part of a source, ahead of the clock."""
 
     source: int
     before: Clock
@@ -58,7 +58,7 @@ class Span(NamedTuple):
 
 
 class Joining(NamedTuple):
-    """What a copy has beside its clock, until it is whole."""
+    """A replica's state beside its clock, until it is complete."""
 
     is_loaded: bool
     spans: tuple[Span, ...]
@@ -89,7 +89,7 @@ def state_of(value: bytes) -> State:
 
 
 def identity_of(value: bytes) -> tuple[int, Bounds]:
-    """The assignment of a copy, and its bounds."""
+    """Return the assignment of a replica, and its bounds."""
     _, _, _, assignment, *bounds = msgpack.unpackb(value)
     return assignment, Bounds(*bounds)
 
@@ -100,7 +100,7 @@ def joining_of(value: bytes) -> Joining:
 
 
 def covers(one: Clock, other: Clock) -> bool:
-    """Whether one has all that the other has."""
+    """Return True if `one` covers all of `other`."""
     return all(count <= one.get(origin, 0) for origin, count in other.items())
 
 
@@ -110,7 +110,7 @@ def needed(level: str, slots: int) -> int:
 
 @dataclass(eq=False)
 class Model:
-    """What a copy has durably."""
+    """The durable state of one replica."""
 
     node: bytes
     partition: int
@@ -118,22 +118,22 @@ class Model:
     config: int = 0
     clock: Clock = field(default_factory=dict)
     records: Records = field(default_factory=dict)
-    collected: set[bytes] = field(default_factory=set)  # Keys of tombstones that are not on the disk any more.
-    # By config id, how much of each origin was durable when this was, and what was merged ahead of that.
+    collected: set[bytes] = field(default_factory=set)  # The keys of tombstones that are no longer on the disk.
+    # By config id: the durable counters of each origin under that map, and the spans merged ahead.
     confirmed: defaultdict[int, Clock] = field(default_factory=lambda: defaultdict(dict))
     merged: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
-    is_older: bool = False  # It was put back from an older copy of its disk: its own records come from others.
-    joining: Joining | None = None  # It is not whole.
-    left: str = ""  # It is dropped, set aside, or divided.
+    is_older: bool = False  # The disk is an older copy: the replica's own records come back from others.
+    joining: Joining | None = None  # None: the replica is complete.
+    left: str = ""  # Set when the replica is dropped, quarantined, or split.
 
     def has_confirmed(self, config: int, dot: Dot) -> bool:
-        """Whether it had a record durably when it went by a config."""
+        """Return True if the replica had a record durably while it went by a config."""
         is_covered = self.confirmed[config].get(dot[0], 0) >= dot[1]
         return is_covered or any(span.source == dot[0] and span.has(dot) for span in self.merged[config])
 
 
 class Change(NamedTuple):
-    """What a batch does to a copy."""
+    """The effect of a batch on a replica."""
 
     position: int
     assignment: int
@@ -141,9 +141,10 @@ class Change(NamedTuple):
     records: tuple[tuple[bytes, bytes], ...]
     collected: tuple[bytes, ...] = ()
     space: int = 0
-    loaded: Records | None = None  # All that is in that space, where it has loaded, or begins.
-    joining: Joining | None = None  # What it has beside its clock,
-    is_joining: bool = False  # if the batch says something of that.
-    left: str = ""  # It is dropped, set aside, or divided,
-    orphans: tuple[Bounds, ...] = ()  # and these parts of it are set aside.
-    parent: int | None = None  # The copy of this assignment is divided, or was set aside, and this is an heir.
+    loaded: Records | None = None  # All records of that space, after a load or at the start.
+    joining: Joining | None = None  # The state beside the clock,
+    is_joining: bool = False  # if the batch says something of that state.
+    left: str = ""  # The replica is dropped, quarantined, or split,
+    orphans: tuple[Bounds, ...] = ()  # and these parts of it are quarantined.
+    # The assignment of the parent of this child, or of the quarantined replica that it continues.
+    parent: int | None = None

@@ -1,8 +1,8 @@
-"""What the witness sees of one disk: batches as they are appended, read as what they do to copies.
+"""The witness's view of one disk: appended batches, decoded as their effects on replicas.
 
-A space has one copy, or several side by side, each with the records of its own keys (`replication.replica.keys`).  What
-a copy leaves behind in a space that others share may be deleted; what is set aside may not, and nothing that a copy
-has.
+A space has one replica, or several side by side, each with the records of its own keys (`replication.replica.keys`).
+Records that a replica leaves behind in a shared space may be deleted; those of a replica or of a quarantined one must
+not.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from tests.world.replication.store import RunningStore
     from tests.world.replication.witness import Witness
 
-    Place = tuple[int, bytes]  # A space, and what stands behind the keys of a copy in it.
+    Place = tuple[int, bytes]  # A space, and the suffix of a replica's keys in it.
 
 
 def rows_of(store: RunningStore, space: int) -> Mapping[bytes, Mapping[bytes, bytes]]:
-    """What stands in a space beside records, by what stands behind its keys."""
+    """Return the rows of a space beside records, by the suffix of their keys."""
     found: defaultdict[bytes, dict[bytes, bytes]] = defaultdict(dict)
     for key, value in store.scan(space, b"\0", RECORD, limit=1 << 16)[0]:
         found[key[KIND_BYTES:]][key[:KIND_BYTES]] = value
@@ -57,21 +57,21 @@ def records_of(store: RunningStore, space: int) -> Records:
 @final
 @dataclass(eq=False)
 class Eye:
-    """What the witness sees of one disk; see `store.Heard`."""
+    """The witness's view of one disk; see `store.Heard`."""
 
     witness: Witness
     node: bytes
-    spaces: dict[Place, int] = field(default_factory=dict)  # The assignment of each copy.
-    aside: dict[Place, Bounds] = field(default_factory=dict)  # What is set aside,
-    held: dict[Place, int] = field(default_factory=dict)  # and under which assignment it was held.
-    sides: dict[int, Records] = field(default_factory=dict)  # What is appended to spaces that are no copy's yet.
+    spaces: dict[Place, int] = field(default_factory=dict)  # The assignment of each replica.
+    aside: dict[Place, Bounds] = field(default_factory=dict)  # The bounds of quarantined replicas,
+    held: dict[Place, int] = field(default_factory=dict)  # and their former assignments.
+    sides: dict[int, Records] = field(default_factory=dict)  # Records appended to spaces that have no replica yet.
     pending: list[Change] = field(default_factory=list)
     is_put_back: bool = False  # Its disk is an older copy, from the next life on.
 
-    # -- a store that is opened ----------------------------------------------------------------------------------------
+    # # -- an opened store ---------------------------------------------------------------------------------------------
 
     def opened(self, store: RunningStore) -> Iterator[tuple[int, bytes, Records]]:
-        """Look at what is there: of each copy assignment, state and records."""
+        """Read the store; yield assignment, state and records of each replica."""
         self.spaces.clear()
         self.sides.clear()
         self.aside.clear()
@@ -87,7 +87,7 @@ class Eye:
                         self.spaces[space, suffix] = assignment
                         yield assignment, row[STATE], {key: one for key, one in records.items() if bounds.has(key)}
 
-    # -- batches -------------------------------------------------------------------------------------------------------
+    # # -- batches -----------------------------------------------------------------------------------------------------
 
     def appended(self, position: int, batch: Batch) -> None:
         puts: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
@@ -183,7 +183,7 @@ class Eye:
             self.witness.found("aside", f"{key!r} is deleted from space {space}, where it is set aside")
 
     def _leaves(self, position: int, place: Place, puts: Mapping[bytes, bytes]) -> None:
-        """A copy is not where it was any more: it is divided, is elsewhere by now, or is dropped beside others."""
+        """Note that a replica has left its place: it is split, is in another space, or is dropped beside others."""
         space, suffix = place
         assignment = self.spaces.pop(place)
         if DIVIDED + suffix in puts:

@@ -1,4 +1,4 @@
-"""What strikes: crashes, power, cuts, connections that break, slow or full disks, clocks that jump, and commands."""
+"""Faults: crashes, power losses, cuts, broken connections, slow or full disks, clock jumps, and commands."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ STRIKES: Final = (
     *("old map", "late maps", "wrongly dead"),
 )
 COMMANDS: Final = ("add", "remove", "replace", "weigh", "force")
-DIVIDE: Final = "divide"  # Where there are ranges.
-REFOUND: Final = "refound"  # Where they begin anew.
-LATE: Final = ("old map", "late maps", "cut one way")  # So that some have not heard of divisions for a while.
+DIVIDE: Final = "divide"  # Used with ranges.
+REFOUND: Final = "refound"  # Used with force-joins.
+LATE: Final = ("old map", "late maps", "cut one way")  # Some nodes hear of splits late.
 
 
 @final
@@ -66,12 +66,12 @@ class Faults:
             operator.strike_refound,
         )
         self._strikes = dict(zip((*STRIKES, *COMMANDS, DIVIDE, REFOUND), strikes, strict=True))
-        self.moves = False  # Whether there are commands, too.
+        self.moves = False  # True if there are commands too.
         self.kinds = [
             *random.sample(STRIKES, random.randint(2, 6)),
             *(["trim while one is away"] * happens(random, 0.3)),
         ]
-        if len(nodes) > cluster.slots and happens(random, 0.8):  # A third of what strikes moves something.
+        if len(nodes) > cluster.slots and happens(random, 0.8):  # A third of the strikes move something.
             self.moves = True
             self.kinds += random.choices(COMMANDS, k=(len(self.kinds) + 1) // 2)
         if cluster.is_range:
@@ -80,18 +80,18 @@ class Faults:
                 node.hears = random.choice((0.5, 0.1, 0.03))
 
     def refound(self) -> None:
-        """Have ranges lose all their hosts, and begin anew, now and then; nodes are forced out, too."""
+        """Add force-joins of ranges and forced removals of nodes."""
         self.kinds += [REFOUND, COMMANDS[-1]] * ((len(self.kinds) + 2) // 3)
 
     async def run(self, pause_s: float) -> None:
-        """Strike, again and again; where something is to move, at once."""
+        """Strike again and again; with commands, move something at once."""
         if self.moves:
             await self._cluster.operator.strike_add(self._nodes[0])
         async with trio.open_nursery() as nursery:
             while True:
                 if happens(self._random, 0.5):
                     await trio.sleep(self._random.expovariate(1 / pause_s))
-                else:  # Right behind a step.
+                else:  # Directly after a step of a move.
                     with trio.move_on_after(pause_s):
                         await self._cluster.register.news.wait()
                 kind = self._random.choice(self.kinds)
@@ -100,14 +100,14 @@ class Faults:
                 nursery.start_soon(self._strike, kind, node)
 
     async def _strike(self, kind: str, node: Node) -> None:
-        """Strike, and count in which states that was, when it began and when it ended."""
+        """Strike, and count the states at its beginning and end."""
         before = self._states(node)
         await self._strikes[kind](node)
         for state in {*before, *self._states(node)}:
             self._witness.counts[f"{state.name} x {kind}"] += 1
 
     def _node(self) -> Node:
-        """A node; as a rule one that comes to a partition, or that leaves it, which is rarer, if there is any."""
+        """Draw a node, preferably one that joins a partition, or that leaves one, which is rarer."""
         states = {node: self._states(node) for node in self._nodes}
         state = max(
             (one for some in states.values() for one in some if one is not AssignmentState.AVAILABLE), default=None
@@ -117,7 +117,7 @@ class Faults:
         return self._random.choice([node for node in self._nodes if state in states[node]])
 
     def _states(self, node: Node) -> list[AssignmentState]:
-        """The states of a node's assignments of partitions that move."""
+        """Return the states of a node's assignments in partitions that move."""
         moving = [
             one.assignments
             for one in self._cluster.partitions.values()
@@ -172,7 +172,7 @@ class Faults:
             node.life.fill()
 
     async def _trim_all(self, node: Node) -> None:
-        """The others let go of their logs while one is away: it has to load."""
+        """Trim the other nodes' logs while one node is away, so that it has to load."""
         is_down = happens(self._random, 0.5)
         ways = {way for one in self._nodes if one is not node for way in ((one.uuid, node.uuid), (node.uuid, one.uuid))}
         if is_down:

@@ -1,7 +1,7 @@
-"""What the maps say, as they were decided, held against what is on all disks: nothing of it is asked of a node.
+"""The decided maps, compared with the replicas on all disks; no node is asked.
 
-A copy goes by the map of the config that stands in its state; an assignment that such a map does not name any more has
-*ended*: it is settled, every copy has all that it has originated, and clocks are silent about it from then on.
+A replica goes by the map of the config in its STATE.  An assignment that such a map no longer names has *ended*: it is
+settled, every replica has all of its records, and clocks no longer list it.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 
 @final
 class Refounded:
-    """All that ever did."""
+    """All force-joins of a run."""
 
     def __init__(self, moves: Moves) -> None:
         self._moves = moves
-        self.replaced: set[int] = set()  # Partitions in whose place others stand, that are none of their children.
-        self.ends: dict[int, Clock] = {}  # Of what each has replaced.
+        self.replaced: set[int] = set()  # Partitions that were replaced by a force-join, and not split.
+        self.ends: dict[int, Clock] = {}  # By new partition: the ends of the replaced one's origins.
         self._kept: dict[int, Records] = {}
 
     def root(self, partition: int) -> int:
-        """What began anew last, of a partition and what it came from."""
+        """Return the latest force-joined partition among a partition and its ancestors."""
         return self._moves.lineage.forebears(partition)[-1]
 
     def base(self, partition: int) -> Records:
-        """What a partition began with, of records that no clock of it covers."""
+        """Return the initial records of a partition that no clock of it covers."""
         kept = self._kept.get(self.root(partition), {})
         return {key: data for key, data in kept.items() if self._moves.lineage.has(partition, key)}
 
     def begins(self, old: int, new: int, ends: Sequence[tuple[int, int]], kept: int) -> None:
-        """A partition stands in the place of another, with a copy that was held under that assignment, or nothing."""
+        """Note that `new` replaces `old`, with the replica of assignment `kept`, or with nothing (0)."""
         lineage, witness = self._moves.lineage, self._moves.witness
         has = witness.models[kept].records if kept else {}
-        ends = [end for end in ends if end[0] < HAD]  # The others are of no assignment.
+        ends = [end for end in ends if end[0] < HAD]  # The others belong to no assignment.
         self.ends[new] = dict(ends)
         self._kept[new] = {key: data for key, data in has.items() if lineage.has(new, key)}
         witness.counts["begun anew with a copy" if kept else "begun anew with nothing"] += 1
@@ -73,7 +73,7 @@ class Refounded:
                 witness.counts["acknowledged, and not kept"] += 1
 
     def left(self, model: Model, *, is_dropped: bool) -> None:
-        """A copy of what was replaced is set aside, if it was AVAILABLE by the map that it has adopted last."""
+        """Check that a replaced replica is quarantined, if it was AVAILABLE by the map that it adopted last."""
         self._moves.witness.counts["set aside, of what was replaced"] += not is_dropped
         by = self._moves.map_of(model)
         own = None if by is None else by.assignment(model.assignment)
@@ -83,13 +83,13 @@ class Refounded:
 
 @final
 class Lineage:
-    """All partitions that ever were."""
+    """All partitions that ever existed."""
 
     def __init__(self) -> None:
-        self.bounds: dict[int, Bounds] = {}  # Of ranges.
-        self.children: dict[int, tuple[int, ...]] = {}  # Of each that was divided, in the order of keys.
+        self.bounds: dict[int, Bounds] = {}  # The bounds of ranges.
+        self.children: dict[int, tuple[int, ...]] = {}  # The children of each split partition, in the order of keys.
         self._forebears: dict[int, tuple[int, ...]] = {}
-        self._before: dict[int, int] = {}  # By assignment that of its node in the parent.
+        self._before: dict[int, int] = {}  # By assignment: that of the same node in the parent.
 
     def divides(self, parent: Partition, children: Sequence[Partition]) -> None:
         self.children[parent.id] = tuple(child.id for child in children)
@@ -102,24 +102,24 @@ class Lineage:
         return self._forebears.get(partition, (partition,))
 
     def line(self, assignment: int) -> Iterator[int]:
-        """An assignment, that of its node in the parent, and so on."""
+        """Yield an assignment, that of its node in the parent, and so on."""
         found: int | None = assignment
         while found is not None:
             yield found
             found = self._before.get(found)
 
     def has(self, partition: int, key: bytes) -> bool:
-        """Whether a key is within a partition's bounds."""
+        """Return True if a key is within a partition's bounds."""
         return self.bounds.get(partition, WHOLE).has(key)
 
     def leaf(self, partition: int, key: bytes) -> int:
-        """What has a key of a partition by now: itself, unless it was divided."""
+        """Return the present partition of a key: this one, or its descendant after splits."""
         while partition in self.children:
             partition = next(child for child in self.children[partition] if self.has(child, key))
         return partition
 
     def leaves(self, partition: int) -> list[int]:
-        """All that came from a partition, and were not divided."""
+        """Return the present descendants of a partition."""
         children = self.children.get(partition, ())
         return [leaf for child in children for leaf in self.leaves(child)] if children else [partition]
 
@@ -129,23 +129,25 @@ NOTHING: Final[Mapping[int, int]] = {}
 
 @final
 class Moves:
-    """The maps of all tables, of all times."""
+    """The maps of all tables, at all times."""
 
     def __init__(self, witness: Witness) -> None:
         self.witness = witness
         self.maps: defaultdict[int, dict[int, Partition]] = defaultdict(dict)  # By partition and version, in order.
         self.lineage = Lineage()
-        self.partitions: dict[int, int] = {}  # Of each assignment that ever was,
+        self.partitions: dict[int, int] = {}  # The partition of each assignment that ever existed,
         self.nodes: dict[int, bytes] = {}  # and its node.
-        self.ended: defaultdict[int, dict[int, int]] = defaultdict(dict)  # By partition: what was settled, and where.
-        self.forced: set[int] = set()  # Assignments that were taken by force.
-        self.dropped: set[int] = set()  # Partitions of tables that are no more.
+        # By partition: the settled counters of ended assignments.
+        self.ended: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self.forced: set[int] = set()  # Assignments that were removed by force.
+        self.dropped: set[int] = set()  # Partitions of dropped tables.
         self.refounded = Refounded(self)
-        self.lost: set[bytes] = set()  # Nodes that are, with their disks.
-        self.slots: dict[int, int] = {}  # Of each partition, how many there are to be.
-        self.acknowledged: defaultdict[int, set[Dot]] = defaultdict(set)  # By partition: at a majority.
+        self.lost: set[bytes] = set()  # Nodes that are lost for good, with their disks.
+        self.slots: dict[int, int] = {}  # The wanted slots of each partition.
+        # By partition: writes acknowledged at a majority.
+        self.acknowledged: defaultdict[int, set[Dot]] = defaultdict(set)
 
-    # -- what is decided ---------------------------------------------------------------------------------------------
+    # # -- decisions ---------------------------------------------------------------------------------------------------
 
     def changed(self, register: bytes, before: MapTree, after: MapTree, done: Sequence[Operation]) -> None:
         if register == CATALOGUE:
@@ -169,7 +171,7 @@ class Moves:
                 self.decided(entry.version, now, table.replication, settled[now.id])
 
     def _divides(self, stands: Mapping[bytes, Partition], new: Mapping[bytes, Partition]) -> None:
-        """Those that are new stand in the places of those that are no more: each has what its parent had."""
+        """Match new partitions with the split ones that they replace: each child takes over its parent's state."""
         there, ends = {one.id for one in new.values()}, [*sorted(new)[1:], None]
         for first, end in zip(sorted(new), ends, strict=True):
             self.lineage.bounds[new[first].id] = Bounds(first, end)
@@ -189,7 +191,7 @@ class Moves:
                     self.witness.found("divided", f"{child} names others than {parent}")
 
     def decided(self, version: int, now: Partition, slots: int, settled: Mapping[int, int] = NOTHING) -> None:
-        """A partition has another record; `settled`: what was settled by that, with the counters."""
+        """Note a partition's new record; `settled`: the origins that it settles, with their counters."""
         maps = self.maps[now.id]
         was = next(reversed(maps.values()), None)
         maps[version] = now
@@ -202,7 +204,7 @@ class Moves:
         self.check_survival(now.id)
 
     def _ends(self, was: Partition, now: Partition, settled: Mapping[int, int]) -> None:
-        """What was named and is not any more has ended; who never was AVAILABLE has originated nothing."""
+        """Check assignments that are no longer named: they have ended, and all replicas have all their records."""
         for origin in set(was.named) - set(now.named):
             self.ended[now.id][origin] = settled.get(origin, 0)
             if origin in was.former and origin not in settled:
@@ -213,7 +215,7 @@ class Moves:
                 self.witness.found("settled", words)
 
     def _check_hosts(self, was: Partition, now: Partition) -> None:
-        """Only by force a partition has fewer hosts that are AVAILABLE; and one slot moves at a time."""
+        """Check that a partition loses an AVAILABLE host only by force."""
         before, after = (
             {one.id for one in each.assignments if one.state is AssignmentState.AVAILABLE} for each in (was, now)
         )
@@ -221,7 +223,7 @@ class Moves:
             self.witness.found("hosts", f"partition {now.id} has {len(after)} AVAILABLE hosts, and had {len(before)}")
 
     def _assigned(self, partition: Partition, *, available: bool = False) -> list[Model]:
-        """The copies of a partition's hosts that are not lost."""
+        """Return the replicas of a partition's hosts that are not lost."""
         return [
             model
             for one in partition.assignments
@@ -231,7 +233,7 @@ class Moves:
         ]
 
     def stands_for(self, assignment: int) -> Model | None:
-        """The copy of an assignment; until its node has adopted a division durably, that of the parent."""
+        """Return the replica of an assignment; until its node has adopted a split durably, the parent's replica."""
         models = self.witness.models
         found = next((models[one] for one in self.lineage.line(assignment) if one in models), None)
         is_parent_left = found is not None and found.left and found.assignment != assignment
@@ -243,20 +245,20 @@ class Moves:
     def last(self, partition: int) -> Partition | None:
         return next(reversed(self.maps[partition].values()), None)
 
-    # -- what clocks mean --------------------------------------------------------------------------------------------
+    # # -- the meaning of clocks ---------------------------------------------------------------------------------------
 
     def map_of(self, model: Model) -> Partition | None:
         return self.maps[model.partition].get(model.config)
 
     def meaning(self, model: Model) -> Clock:
-        """All that a copy's clock covers: it is silent of what has ended."""
+        """Return all that a replica's clock covers, including ended origins, which it omits."""
         ended, by = self.ended[model.partition], self.map_of(model)
         if not ended or by is None:
             return model.clock
         return {**{one: count for one, count in ended.items() if one not in by.named}, **model.clock}
 
     def adopts(self, model: Model, who: str, state: Stand) -> None:
-        """A copy goes by another map: its clock has an entry for whom that names, and is silent of what has ended."""
+        """Check a replica that adopts another map: its clock lists the named origins, and omits ended ones."""
         ended, by, clock = self.ended[model.partition], self.map_of(model), state.after
         if by is not None and state.named is not None and state.named != by.named:
             self.witness.found("named", f"{who}: its clock names {state.named}, and its map {by.named}")
@@ -266,21 +268,21 @@ class Moves:
                 self.witness.found("ended", words)
 
     def puts(self, model: Model, who: str, dot: Dot) -> None:
-        """A copy takes a record: it is of an assignment that its map names, and not beyond where it has ended."""
+        """Check a record that a replica takes: its map names the origin, or the origin's end covers the record."""
         by = self.map_of(model)
         if by is not None and dot[0] not in by.named and dot[1] > self.ended[model.partition].get(dot[0], 0):
             self.witness.found("ended", f"{who}: it takes {dot}, whose origin its map does not name")
 
     def collectors(self, model: Model) -> list[Model | None]:
-        """The copies that have to have a tombstone before this one lets go of it; None: one that is not there yet."""
+        """Return the replicas that need a tombstone before this one deletes it; None: not there yet."""
         by = self.map_of(model)
         return [] if by is None else [self.witness.models.get(one.id) for one in by.assignments]
 
     def was_at(self, identity: ReplicaIdentity, dot: Dot, level: str) -> bool:
-        """Whether the slots of a level had a record at once by some map, of the partition of a copy or of before."""
+        """Return True if under some map of the partition or its ancestors the slots of a level had a record."""
         here, models = self.stands_for(identity.assignment), self.witness.models
         is_here = here is not None and self.meaning(here).get(dot[0], 0) >= dot[1]
-        is_settled = self.ended[identity.partition].get(dot[0], 0) >= dot[1]  # All copies have it.
+        is_settled = self.ended[identity.partition].get(dot[0], 0) >= dot[1]  # All replicas have a settled record.
         if here is None or not is_here or is_settled or level == "one":
             return is_here
         partitions = self.lineage.forebears(identity.partition)
@@ -295,12 +297,12 @@ class Moves:
                 return True
         return False
 
-    # -- what must be kept -------------------------------------------------------------------------------------------
+    # # -- survival ----------------------------------------------------------------------------------------------------
 
     def check_survival(self, partition: int) -> None:
-        """No minority of slots, with what is lost already, has all of anything acknowledged at a majority.
+        """Check that no minority of slots alone has a write that was acknowledged at a majority.
 
-        Of slots that are lost the rest is enough, so that a table of two replicas recovers.
+        Lost slots count towards that minority, so that a table of two replicas recovers.
         """
         last = self.last(partition)
         if last is None or partition in self.dropped:
@@ -314,7 +316,7 @@ class Moves:
                 return
 
     def called_lost(self, details: Mapping[str, object]) -> None:
-        """A session was told that what it has seen of an origin is lost beyond a counter."""
+        """Check a session's error that records of an origin beyond a counter are lost."""
         partition, origin, kept = details["partition"], int(str(details["assignment"]), 16), details["kept"]
         assert isinstance(partition, int)
         assert isinstance(kept, int)
@@ -325,7 +327,7 @@ class Moves:
             self.witness.found("called lost", f"beyond {kept} of {origin}, where something was acknowledged")
 
     def left(self, model: Model, how: str, orphans: Sequence[Bounds] = ()) -> None:
-        """A copy is dropped, set aside, or divided; then parts of it may be set aside."""
+        """Check a replica that is dropped, quarantined, or split with quarantined parts."""
         who = f"{model.assignment} of partition {model.partition}"
         for leaf in self.lineage.leaves(model.partition):
             last = self.last(leaf)
@@ -350,7 +352,7 @@ class Moves:
                 self.witness.found("dropped", f"{who} is dropped, and {one.assignment} sends readers there")
 
     def check_end(self, nodes: set[bytes], *, is_placed: bool) -> None:
-        """Each of the nodes that are up has whole copies as the last map says; and no others, once all is placed."""
+        """Check that running nodes have complete replicas as the last map says; and no others, if all is placed."""
         there = [one for one in self.witness.models.values() if not one.left and one.node in nodes]
         for partition in self.current():
             last = self.last(partition)
@@ -367,7 +369,7 @@ class Moves:
 
 
 def _settled(done: Sequence[Operation]) -> Mapping[int, Mapping[int, int]]:
-    """By partition what was settled: siblings settle the same assignments, each where it has them end."""
+    """Return the settled counters by partition: siblings settle the same origins, each with its own counter."""
     found: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for one in done:
         if one.name == "settle":

@@ -1,7 +1,7 @@
-"""Connections between nodes, each dialled by one of the two: messages in order, late, held back where a way is cut.
+"""Connections between nodes, each dialled by one of the two: ordered messages, delayed, and held back by cuts.
 
-What goes over them is packed as on the wire.  A way that is cut holds what goes over it until it heals, as a kernel
-does that sends again and again; a connection that breaks loses all that is under way, and who dialled it hears of it.
+Messages are packed as on the wire.  A cut holds the messages of its direction until it heals, as a kernel that
+retransmits; a broken connection loses all messages under way, and its dialler hears of that.
 """
 
 from __future__ import annotations
@@ -44,30 +44,26 @@ class Life(Protocol):
     def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None: ...
 
     def disconnected(self, node: bytes) -> None:
-        """Hear that the connection to a node is broken."""
+        """Handle the break of the connection to a node."""
         ...
 
 
 @final
 @dataclass(eq=False)
 class Link:
-    """A connection."""
-
     source: Life
     to: Life
     is_broken: bool = False
-    last: dict[bytes, float] = field(default_factory=dict)  # When the last message of a side arrives.
+    last: dict[bytes, float] = field(default_factory=dict)  # By side: when its last message arrives.
     held: list[tuple[bytes, Callable[[], None]]] = field(default_factory=list)
     pending: dict[int, OnAnswer] = field(default_factory=dict)
 
 
 @final
 class Network:
-    """The wire between nodes."""
-
     def __init__(self, random: Random, counts: Counter[str]) -> None:
-        self.lives: dict[bytes, Life] = {}  # Of the nodes that are up.
-        self.cuts: set[tuple[bytes, bytes]] = set()  # From, to.
+        self.lives: dict[bytes, Life] = {}  # The lives of nodes that are up.
+        self.cuts: set[tuple[bytes, bytes]] = set()  # Pairs of source and target.
         self.wrongly_dead: set[bytes] = set()  # Nodes that seem to be down to all others.
         self.links: dict[tuple[bytes, bytes], Link] = {}
         self.delay_s = 0.0005, 0.003
@@ -92,10 +88,10 @@ class Network:
         if self._heap[0][1] == self._number:
             self._sooner.set()
 
-    # -- connections -------------------------------------------------------------------------------------------------
+    # # -- connections -------------------------------------------------------------------------------------------------
 
     def connect(self, source: Life, to: bytes) -> bool:
-        """Dial a node; whether there is a new connection."""
+        """Dial a node; return True if there is a new connection."""
         life = self.lives.get(to)
         if (
             life is None
@@ -134,7 +130,7 @@ class Network:
             for source, deliver in held:
                 self._deliver(link, source, deliver)
 
-    # -- messages ----------------------------------------------------------------------------------------------------
+    # # -- messages ----------------------------------------------------------------------------------------------------
 
     def ask(
         self, source: Life, to: bytes, method: str, params: list[Value], *, timeout_s: float, on_answer: OnAnswer

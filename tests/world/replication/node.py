@@ -1,8 +1,7 @@
-"""A node that holds copies: its lives, and the writes that clients ask of it.
+"""A node that holds replicas: its lives, and the writes of its clients.
 
-It does what `table.records.endpoints` and `table.records.write` do, over a simulated store, network and METADATA; which
-copies it holds, the steps of those that move, and the mover are production's (`table.controllers.reconciler`,
-`controllers.migrator`, `moving`).
+It does the work of `table.records.endpoints` and `table.records.write`, over a simulated store, network and METADATA.
+Reconciler, migrator and rebalancer are production's (`table.controllers.reconciler`, `controllers.migrator`, `moving`).
 """
 
 from __future__ import annotations
@@ -71,12 +70,12 @@ if TYPE_CHECKING:
 RELAY_S: Final = 0.2
 STALL_S: Final = 2.0
 MAX_WAITING: Final = 1 << 20
-FILLS: Final = 3  # Batches, which end two segments: all that the log has from before is let go of.
+FILLS: Final = 3  # Batches that end two segments: all older entries of the log are trimmed.
 EPOCH_MS: Final = 1_700_000_000_000
-RECORD_AT: Final = 3  # In an entry of a message.
+RECORD_AT: Final = 3  # The index in an entry of a message.
 MAX_MOVES: Final = 2
-LOOK_S: Final = 0.5  # Until a node holds what its maps say, if it has not heard of a newer one.
-ASKED_S: Final = 0.5  # Between two looks at a register of which a newer map was seen.
+LOOK_S: Final = 0.5  # The longest time between two reconciliations without news.
+ASKED_S: Final = 0.5  # Between two reads of a register with a newer map.
 
 
 T = TypeVar("T")
@@ -84,7 +83,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Surroundings:
-    """Clock and chance of a life; see `Environment`."""
+    """The clock and randomness of a life; see `Environment`."""
 
     random: Random
     skew_ms: Callable[[], float]
@@ -143,7 +142,7 @@ class Life:
         self.replication.replicas.tail = LogTail(self.store.synced_position, most_bytes=node.tail_bytes)
 
     async def _ask_sizes(self, node: bytes, method: str, params: list[Value], _timeout_s: float) -> Value:
-        """Ask a node that is up what its copies have."""
+        """Ask a running node for the sizes of its replicas."""
         life = self._of.network.lives.get(node)
         if life is None:
             raise Unavailable("it is down")
@@ -176,7 +175,7 @@ class Life:
             self._nursery.cancel_scope.cancel()
 
     def is_ready(self, others: set[bytes], partitions: int) -> bool:
-        """Whether it may write to so many partitions, and is connected to these others."""
+        """Return True if the life may write to this many partitions, and is connected to the others."""
         replicas = self.replication.replicas
         copies = replicas.by_partition.values()
         return (
@@ -186,7 +185,7 @@ class Life:
         )
 
     def _strike(self) -> bool:
-        """Crash around a sync or a send, now and then; whether this life is over."""
+        """Crash around a sync or a send, now and then; return True if this life is over."""
         self._of.strikes += 1
         is_now = self._of.strikes == self._of.crashes_at or happens(self._of.random, self._of.crashes)
         if not self.is_over and is_now:
@@ -195,7 +194,7 @@ class Life:
         return self.is_over
 
     def fill(self, left: int = FILLS, space: int = 0) -> None:
-        """Have the log be full of something else, one batch after the other."""
+        """Fill the log with unrelated batches, one after the other."""
         batch = Batch()
         if not space:
             space = self.store.reserve_space()
@@ -206,10 +205,10 @@ class Life:
         with contextlib.suppress(Overloaded, StorageError):
             self.store.append(batch, lambda _: self.fill(left - 1, space) if left > 1 else None)
 
-    # -- maps --------------------------------------------------------------------------------------------------------
+    # # -- maps --------------------------------------------------------------------------------------------------------
 
     async def _adopt(self) -> None:
-        """Hold what the maps say, as far as this node knows, and go by it."""
+        """Reconcile the replicas with the maps that this node knows."""
         try:
             await self.holding.look()
         except GossipKVError:
@@ -238,7 +237,7 @@ class Life:
             await self.maps.quorum_read(register)
 
     def look_at(self, register: bytes, _node: bytes = b"") -> None:
-        """Have a register read, of which a newer map was seen."""
+        """Read a register whose map is newer elsewhere."""
         now = trio.current_time()
         if self._nursery is not None and now >= self._asked_at.get(register, now - ASKED_S) + ASKED_S:
             self._asked_at[register] = now
@@ -251,7 +250,7 @@ class Life:
                 if self._of.network.connect(self, other):
                     self.replication.connected(other)
 
-    # -- to and from others ------------------------------------------------------------------------------------------
+    # # -- messages to and from others ---------------------------------------------------------------------------------
 
     def _ask(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
         if self._strike():
@@ -306,7 +305,7 @@ class Life:
             case _:
                 raise BadRequest(method)
 
-    # -- for clients -------------------------------------------------------------------------------------------------
+    # # -- for clients -------------------------------------------------------------------------------------------------
 
     def write(
         self,
@@ -318,14 +317,14 @@ class Life:
         *,
         on_end: Callable[[GossipKVError | None], object] = lambda _: None,
     ) -> dict[int, int]:
-        """Write; the witness hears what comes of it.  Returns the last counters, by assignment.
+        """Write records, and report the outcome to the witness; return the last counters, by assignment.
 
         Raises:
             GossipKVError: nothing was applied.
         """
         replicas, witness = self.replication.replicas, self._of.witness
         table = next((table for table, number in replicas.by_partition if number == partition), TABLE)
-        copies: dict[Replica, list[RecordWrite]] = {}  # Several, where who asks has not heard of a division.
+        copies: dict[Replica, list[RecordWrite]] = {}  # Several, if the asker has not heard of a split.
         for one in writes:
             copies.setdefault(held(replicas, table, partition, one.key), []).append(one)
         for copy in copies:
@@ -365,7 +364,7 @@ class Life:
         return counters
 
     def _check(self, copy: Replica, level: str) -> None:
-        """See that a copy may write.  Raises NotServed, NotReady, Unavailable."""
+        """Check that a replica may write.  Raises NotServed, NotReady, Unavailable."""
         replicas = self.replication.replicas
         if not copy.originates:
             raise NotServed("not held as an origin")
@@ -377,18 +376,18 @@ class Life:
 
 
 async def _divides_nothing(_table: bytes, _node: bytes, _partition: int) -> None:
-    """As nothing is too large or busy here."""
+    """Do nothing: no partition is too large or busy here."""
 
 
 async def _beside(do: Callable[[], T]) -> T:
-    """Do something that takes long, beside the loop."""
+    """Run a long computation beside the loop."""
     await trio.lowlevel.checkpoint()
     return do()
 
 
 @final
 class Node:
-    """A node: a disk, and lives upon it."""
+    """A node: a disk, and its lives on it."""
 
     def __init__(self, uuid: bytes, network: Network, register: Register, witness: Witness, random: Random) -> None:
         self.uuid = uuid
@@ -401,16 +400,16 @@ class Node:
         self.options = OPTIONS
         self.eye = Eye(witness, uuid)
         self.others: list[bytes] = []
-        self.tail_bytes = TAIL_BYTES  # What feeds have in memory; the rest they read from the log.
-        self.known: dict[bytes, KnownMap] = {}  # Of the maps.
-        self.hears = 0.5  # The odds, ten times a second, that it hears of a newer one.
+        self.tail_bytes = TAIL_BYTES  # The log bytes that feeds have in memory; feeds read older entries from the log.
+        self.known: dict[bytes, KnownMap] = {}  # The maps that it knows.
+        self.hears = 0.5  # The chance, ten times a second, that it hears of a newer map.
         self.skew_ms = 0.0
-        self.crashes = 0.0  # The odds at each side of a sync or a send.
-        self.strikes, self.crashes_at = 0, 0  # How many such sides there were, and of which it crashes.
+        self.crashes = 0.0  # The chance of a crash at each side of a sync or a send.
+        self.strikes, self.crashes_at = 0, 0  # The number of such sides so far, and the one at which it crashes.
         self.life: Life | None = None
         self.open: set[int] = set()  # Writes that this life has not answered.
-        self.is_wanted = True  # To be up.
-        self.is_lost = False  # It is not to be up any more.
+        self.is_wanted = True  # True if it should be up.
+        self.is_lost = False  # True if it must stay down.
         self._wanted = trio.Event()
 
     async def run(self) -> None:
@@ -426,7 +425,7 @@ class Node:
             await trio.sleep(self.random.uniform(0.05, 1.0))
 
     def put_back(self, files: SimulatedFiles) -> None:
-        """Have an older copy of the disk, while it is down."""
+        """Replace the disk by an older copy, while the node is down."""
         assert self.life is None
         self.disk.files = files
         self.eye.is_put_back = True
@@ -447,6 +446,6 @@ class Node:
             self._wanted.set()
 
     def alive(self) -> list[bytes]:
-        """The nodes that seem to be up, here."""
+        """Return the nodes that seem to be up, as this node sees it."""
         seem = self.network.lives.keys() - self.network.wrongly_dead
         return sorted(seem | {self.uuid})

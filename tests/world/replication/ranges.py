@@ -1,4 +1,4 @@
-"""A table of ranges, in some runs: its keys, and which of its partitions has one, by the map of whoever asks."""
+"""A table of ranges, in some runs: its keys, and the partition of a key by a given map."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import MapTree
     from gossipkv.table.controllers.reconciler import LocalPartition
 
-FIRSTS: Final = (b"", b"3", b"6")  # Of the partitions that there are at first, or of the first of them.
+FIRSTS: Final = (b"", b"3", b"6")  # The first keys of the initial partitions; a run uses the first few.
 KEYS: Final = tuple(b"%d%d" % (ten, one) for ten in range(9) for one in range(3))
 SESSION_KEYS: Final = tuple(b"%ds" % ten for ten in range(0, 9, 2))  # Between the others.
 MAX_CHILDREN: Final = 3
 
 
 def part_of(tree: MapTree, key: bytes) -> LocalPartition:
-    """The partition that has a key, by a map."""
+    """Return the partition of a key, by a map."""
     return next(part for part in parts_of(tree) if part.bounds.has(key))
 
 
 def keys_in(part: LocalPartition) -> list[bytes]:
-    """The keys of clients that a partition has."""
+    """Return the clients' keys in a partition."""
     return [key for key in KEYS if part.bounds.has(key)]
 
 
 def cuts_of(part: LocalPartition) -> list[bytes]:
-    """Where it may be divided so that each of its children has some key."""
+    """Return the keys at which a split gives each child some key."""
     return sorted(key for key in (*KEYS, *SESSION_KEYS) if part.bounds.has(key))[1:]
 
 
 def divisible(tree: MapTree) -> list[LocalPartition]:
-    """The partitions of a map that may be divided."""
+    """Return the partitions of a map that may be split."""
     return [part for part in parts_of(tree) if _is_at_rest(part) and cuts_of(part)]
 
 
@@ -47,7 +47,7 @@ def _is_at_rest(part: LocalPartition) -> bool:
 def children_of(
     part: LocalPartition, random: Random, firsts: Sequence[bytes] = ()
 ) -> tuple[tuple[bytes, int, tuple[int, ...]], ...]:
-    """Children of a partition, as `divide` takes them: cut at keys that are given, or drawn."""
+    """Return children of a partition, as `divide` takes them: cut at the given keys, or at drawn ones."""
     if not firsts:
         cuts = cuts_of(part)
         firsts = sorted(random.sample(cuts, min(len(cuts), random.choice((1, 1, MAX_CHILDREN - 1)))))

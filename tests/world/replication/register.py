@@ -1,8 +1,8 @@
-"""A simulated METADATA: maps that are decided at one place, and what each node knows of them.
+"""A simulated METADATA: maps that are decided at one place, and each node's knowledge of them.
 
-The maps are production's trees, and production's operations are judged on them in turn (`register.metadata`); only how
-their heads are agreed on is simulated.  A node reads and changes a map while it reaches a majority of the servers.  A
-transaction may be slow, lost, or done though nobody is told; and what a node knows lags.
+The maps are production's trees, and production's operations are judged on them in turn (`register.metadata`); only the
+agreement on their heads is simulated.  A node reads and changes a map while it reaches a majority of the servers.  A
+transaction may be slow, lost, or done without an answer; and a node's knowledge lags.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import ChangedPages, MapKind
     from tests.world.replication.network import Network
 
-CATALOGUE: Final = bytes(16)  # Its register, which is the cluster's id.
+CATALOGUE: Final = bytes(16)  # The catalogue's register, which is the cluster's id.
 FIRST: Final = config_id(0, 1)
 RETRY_S: Final = 0.1
-LOST: Final = 0.06  # Of transactions while the register is unwell;
-UNANSWERED: Final = 0.06  # of those that are done.
+LOST: Final = 0.06  # The share of lost transactions while the register is unwell;
+UNANSWERED: Final = 0.06  # the share of done transactions without an answer.
 
 
 @final
@@ -48,12 +48,12 @@ class Register:
         self.heads: dict[bytes, KnownMap] = {}
         self.deaf: set[bytes] = set()  # Nodes that reach none of the servers.
         self.is_unwell = False
-        self.is_elsewhere = False  # Its servers are no nodes of the table, and up.
-        self.withholds: Callable[[Operation], bool] = lambda _: False  # Whether an operation is to wait.
+        self.is_elsewhere = False  # Its servers are outside the table's nodes, and up.
+        self.withholds: Callable[[Operation], bool] = lambda _: False  # True for an operation that must wait.
         self.transactions = 0
-        self.unanswered = 0  # Transactions for whose answers nodes wait.
-        self.news = trio.Event()  # Set, and another one, with each change of a table's map.
-        # Called with a register, its map before and now, and the operations that were done.
+        self.unanswered = 0  # Transactions with an open answer.
+        self.news = trio.Event()  # Set and replaced with each change of a table's map.
+        # Called with a register, its map before and now, and the done operations.
         self.on_changed: Callable[[bytes, MapTree, MapTree, Sequence[Operation]], object] = lambda *_: None
         self._servers = Acceptors((), ())
         self._network = network
@@ -63,7 +63,7 @@ class Register:
         self._trees: dict[bytes, MapTree] = {}  # By their roots.
 
     def serve(self, nodes: Iterable[bytes]) -> None:
-        """Have these nodes be the servers of all maps."""
+        """Make these nodes the servers of all maps."""
         self._servers = Acceptors.of(AcceptorId(node, 1) for node in nodes)
 
     @staticmethod
@@ -84,14 +84,14 @@ class Register:
         self.heads[register] = known._replace(head=known.head._replace(ended=True))
 
     def tree(self, register: bytes, known: KnownMap | None = None) -> MapTree:
-        """A map, as it is, or as it was."""
+        """Return a map: the present one, or the known one."""
         root = (known or self.heads[register]).head.root
         if root not in self._trees:
             self._trees[root] = MapTree.opened(self._pages.__getitem__, root, self._kind(register)[0].name)
         return self._trees[root]
 
     def reaches(self, node: bytes) -> bool:
-        """Whether a node and a majority of the servers reach each other."""
+        """Return True if a node and a majority of the servers reach each other."""
         if self.is_elsewhere:
             return node not in self.deaf
         cuts, lives = self._network.cuts, self._network.lives
@@ -124,7 +124,7 @@ class Register:
 
 @final
 class Maps:
-    """What a node knows of the maps; see `register.metadata.server.Metadata`."""
+    """A node's knowledge of the maps; see `register.metadata.server.Metadata`."""
 
     def __init__(self, register: Register, node: bytes, random: Random, known: dict[bytes, KnownMap]) -> None:
         self.me = AcceptorId(node, 1)
@@ -136,7 +136,7 @@ class Maps:
         self._random = random
 
     def tree(self, register: bytes) -> MapTree:
-        """The map of a register, as known here.  Raises NotReady, UnknownDatabase."""
+        """Return a register's map, as known here.  Raises NotReady, UnknownDatabase."""
         known = self.known.get(register)
         if known is None:
             raise NotReady("what is decided of this table is not known here yet")
@@ -145,7 +145,7 @@ class Maps:
         return self._register.tree(register, known)
 
     def behind(self) -> list[bytes]:
-        """The registers that have gone on; not those that have ended, and are forgotten."""
+        """Return the registers with newer maps, without ended ones that are forgotten here."""
         heads = self._register.heads.items()
         return [
             register
@@ -154,7 +154,7 @@ class Maps:
         ]
 
     async def quorum_read(self, register: bytes) -> KnownMap:
-        """Know what a full round shows, or newer.  Raises Unavailable, UnknownDatabase."""
+        """Learn the map of a full round, or a newer one.  Raises Unavailable, UnknownDatabase."""
         await trio.sleep(self._random.uniform(0, 0.01))
         if not self._register.reaches(self.me.node):
             raise Unavailable("too few servers are reached")
@@ -172,7 +172,7 @@ class Maps:
             self.on_known()
 
     def forget_ended(self) -> None:
-        """Know nothing any more of tables that are dropped, and that the catalogue does not name."""
+        """Forget dropped tables that the catalogue does not name."""
         named = {table.id for table in tables_of(self).values()}
         for register in [one for one, known in self.known.items() if known.head.ended and one not in named]:
             if self.on_forgotten is not None:
@@ -182,7 +182,7 @@ class Maps:
     async def transact(
         self, register: bytes, operations: Sequence[Operation], timeout_s: float
     ) -> list[OperationAnswer]:
-        """Have operations done; what became of one is UNKNOWN if that is not known in time.  Raises UnknownDatabase."""
+        """Run operations; late outcomes are UNKNOWN.  Raises UnknownDatabase."""
         self._register.unanswered += 1
         try:
             with trio.move_on_after(timeout_s):
@@ -219,7 +219,7 @@ class Catalogue:
 
     def __init__(self, maps: Maps, members: NodeList) -> None:
         self._maps = maps
-        self.nodes = Nodes(maps, members, self.tables)  # type: ignore[arg-type]  # It needs no more of these.
+        self.nodes = Nodes(maps, members, self.tables)  # type: ignore[arg-type]  # Nodes uses only these methods.
         self.transact = maps.transact
 
     def tables(self) -> Mapping[str, NamedTable]:

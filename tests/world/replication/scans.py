@@ -1,8 +1,8 @@
-"""What a scan has shown, held against what was there meanwhile: a checker that knows nothing of cursors and ranges.
+"""A checker of scans against the keys that existed meanwhile; it knows nothing of cursors and ranges.
 
-A key that was there from before the first page was asked for until after the last one came is in it once.  One that
-was not there in all that time is not in it.  Any other may be in it, or not.  All are in the order that was asked for,
-and between the bounds.
+A key that existed from before the request of the first page until after the last page is shown once.  A key that was
+missing all that time is not shown.  Any other key may be shown, or not.  All keys are in the requested order, and
+between the bounds.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """The keys that a scan was to show."""
+    """The keys that a scan must show."""
 
     start: bytes = b""
-    end: bytes | None = None  # Before which it ends; None: with the last key.
+    end: bytes | None = None  # Exclusive; None: the scan ends with the last key.
     reverse: bool = False
 
     def has(self, key: bytes) -> bool:
@@ -28,7 +28,7 @@ class Asked(NamedTuple):
 def faults_of(
     found: Sequence[bytes], asked: Asked, there: Collection[bytes], gone: Collection[bytes] = ()
 ) -> list[str]:
-    """What is wrong with the keys of all pages, one behind the other; `there`, `gone`: throughout."""
+    """Return the faults of all pages' keys, concatenated; `there` and `gone` hold throughout the scan."""
     faults = []
     upwards = found[::-1] if asked.reverse else found
     if astray := [after for before, after in pairwise(upwards) if after <= before]:

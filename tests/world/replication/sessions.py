@@ -1,8 +1,8 @@
-"""What sessions were shown, held against what they may be shown: a checker that knows nothing of tokens.
+"""A checker of session guarantees that knows nothing of tokens.
 
-Every value is written once.  A write comes after all that its session has written and read before, and after all that
-those came after.  What a read shows must not be *older* than anything of its key that its session has written or read,
-or that this came after: of two writes of which neither came after the other either may be shown.  That is all four:
+Every value is written once.  A write comes after all earlier writes and reads of its session, and after all writes that
+those came after.  A read must not show anything *older* than a write of its key that its session has written or read,
+or that precedes one of these; of two writes without an order either may be shown.  These rules are all four guarantees:
 read your writes, monotonic reads, writes follow reads, monotonic writes.
 """
 
@@ -18,30 +18,31 @@ WRITES, READS = True, False
 
 
 class Did(NamedTuple):
-    """What a session has done, in the order of its answers."""
+    """A session's action, in the order of its answers."""
 
     session: Hashable
     is_write: bool
-    key: Hashable  # With the table.
-    value: bytes | None  # None: it deletes, or nothing was found.
+    key: Hashable  # Includes the table.
+    value: bytes | None  # None: the write deletes, or the read found nothing.
     is_known: bool = True  # The session knows that its write was applied.
 
 
 @final
 class Guarantees:
-    """Judges what is done, one after the other."""
+    """Judges the actions of sessions, one after the other."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
-        self._past: dict[Hashable, int] = {}  # By session: the writes that it comes after, a bit each.
-        self._before: list[int] = []  # Of each write those that it comes after.
+        self._past: dict[Hashable, int] = {}  # By session: the preceding writes, a bit each.
+        self._before: list[int] = []  # By write: the preceding writes.
         self._of_value: dict[tuple[Hashable, bytes], int] = {}
         self._deletes: dict[Hashable, list[int]] = {}
-        self._of_key: dict[Hashable, int] = {}  # All of its writes, a bit each.
-        self._open: dict[tuple[Hashable, Hashable], int] = {}  # Deletes that their sessions do not know to be applied.
+        self._of_key: dict[Hashable, int] = {}  # All writes of a key, a bit each.
+        # Deletes that may not have been applied, as far as their sessions know.
+        self._open: dict[tuple[Hashable, Hashable], int] = {}
 
     def judge(self, answers: Iterable[Sequence[Did]]) -> list[str]:
-        """All that is wrong with a history; what one answer has shown is no snapshot."""
+        """Return the faults of a history; one answer with several values is no snapshot."""
         for answer in answers:
             before = dict(self._past)
             for did in answer:
@@ -52,7 +53,7 @@ class Guarantees:
         return self.faults
 
     def _write(self, did: Did) -> None:
-        """Take in a write; a delete that was not known to be applied may be told again, when it is."""
+        """Take in a write; an unknown delete may come again once it is known to be applied."""
         if did.value is None and did.is_known and (did.session, did.key) in self._open:
             known = self._open.pop((did.session, did.key))
             self._past[did.session] = self._past.get(did.session, 0) | 1 << known
@@ -84,7 +85,7 @@ class Guarantees:
             self._past[did.session] = self._past.get(did.session, 0) | self._before[number] | 1 << number
 
     def _may_show(self, number: int, known: int) -> bool:
-        """Whether none of the writes that are known came after this one."""
+        """Return True if none of the known writes came after this one."""
         while known:
             last = known.bit_length() - 1
             if self._before[last] >> number & 1:

@@ -1,7 +1,7 @@
-"""The store of one life of a node: production's engine over files that forget what was not synced.
+"""The store of one life of a node: production's engine over files that forget unsynced data.
 
-What is appended is written and synced in groups, each after a random time.  A process that ends leaves what it has
-written, and with the power only what was synced, and any of the rest.
+Appended batches are written and synced in groups, each after a random time.  A process that ends leaves its written
+data; a power loss leaves the synced data, and any part of the rest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPTIONS: Final = EngineOptions(segment_bytes=64 << 10, table_log=1, file_bytes=1
 
 @final
 class Disk:
-    """What outlives a life."""
+    """The state that outlives a life."""
 
     def __init__(self) -> None:
         self.files = SimulatedFiles()
@@ -41,7 +41,7 @@ class Disk:
         self.files.sync_directory("/")
 
     def end(self, power_seed: int | None) -> None:
-        """The process is over; with a seed, the power as well."""
+        """End the process; with a seed, the power fails too."""
         self.files.close_all()
         if power_seed is not None:
             self.files = self.files.power_loss(power_seed)
@@ -50,14 +50,14 @@ class Disk:
 @final
 @dataclass
 class Mood:
-    """How a disk behaves now."""
+    """The present behaviour of a disk."""
 
     is_full: bool = False
     sync_s: tuple[float, float] = (0.0003, 0.003)
 
 
 class Heard(Protocol):
-    """Who sees what is appended and synced."""
+    """The observer of appended and synced batches."""
 
     def appended(self, position: int, batch: Batch) -> None: ...
 
@@ -73,7 +73,7 @@ class RunningStore:
     mood: Mood
     random: Random
     heard: Heard
-    strike: Callable[[], bool]  # Called around each sync: whether this life is over.
+    strike: Callable[[], bool]  # Called around each sync; returns True if this life is over.
     options: EngineOptions = OPTIONS
     is_over: bool = False
     appends: int = 0
@@ -91,7 +91,7 @@ class RunningStore:
         return self.opened.synced_position
 
     def found(self, spaces: frozenset[int], position: int) -> int:
-        """The last position behind that one of a batch that touches these spaces; itself: there is none."""
+        """Return the last position after `position` of a batch that touches these spaces; else `position`."""
         found, cursor = position, self.opened.follow(spaces, position)
         while batches := self.opened.read_next(cursor)[0]:
             found = batches[-1][0]
@@ -109,7 +109,6 @@ class RunningStore:
 
     @property
     def log_floor(self) -> int:
-        """The position behind which the log can be read."""
         return self.opened.log_floor
 
     def get(self, space: int, key: bytes) -> bytes | None:
@@ -139,11 +138,11 @@ class RunningStore:
         return self.opened.rows(space, start, end)
 
     def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
-        """A key in the middle of what lies within bounds."""
+        """Return a key in the middle of the data within bounds."""
         return self.opened.middle_key(space, start, end)
 
     def reserve_space(self) -> int:
-        """The number of a space that a batch may make."""
+        """Return the number for a space that a batch may create."""
         return self.opened.reserve_space()
 
     def follow(self, spaces: frozenset[int], position: int) -> LogCursor:

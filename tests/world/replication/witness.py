@@ -1,10 +1,10 @@
-"""What is on all disks, what was told of it, and whether both may be.
+"""A witness of all disks and of all outcomes reported to clients, which checks both.
 
-A model of each copy is moved by the batches that its disk has synced.  A clock *means* something: for each key a copy
-has the greatest of all records that its clock covers; so each batch is looked at for what it newly covers, and by
-induction copies of equal clocks are equal.  A copy that loads goes on in another space: that one is held against the
-meaning of its clock as a whole.  Where a range is divided an heir begins with what the parent's model has of its keys,
-and with its clock.  Nothing of the code under test is asked but how records and clocks read.
+A model of each replica follows the synced batches of its disk.  A clock *means* something: for each key a replica has
+the greatest record that its clock covers.  So each batch is checked for the records that it newly covers, and by
+induction replicas of equal clocks are equal.  A replica that loads goes on in another space: its whole content is
+compared with the meaning of its clock.  After a split, a child begins with the parent model's records of its keys, and
+with its clock.  The code under test supplies only the encoding of records and clocks.
 """
 
 from __future__ import annotations
@@ -41,14 +41,12 @@ if TYPE_CHECKING:
     from tests.world.replication.store import RunningStore
 
 MAX_VIOLATIONS: Final = 100
-CALM: Final = 2.05  # So often a record travels at most, where nothing strikes and there are three of each.
-TURNS: Final = 3  # Of two nodes, where one asks the other for its time: to ask, to answer, and to hear.
-SLOWER: Final = 2.0  # So much slower a write may be, at the 99th percentile, while a link is cut.
+CALM: Final = 2.05  # The most sends per record, without faults and with three replicas.
+TURNS: Final = 3  # Turns of two nodes in which one asks for the other's time: ask, answer, and hear.
+SLOWER: Final = 2.0  # The allowed factor of the 99th percentile of write latency while a link is cut.
 
 
 class Violation(NamedTuple):
-    """A promise that was broken."""
-
     checker: str
     at_s: float
     what: str
@@ -63,17 +61,17 @@ def p99(times: Iterable[float]) -> float:
 
 
 class Acknowledged(NamedTuple):
-    """What a client was told to be written."""
+    """A write that was reported to a client as done."""
 
     partition: int
     key: bytes
     order: bytes
-    by_one: bool  # By its origin alone.
+    by_one: bool  # Acknowledged by its origin alone.
 
 
 @final
 class Witness:
-    """Who sees all disks."""
+    """The observer of all disks."""
 
     def __init__(self, now: Callable[[], float] = trio.current_time) -> None:
         self._now = now
@@ -81,19 +79,19 @@ class Witness:
         self.counts: Counter[str] = Counter()
         self.models: dict[int, Model] = {}  # By assignment.
         self.moves = Moves(self)
-        self.issued: dict[Dot, tuple[bytes, bytes]] = {}  # Key and record, as last given out.
+        self.issued: dict[Dot, tuple[bytes, bytes]] = {}  # Key and record, as last issued.
         self.durable: dict[Dot, bytes] = {}  # Records that were durable at their origin.
-        self.gone: set[bytes] = set()  # Tombstones that somebody has collected.
+        self.gone: set[bytes] = set()  # Tombstones that some replica has collected.
         self.acknowledged: list[Acknowledged] = []
-        self.asked: Counter[int] = Counter()  # Writes, by number: how often each was answered.
+        self.asked: Counter[int] = Counter()  # By number of the write: how often it was asked for, and answered.
         self.answered: Counter[int] = Counter()
-        self.latencies: list[tuple[int, bytes, float, float]] = []  # Partition, node, when, how long.
+        self.latencies: list[tuple[int, bytes, float, float]] = []  # Partition, node, start, duration.
 
     def found(self, checker: str, what: str) -> None:
         if len(self.violations) < MAX_VIOLATIONS:
             self.violations.append(Violation(checker, self._now(), what))
 
-    # -- disks -------------------------------------------------------------------------------------------------------
+    # # -- disks -------------------------------------------------------------------------------------------------------
 
     def applies(self, change: Change, node: bytes = b"") -> None:
         model = self._model(node, change.assignment)
@@ -112,7 +110,7 @@ class Witness:
             self._moves_on(model, who, change)
 
     def _inherits(self, model: Model, parent: Model) -> None:
-        """A copy begins with what its parent has of its keys, and the parent's clock."""
+        """Begin a child with the parent's records of its keys, and the parent's clock."""
         lineage, refounded = self.moves.lineage, self.moves.refounded
         is_kept = parent.partition not in lineage.forebears(model.partition)
         model.clock, model.is_older = ({}, False) if is_kept else (dict(parent.clock), parent.is_older)
@@ -153,7 +151,7 @@ class Witness:
             self.found("continuity", f"{who}: it adopts a map with {state.after}, and it has {model.clock}")
 
     def _goes_on(self, model: Model, who: str, change: Change) -> None:
-        """A copy that is whole takes something in."""
+        """Check a batch of a complete replica."""
         state = change.state
         rises = {origin for origin, count in state.after.items() if count > model.clock.get(origin, 0)}
         if model.assignment in rises and not model.is_older:
@@ -169,7 +167,7 @@ class Witness:
                 self._covers(model, who, (origin, count))
 
     def _joins(self, model: Model, who: str, change: Change) -> None:
-        """A copy that is not whole begins anew, merges ahead of its clock, loads, or is whole by that."""
+        """Check a batch of an incomplete replica: it begins anew, merges ahead of its clock, loads, or is completed."""
         if change.state.before != change.state.after:
             self.found("feeds", f"{who}: its log has an entry, and it is not whole")
         if change.loaded is not None:
@@ -190,7 +188,7 @@ class Witness:
             self._check_span(model, who, span)
 
     def _check_span(self, model: Model, who: str, span: Span) -> None:
-        """All in a span is there, but for what the clock covers, and what lost to what its source had before."""
+        """Check that a span's records are present, unless the clock covers them or the source's earlier ones win."""
         meaning = self.moves.meaning(model)
         before: dict[bytes, bytes] = {}
         if covers(meaning, span.after):
@@ -228,7 +226,7 @@ class Witness:
         model.collected.discard(key)
 
     def _loads(self, model: Model, who: str, state: State, loaded: Records) -> None:
-        """A copy is in another space, or in its first."""
+        """Check a replica that appears in another space, or in its first one."""
         self.counts["loads"] += bool(loaded)
         if not covers(state.after, model.clock):
             self.found("continuity", f"{who}: it has loaded {state.after}, and had {model.clock}")
@@ -238,7 +236,7 @@ class Witness:
         self._is_whole(model, who, loaded)
 
     def _is_whole(self, model: Model, who: str, has: Records) -> None:
-        """For each key a copy has the greatest of what its clock covers, and nothing else."""
+        """Check that a replica has, for each key, the greatest record that its clock covers, and nothing else."""
         clock = self.moves.meaning(model)
         for dot in model.clock.items():
             if dot not in self.durable:
@@ -256,7 +254,7 @@ class Witness:
         model.records, model.collected = there, {*there.keys() - has.keys()}
 
     def _collects(self, model: Model, who: str, key: bytes) -> None:
-        """A tombstone goes when every copy that its map names has it, or something later."""
+        """Check a collected tombstone: every replica that the map names has it, or a later record."""
         data = model.records.get(key, b"")
         origin, count = dot_of(data)
         is_kept = self.moves.refounded.base(model.partition).get(key) == data
@@ -280,7 +278,7 @@ class Witness:
         self._has(model, who, dot)
 
     def _is_of(self, model: Model, dot: Dot) -> bool:
-        """Whether a record is one of those that a copy's clock is of."""
+        """Return True if a record belongs to the partition that a replica's clock describes."""
         origin, key = self.moves.partitions[dot[0]], self.issued[dot][0]
         lineage = self.moves.lineage
         return origin in lineage.forebears(model.partition) and lineage.has(model.partition, key)
@@ -293,7 +291,7 @@ class Witness:
             self.found("missing", f"{who}: it covers {dot} of {issued[0]!r}, and has neither that nor a later one")
 
     def _compare(self, model: Model) -> None:
-        """Compare with all copies that have the same clock."""
+        """Compare with all replicas that have the same clock."""
         clock = self.moves.meaning(model)
         for other in self.models.values():
             if other.partition != model.partition or other.joining is not None or other.records == model.records:
@@ -303,7 +301,7 @@ class Witness:
                 self.found("unequal", f"{names} have the clock {model.clock}, and other records")
 
     def opened(self, eye: Eye, store: RunningStore) -> None:
-        """A node has its store open: of what was not known to be synced some may be there."""
+        """Check an opened store: batches that were not known as synced may be there."""
         pending, eye.pending = eye.pending, []
         spaces = frozenset(change.space for change in pending)
         found = store.found(spaces, pending[0].position - 1) if pending and not eye.is_put_back else 0
@@ -324,7 +322,7 @@ class Witness:
                 self.found("disk", f"{model.assignment}: it is not on the disk any more")
 
     def _goes_back(self, model: Model, state: State, records: Records) -> None:
-        """An older copy of a disk is all that a node has: from now on it originates nothing."""
+        """Reset a model to an older copy of its disk: the replica originates nothing from now on."""
         model.clock, model.records, model.is_older = state.after, records, True
         model.collected.clear()
         model.confirmed.clear()
@@ -334,10 +332,10 @@ class Witness:
             self.models[assignment] = Model(node, self.moves.partitions[assignment], assignment)
         return self.models[assignment]
 
-    # -- what is told ------------------------------------------------------------------------------------------------
+    # # -- reported outcomes -------------------------------------------------------------------------------------------
 
     def reached(self, number: int, copy: Replica, dots: list[Dot], level: str) -> None:
-        """A write has reached its level at a copy; if that was divided since, at the heirs of all its keys."""
+        """Check a write that has reached its level at a replica; after a split, at the children of all its keys."""
         origin, count = dots[-1]
         if copy.children:
             self.counts["reached across a division"] += 1
@@ -355,7 +353,7 @@ class Witness:
         return copy.rules.slots or len({host.slot for host in copy.hosts if host.counts})
 
     def _there(self, copy: Replica, dot: Dot) -> int:
-        """How many slots of a copy's partition have a record that it has, by what it knows."""
+        """Return how many slots of a replica's partition have a record, by the map that the replica knows."""
         slots: dict[int, bool] = {}
         for host in copy.hosts:
             if host.counts:
@@ -366,7 +364,7 @@ class Witness:
         return sum(has for slot, has in slots.items() if slot in served)
 
     def told(self, copy: Replica, dots: list[Dot], level: str) -> None:
-        """A client was told of what was reached."""
+        """Note a write that was reported to its client as done."""
         for dot in dots:
             key, data = self.issued[dot]
             leaf = self.moves.lineage.leaf(copy.identity.partition, key)
@@ -377,7 +375,7 @@ class Witness:
                 self.moves.check_survival(leaf)
 
     def sends(self, node: bytes, records: list[bytes]) -> None:
-        """A node sends records: it has them durably."""
+        """Check sent records: the sender has them durably."""
         for data in records:
             origin, count = dot_of(data)
             copies = [one for one in self.models.values() if one.node == node and self._is_of(one, (origin, count))]
@@ -396,31 +394,31 @@ class Witness:
             self.found("answers", f"write {number} was not answered")
 
     def check_travel(self) -> None:
-        """A record goes to each other copy once, by its origin."""
+        """Check that a record goes to each other replica once, from its origin."""
         if (travelled := self.travelled) > CALM:
             self.found("travel", f"a record travelled {travelled:.2f} times")
 
     @property
     def travelled(self) -> float:
-        """How often a record was sent, on average."""
+        """The mean number of sends per record."""
         return self.counts["records sent"] / max(1, self.counts["records"])
 
     def check_latency(self, cut_s: float, relayed_s: float) -> None:
-        """While a link is cut, at `cut_s`, writes soon take little longer than before: from `relayed_s` on."""
+        """Check that writes after `relayed_s` take little longer than before the cut at `cut_s`."""
         before = p99(took for _, _, began, took in self.latencies if began < cut_s)
         since = p99(took for _, _, began, took in self.latencies if began >= relayed_s)
         if since > SLOWER * before:
             self.found("slow", f"p99 of a write is {since:.3f} s with a link cut, and was {before:.3f} s")
 
     def check_quiet(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
-        """Soon after healing nothing is fed, told or appended any more."""
+        """Check that soon after healing nothing is fed, reported or appended any more."""
         if before != after:
             self.found("quiet", f"feeds, tells and appends: {before}, and then {after}")
 
     def check_rest(self, nodes: int, turns: int, times_asked: int) -> None:
-        """Meanwhile a node asks each other one for its time once at most, and else sleeps.
+        """Check that resting nodes ask each other for the time at most once, and otherwise sleep.
 
-        `turns`: how often nodes looked for what is to be done; `times_asked`: the most that one has asked another.
+        `turns`: the number of looks for work of all nodes; `times_asked`: the most questions from one node to another.
         """
         if times_asked > 1:
             self.found("rest", f"a node has asked another for the time {times_asked} times")
@@ -428,14 +426,14 @@ class Witness:
             self.found("rest", f"{nodes} nodes have looked {turns} times for what is to be done, and nothing is")
 
     def check_turn(self, replicas: ReplicaSet) -> None:
-        """At rest one more look for what is to be done moves no feed's place: the last one has done all."""
+        """Check that one more look for work changes no place of a feed: the last look has done all."""
         before = replicas.kept_places()
         replicas.pump()
         if (after := replicas.kept_places()) != before:
             self.found("rest", f"one more look has moved {before} to {after}")
 
     def check_litter(self, store: RunningStore) -> None:
-        """Nothing is left of loads that were torn, nor of copies that have left a space that others share."""
+        """Check that torn loads and replicas that left a shared space leave nothing behind."""
         for space in store.spaces():
             rows = rows_of(store, space)
             if any(LOADING in row for row in rows.values()):
@@ -447,7 +445,7 @@ class Witness:
                 self.found("litter", f"space {space} has {left}, which a copy has left behind")
 
     def check_end(self, lost: set[bytes], *, is_placed: bool = True) -> None:
-        """Copies are equal, and have what was acknowledged; the nodes that are lost do not count."""
+        """Check that replicas are equal and have all acknowledged writes; lost nodes do not count."""
         self.moves.check_end({node for node in self.moves.nodes.values() if node not in lost}, is_placed=is_placed)
         hosts = {}
         for partition in self.moves.current():
@@ -469,7 +467,7 @@ class Witness:
 
 
 def _heir(copy: Replica, key: bytes) -> Replica:
-    """Who stands in a copy's place for a key since it was divided; itself, if it was not."""
+    """Return the descendant of a replica for a key after splits; the replica itself if it was not split."""
     while copy.children:
         copy = next(heir for heir in copy.children if heir.bounds.has(key))
     return copy

@@ -1,7 +1,6 @@
-"""One run: copies are written to under faults; then all heals, and soon after it copies are equal, and it is quiet.
+"""One run: replicas are written to under faults; then the world heals, and soon replicas are equal and quiet.
 
-Everything follows from the seed.  `run` returns what was broken, and what happened; nothing of it raises but a defect
-of the code under test.
+Everything follows from the seed.  `run` returns the violations and counts; only a defect of the code under test raises.
 """
 
 from __future__ import annotations
@@ -51,28 +50,26 @@ if TYPE_CHECKING:
     from tests.world.replication.witness import Violation
 
 FAULTS_S: Final = 6.0
-MOVES_S: Final = 3.0  # More, where something moves.
-LIVE_S: Final = 60.0  # After healing, until what is wanted is reached, and all copies are equal.
-MOVER_S: Final = 1.5  # Between two looks of the mover, and a little more.
-SETTLE_S: Final = 3.0  # Then, until it is quiet.
+MOVES_S: Final = 3.0  # Additional time if something moves.
+LIVE_S: Final = 60.0  # After healing: until the wanted map is reached, and all replicas are equal.
+MOVER_S: Final = 1.5  # A little more than the time between two looks of the mover.
+SETTLE_S: Final = 3.0  # Afterwards, until the world is quiet.
 QUIET_S: Final = 2.0
-GIVEN_UP_S: Final = 8.0  # More, until moves to a node that is lost are given up.
+GIVEN_UP_S: Final = 8.0  # Additional time until moves to a lost node are given up.
 LIMIT_S: Final = 300.0
 THREE: Final = 3
-# Nodes, slots of each partition, and nodes more, which may be added.
+# Nodes, slots of each partition, and spare nodes, which may be added.
 SHAPES: Final = ((3, 3, 0), (3, 3, 1), (3, 3, 2), (3, 2, 0), (3, 2, 1), (4, 3, 1), (4, 2, 1), (5, 5, 1))
-REFOUNDED: Final = ((4, 2, 1), (5, 2, 0), (3, 2, 1))  # Those of runs in which ranges begin anew.
-SHARD_KEYS: Final = tuple(b"key%d" % number for number in range(5))  # Of each shard.
-SHORT_BYTES: Final = 100  # What feeds have in memory, where a log that is cut leaves others behind.
+REFOUNDED: Final = ((4, 2, 1), (5, 2, 0), (3, 2, 1))  # The shapes of runs with force-joins.
+SHARD_KEYS: Final = tuple(b"key%d" % number for number in range(5))  # The keys of each shard.
+SHORT_BYTES: Final = 100  # The feeds' memory in runs where a trimmed log leaves others behind.
 
 
 class Run(NamedTuple):
-    """The result of a run."""
-
     seed: int
     violations: list[Violation]
     counts: Counter[str]
-    travelled: float | None = None  # How often a record did, where there are three copies of each.
+    travelled: float | None = None  # The mean sends per record, if there are three replicas of each partition.
     refounds: bool = False
 
     @property
@@ -81,7 +78,7 @@ class Run(NamedTuple):
 
 
 def run(seed: int, *, refounds: bool = False) -> Run:
-    """Run a seed; whatever it raises says how to repeat it.  `refounds`: ranges lose all hosts, and begin anew."""
+    """Run a seed; errors carry a note with the command that repeats it.  `refounds`: with force-joins of ranges."""
     witness = Witness()
     try:
         with capture_logs(), small_pages(), short_times(), counted_turns(witness.counts):
@@ -102,9 +99,9 @@ def stage(
     spare: int = 0,
     ranges: int = 0,
 ) -> Witness:
-    """Have three nodes that hold three partitions go through something; then all heals, and is looked at as ever.
+    """Play on three nodes that hold three partitions; then heal, and check as in every run.
 
-    `spare`: nodes more, which hold nothing yet; `ranges`: so many ranges in place of the partitions.
+    `spare`: additional nodes, which hold nothing yet; `ranges`: the number of ranges, in place of the partitions.
     """
     witness = Witness()
 
@@ -125,7 +122,7 @@ def stage(
 
 
 def small_pages() -> AbstractContextManager[object]:
-    """Have what is loaded come, and what is left go, in many pages."""
+    """Split loads and clean-ups into many small pages."""
     small = contextlib.ExitStack()
     small.enter_context(mock.patch.multiple(transfer, PAGE_RECORDS=2, PAGE_BYTES=1))
     small.enter_context(mock.patch.object(range_cleanup, "PAGE_RECORDS", 2))
@@ -133,12 +130,12 @@ def small_pages() -> AbstractContextManager[object]:
 
 
 def short_times() -> AbstractContextManager[object]:
-    """Have a target that was given up be passed over for a few seconds only, and sizes asked for often."""
+    """Pass over a given-up target for a few seconds only, and ask for sizes often."""
     return mock.patch.multiple(rebalancer, PASSED_OVER_S=5.0, ASK_S=1.0)
 
 
 def counted_turns(counts: Counter[str]) -> AbstractContextManager[object]:
-    """Count how often nodes look for what is to be done."""
+    """Count the nodes' looks for work."""
     pump = ReplicaSet.pump
 
     def counted(replicas: ReplicaSet) -> None:
@@ -149,17 +146,17 @@ def counted_turns(counts: Counter[str]) -> AbstractContextManager[object]:
 
 
 class Placed(NamedTuple):
-    """A partition by the map that was decided last."""
+    """A partition by the latest decided map."""
 
     version: int
     hosts: tuple[AssignedReplica, ...]
 
 
 class Cluster:
-    """Nodes, what is decided of the table, and who writes."""
+    """Nodes, the decided maps of the table, and the writers."""
 
     def __init__(self, seed: int, witness: Witness, shape: tuple[int, int, int], *, ranges: int = 0) -> None:
-        """`shape`: as in `SHAPES`; nodes more are not named at first.  `ranges`: that there are at first; 0: shards."""
+        """`shape` is one of `SHAPES`; spare nodes are not named at first.  `ranges`: the initial number; 0: shards."""
         nodes, slots, spare = shape
         self._ranges = ranges
         self.streams = Streams(seed)
@@ -179,7 +176,7 @@ class Cluster:
             node.others = [other.uuid for other in self.nodes if other is not node]
         self.servers = {*uuids[: nodes if nodes % 2 else nodes - 1]}
         self.register.serve(self.servers)
-        self.lost = witness.moves.lost  # Nodes that are lost for good, with what they had.
+        self.lost = witness.moves.lost  # Nodes that are lost for good, with their disks.
         self._writes = 0
         self.table = TABLE
         self._make_table(uuids)
@@ -187,7 +184,7 @@ class Cluster:
         self.operator = Operator(self, self.streams["operator"])
 
     def _make_table(self, uuids: Sequence[bytes], first: int = 0) -> None:
-        """Make the table on these nodes, its partitions numbered from `first` on."""
+        """Make the table on these nodes, with partitions numbered from `first`."""
         count = self._ranges or (2 if len(uuids) > THREE else THREE)
         keys = FIRSTS[:count] if self.is_range else [*map(shard_key, range(count))]
         made = {}
@@ -210,7 +207,7 @@ class Cluster:
             node.known |= self.register.heads
 
     def make_anew(self, table: bytes, first: int) -> None:
-        """Drop the table, and make another of its name on the nodes that hold partitions."""
+        """Drop the table, and make another of the same name on the nodes that hold partitions."""
         self.witness.moves.dropped |= self.partitions.keys()
         self.register.end(self.table)
         nodes = sorted({one.node for partition in self.partitions.values() for one in partition.assignments})
@@ -247,7 +244,7 @@ class Cluster:
             nursery.start_soon(node.run)
 
     async def write(self, random: Random, pause_s: float) -> None:
-        """Be a client: write at random hosts, again and again."""
+        """Run a client that writes at random hosts, again and again."""
         while True:
             await trio.sleep(random.expovariate(1 / pause_s))
             partition, node, keys = self._target(random)
@@ -259,7 +256,7 @@ class Cluster:
             self.have(node, partition, writes, level, random.choice((0.5, 2.0)))
 
     def _target(self, random: Random) -> tuple[int, Node, Sequence[bytes]]:
-        """A partition, a node that holds it, and its keys: of ranges by the map of now, or by one that a node knows."""
+        """Draw a partition, a node with it, and its keys: of ranges by the present map, or by a node's known one."""
         if self.is_range:
             node, other = random.choices(self.nodes, k=2)
             by = random.choice((None, node.known.get(self.table), other.known.get(self.table)))
@@ -274,7 +271,7 @@ class Cluster:
         return partition, node, SHARD_KEYS
 
     def have(self, node: Node, partition: int, writes: list[RecordWrite], level: str, timeout_s: float) -> int | None:
-        """Have a node write; the number of the write, if it was not refused."""
+        """Write through a node; return the number of the write, or None if it was refused."""
         if node.life is None or node.life.is_over or node.uuid not in self.network.lives:
             return None
         number = self.number()
@@ -297,7 +294,7 @@ class Cluster:
 
     @property
     def is_level(self) -> bool:
-        """Whether all copies that are left have the same clock, and all nodes are up."""
+        """True if all remaining replicas have the same clock, and all nodes are up."""
         models = self.witness.models
         for partition in self.partitions.values():
             hosts = [models.get(one.id) for one in partition.assignments if one.node not in self.lost]
@@ -308,13 +305,13 @@ class Cluster:
 
     @property
     def is_short(self) -> bool:
-        """Whether a node that is lost stays named, since there is no other."""
+        """True if a lost node stays named because no other node can replace it."""
         named = self.operator.named()
         return any(named[uuid].weight for uuid in self.lost & named.keys())
 
     @property
     def is_placed(self) -> bool:
-        """Whether the map is as it is wanted, and nothing of moves is left, if that can be."""
+        """True if the map is as wanted, with no move under way, as far as that is possible."""
         named, tree = self.operator.named(), self.register.tree(self.table)
         if self.is_short:
             return True
@@ -333,12 +330,12 @@ class Cluster:
 
     @property
     def appends(self) -> int:
-        """How many batches were appended in the lives of now."""
+        """The number of batches appended in the present lives."""
         return sum(node.life.store.appends for node in self.nodes if node.life is not None)
 
     @property
     def is_ready(self) -> bool:
-        """Whether all nodes may write, and know how far the others are."""
+        """True if all nodes may write, and know the positions of the others."""
         hosts = [{one.node for one in partition.assignments} for partition in self.partitions.values()]
         for node in self.nodes:
             held = [some for some in hosts if node.uuid in some]
@@ -348,14 +345,14 @@ class Cluster:
         return True
 
     async def until(self, holds: Callable[[], bool], within_s: float = 5.0) -> None:
-        """Return when it holds.  Raises AssertionError: it does not in time."""
+        """Return when `holds` is true.  Raises AssertionError if that takes too long."""
         until_s = trio.current_time() + within_s
         while not holds():
             assert trio.current_time() < until_s, "this was to happen"
             await trio.sleep(0.005)
 
     def newest(self, partition: int, key: bytes) -> list[bytes | None]:
-        """What each copy of a partition has of a key durably: the record."""
+        """Return the durable record of a key in each replica of a partition."""
         return [self.witness.models[host.assignment].records.get(key) for host in self.map[partition].hosts]
 
 
@@ -371,7 +368,7 @@ async def _world(seed: int, witness: Witness, *, refounds: bool) -> None:
         for node in cluster.nodes if happens(random, 0.5) and not is_calm else ():
             node.tail_bytes = SHORT_BYTES
         cluster.begin(nursery)
-        if is_calm:  # Until all are connected, what one has from another is relayed.
+        if is_calm:  # Until all are connected, writes are relayed.
             await cluster.until(lambda: cluster.is_ready)
         faults = Faults(cluster, cluster.streams["faults"])
         if refounds:
@@ -398,7 +395,7 @@ async def _world(seed: int, witness: Witness, *, refounds: bool) -> None:
 
 
 async def _calm(cluster: Cluster, faults: Faults) -> None:
-    """Have all heal, and look at what must be so soon after."""
+    """Heal all, and check the promises that must hold soon after."""
     witness, counts = cluster.witness, cluster.witness.counts
     faults.heal()
     await cluster.operator.heal()
@@ -408,8 +405,8 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
         while not cluster.is_done and trio.current_time() < until_s:
             await trio.sleep(0.1)
         decided = cluster.register.transactions
-        await trio.sleep(MOVER_S)  # What it had planned for the map of before may be one more move.
-    # Where there are many ranges, not all of what is left is moved at once.
+        await trio.sleep(MOVER_S)  # Moves that were planned for the earlier map may still follow.
+    # With many ranges the remaining moves do not all run at once.
     await trio.sleep(SETTLE_S + (GIVEN_UP_S + len(cluster.partitions) if cluster.is_short else 0.0))
     witness.check_end(cluster.lost, is_placed=not cluster.is_short)
     witness.check_answers()
