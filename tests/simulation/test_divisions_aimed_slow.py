@@ -9,5 +9,4 @@ from tests.simulation import test_divisions_aimed as aimed
 
 @pytest.mark.parametrize("at", [2, 3, 5, 6, 8])
 def test_power_is_lost_around_the_adopting_batch(at):
-    """Older records are fed from the log to the children of the node that lacks them."""
     aimed.test_power_is_lost_around_the_adopting_batch(at)

@@ -21,20 +21,17 @@ STRUCK = [struck for struck in product(aimed.BEFORE, aimed.WAYS, (1, 2, 3)) if s
 
 @pytest.mark.parametrize(("state", "how", "killed"), STRUCK)
 def test_an_origin_that_is_struck_amid_a_move(state, how, killed):
-    """Acknowledged writes survive, whichever node is killed after the source has dropped."""
     aimed.test_an_origin_that_is_struck_amid_a_move(state, how, killed)
 
 
 @pytest.mark.parametrize("at", range(1, 9))
 @pytest.mark.parametrize("who", ["target", "hosts", "logs"])
 def test_a_target_is_fed_by_three_while_its_load_is_torn(who, at):
-    """The bulk load restarts at each send and sync, and finally has all records."""
     aimed.test_a_target_is_fed_by_three_while_its_load_is_torn(who, at)
 
 
 @pytest.mark.parametrize("state", [*aimed.BEFORE][2:])
 def test_two_slots_and_most_metadata_servers_are_down(state):
-    """The later states of the move."""
     aimed.test_two_slots_and_most_metadata_servers_are_down(state)
 
 
@@ -54,7 +51,7 @@ class Recorder:
         cluster.network.ask = recorded
 
     async def say_again(self):
-        """Send all requests again to the current lives; return the number of answers."""
+        """Send all requests again to the current lives; return the number of accepted ones."""
         said, listened = [*self._said], 0
         for to, method, params in said:
             life = self._cluster.network.lives.get(to)

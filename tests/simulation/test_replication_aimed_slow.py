@@ -32,14 +32,12 @@ def test_a_link_is_cut_under_load(cut):
 
 @pytest.mark.parametrize("at", range(1, 13))
 def test_power_lost_around_a_push(at):
-    """The nodes crash before and after each send and sync."""
     aimed.test_power_lost_around_a_push(at)
 
 
 @pytest.mark.parametrize("at", range(1, 9))
 @pytest.mark.parametrize("who", ["loader", "source", "log"])
 def test_a_load_that_is_torn(who, at):
-    """The loader and its sources crash at each send and sync, and at each log trim."""
     aimed.test_a_load_that_is_torn(who, at)
 
 

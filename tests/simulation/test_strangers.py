@@ -57,7 +57,6 @@ async def made(cluster: SimulatedCluster, machine: NodeMachine, table: str) -> N
 
 
 async def state_of(cluster: SimulatedCluster, machine: NodeMachine) -> Value:
-    """Return the state of a node's tables."""
     info = await cluster.ask(machine, "info")
     assert isinstance(info, dict), info
     return info["tables"]["state"]

@@ -38,7 +38,6 @@ def test_a_made_up_node_leaves_nothing(node):
 
 
 def test_who_shares_a_partition_or_was_connected_is_heard(node):
-    """Either condition is enough."""
     sharer, other = (one.uuid for one in node.records.nodes[1:])
     assert msgpack.unpackb(node.replicas.take_report(sharer, LINK, rows(3), whole=True))[1:] == []
     node.replicas.connected(other)

@@ -342,7 +342,6 @@ def test_a_store_that_is_full_or_closed(talker):
     ],
 )
 def test_what_is_no_entry(talker, wrong):
-    """One clear error, and the whole message is refused."""
     with pytest.raises(ProtocolError):
         talker.feed(entry(1, 1), wrong)
     assert talker.clock == [0, 0, 0]

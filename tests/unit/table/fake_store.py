@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class NoTables:
-    """The tables of a node that has none."""
-
     def to_map(self) -> dict[str, Detail]:
         return {"state": "none", "why": None, "store": None, "life": 0}
 

@@ -59,7 +59,6 @@ def spread(node):
 
 
 def test_reads(node):
-    """Keys on both sides of the split and at it are read, alone and together."""
     spread(node)
     answers = [node.outcome("get", "t", key) for key, _ in ROWS]
     assert [answer[0] if isinstance(answer, list) else answer for answer in answers] == [value for _, value in ROWS]

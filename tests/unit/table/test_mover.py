@@ -58,7 +58,6 @@ def remove(world, number):
 
 
 def test_a_death_changes_nothing_that_is_wanted():
-    """A dead node keeps its place, even if another node could take it."""
     assert looks(Mover(MovedMap(), alive=(1, 2, 4)), times=3) == []
 
 

@@ -61,7 +61,6 @@ class Lost(Held):
 
 @pytest.fixture
 def lost():
-    """Return a node whose range has lost its hosts."""
     return Lost()
 
 

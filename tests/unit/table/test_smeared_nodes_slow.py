@@ -60,7 +60,7 @@ async def waiting(cluster, machine):
 
 @simulated(4, config=STILL)
 async def test_nodes_that_smear_lose_power(cluster, monkeypatch):
-    """A host crashes while it receives puts; all puts arrive, and a later write stays, with clocks in step."""
+    """A host also loses power while it receives puts; all puts arrive, and a later write stays, with clocks in step."""
     monkeypatch.setattr(process, "MAX_WALL_OFFSET_MS", 1000)
 
     hosts, (smearer, other) = await laid(cluster)

@@ -67,10 +67,8 @@ def test_what_is_open_and_what_is_closed():
     assert joining.span(7) == Span(7, packed({1: 2}), packed({1: 4}))
     joining = joining.taken(7, packed({1: 5}), packed({1: 6})).taken(8, packed({2: 1}), packed({2: 2}))
     assert joining.span(7) == Span(7, packed({1: 5}), packed({1: 6}))
-    assert joining.closed(packed({1: 9, 2: 9}), ORIGINS) == (
-        joining,
-        packed({1: 9, 2: 9}),
-    )  # Still loading.
+    # The load is not complete yet.
+    assert joining.closed(packed({1: 9, 2: 9}), ORIGINS) == (joining, packed({1: 9, 2: 9}))
     joining, reached = joining._replace(is_loaded=True).closed(packed({2: 1}), ORIGINS)
     assert (joining.is_over, reached) == (False, packed({2: 2}))
     assert {span.source for span in joining.spans} == {7, 8}

@@ -1,4 +1,4 @@
-"""Replicas are found by key exactly while they exist, under concurrent changes beside them."""
+"""Replicas are found by key exactly while they exist, under random changes beside them."""
 
 from __future__ import annotations
 

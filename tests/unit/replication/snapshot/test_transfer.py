@@ -238,7 +238,7 @@ def test_a_log_that_is_cut_under_a_feed():
 
 
 def test_two_that_load_from_each_other():
-    """Two replicas that lack each other's trimmed writes both load, once, and have all records."""
+    """Two replicas that lack each other's trimmed writes both load, and the loads end with all records."""
     cluster = Cluster(2)
     one, two = cluster.nodes
     cluster.cut(two)

@@ -159,7 +159,6 @@ async def test_a_target_that_was_down_has_its_share_later(cluster):
 
 
 async def _is_target(cluster, machine, name):
-    """Return True if a partition moves to this node."""
     found = await hosts(cluster, machine)
     return any(state != "AVAILABLE" for node, state in found if node == name)
 

@@ -197,7 +197,6 @@ def test_an_answer_that_is_lost_changes_nothing(smeared):
 
 
 def test_a_later_delete_stays(smeared):
-    """The delete wins, though the put arrives after it."""
     smeared.put(b"v")
     smeared.host.call("delete", "t", KEY, {"level": "one"})
     smeared.pass_s(WAIT_S)
@@ -323,7 +322,6 @@ def test_another_store_forwards_nothing(smeared):
     [], [KEY], [KEY, b"v"], [KEY, b"v", 0], [KEY, b"v", True], [KEY, None, 5], [KEY, b"v", -1], [KEY, b"v", 5, KEY],
 ])  # fmt: skip
 def test_what_is_no_accepted_put(smeared, rows):
-    """One clear error, and nothing is written."""
     (table, partition), *_ = smeared.host.replicas.by_partition
     error = smeared.host.outcome("table_accepted", table, partition, rows, 1 << 62, b"", 0)
     assert type(error) is BadRequest

@@ -44,7 +44,6 @@ def due(smearing, puts, now):
 
 
 def test_a_row_is_read_as_it_was_written(smearing):
-    """Invalid rows are refused."""
     (put,) = accept(smearing, 1)
     assert put_of(*put.row()) == put
     for at, value in ((put.at + b"x", put.row()[1]), (put.at, b"\x90"), (put.at, b"\xc0")):

@@ -65,8 +65,6 @@ class Ranges(MovedMap):
 
 
 class Sizes:
-    """The sizes of replicas, by partition."""
-
     def __init__(self, **of):
         self.of = {7: SMALL, 8: SMALL} | of
         self.middles = {7: b"f", 8: b"s"}
@@ -226,10 +224,7 @@ async def test_a_range_of_one_key(world, said, autojump_clock):
     """A range of one key is logged once and served; with two keys it is split."""
     splitter = SplitterOfOneNode(world)
     splitter.sizes.of |= {7: LARGE, 8: LARGE}
-    splitter.sizes.middles = {
-        7: None,
-        8: b"m",
-    }  # Partition 8: two keys, the first is its bound.
+    splitter.sizes.middles = {7: None, 8: b"m"}  # Partition 8: two keys, the first is its bound.
     await splitter.looks(20)
     assert world.asked == []
     splitter.sizes.middles = {7: b"f", 8: b"m" * 300}

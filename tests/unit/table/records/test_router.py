@@ -39,7 +39,6 @@ def test_the_range_of_a_key(firsts, long, keys):
 @given(key=st.binary(), shards=st.sampled_from([1, 7, 1500]))
 @settings(max_examples=20, deadline=None)
 def test_the_shard_of_a_key(key, shards):
-    """The shard is the hash modulo the number of shards."""
     records = Records(1)
     records.make("t", firsts=shards, holders=lambda _: records.nodes, adopted=False)
     place = records.nodes[0].methods.routing.route("t").place(key)

@@ -193,7 +193,6 @@ def test_pages_are_one_up_to_the_least_bound():
 
 
 def test_an_answer_that_is_no_page(alone):
-    """An invalid answer fails the scan with UNAVAILABLE."""
     holder, other = alone.nodes
     for answer in (
         None,

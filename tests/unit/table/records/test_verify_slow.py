@@ -10,7 +10,6 @@ from tests.unit.table.records.test_verify import Asked, told
 
 @pytest.fixture
 def asked():
-    """Return nodes with records and a tombstone."""
     return Asked()
 
 

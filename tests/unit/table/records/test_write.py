@@ -277,7 +277,6 @@ def test_more_than_the_log_takes(records):
 
 
 def test_the_limits_are_told():
-    """The page about tables and the help of `put` have the exact numbers."""
     page = (Path(__file__).parents[4] / "docs" / "users" / "tables.md").read_text(encoding="utf-8")
     assert put.help is not None
     for text in (page, put.help):

@@ -91,7 +91,6 @@ async def test_the_life_of_a_table(cluster):
 
 @simulated(1)
 async def test_a_time_key_is_told(cluster):
-    """Both the map and the list of databases show the time key."""
     (machine,) = cluster.machines
     await machine.start()
     wanted = {"kind": "range", "replication": 1, "time_key": [0, 8, "ms"]}
@@ -156,7 +155,6 @@ WRONG = [
 
 @simulated(1)
 async def test_what_is_no_request(cluster):
-    """Each request yields one clear error."""
     (machine,) = cluster.machines
     await machine.start()
     await cluster.ask(machine, "create_table", "t", ONE_COPY)
@@ -262,7 +260,6 @@ async def test_a_node_without_a_store_takes_no_place(cluster):
 
 @simulated(3)
 async def test_tables_that_were_made_on_one_node_grow(cluster):
-    """Tables grow to later nodes, as the catalogue does."""
     one, *others = cluster.machines
     await one.start()
     await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)

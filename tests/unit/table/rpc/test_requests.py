@@ -102,7 +102,6 @@ def test_who_decides():
     (table_requests.force, [None, ["n1"], 1], "m takes 2 parameters"),
 ])  # fmt: skip
 def test_who_cannot_decide(read, params, message):
-    """No node, too many, a repeated one and an invalid name are refused."""
     with pytest.raises(BadRequest) as caught:
         read(arguments(*params))
     assert message in caught.value.message

@@ -330,7 +330,6 @@ def test_who_is_passed_over(records):
 
 
 def test_copies_that_are_missing(records):
-    """Empty slots are counted."""
     have_moved(records, None, 0, 2)
     told = status(records)
     assert (told["missing"], told["moving"]) == (2, {})
@@ -342,7 +341,6 @@ def set_aside(node, *parts):
 
 
 def test_copies_that_are_set_aside(records):
-    """The report has the number and bytes of the table's quarantined replicas."""
     n1 = records.nodes[0]
     for space, table, partition, epoch in ((7, bytes(16), 1, 2), (9, bytes(16), 2, 3), (11, b"x" * 16, 2, 3)):
         set_aside(n1, QuarantinedReplica(space, b"", ReplicaIdentity(table, partition, epoch), "taken"))
