@@ -198,7 +198,24 @@ def test_a_damaged_log_is_not_copied():
         restored(files)
 
 
-def test_a_damaged_backup_is_refused():
+def test_a_damaged_log_of_a_backup_is_refused():
+    """A changed byte of a frame that was synced: the file is named, and no store is made."""
+    files = SimulatedFiles()
+    store = filled(files, count=4)
+    kept(store)
+    store.close()
+    (segment, *_) = files.list_directory(BACKUP / LOG)
+    path = BACKUP / LOG / segment.name
+    descriptor = files.open(path, WRITE)
+    files.pwrite(descriptor, b"?", segment.size_bytes // 8)
+    files.close(descriptor)
+    with pytest.raises(Corrupt, match=path.name):
+        restored(files)
+    with pytest.raises(StorageError):
+        Store.open(ANOTHER, files=files, create=False)
+
+
+def test_a_backup_that_lacks_files_is_refused():
     """A missing run or segment is refused with the file's name."""
     files = SimulatedFiles()
     store = filled(files)
