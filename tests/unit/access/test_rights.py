@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("text", ["read:geo*", "write:carts", "read:*", "write:*-eu_1*", "operate", "see"])
 def test_a_right_is_written_as_it_was_read(text):
-    """It has a pattern if it is about databases."""
+    """A right about databases has a pattern."""
     grant = parse_grant(text)
     assert str(grant) == text
     assert bool(grant.pattern) == (":" in text)

@@ -88,7 +88,6 @@ def test_what_nobody_may_is_not_added_to_a_user():
 
 
 def test_no_text_of_a_user_has_the_hash():
-    """Neither do the users as a whole."""
     known = parse(FILE, "users")
     told = repr(known.by_token(TOKEN)) + repr(known) + repr(known.named) + str(vars(known).keys())
     assert "ana" in told

@@ -132,7 +132,7 @@ def test_both_versions_at_once(tmp_path):
     ("/docker/4a", "/docker/4a", ["/sys/fs/cgroup"]),  # The host's name, of which the container sees the last part.
     ("/docker/4a", "/docker/4a/init", ["/sys/fs/cgroup", "/sys/fs/cgroup/init"]),
     ("/docker/4a", "/docker/5b", ["/sys/fs/cgroup"]),  # The process was moved out of the mounted group.
-    ("/", "/../5b", ["/sys/fs/cgroup"]),  # The same, seen from within.
+    ("/", "/../5b", ["/sys/fs/cgroup"]),  # The moved process, seen from within.
     ("/../..", "/", ["/sys/fs/cgroup"]),  # The host's tree, in which the process does not know its place.
 ])  # fmt: skip
 def test_in_a_container(root, path, seen, tmp_path):
@@ -151,7 +151,7 @@ def test_a_place_with_a_blank(tmp_path):
 
 
 def test_a_kernel_that_does_not_tell_what_is_mapped_here(tmp_path):
-    """Then no map counts as another process's, since it might be this process's own."""
+    """A map counts as another process's only if this process's own maps are known."""
     tree = Tree(tmp_path)
     tree.put("/proc/self/status", "VmRSS: 5 kB\n")
     assert tree.rooms == {Room("MemAvailable", 16_384 * MIB)}

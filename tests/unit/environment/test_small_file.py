@@ -91,7 +91,7 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> N
 def test_a_secret_of_root_that_this_group_may_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, gid: int, mode: int, *, is_read: bool
 ) -> None:
-    """Such a file is mounted for a user other than root; only its group may read it."""
+    """A file that is mounted for a user other than root belongs to root; only the user's group may read it."""
     path = tmp_path / "file"
     small_file.write_text(path, TEXT)
     found = os.stat_result((0o100000 | mode, 1, 1, 1, uid, gid, 4, 0, 0, 0))
@@ -161,7 +161,7 @@ def _refused_as(path: Path, told: list[str]) -> None:
 
 @pytest.mark.parametrize("is_private", [False, True])
 def test_a_pipe_is_read_many_times(is_private: bool) -> None:
-    """It can be read as long as the copy is there; too long a pipe is refused."""
+    """The pipe can be read as long as the copy is there; too long a pipe is refused."""
     kind = KIND._replace(is_private=is_private)
     with pipe(TEXT) as path, small_file.rereadable(path, kind) as copy:
         assert [told(copy, kind) for _ in range(2)] == [TEXT, TEXT]
@@ -199,7 +199,7 @@ def pipe(text: str) -> Iterator[Path]:
 
 
 def test_an_edit_makes_the_file_only_if_it_may(tmp_path: Path) -> None:
-    """Otherwise a missing file is not made, and one that others may read is not changed."""
+    """A missing file is made only on request, and a file that others may read is not changed."""
     path = tmp_path / "file"
     with pytest.raises(ConfigError, match="No such file"):
         small_file.edit(path, KIND, lambda text: text + TEXT)

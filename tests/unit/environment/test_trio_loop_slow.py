@@ -43,7 +43,7 @@ async def sleeper():
 
 
 async def test_it_sleeps_until_the_next_deadline(sleeper):
-    """It does not sleep while a task can run."""
+    """The loop does not sleep while a task can run."""
     with trio.fail_after(PATIENCE_S):
         while not any(0 < seconds <= 0.05 for seconds in sleeper.slept_s):  # A busy machine may miss the moment.
             before = trio.current_time()

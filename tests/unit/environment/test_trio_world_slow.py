@@ -54,7 +54,7 @@ async def test_a_listener_is_readable_when_somebody_has_come():
 
 
 async def test_what_blocks_runs_in_a_thread_of_its_own():
-    """Its result and its error are passed on."""
+    """The result and the error of the call are passed on."""
     assert await RealThreads().run(threading.get_ident) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         await RealThreads().run(divmod, 1, 0)
@@ -166,7 +166,7 @@ async def test_a_connection():
 
 
 async def test_a_connection_breaks_when_the_other_machine_is_gone():
-    """It breaks soon, not after the system's quarter of an hour."""
+    """The connection breaks soon, not after the system's quarter of an hour."""
     sockets = RealSockets()
     with sockets.listen("127.0.0.1", 0, 5) as listener, trio.fail_after(60):
         stream = await sockets.connect(Address(*listener.getsockname()))
@@ -283,6 +283,6 @@ async def test_a_name_is_not_looked_up_while_it_still_is(hanging_names):
 
 
 def test_the_way_to_somebody():
-    """It starts at an address of this machine; nothing is sent."""
+    """The way starts at an address of this machine; nothing is sent."""
     assert RealSockets().source_towards(Address("127.0.0.5", 7)) == "127.0.0.1"
     assert RealSockets().source_towards(Address("::1", 7)) == "::1"

@@ -108,7 +108,7 @@ def test_the_way_back_is_the_same() -> None:
 
 @pytest.mark.parametrize("seal", [None, Seal.ACCEPT])
 def test_a_step_that_is_left_out_splits_nothing_that_stays(seal: Seal | None) -> None:
-    """Nodes that require seals drop and count plain packets; they keep each other, and the third node returns."""
+    """Nodes that require seals drop and count plain packets and keep each other; the third node returns."""
     link = Tapped()
     nodes = link.sealed_cluster(3)
     link.restarted(nodes, 2, seal)

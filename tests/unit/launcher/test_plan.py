@@ -60,7 +60,7 @@ def test_settings_of_cluster_and_node():
 
 @pytest.mark.parametrize("word", ["true", "false", "on", "no"])
 def test_what_is_on_or_off_is_read_as_it_was_set(word):
-    """Each such setting is a flag without a value on a command line."""
+    """A setting that is on or off is a flag without a value on a command line."""
     switches = [setting for setting in config.SETTINGS if setting.kind == "bool"]
     assert switches
     plan = ClusterPlan([NodePlan(1, 7001)], settings={setting.name: word for setting in switches})
@@ -71,7 +71,7 @@ def test_what_is_on_or_off_is_read_as_it_was_set(word):
 
 
 def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeypatch, tmp_path):
-    """Otherwise the first node would join strangers, and all nodes would share an address."""
+    """Such settings would make the first node join strangers, and give all nodes one address."""
     file = tmp_path / "node.toml"
     file.write_text('join = "192.0.2.1:7"\n')
     monkeypatch.setenv("GOSSIPKV_CONFIG", str(file))
@@ -193,7 +193,7 @@ def test_orders():
 
 
 def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
-    """Otherwise two clusters of a machine could meet at a reused port; a given name is kept."""
+    """Two clusters of a machine could meet at a reused port; a given name is kept."""
     monkeypatch.delenv("GOSSIPKV_CLUSTER", raising=False)
     names = {ClusterOrder().plan(None).settings["cluster"] for _ in range(20)}
     assert len(names) == 20

@@ -27,7 +27,7 @@ def listener(port: int) -> socket.socket:
 
 
 def test_a_node_listens_on_its_reservation():
-    """It works repeatedly, and other sockets are refused whether the node is there or not."""
+    """The node can listen repeatedly; other sockets are refused whether the node is there or not."""
     with contextlib.ExitStack() as stack:
         ((port, reservation),) = choose(HOST, 1, base_port=None, taken=set()).items()
         stack.enter_context(reservation)

@@ -204,7 +204,7 @@ async def test_auth_says_who_it_is():
 
 
 async def test_a_certificate_is_of_who_has_its_name():
-    """It works with and without a token; a new token makes a new number."""
+    """A certificate works with and without a token; a new token makes a new number."""
     both = '[ana]\nmay = []\ntoken = "sha256:%064x"\n[probe]\nmay = ["see"]\n[anonymous]\nmay = ["see"]\n'
     of = access(parse(both % 1, "users"))
     ana, probe = of.named("ana"), of.named("probe")
@@ -218,7 +218,7 @@ async def test_a_certificate_is_of_who_has_its_name():
 
 
 async def test_the_gateway_asks_whose_a_token_is(autojump_clock):
-    """It gets the user and rights, or anonymous's; the pause applies to the client's address."""
+    """The gateway gets the user and rights, or anonymous's; the pause applies to the client's address."""
     of = access(users(ana=["read:a", "see"], anonymous=["read:b"]))
 
     def whose(*params: object) -> object:

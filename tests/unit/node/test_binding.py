@@ -130,7 +130,7 @@ def test_no_link_local_address(host):
 
 
 async def test_a_silent_name_service(autojump_clock):
-    """It delays a start by seconds only."""
+    """A silent name service delays a start by seconds only."""
     began_s = trio.current_time()
     silent = Address("silent", 7)
     with pytest.raises(LocalError, match="not known: the name service is silent"):

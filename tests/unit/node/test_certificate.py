@@ -75,7 +75,7 @@ async def test_files_that_do_not_change(node: Node, autojump_clock: MockClock, m
 
 
 async def test_another_pair(node: Node, autojump_clock: MockClock) -> None:
-    """It is used and logged when both halves are there; before that the old one stays, with one log line."""
+    """A new pair is used and logged when both halves are there; until then the old pair stays, with one log line."""
     other = node.authority.pair("other", "localhost", began=NOW.replace(year=NOW.year + 1))
     before_s = node.certificate.expires_s
     with capture_logs() as logs:
@@ -191,7 +191,7 @@ def test_nodes_that_are_to_know_each_other(tmp_path: Path) -> None:
 
 
 async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    """It is not used: a node's uuid is fixed while it runs."""
+    """The pair is not used, since a node's uuid is fixed while it runs."""
     authority = Authority(tmp_path)
     pair = authority.pair("node", uuid=UUID(int=1))
     config = Config(tls_certificate=pair.certificate, tls_key=pair.key, tls_peers=authority.path)

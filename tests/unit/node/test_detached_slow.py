@@ -137,7 +137,7 @@ async def test_who_waits_too_long_is_told(autojump_clock, clients, way):
 
 
 async def test_what_a_child_left_is_the_next_one_s(autojump_clock, clients, way):
-    """They come before later ones, within each one's own time limit."""
+    """Returned connections come before later ones, within each one's own time limit."""
     with child_of(way) as receiver:
         for number in range(4):
             clients.detach(way, b"%d" % number)
@@ -152,7 +152,7 @@ async def test_what_a_child_left_is_the_next_one_s(autojump_clock, clients, way)
 
 
 async def test_a_child_that_is_busy(autojump_clock, clients, way):
-    """It gets as much as its socket takes; the rest waits in order, and those beyond their time are refused."""
+    """The child gets as much as its socket takes; the rest waits in order and is refused after its time."""
     sent = [b"%2d" % number * (36 << 10) for number in range(30)]
     with child_of(way) as receiver:
         for each in sent:
@@ -180,7 +180,7 @@ async def test_too_many(autojump_clock, clients, way, monkeypatch):
 
 
 async def test_the_end(autojump_clock, clients, nursery):
-    """All connections that no child received are refused, and so are later ones."""
+    """Connections that no child received are refused, and so are later ones."""
     way = DetachedConnections()
     with capture_logs() as lines:
         async with trio.open_nursery() as running:
@@ -220,7 +220,7 @@ async def test_a_refusal_waits_for_nobody(autojump_clock, clients):
 
 
 async def test_without_a_free_descriptor(autojump_clock, clients, way):
-    """The connection cannot be taken back from the child: it is closed and counted."""
+    """A connection that cannot be taken back from the child is closed and counted."""
     with contextlib.ExitStack() as stack:
         with way.to_child():
             client = clients.detach(way, GET)

@@ -21,7 +21,7 @@ def opened(path, files=FILES, cluster="test", node=None, seed=1, **certified):
 
 
 def test_a_new_directory_is_made_with_those_above_it(tmp_path):
-    """It holds the entries of docs/operators/data-directory.md."""
+    """The directory holds the entries of docs/operators/data-directory.md."""
     with opened(tmp_path / "a" / "b") as data:
         assert data.store.databases() == []
         assert sorted(os.listdir(tmp_path / "a" / "b")) == [

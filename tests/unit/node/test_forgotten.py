@@ -113,7 +113,7 @@ def test_a_lost_node_does_not_leave_its_tables_to_the_next(tmp_path):
 
 
 def test_what_was_set_aside_is_no_stranger(tmp_path):
-    """Such a directory is recognised without NODE; similar names are not."""
+    """A directory with an old store is recognised without NODE; similar names are not."""
     (tmp_path / "tables-forgotten-12").mkdir()
     opened(tmp_path).close()
     for name in ("tables-forgotten-", "tables-forgotten-0", "tables-forgotten-1x", "tables-forgotten-x"):

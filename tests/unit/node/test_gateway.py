@@ -195,7 +195,7 @@ async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
 
 
 async def test_databases_that_are_hidden(autojump_clock):
-    """Each such database is logged once with the path that hides it."""
+    """A hidden database is logged once with the path that hides it."""
     kept = made()
     with capture_logs() as lines:
         kept.look_for_hidden({"geo"}.__contains__)

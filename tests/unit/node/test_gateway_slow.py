@@ -26,7 +26,7 @@ def made(**flags):
 
 
 async def test_a_child_that_is_killed_while_connections_wait(nursery):
-    """Connections that it had are closed; those that it had not received go to the next child."""
+    """The child's connections are closed; those that it had not received go to the next child."""
 
     def detach(begun, rest=b""):
         client, served = (trio.socket.from_stdlib_socket(end) for end in socket.socketpair())
@@ -61,7 +61,7 @@ async def test_a_child_that_is_killed_while_connections_wait(nursery):
 
 
 async def test_a_child_that_lost_its_node(nursery):
-    """It ends when it cannot ask the node, and the next child gets another connection."""
+    """The child ends when it cannot ask the node, and the next child gets another connection."""
     kept = made()
     with capture_logs() as lines:
         nursery.start_soon(kept.run, os.close)

@@ -78,7 +78,7 @@ def test_a_silent_node_claims_nothing() -> None:
 
 
 def test_who_joins_looks_around_first(core: Gossip) -> None:
-    """It waits until it knows another member's place, and a second at most."""
+    """A newcomer waits until it knows another member's place, and a second at most."""
     place = timer_of(core, waits=True)
     place.start(now_ms=0)
     assert place.wakes_at_ms == LOOK_MS

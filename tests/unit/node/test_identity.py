@@ -49,7 +49,7 @@ def test_an_older_copy_put_back_repeats_no_epoch(tmp_path):
 
 
 def test_a_lost_document_is_another_node(tmp_path):
-    """It starts at epoch 1; other nodes reveal that its name was used before."""
+    """The new node starts at epoch 1; other nodes reveal that its name was used before."""
     opened(tmp_path).close()
     opened(tmp_path).close()
     (tmp_path / "NODE").unlink()

@@ -40,7 +40,7 @@ def test_what_calls_back(result, told, code, at_once):
 
 @pytest.mark.parametrize("calls", [0, 1, 2])
 def test_what_raises_when_it_is_begun(calls):
-    """Its defect is logged, and is the answer unless there is one."""
+    """The defect is logged, and is the answer unless there is one."""
     answers = []
 
     def begin(on_result):

@@ -565,7 +565,6 @@ def test_what_a_node_knows_of_others(node: Node) -> None:
     ("gossip", [5], "the request must be bytes"),
 ])  # fmt: skip
 def test_wrong_questions_about_others(node: Node, method: str, params: list[Value], said: str) -> None:
-    """Each has one clear error."""
     code, message = node.refusal(method, *params)
     assert code == "BAD_REQUEST"
     assert said in message

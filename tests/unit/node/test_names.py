@@ -60,7 +60,7 @@ def test_a_dataset_takes_no_writes(node: Node, method: str, params: list[object]
 
 @pytest.mark.parametrize("method", ["set", "del"])
 def test_words_of_other_stores(node: Node, method: str) -> None:
-    """These are no methods here, and the error names the right ones."""
+    """`set` and `del` are no methods here, and the error names the right ones."""
     with pytest.raises(UnknownMethod, match=f"no method {method} here: {re.escape(WRITES_ARE)}$"):
         node.ask(method, "db", b"k")
 

@@ -41,7 +41,7 @@ class Scene:
 
 
 def test_who_was_told_of_nobody_waits_for_nobody() -> None:
-    """This is the first node of a cluster."""
+    """The first node of a cluster expects no other members."""
     assert Scene(expects_others=False).readiness.to_map(0) == {"joined": True, "opened": True, "draining": False}
 
 

@@ -71,7 +71,7 @@ def test_a_backup_is_put_back(tmp_path):
 
 @pytest.mark.parametrize("kept", [{"store": 7, "life": 3}, {"pinned": True}, {}])
 def test_tables_that_are_there_are_not_lost(tmp_path, kept):
-    """They are refused; with the flag another node lives there, and the tables are kept aside."""
+    """Existing tables are refused; with the flag another node lives there, and the tables are kept aside."""
     before = lived_in(FILES, tmp_path, **kept)
     if not kept:
         (tmp_path / "tables").mkdir()

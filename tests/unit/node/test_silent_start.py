@@ -27,7 +27,7 @@ def state(path):
 
 
 def test_a_read_only_directory_opens(tmp_path):
-    """Its epoch is unknown to others, and nothing is touched, not even leftovers of a crash."""
+    """The node's epoch is unknown to others, and nothing is touched, not even leftovers of a crash."""
     opened(tmp_path, RealFiles()).close()
     (tmp_path / "building" / "left").write_text("over")
     before = state(tmp_path)

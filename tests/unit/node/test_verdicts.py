@@ -118,7 +118,7 @@ async def test_a_report_says_until_when_a_certificate_holds(autojump_clock):
 
 
 async def test_all_members_are_asked_that_may_live(autojump_clock):
-    """All are asked at once, for a second at most; a member without an answer is named with the reason."""
+    """All members are asked at once, for a second at most; one without an answer is named with the reason."""
     made = Made(
         member("n2"), member("n3", MemberState.SUSPECT), member("n4", MemberState.DEAD),
         member("n5", MemberState.LEFT), member("n6"),

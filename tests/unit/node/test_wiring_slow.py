@@ -59,13 +59,13 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64])
 def test_a_host_that_is_no_name(host: str) -> None:
-    """It is refused like any other unusable address."""
+    """The host is refused like any other unusable address."""
     with pytest.raises(LocalError, match=f"cannot listen on {host}:7070: .*choose another with --listen"):
         listen(real(), Address(host, 7070))
 
 
 async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
-    """It is ready with its address; a second node on the directory is refused; cancelling releases everything."""
+    """The node is ready with its address; a second one on the directory is refused; cancelling releases everything."""
     source = tmp_path / "source" / "geo" / "1"
     source.mkdir(parents=True)
     (source / "part-0").write_bytes(b"paris\tFrance\nlima\tPeru\n")
@@ -89,7 +89,7 @@ async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
 
 
 async def test_a_node_with_tables(tmp_path: Path) -> None:
-    """It opens the store of its tables, reports it, backs it up, and closes it at the stop."""
+    """The node opens the store of its tables, reports it, backs it up, and closes it at the stop."""
     settings = config(tmp_path)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run, settings, real())

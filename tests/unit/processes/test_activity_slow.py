@@ -43,7 +43,7 @@ def test_one_that_waits_is_not_held_up_however_long():
 
 
 def test_one_that_is_stopped_is_held_up():
-    """It waits for SIGCONT, not for its input."""
+    """A stopped process waits for SIGCONT, not for its input."""
     with program(IDLE) as process:
         until(lambda: not any(activity_of(process.pid).is_held_up for _ in range(50)))
         process.send_signal(signal.SIGSTOP)

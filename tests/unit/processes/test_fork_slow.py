@@ -44,7 +44,7 @@ def test_what_becomes_of_it(does: str, status: int) -> None:
 
 
 def test_it_dies_with_whoever_waits_for_it() -> None:
-    """It dies by SIGKILL, also if it is stopped."""
+    """The copy dies by SIGKILL, also if it is stopped."""
     command = [sys.executable, "-P", "-c", SCRIPT.format("print('on', flush=True); time.sleep(3600)")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None

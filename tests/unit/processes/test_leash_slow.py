@@ -23,7 +23,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_cut(frozen):
-    """It dies by SIGKILL at once, also when it is stopped."""
+    """The wearer dies by SIGKILL at once, also when it is stopped."""
     worn, held = leash.braid()
     with subprocess.Popen(
         [sys.executable, "-c", WEARER, str(worn)], pass_fds=[worn], stdout=subprocess.PIPE

@@ -221,7 +221,7 @@ def test_every_survivor_has_to_promise():
 
 
 def test_a_majority_of_survivors_is_not_enough():
-    """Otherwise a value that the third survivor accepts with others would be lost."""
+    """A value that the third survivor accepts with others would be lost."""
     world = Scripted(founders=6, nodes=6)
     ticket = world.append(world.party())
     a, b, c, *others = world.nodes

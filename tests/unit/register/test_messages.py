@@ -134,7 +134,7 @@ def test_too_many_bytes_are_refused(what):
 
 
 def test_the_largest_message_is_not_too_large():
-    """This is the largest payload in a joint configuration of the largest sets, after the most forces."""
+    """The largest payload comes in a joint configuration of the largest sets, after the most forces."""
     ids = [AcceptorId(bytes([number]) * 16, (1 << 64) - 1) for number in range(2 * MAX_ACCEPTORS)]
     joint = Acceptors.of(ids[:MAX_ACCEPTORS]).joint_with(ids[MAX_ACCEPTORS:], (1 << 64) - 1)
     forces = (Forced(MAX_GENERATION, (1 << 64) - 1, tuple(ids)),) * MAX_FORCES

@@ -245,7 +245,7 @@ def test_an_unknown_change_against_its_finisher():
 
 
 def test_an_unknown_change_that_nobody_finds():
-    """Other changes go on without it; it is done later or never."""
+    """Other changes go on without the unknown one, which is done later or never."""
     world = Scripted()
     _, b, c, *_ = world.nodes
     unknown = accepted_by_one(world, world.append)
@@ -257,7 +257,7 @@ def test_an_unknown_change_that_nobody_finds():
 
 
 def test_a_change_whose_answer_is_lost_is_unknown():
-    """It was accepted somewhere before the time-out, so it is never reported as not done."""
+    """A change that was accepted somewhere before the time-out is never reported as not done."""
     world = Scripted()
     unknown = accepted_by_one(world, lambda party: world.append(party, patience_ms=100))
     world.wait(200)
@@ -280,7 +280,7 @@ def test_a_refusal_of_what_was_sent_before_says_nothing():
 
 
 def test_a_refusal_of_what_was_not_sent_before_is_one():
-    """This holds after any number of failed rounds before it was sent."""
+    """A refusal counts after any number of failed rounds before the change was sent."""
     world = Scripted()
     a, b, c, *_ = world.nodes
     refused = world.append_to_none(world.party())
@@ -296,7 +296,7 @@ def test_a_refusal_of_what_was_not_sent_before_is_one():
 
 
 def test_what_was_sent_before_two_forces_met_is_unknown():
-    """It ends at once, and some acceptors may have accepted it."""
+    """The change ends at once, and some acceptors may have accepted it."""
     world = Scripted(founders=4)
     a, b, c, d, _ = world.nodes
     world.force(a, b)

@@ -116,7 +116,7 @@ def test_the_tables_stand_in_the_file_alone():
 
 
 def test_secrets_are_not_in_what_is_printed(settings):
-    """This holds for whole configurations and for a database's settings."""
+    """Secrets are hidden in whole configurations and in a database's settings."""
     found = settings(
         f"source = 'ftp://joe:{SECRET}@host/x'\n[storage_options]\nsecret = '{SECRET}'\n"
         f"[databases.g.storage_options]\nsecret = '{SECRET}'\n"
@@ -126,7 +126,6 @@ def test_secrets_are_not_in_what_is_printed(settings):
 
 
 def test_the_list_is_the_dataclass():
-    """Each setting of a database is described."""
     fields = {each.name for kind in (DatabaseSettings, MinimumSettings) for each in dataclasses.fields(kind)}
     assert sorted(setting.name for setting in DATABASE_SETTINGS) == sorted(fields - {"minimum"})
 

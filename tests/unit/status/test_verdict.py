@@ -557,7 +557,7 @@ def test_what_a_version_waits_for_is_told_member_by_member():
 
 
 def test_what_is_cut_off_is_not_believed_of_others():
-    """Its view of others is outdated; its facts about itself count."""
+    """A cut-off node's view of others is outdated; its facts about itself count."""
     lost = entry(version={**LACKS, "missing": some(1)}, error="EIO")
     made = judge(said(n2={"isolated": True, "geo": lost}))
     texts = [reason.text for reason in made.reasons]

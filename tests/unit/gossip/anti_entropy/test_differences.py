@@ -111,7 +111,7 @@ def test_no_id_is_compared_twice_in_a_message() -> None:
 
 
 def test_a_digest_says_nothing_of_ids_outside_its_range() -> None:
-    """Otherwise many small digests could ask about one id again and again."""
+    """Many small digests must not ask about one id again and again."""
     link, one, two = pair()
     known = two.exchange._knowledge.known_member(two.id, link.now_ms)._replace(id=b"\x80" * 8, epoch=3)
     narrow = [MemberDigest(at, at, (known,)) for at in (bytes([first]) * 8 for first in range(0x70, 0x90))]

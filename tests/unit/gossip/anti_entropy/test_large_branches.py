@@ -44,7 +44,7 @@ def test_a_branch_of_any_size_arrives(entries: int) -> None:
 
 
 def test_withdrawn_keys_of_a_large_branch_go_everywhere() -> None:
-    """This holds even after the tombstones were dropped for lack of room, so that the branch is sent anew."""
+    """Withdrawals arrive even after their tombstones were dropped for lack of room."""
     link = Counting()
     draw = random.Random(1)
     first = link.start(link.node("a"))

@@ -194,7 +194,7 @@ def test_a_ping_for_another_is_not_answered():
 
 
 def test_a_hint_is_looked_into():
-    """A failed request brings the next probe forward; it is no verdict."""
+    """A failed request brings the next probe forward and is no verdict."""
     link = Link()
     nodes = link.cluster(20)
     link.run(5 * SECOND_MS)

@@ -96,7 +96,7 @@ def test_a_node_that_seems_healthier_for_a_failure_is_caught() -> None:
 
 
 def test_rumours_that_are_not_counted_are_caught() -> None:
-    """Otherwise uncounted bytes would remain news for ever."""
+    """Uncounted bytes would remain news for ever."""
     rumours = Rumours()
     rumours.add(b"a", b"about a")
     rumours.size += 1
@@ -162,7 +162,7 @@ def test_two_questions_to_one_seed_are_caught() -> None:
 
 
 def test_a_pinned_node_that_goes_over_is_caught() -> None:
-    """Its catalogue would belong to no cluster."""
+    """The catalogue of such a node would belong to no cluster."""
     node = Link().node("a", pinned=True)
     with pytest.raises(AssertionError):
         node.core._joining._take(b"another!")
@@ -178,7 +178,7 @@ def test_a_packet_beyond_its_size_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_change_that_is_not_in_the_table_is_caught() -> None:
-    """Otherwise the tree and the exchange would use a record that membership does not have."""
+    """The tree and the exchange would use a record that membership does not have."""
     node = Link().cluster(2)[0]
     (peer,) = node.core.members.peers.values()
     with pytest.raises(AssertionError):

@@ -503,7 +503,7 @@ def test_a_seed_that_gave_its_id_is_asked_no_more_often(monkeypatch):
 
 
 def test_asked_before_its_own_question_is_answered():
-    """A node that is found first hears of itself from others; it takes that for no other life."""
+    """A node that is found first hears of itself from others, and does not take that for another life."""
     link = Link()
     nodes = link.cluster(2)
     late = link.node("late")

@@ -57,7 +57,7 @@ def speak(link: Link, silent: Node) -> None:
 
 
 def test_a_silent_node_hears_and_is_not_heard_of():
-    """Others find its last life dead; it sees members live, come and die, and none of its packets reveals it."""
+    """Others find the node's last life dead; the node sees members live, come and die, and stays hidden."""
     link = Link()
     nodes = link.cluster(5)
     silent = restarted_silently(link, nodes)

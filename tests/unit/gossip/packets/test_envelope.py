@@ -50,7 +50,7 @@ def test_what_wrap_adds_is_told(make) -> None:
 
 
 def test_any_flipped_bit_of_a_plain_packet_is_seen() -> None:
-    """Each flip gets a reason; beyond the prefix it is the checksum."""
+    """Each flip gets a reason; beyond the prefix the reason is the checksum."""
     one = Envelope("one", ID)
     packet = one.wrap(MESSAGE)
     for bit in range(8 * len(packet)):

@@ -60,7 +60,7 @@ def test_any_changed_byte_is_seen() -> None:
 
 
 def test_a_packet_is_opened_once() -> None:
-    """The same bytes are dropped again, at once and later."""
+    """A repeated packet is dropped, at once and later."""
     sender, hearer = Node([OLD], 1), Node([OLD], 2)
     packets = [sender.wrap(b"%d" % number) for number in range(100)]
     assert [hearer.hears(packet) for packet in packets] == [b"%d" % number for number in range(100)]

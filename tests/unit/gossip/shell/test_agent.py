@@ -84,7 +84,7 @@ async def test_what_is_asked_of_the_core_in_between_moves_the_alarm(autojump_clo
 
 
 async def test_an_oversized_datagram_is_dropped(autojump_clock, nursery):
-    """It is counted, and the next datagram is heard."""
+    """The datagram is counted, and the next one is heard."""
     world = World()
     await nursery.start(world.agent.run)
     world.datagrams.arrive(b"x" * MAX_DATAGRAM_BYTES)
@@ -157,7 +157,7 @@ async def test_a_failed_assertion_of_a_request_ends_that_request(autojump_clock,
 
 @pytest.mark.parametrize("refusal", [errno.EAGAIN, errno.ENETUNREACH, errno.EMSGSIZE, errno.EPERM, errno.ENOBUFS])
 async def test_a_datagram_that_the_system_refuses_was_lost(autojump_clock, nursery, refusal):
-    """It is counted by reason, and other datagrams go out."""
+    """The datagram is counted by the refusal's reason, and other datagrams go out."""
     world = World()
     world.datagrams.refused = [refusal]
     world.core.on["packet"] = [SendDatagram(PEER, b"1"), SendDatagram(PEER, b"2")]
@@ -384,7 +384,7 @@ async def test_a_node_that_must_stop_ends_with_the_reason(autojump_clock):
 
 @pytest.mark.parametrize("forget", [False, True])
 async def test_a_node_that_is_another_one_is_kept_no_more(autojump_clock, forget):
-    """Its data are forgotten before it ends; a node that is stopped for its name alone keeps them."""
+    """The node's data are forgotten before it ends; a node that is stopped for its name alone keeps them."""
     world = World()
     world.core.on["request"] = [Stop(LocalError("its uuid is taken"), forget)]
 

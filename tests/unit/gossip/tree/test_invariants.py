@@ -56,7 +56,7 @@ def test_a_break_of_a_branch_is_caught(name: str) -> None:
 
 
 def test_a_branch_costs_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the bound of a branch would be void."""
+    """A branch that grows beyond its judged size would have no bound."""
     put = Branch._put
     monkeypatch.setattr(Branch, "_put", lambda self, path, item: put(self, path, item._replace(value=bytes(9))))
     with pytest.raises(AssertionError):

@@ -218,7 +218,7 @@ def test_deleted_keys_are_not_notified() -> None:
 
 
 def test_102_setting_the_same_value_counts_as_a_change() -> None:
-    """It takes no version, makes no rumour and wakes no watcher."""
+    """An unchanged value takes no version, makes no rumour and wakes no watcher."""
     made = tree()
     made.publish("k/1", b"x")
     while made.rumours.take(1000, 8):

@@ -118,7 +118,7 @@ def test_a_branch_is_shown_while_its_owner_is_alive(state: MemberState) -> None:
 
 
 def test_a_newer_epoch_takes_the_old_branch_away_at_once() -> None:
-    """It disappears before any new key has arrived, and never returns."""
+    """The old branch disappears before any new key has arrived, and never returns."""
     made = tree()
     publish(made, "ann", "k/old")
     watch = made.watch("k")
@@ -388,7 +388,7 @@ def test_it_is_what_stands_there(seed: int) -> None:
 
 
 def test_a_key_that_is_not_there_is_caught() -> None:
-    """Otherwise another key would be removed."""
+    """The removal would hit another key."""
     index = Index()
     index.add(b"one", ["a", "c"])
     for path in ("b", "d"):
@@ -397,7 +397,7 @@ def test_a_key_that_is_not_there_is_caught() -> None:
 
 
 def test_who_has_nothing_may_have_it_removed() -> None:
-    """This happens when a member that has withdrawn all its keys leaves."""
+    """A member that has withdrawn all its keys leaves in this way."""
     index = Index()
     index.add(b"one", ["a"])
     index.remove(b"one", ["a"])

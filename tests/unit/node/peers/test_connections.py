@@ -186,7 +186,7 @@ async def test_what_a_member_says_of_its_store(autojump_clock, world):
 
 @pytest.mark.parametrize("proves", [False, True])
 async def test_a_member_that_is_dialled_says_what_it_has_seen(autojump_clock, world, proves):
-    """It gets a word that identifies the node later, and no positions: the other end may be any process."""
+    """The member gets a word that identifies the node later, and no positions: the other end may be any process."""
     world.network.proves = proves
     world.network.answers.append(greeting(THEIRS._replace(seen=b"theirs")))
     world.peers.tell([B])
@@ -277,7 +277,7 @@ async def test_what_was_lost_is_dialled_anew_and_said(autojump_clock, world):
 
 
 async def test_connections_that_begin_and_end_are_told_in_turn(autojump_clock, world):
-    """This covers lost, restarted and forgotten members; requests are possible as soon as a connection begins."""
+    """The calls cover lost, restarted and forgotten members, which can be asked as soon as a connection begins."""
     world.network.answers += [greeting(), greeting(), greeting(THEIRS._replace(epoch=10))]
     world.peers.tell([B])
     await trio.sleep(0.1)

@@ -104,7 +104,7 @@ async def nodes(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Nodes]:
 
 
 async def test_each_proves_who_it_is(nodes: Nodes) -> None:
-    """Each proves its uuid by certificate to the other; a gossip request may reach any node."""
+    """Both sides prove their uuids by certificate; a gossip request may reach any node."""
     assert await nodes.proves() == MINE.bytes
     assert await nodes.proves(None) == MINE.bytes
 
@@ -197,7 +197,7 @@ async def test_a_loop_goes_on(nodes: Nodes, tmp_path: Path) -> None:
 
 
 async def test_what_is_refused_is_told(autojump_clock: MockClock) -> None:
-    """It is logged once a minute per node and reason; where nodes prove nothing, any node may come."""
+    """A refusal is logged once a minute per node and reason; where nodes prove nothing, any node may come."""
     proven: list[bytes | None] = [None]
     proofs = Proofs(lambda: proven[0])
     with capture_logs() as lines:

@@ -19,7 +19,7 @@ def wanted(name="t", replication=1):
 
 
 async def test_a_creation_that_is_lost(autojump_clock):
-    """Its pages go once no operation can name them any more, and not before."""
+    """The pages of a lost creation go once no operation can name them any more, and not before."""
     async with quiet() as nodes:
         await nodes.found()
         nodes.deaf.add(("c", "register"))

@@ -104,7 +104,7 @@ def test_a_range_is_divided():
 
 
 def test_a_child_is_divided_at_once():
-    """Its children inherit their parent's former assignments; the sibling is unchanged and settles alone."""
+    """The child's children inherit its former assignments; the sibling is unchanged and settles alone."""
     table = Map(RANGES, {b"": WHOLE})
     assert table.ask("divide", b"", 7, TWO) == "DONE"
     assert table.ask("divide", b"m", 9, ((b"m", 10, (24, 25, 26)), (b"q", 11, (34, 35, 36)))) == "DONE"

@@ -30,7 +30,7 @@ async def stream(nodes, table, count=STREAM):
 
 
 async def test_what_a_node_commits_it_knows(autojump_clock):
-    """It knows the head soon after the answer without a hint, and also after a restart without peers."""
+    """A node knows the head soon after the answer without a hint, and also after a restart without peers."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()

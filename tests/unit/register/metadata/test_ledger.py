@@ -89,7 +89,7 @@ async def test_a_root_stays_while_somebody_fetches_it(autojump_clock, scene):
 
 
 async def test_changes_that_come_at_once_follow_each_other(autojump_clock, scene):
-    """A busy node may take the changes in any order: it requests nothing, and holds all."""
+    """A busy node may take the changes in any order; the node requests nothing and holds all."""
     first = large()
     await scene.ledger.pin(first.root, 1, first.pages)
     pages, changes = dict(first.pages), [first]
@@ -202,7 +202,7 @@ async def test_what_is_no_change_of_its_base(autojump_clock, scene):
 
 
 async def test_what_was_collected_meanwhile_is_not_told_to_be_held(autojump_clock, scene):
-    """Shared pages of an older root go while a root is fetched: they are fetched again, or missing."""
+    """Shared pages of an older root go while a root is fetched; then the root is fetched again, or missing."""
     first = large()
     await scene.ledger.take(Offer(b"s", None, first, 1))
     second = changed_from(first)

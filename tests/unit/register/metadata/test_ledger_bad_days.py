@@ -51,7 +51,7 @@ async def test_what_is_collected_meanwhile_is_not_said_to_be_held(autojump_clock
 
 
 async def test_what_comes_while_a_map_is_let_go_of_stays_nowhere(autojump_clock):
-    """Such pages could never be released again; the sender learns that they are not held."""
+    """Pages of a released map are refused, since they could never be released again."""
     world = FewNodes("ab")
     async with world.running():
         await founded(world)
@@ -65,7 +65,7 @@ async def test_what_comes_while_a_map_is_let_go_of_stays_nowhere(autojump_clock)
 
 
 async def test_a_config_id_that_is_not_the_roots_is_refused(autojump_clock):
-    """Otherwise one lie would keep pages for ever, whatever their source."""
+    """One false config id would keep pages for ever, whatever their source."""
     world = FewNodes("ab")
     async with world.running():
         await founded(world)

@@ -67,7 +67,7 @@ def test_what_nobody_knows_is_refused_by_name():
 
 
 def test_an_operation_dies_at_its_base_and_64():
-    """It dies after 64 sequences for good, and with its generation at once; a future base is not judged."""
+    """An operation dies after 64 sequences for good, and with its generation at once; a future base is not judged."""
     store, base = new_store(), config_id(2, 100)
     root = store.take(put_all(MapTree.empty("any"), config_id(2, 90), {b"k": b"v"}))
     for config, outcome, code in (
@@ -155,7 +155,7 @@ def test_one_that_finds_itself_done_is_done_on_any_base():
 
 
 def test_one_that_touches_all_stands_alone():
-    """It conflicts with any change after its base, also in its own transaction, and others conflict with it."""
+    """The operation conflicts with any change after its base, also in its own transaction, and vice versa."""
     store = new_store()
     root = store.take(put_all(MapTree.empty("any"), 5, {b"k": b"v"}))
 

@@ -108,7 +108,7 @@ def test_tables_that_cannot_have_a_time_key(at, wrong):
 
 @pytest.mark.parametrize("former", [(2, 1), (1,), (8, 8), tuple(range(100, 168))])
 def test_former_assignments_that_are_none(former):
-    """They are out of order, still assigned, repeated, or too many."""
+    """Former assignments are refused if out of order, still assigned, repeated, or too many."""
     with pytest.raises(ProtocolError, match="former"):
         RANGES.check_entry(b"", encode_partition(WHOLE._replace(former=former)))
 
@@ -162,7 +162,7 @@ def test_a_partition_that_breaks_an_invariant():
 
 
 def test_a_first_body_tiles_the_key_space():
-    """It tiles from the lowest key on or shard by shard, and nothing moves in it."""
+    """A first body tiles from the lowest key on or shard by shard, and nothing moves in it."""
     other = WHOLE._replace(id=8)
     Map(RANGES, {b"": WHOLE, b"m": other})
     assert list(Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)}).partitions) == [
@@ -204,7 +204,7 @@ def test_a_move_from_its_beginning_to_its_end():
 
 @pytest.mark.parametrize("settled", [6, 4])
 def test_one_that_is_gone_for_good(settled):
-    """Its slot is free at once; ends of it and each former one come later, and settle it.
+    """The slot is free at once; the ends of its assignment and of former ones come later, and settle them.
 
     A lower counter also settles: the node with the rest was lost for good, too.
     """

@@ -67,7 +67,6 @@ def test_too_many_ends():
     ],
 )
 def test_what_is_refused(words, argument):
-    """And nothing has changed."""
     table = Map(RANGES, {b"": WHOLE})
     assert table.ask("refound", *argument) == INVALID
     assert words in table.words

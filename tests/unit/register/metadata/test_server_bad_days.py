@@ -122,7 +122,7 @@ async def made(world: FewNodes, name: str = "t") -> bytes:
 
 
 async def test_the_register_of_a_dropped_table_goes_on(autojump_clock):
-    """Its pages are gone, but full rounds still work and report that the table was dropped."""
+    """The pages are gone, but full rounds still work and report that the table was dropped."""
     world = FewNodes()
     async with world.running():
         await founded(world)

@@ -161,7 +161,7 @@ def test_outcomes_are_kept_for_4096_sequences():
 
 
 def test_a_map_of_another_kind_is_refused():
-    """It is not mistaken for an empty map."""
+    """Such a map is not mistaken for an empty one."""
     store = new_store()
     root = store.take(put_all(MapTree.empty("other"), 1, {b"k": b"v"}))
     with pytest.raises(ProtocolError, match="a map of 'other', where one of 'any' was expected"):

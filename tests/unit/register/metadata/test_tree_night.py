@@ -11,7 +11,7 @@ from tests.unit.register.metadata.test_tree import identity, key
 
 
 def test_an_edit_of_one_of_100000_entries():
-    """An edit and its check read the root and a leaf; the new pages take far less than 256 KiB."""
+    """An edit reads at most three pages and writes three of under 160 KiB in all; the check reads the same."""
     store = new_store()
     first = put_all(MapTree.empty("any"), 1, {key(number): bytes(120) for number in range(100_000)})
     check_change(store.read, ANY, None, first, 1)
