@@ -104,7 +104,8 @@ def paused():
         for machine in asleep:
             machine.resume()
         scene.look_for(3 * SECOND)
-        scene.wrong_dead = [said for said in scene.wrong_dead if said.split()[2] not in names]  # They were paused.
+        # Paused members were silent, so their DEAD verdicts are right.
+        scene.wrong_dead = [said for said in scene.wrong_dead if said.split()[2] not in names]
         scene.must_not_kill()
         scene.must_heal(15 * SECOND)
         scene.wrong_dead.clear()
@@ -564,7 +565,7 @@ def rumours_alone():
         scene.history.publish(publisher, f"keys/{turn}", b"")
         scene.look_for(4 * SECOND, every_us=2 * SECOND)
         missing += sum(str(turn) not in gossip(machine).tree.children("keys") for machine in scene.machines)
-    if missing > 12:  # Of 640 observations.
+    if missing > 12:  # There are 640 observations.
         scene.broken("changes_spread", f"{missing} changes did not arrive")
     return scene.result()
 

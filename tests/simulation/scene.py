@@ -19,7 +19,7 @@ LOOK_US = 250 * MS
 
 
 class Scene:
-    """Some members, with checkers that look at them, and a list of DEAD verdicts about members that were up."""
+    """Members, with checkers that look at them, and a list of DEAD verdicts about members that were up."""
 
     def __init__(self, members, profile=LOCAL, *, limits=None, seed=1):
         self.world = formed(seed, members, profile, limits=limits, settle_us=2 * SECOND)

@@ -85,7 +85,7 @@ class Node:
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
         self.waiting = ParkedRequests(MAX_BYTES, self.wake)
-        self.woken, self.sleeps_until = False, None  # As in `Replication.run`.
+        self.woken, self.sleeps_until = False, None  # See `Replication.run`.
         self.departed = {}
         self.gives = RateLimit()
         self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, ReplicationLimits(relay_s=0.2))

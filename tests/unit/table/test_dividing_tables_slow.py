@@ -17,7 +17,7 @@ from tests.world.replication.scans import Asked
 
 RANGE = {"kind": "range", "replication": 3}
 HELD_S = 600
-SMALL = replace(CONFIG, split_rows=30)  # Of 48 keys; replaced records count until they are compacted.
+SMALL = replace(CONFIG, split_rows=30)  # There are 48 keys; replaced records count until they are compacted.
 # While a node dies, writes may fail that it originated or that too few nodes can confirm.
 AMID_DEATHS = {(what, kind) for what in ("put", "delete") for kind in ("Unknown", "Unavailable")}
 

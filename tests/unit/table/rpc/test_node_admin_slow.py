@@ -223,7 +223,7 @@ async def test_partitions_wait_for_who_is_down(cluster):
     assert await waits("remove_node", "n3") == ["n3"] == await waits("placement_nodes")
     assert isinstance(await refused(cluster, one, "add_node", "n3"), Unavailable)
     assert await waits("remove_node", "n3", {"force": True}) == []
-    assert (await say(cluster, one, "remove_node", "n3"))[1]["n3"] is None  # It stays out.
+    assert (await say(cluster, one, "remove_node", "n3"))[1]["n3"] is None  # n3 stays out.
 
 
 @simulated(4)
