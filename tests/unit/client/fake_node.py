@@ -19,8 +19,6 @@ Request = tuple[int, str, list[object]]
 
 
 class Connection:
-    """An accepted connection."""
-
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self.unpacker = msgpack.Unpacker(raw=False, max_buffer_size=1 << 30)

@@ -21,7 +21,6 @@ LENGTHS = [0, 1, 15, 16, 31, 32, 255, 256, 65_535, 65_536]
 
 
 def answer(message_id: int, result: object, error: object = None) -> bytes:
-    """Return an encoded answer."""
     return msgpack.packb([1, message_id, error, result])
 
 

@@ -32,8 +32,6 @@ class Asked:
 
 @dataclass
 class Peer:
-    """The server's end of one connection."""
-
     socket: socket.socket
     unpacker: msgpack.Unpacker = field(default_factory=lambda: msgpack.Unpacker(raw=False))
 

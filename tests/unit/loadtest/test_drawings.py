@@ -22,7 +22,6 @@ def numbered(values):
 
 
 def wide(found):
-    """Return the wide drawing of the two."""
     assert [drawing.form for drawing in found] == ["wide", "narrow"]
     return found[0]
 

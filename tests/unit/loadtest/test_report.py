@@ -48,7 +48,6 @@ class Page(HTMLParser):
             self.texts.append((self.open[-1] if self.open else "", data.strip()))
 
     def said(self):
-        """Return the visible text."""
         return "\n".join(text for tag, text in self.texts if tag != "style")
 
     def headings(self):

@@ -56,7 +56,6 @@ def right(method: str, keys: object) -> object:
 
 @pytest.fixture
 def truth(tmp_path: Path) -> tuple[TruthFile, ...]:
-    """Write the records to a file."""
     place = tmp_path / "truth.tsv"
     place.write_bytes(b"".join(b"%b\t%b\n" % record for record in HELD.items()))
     return (TruthFile(str(place)),)

@@ -146,7 +146,7 @@ def test_who_does_not_prove_it_is_asked_nothing(authority: Authority, tmp_path: 
     trusted = Authority(tmp_path).file if refuses == "authority" else authority.file
     behaviour: Callable[[Connection], None] = refuse
     if context is None:
-        behaviour = lambda connection: connection.raw(b"plain words")  # noqa: E731  # As short as it is said.
+        behaviour = lambda connection: connection.raw(b"plain words")  # noqa: E731  # A `def` would be longer.
     with FakeNode(behaviour, tls=context) as node:
         tls = TlsClient("localhost" if refuses == "host" else "127.0.0.1", trusted)
         generator = load(node.port, tls, token=TOKEN)

@@ -179,8 +179,6 @@ class Real:
 
 
 class Connections(RuleBasedStateMachine):
-    """The steps of the state machine."""
-
     met: ClassVar = Counter()  # Events of all runs.
 
     def __init__(self):

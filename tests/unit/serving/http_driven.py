@@ -33,8 +33,6 @@ DATE = re.compile(rb"Date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT\r\n")
 
 
 class Asked(NamedTuple):
-    """A hand-off in place of an answer."""
-
     method: bytes
     params: bytes
     caller: Caller
@@ -94,7 +92,6 @@ class Served:
             assert time.monotonic() < deadline, "the loop never got there"
 
     def reply(self, number: int = 0) -> None:
-        """Answer a hand-off as Python does."""
         pending = self.hand_offs.pop(number)
         self.loop.complete(pending, response(pending.waiting.method, pending.waiting.params))
 

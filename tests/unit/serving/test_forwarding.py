@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def asker(tmp_path: Path) -> Asker:
-    """Return an asker with one peer."""
     return Asker(tmp_path)
 
 

@@ -26,8 +26,6 @@ CODES = ["NOT_SERVED", "NOT_READY", "UNKNOWN_VERSION", "CORRUPT", "OVERLOADED", 
 
 
 class Relays(RuleBasedStateMachine):
-    """The steps of the state machine."""
-
     met: ClassVar[Counter[str]] = Counter()
     files: ClassVar[list[SortedFile | None]]
 

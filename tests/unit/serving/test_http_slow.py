@@ -26,7 +26,6 @@ NOW_MS, HTTP = DATE_S * 1000, 2
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Return a loop with the datasets."""
     served = Served(tmp_path_factory.mktemp("http"))
     yield served
     served.close()

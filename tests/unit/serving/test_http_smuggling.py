@@ -38,5 +38,4 @@ async def test_what_follows_without_doubt_is_answered(name):
 
 
 def statuses_of(answers: list[bytes]) -> tuple[int, ...]:
-    """Return the statuses of a connection's answers."""
     return tuple(int(answer.split()[1]) for answer in answers)

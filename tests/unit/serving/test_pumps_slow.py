@@ -74,8 +74,6 @@ class NoPeers:
 
 
 class Client:
-    """A client connection for use in threads."""
-
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=PATIENCE_S)
         self._unpacker = msgpack.Unpacker()
@@ -101,8 +99,6 @@ class Client:
 
 
 class Running:
-    """Pumps that serve, and their clients."""
-
     def __init__(self, count: int, directory: Path, **settings: int) -> None:
         self.pumps = Pumps(Config(data=directory, **settings), count, seed=lambda: 1, node="n1")
         listener, resp = (socket.create_server(("127.0.0.1", 0), backlog=200) for _ in range(2))

@@ -97,7 +97,6 @@ class Talk:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """Return two published datasets."""
     directory = tmp_path_factory.mktemp("resp")
     versions = [make_version(directory, name.decode(), "v1", records) for name, records in RECORDS.items()]
     return publish((version, True) for version in versions)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """Return a loop with both listeners."""
     served = Served(tmp_path)
     yield served
     served.close()

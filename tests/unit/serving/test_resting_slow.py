@@ -57,7 +57,6 @@ class Resting:
 
 @pytest.fixture(params=[False, True], ids=["sleeping", "looking out"])
 def resting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Resting]:
-    """Return a resting loop with one client."""
     resting = Resting(Served(tmp_path, polls=request.param))
     yield resting
     resting.served.close()

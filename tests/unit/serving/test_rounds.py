@@ -121,8 +121,6 @@ class HandListener:
 
 @final
 class HandClock:
-    """A clock that a test sets."""
-
     def __init__(self) -> None:
         self.now_ns = 1
 
@@ -177,8 +175,6 @@ class Client:
 
 @final
 class World:
-    """A loop and its clients."""
-
     def __init__(self, published: Published, seed: int) -> None:
         self.core = make_core(**LIMITS)
         self.core.publish(published.table())

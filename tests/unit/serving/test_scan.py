@@ -26,7 +26,6 @@ RECORDS = {key: b"value of " + key for key in KEYS}
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory: pytest.TempPathFactory) -> PublishedVersion:
-    """Return RECORDS in five partitions."""
     return of(tmp_path_factory.mktemp("scan"), 5)
 
 

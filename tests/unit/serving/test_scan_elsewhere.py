@@ -235,13 +235,11 @@ async def answer_or_refusal(node: Node, options: Mapping[str, Value]) -> list[Va
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> BuiltVersion:
-    """Return a version with all partitions."""
     return make_version(tmp_path_factory.mktemp("whole"), "db", "v1", RECORDS, PARTITIONS)
 
 
 @pytest.fixture
 def world(nursery: trio.Nursery) -> World:
-    """Return a world without nodes."""
     return World(nursery)
 
 

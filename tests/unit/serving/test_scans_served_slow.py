@@ -46,7 +46,6 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> BuiltVersion:
 
 @pytest.fixture
 def served(tmp_path: Path, version: BuiltVersion) -> Iterator[Served]:
-    """Return a loop that serves the version."""
     served = Served(tmp_path, scan_limit=100_000)
     served.core.publish(publish([(version, True)]).table())
     yield served

@@ -42,16 +42,12 @@ PATIENT = dict.fromkeys(
 
 
 class Asked(NamedTuple):
-    """A hand-off in place of an answer."""
-
     method: bytes
     params: bytes
     caller: Caller
 
 
 class Served:
-    """A loop that is stepped while its test waits."""
-
     def __init__(
         self, directory: Path, family: socket.AddressFamily = socket.AF_INET, *, polls: bool = False, **limits: int
     ) -> None:
@@ -97,7 +93,6 @@ class Served:
         assert self.core.broken_invariants() == []
 
     def reply(self, pending: PendingRequest, result: Value) -> None:
-        """Answer a hand-off with the next round."""
         self.loop.complete(pending, msgpack.packb(result))
 
     def until(self, done: Callable[[], bool]) -> None:
@@ -146,7 +141,6 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """Return a loop with small limits that serves RECORDS."""
     served = Served(tmp_path)
     yield served
     served.close()

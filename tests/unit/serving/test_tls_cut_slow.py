@@ -41,7 +41,6 @@ def allocated() -> int:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Secured]:
-    """Return a loop that speaks TLS."""
     served = Secured(tmp_path)
     yield served
     served.close()

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Secured]:
-    """Return a loop that speaks TLS."""
     served = Secured(tmp_path)
     yield served
     served.close()

@@ -37,7 +37,6 @@ MAX_HANDSHAKES = 4  # The loop has the same limit.
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Secured]:
-    """Return a loop that speaks TLS."""
     served = Secured(tmp_path)
     yield served
     served.close()
@@ -448,7 +447,6 @@ def mutate_one(served: Secured, context: ssl.SSLContext, draw: random.Random) ->
 
 
 def mutate(data: bytearray, draw: random.Random) -> None:
-    """Change, remove or insert some bytes."""
     for _ in range(draw.choice([1, 1, 3])):
         at = draw.randrange(min(len(data), draw.choice([6, 1 << 20])) + 1)
         match draw.randrange(3):

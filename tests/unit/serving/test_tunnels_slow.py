@@ -25,7 +25,6 @@ LARGE = random.Random(5).randbytes(3 << 20)
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Secured]:
-    """Return a loop that speaks TLS."""
     served = Secured(tmp_path)
     yield served
     served.close()

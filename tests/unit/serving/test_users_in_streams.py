@@ -28,7 +28,6 @@ LISTENERS = {"messages": 0, "resp": 1}
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """Return the database `db`."""
     directory: Path = tmp_path_factory.mktemp("users")
     return one_database(directory, {b"k": b"v"})
 

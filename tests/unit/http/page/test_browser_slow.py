@@ -134,7 +134,6 @@ def test_everything_can_be_read_in_both_schemes(browser, scheme):
 
 @pytest.fixture
 def without_scripts(tmp_path):
-    """Return a browser that runs no JavaScript."""
     browser = start(tmp_path, "blink-settings=scriptEnabled=false")
     yield browser
     browser.quit()

@@ -110,7 +110,6 @@ class Scene:
 
 @pytest.fixture
 async def scene():
-    """Return a scene without violations."""
     return Scene()
 
 

@@ -66,7 +66,6 @@ class Scene:
 
 @pytest.fixture
 def scene():
-    """Return a register without complaints."""
     assert Scene().complaints() == set()
     return Scene()
 
