@@ -310,8 +310,6 @@ class _End:
 
 @final
 class Connections:
-    """All connections of a world."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.on_send: list[Callable[[Machine, Address, bytes], None]] = []  # Called as a message leaves a rig.

@@ -62,7 +62,6 @@ class Clocks:
         return self._local_us(self._scheduler.now_us) // MS
 
     def set_rate(self, rate: float) -> None:
-        """Run the monotonic clock at this rate."""
         now_us = self._scheduler.now_us
         self.offset_us = self._local_us(now_us) - now_us
         self.rate = rate
@@ -191,7 +190,6 @@ class Machine:
         return self.clocks.now_ms
 
     def set_rate(self, rate: float) -> None:
-        """Run the monotonic clock at this rate."""
         self.clocks.set_rate(rate)
         if self.core is not None:
             self._set_wake(self.rig.wakes_at_ms)
@@ -208,7 +206,6 @@ class Machine:
         return self.is_paused or self.is_starved or self.crash_after_sends is not None
 
     def start(self) -> None:
-        """Start the process, unless it runs."""
         if self.core is not None:
             return
         self.life += 1

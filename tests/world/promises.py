@@ -25,8 +25,6 @@ class BrokenPromise(NamedTuple):
 
 @final
 class Promises:
-    """The broken promises of one world."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self.violations: list[BrokenPromise] = []

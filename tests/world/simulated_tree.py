@@ -47,7 +47,7 @@ class File:
     _durable_blocks: dict[int, bytes | None] = field(default_factory=dict)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write: seen at once, durable when synced."""
+        """Write `data`, which is seen at once and durable when synced."""
         if not data:
             return
         for number in range(offset // BLOCK_BYTES, (offset + len(data) - 1) // BLOCK_BYTES + 1):
@@ -57,7 +57,7 @@ class File:
         self.unsynced.append(Written(offset, data))
 
     def allocate(self, end: int) -> None:
-        """Extend the file to `end`: seen at once, durable when synced."""
+        """Extend the file to `end`, which is seen at once and durable when synced."""
         self.content.grow(end)
         if end > self.durable_bytes:
             self.unsynced.append(Allocated(end))

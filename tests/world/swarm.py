@@ -48,8 +48,6 @@ class Plan(ABC):
 
 @dataclass
 class Outcome:
-    """The result of a run."""
-
     plan: Plan
     profile: str = ""  # A word for the drawn profile.
     members: int = 0

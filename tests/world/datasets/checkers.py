@@ -106,8 +106,6 @@ class AnswerCheckers:
 
 @final
 class DatasetCheckers(AnswerCheckers):
-    """All dataset checkers of one world."""
-
     def __init__(
         self, world: World, sources: Sources, disks: dict[str, DatasetDisk], *, least: int, age_ms: int
     ) -> None:

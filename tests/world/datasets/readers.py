@@ -34,8 +34,6 @@ class Reply(NamedTuple):
 
 @final
 class Readers:
-    """The clients of a world."""
-
     def __init__(self, world: World, shared: Shared, checkers: DatasetCheckers, chance: Random) -> None:
         self._world, self._shared, self._checkers = world, shared, checkers
         self._chance = chance

@@ -34,8 +34,6 @@ Read = tuple[int, dict[tuple[str, str], bytes]]  # The revision of a watch, and 
 
 @final
 class Checkers:
-    """All gossip checkers of one world."""
-
     def __init__(
         self, world: World, history: History, profile: TimingProfile, promises: Promises | None = None
     ) -> None:

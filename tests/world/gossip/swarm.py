@@ -43,8 +43,6 @@ LARGE_BYTES = 700  # Two values of this size do not fit one packet.
 
 @final
 class Workload:
-    """The users of a world."""
-
     def __init__(self, world: World, history: History, chance: Random) -> None:
         self._world = world
         self._history = history
@@ -54,7 +52,6 @@ class Workload:
         self.is_over = False
 
     def begin(self) -> None:
-        """Publish something from time to time."""
         self._again()
 
     def _again(self) -> None:

@@ -9,5 +9,4 @@ if TYPE_CHECKING:
 
 
 def happens(draw: Random, share: float) -> bool:
-    """Return True in this share of cases."""
     return draw.random() < share

@@ -39,8 +39,6 @@ MAX_PARTITIONS: Final = 12
 
 @final
 class Clients:
-    """The clients of one run."""
-
     def __init__(self, nodes: Sequence[Node], witness: Witness, random: Random, ids: Random) -> None:
         self._nodes = nodes
         self._witness = witness

@@ -40,8 +40,6 @@ RARE: Final = ("lose a disk", "put a disk back", "force")
 
 @final
 class Faults:
-    """The faults of one run."""
-
     def __init__(self, nodes: Sequence[Node], network: Network, witness: Witness, random: Random) -> None:
         self._nodes = nodes
         self._network = network

@@ -65,8 +65,6 @@ class Receiving(Protocol):
 
 @final
 class SimulatedNetwork:
-    """The wires of all machines."""
-
     def __init__(self, streams: Streams, struck: Counter[str], trace: Trace) -> None:
         self._streams = streams
         self.struck = struck

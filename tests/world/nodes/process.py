@@ -121,8 +121,6 @@ class SimulatedSignals:
 
 @final
 class Process:
-    """The environment of one life."""
-
     def __init__(
         self,
         network: SimulatedNetwork,

@@ -61,8 +61,6 @@ class _Read(NamedTuple):
 
 @final
 class Readers:
-    """The clients of one cluster."""
-
     def __init__(self, cluster: SimulatedCluster, checkers: AnswerCheckers) -> None:
         self._cluster = cluster
         self._checkers = checkers

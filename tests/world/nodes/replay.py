@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class WholePlan(NamedTuple):
-    """The parameters of a run."""
-
     scenario: str
     members: int
     seed: int

@@ -195,7 +195,6 @@ class SharedDatabase:
             raise Violation(what)
 
     async def read_all(self) -> None:
-        """Read each key from each running node."""
         for machine in self.machines:
             if machine.runs:
                 await self.readers.read_all(machine)

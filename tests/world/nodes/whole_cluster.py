@@ -143,8 +143,6 @@ class WholeRun(NamedTuple):
 
 @final
 class SimulatedCluster:
-    """The machines of one run."""
-
     def __init__(self, seed: int, nursery: trio.Nursery, trace: Trace, configs: Sequence[Config]) -> None:
         self.streams = Streams(seed)
         self.chance = self.streams["scenario"]

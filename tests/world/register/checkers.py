@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 @final
 class Checkers:
-    """All register checkers of one world."""
-
     def __init__(self, promises: Promises, logs: Logs, histories: Mapping[bytes, History]) -> None:
         self._promises = promises
         self._logs = logs

@@ -29,8 +29,6 @@ class Asked(NamedTuple):
 
 @final
 class History:
-    """The history of one register."""
-
     def __init__(self, created: Acceptors) -> None:
         self.asked: dict[int, Asked] = {}  # By operation.
         self.values: dict[Ballot, Value] = {}  # The value that any acceptor has appended under each ballot.

@@ -34,8 +34,6 @@ class Read(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append a number."""
-
     item: int
 
 
@@ -76,8 +74,6 @@ class Operation(NamedTuple):
 
 
 class Kind(Enum):
-    """The possible verdicts."""
-
     LINEARIZABLE = "linearizable"
     VIOLATION = "violation"
     INCONCLUSIVE = "inconclusive"

@@ -69,8 +69,6 @@ def rig_of(machine: Machine) -> RegisterRig:
 
 @final
 class Workload:
-    """All clients and operators of one world."""
-
     def __init__(self, cluster: Cluster, chance: Random, style: Style) -> None:
         self.cluster = cluster
         self.chance = chance

@@ -132,8 +132,6 @@ class Serving:
 
 @final
 class Hopping:
-    """The sessions of a run."""
-
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tokens: dict[int, bytes] = {}

@@ -39,8 +39,6 @@ _HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})
 
 @final
 class Operator:
-    """The operator who gives the commands."""
-
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self._cluster = cluster
         self._random = random

@@ -31,8 +31,6 @@ LATE: Final = ("old map", "late maps", "cut one way")  # Some nodes hear of spli
 
 @final
 class Faults:
-    """The faults of one run."""
-
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self._nodes = nodes = cluster.nodes
         self._cluster = cluster

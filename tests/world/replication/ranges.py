@@ -26,7 +26,6 @@ def part_of(tree: MapTree, key: bytes) -> LocalPartition:
 
 
 def keys_in(part: LocalPartition) -> list[bytes]:
-    """Return the clients' keys in a partition."""
     return [key for key in KEYS if part.bounds.has(key)]
 
 
