@@ -195,7 +195,7 @@ def test_a_load_that_is_torn(who, at):
 
 @pytest.mark.parametrize("seed", range(1))
 def test_all_load_from_each_other_and_again(seed):
-    """Replicas that all lack records and share no log load from each other, and all records reach all."""
+    """Each replica lacks records that no log has any more; the loads end, and all replicas have all records."""
 
     async def play(cluster):
         for turn in range(2):

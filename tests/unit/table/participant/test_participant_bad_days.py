@@ -101,7 +101,7 @@ async def test_answers_that_are_no_messagepack_are_errors(data):
 
 
 async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_clock):
-    """A new member is asked as soon as a connection begins, or without a connection after a second."""
+    """A new member is asked as soon as a connection to it begins, or after a second without one."""
     answering, answered = Answering(msgpack.packb(1)), []
     answering.connected = None
     asking = PeerClient(Members(), answering, None, no_deadline)
