@@ -33,7 +33,7 @@ class ReplicationPorts(Protocol):
     """The store and the other nodes, as the replicas of a node see them."""
 
     def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
-        """Append a batch, and return its position.  Raises Overloaded, StorageError."""
+        """Append a batch, and return its position.  Raises Overloaded, LimitExceeded, StorageError."""
         ...
 
     def get(self, space: int, key: bytes) -> bytes | None:
@@ -67,7 +67,7 @@ class ReplicationPorts(Protocol):
         ...
 
     def wake(self) -> None:
-        """Call `pump` soon."""
+        """Call `ReplicaSet.pump` soon."""
         ...
 
     def now(self) -> float:

@@ -241,7 +241,7 @@ class ReplicaSet:
         return replica.barred or self.skew.refusal()
 
     def originate(self, writes: Mapping[Replica, Sequence[RecordWrite]]) -> Mapping[int, int]:
-        """Write to local replicas in one batch; return counters by assignment. Raises Overloaded, StorageError."""
+        """Write to local replicas in one batch; return counters by assignment. Raises as `ReplicationPorts.append`."""
         assert all(map(self.may_originate, writes))
         batch, now_ms, ahead_ms = Batch(), self._outside.now_ms(), self.skew.ahead_ms
         pairs = [(replica, write) for replica, group in writes.items() for write in group]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 PLACE: Final = b"\0p"
 SMEARED: Final = b"\0w"
 KEEP_S: Final = 1.0  # Interval at which resume positions are saved.
-COLLECT_S: Final = 1.0  # Interval of tombstone collection, and of pages of a digest.
+COLLECT_S: Final = 1.0  # Interval of garbage collection, and of pages of a digest.
 CLEAR_S: Final = 0.05  # Interval of cleanup pages; 20 times that if nothing is left to delete.
 COMPARE_S: Final = 10.0  # Interval between replicas compared: each comparison asks all other hosts.
 RETRY_S: Final = 60.0  # Delay after an error of the store.
@@ -304,11 +304,11 @@ class Replication:
     # -- as `ReplicationPorts` ---------------------------------------------------------------------------------------
 
     def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
-        """Append a batch.  Raises Overloaded, StorageError."""
+        """Append a batch.  Raises Overloaded, LimitExceeded, StorageError."""
         return self.append_told(batch, lambda error: None if error is not None else on_synced())
 
     def append_told(self, batch: Batch, on_told: Callable[[StorageError | None], object]) -> int:
-        """Append a batch; `on_told` also gets the error if it was not synced. Raises Overloaded, StorageError."""
+        """Append a batch; `on_told` also gets the error if it was not synced. Raises as `append`."""
         return self._store.append(batch, on_told)
 
     def get(self, space: int, key: bytes) -> bytes | None:

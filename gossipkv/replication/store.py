@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FollowedStore(Protocol):
-    """The methods are those of `storage.engine.shell.Store`."""
+    """The methods are those of `storage.engine.shell.EngineShell`."""
 
     @property
     def synced_position(self) -> int: ...

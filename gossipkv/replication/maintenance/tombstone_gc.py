@@ -90,7 +90,7 @@ class TombstoneCollector:
         self.collected = 0
 
     def look(self) -> None:
-        """Collect tombstones of the next few replicas."""
+        """Garbage-collect tombstones of the next few replicas."""
         self._round = self._round or [*self._replicas.dirty.unswept]
         for _ in range(min(MAX_REPLICAS, len(self._round))):
             replica = self._round.pop()
@@ -127,7 +127,7 @@ class TombstoneCollector:
         return not replica.rules.smears or self._outside.now_ms() - ms_of(time) >= KEEPS_MS
 
     def _is_of(self, replica: Replica, key: bytes) -> bool:
-        """Return True if the replica must collect the key: its own, or of no replica in the space."""
+        """Return True if the replica must garbage-collect the key: its own, or of no replica in the space."""
         return replica.bounds.has(key) or self._replicas.spaces.is_abandoned(replica, key)
 
     def _batch_of(self, replica: Replica, keys: Iterable[bytes]) -> tuple[Batch, int]:

@@ -89,7 +89,7 @@ NO_RULES: Final = PartitionRules()
 
 
 class Lineage(NamedTuple):
-    """The origin and the results of splits of a replica."""
+    """The splits of a replica: its place beside its siblings, and its children."""
 
     is_beside: bool = False  # The replica lies in its parent's space; its keys end with its partition's id.
     children: tuple[Replica, ...] = ()  # Replicas that replaced this one in a split.
@@ -230,7 +230,7 @@ class Replica:
         time, config, self.appended, _ = decode_state(state)
         self.config = shared(config)
         self.synced, self.synced_config = self.appended, self.config
-        self.taken_config = self.config  # Newest config under which it accepted records or collected a tombstone.
+        self.taken_config = self.config  # Newest config of accepted records or of a garbage-collected tombstone.
         self.time = HybridTime(time)
         self.joining = self.synced_joining = joining
         self.rules = NO_RULES

@@ -217,7 +217,7 @@ class Spaces:
         return None if ranges is None else ranges.at(key)
 
     def before(self, table: bytes, bound: bytes | None) -> Replica | None:
-        """Return the local replica with the last keys before a bound (not the lowest key; None: the end)."""
+        """Return the local replica with the last keys before a bound, which is above the lowest key; None: the end."""
         ranges = self.ranges.get(table)
         return None if ranges is None else ranges.before(bound)
 

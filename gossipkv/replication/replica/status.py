@@ -1,4 +1,4 @@
-"""The status of a replica as another node reports it: its clock, its map, and the entries that it can take."""
+"""The status of a replica as another node reports it: its clock, its config, and if it can accept entries."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     first row of a replica on a link    [number, table, partition, assignment, config, [id, ...], [counter, ...], can
                                         take, is below], where the ids are the clock's assignments
     later rows                          [number, config, [counter, ...], can take, is below]
-    row of an answer                    [number, [counter, ...], assignment, config, can take]
+    row of an answer                    [number, [counter, ...], assignment, config, can take]; assignment 0: no replica
     entry                               [number, clock before or nil, clock after or nil, [key, record, ...]]
 
 The number stands for the replica on that link. A replica of the receiver is *below* if the sender's log does not reach

@@ -3,7 +3,7 @@
 The store's log is the send buffer. `place` is the resume position: the target's reported clocks cover every entry up to
 there. It is saved, so a restarted sender resumes there.
 
-* A sender that is level with its target sends local writes as they are synced; origins send their own records.
+* A sender whose target lacks nothing sends local writes as they are synced; origins send their own records.
 * An entry that stays at the resume position for the relay time makes the sender *go back*: it sends all uncovered
   entries from there, whatever their origin. So records of dead nodes still reach all. Entries under way do not count;
   if the link to an origin is broken, the sender goes back at once.
