@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class HostRecord(Protocol):
-    """The part of a node's document NODE about its cluster and its tables."""
+    """The part of NODE, the node's record on disk, about its cluster and its tables."""
 
     @property
     def uuid(self) -> str:

@@ -1,7 +1,7 @@
 """The objects of this node's tables that live as long as one opening of the store.
 
-They are made once there is a catalogue, and anew from the disk when the store was reopened after a failure. Reads of
-an old opening have got its error by then.
+They are made once there is a catalogue, and anew from the disk when the store was reopened after a failure. By then,
+requests that waited on the failed opening have got its error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Opens the store of a node's tables if id and life agree with NODE, keeps it open, and reopens it after a failure.
 
-The store has an id and a *life*, which rises with each opening, and NODE repeats both. So a foreign or an older store
-is detected:
+The store has an id and a *life*, which rises with each opening. NODE, the node's record on disk, repeats both. So a
+foreign or an older store is detected:
 
     NODE         MANIFEST of the store       then
     no store     none                        there are no tables; `create` makes a store

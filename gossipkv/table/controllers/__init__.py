@@ -7,7 +7,7 @@ Read in this order:
     reconciler.py      makes the local replicas match the maps
     move_step.py       the next step of a partition that moves, as a pure function
     migrator.py        asks the other hosts of partitions that move, and takes these steps
-    rebalancer.py      begins and takes back moves
+    rebalancer.py      begins and cancels moves
     plan.py            remembers the plan of one range table for the rebalancer
     splitter.py        divides ranges that are too large
     load_stats.py      measures sizes and request rates of local replicas

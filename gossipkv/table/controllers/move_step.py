@@ -2,7 +2,7 @@
 
     PROPOSED       advances once AVAILABLE hosts of a majority of slots have adopted its config; from then on it gets
                    all acknowledged writes, by the log or by a load
-    INITIALIZING   advances once it is whole and covers the clocks that such hosts report afterwards, and the clock of
+    INITIALIZING   advances once it is complete and covers the clocks that such hosts report afterwards, and that of
                    its slot's other host, if that host answers in time (a host that has not adopted the config may
                    have confirmed writes since)
     LEAVING        is removed once every AVAILABLE host has adopted that state, and covers all its records

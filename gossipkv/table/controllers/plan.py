@@ -108,7 +108,7 @@ class RangePlanner:
         ]
 
     async def steps(self, situation: Situation, of: object, most: int, beside: Beside) -> list[MoveStep]:
-        """Return the moves to begin or take back now; `of`: the state planned for, whose change asks for a new plan."""
+        """Return the moves to begin or cancel now; `of`: the state planned for, whose change asks for a new plan."""
         if self._nodes not in (None, situation.nodes):
             self.lately.rests()
         self._nodes = situation.nodes

@@ -8,7 +8,7 @@ spread over that time. This core does no I/O; `controllers.smear_buffer` does.
                    ▲                    │
                    └──── later again ◄──┘ refused, lost, or a crash
 
-Waiting puts are in the store alone, in the order in which they are due; this module counts them. The clock of due times
+Waiting puts are only in the store, in the order in which they are due; this module counts them. The clock of due times
 starts from the time of day at the start of the incarnation, and never jumps:
 
     key      due 8 (milliseconds) │ number 8 (random)

@@ -59,7 +59,7 @@ class Controllers:
     async def run(
         self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Run all controllers until the scope is cancelled, or the store fails one of them.
+        """Run all controllers until the scope is cancelled, or the store fails under one of them.
 
         A failure ends the store, but never the node.
 

@@ -54,7 +54,7 @@ class WriteStats:
         self._series: dict[bytes, dict[bytes, deque[_Interval]]] = {}
 
     def note(self, table: bytes, writes: Iterable[RecordWrite], now: float) -> None:
-        """Count writes originated here; in a table of very many series, count only those that came first."""
+        """Count writes originated here; in a table of very many series, count only the series that came first."""
         key = self.keys.get(table)
         if key is None:
             return

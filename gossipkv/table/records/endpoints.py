@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import DeferredResult, OnResult
     from gossipkv.wire.rpc import Value
 
-GIVES_WITHIN_S: Final = ANSWER_S / 2  # Longest throttling of a page: after ANSWER_S the peer resets the link.
+GIVES_WITHIN_S: Final = ANSWER_S / 2  # Longest throttling of a page: after ANSWER_S the peer aborts the load.
 MAX_LINK: Final = (1 << 64) - 1
 MAX_ROWS: Final = 1 << 20
 assert KEY_LIMIT - len(TOMBSTONE) - TIME_BYTES == MAX_KEY_BYTES, "a tombstone stands under its time and key"

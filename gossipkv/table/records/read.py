@@ -83,7 +83,7 @@ class TableReads:
             return [*answered, {"node": self._name_of(node)}] if explain else answered
 
         token, replication = self._compactor.read(options.token), self._replication()
-        try:  # Fast path: the local replica has the key and is ready.
+        try:  # Fast path: the local replica holds the partition and is ready.
             route = self._routing.route(table)
             place = route.place(key)
             route.check(options.config, [place])

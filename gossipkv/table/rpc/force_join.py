@@ -51,7 +51,7 @@ class KeptReplica(NamedTuple):
 
     name: str  # The node's name for the replica.
     bounds: KeyBounds
-    clock: bytes | None  # Counter up to which all records of each assignment are there; None if it was not whole.
+    clock: bytes | None  # Counter up to which all records of each assignment are there; None if it was incomplete.
     bytes: int
     assignment: int  # The replica's assignment, by which the map names it.
     config: int = 0  # Config id that the replica had adopted; 0 if the node's version does not report it.
