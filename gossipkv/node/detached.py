@@ -5,7 +5,7 @@ it come here, and go over a socket pair (`processes.passing`) to the child, whic
 
     taken ──> waits ── a child lives, and its socket has room ──> in the socket ── received ──> the child's
                 │  ^                                                    │
-                │  └── the child has ended, or the node is to ──────────┘
+                │  └── the child has ended, or the node is to end ──────┘
                 └── waited too long, too many wait, the node is to end ──> 503, closed
 
 The receiving end is open here as well, so connections that a child has not received go to the next child. A child that

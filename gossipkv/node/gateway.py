@@ -5,7 +5,7 @@ answer itself go to a process of their own, which asks this node like any other 
 socket, and each connection until it wants more than a plain read (`detached`). Connections wait while there is no
 child.
 
-    started ── it ends, however ── a line in the log, a pause ── started again
+    started ── ends, for any reason ── a line in the log, a pause ── started again
        └── drain: it gets no more, answers what it has, and ends
 
 The end of the child never ends the node; the end of the node always ends the child.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NODE, PEERS = "NODE", "PEERS"
 
-MAX_PEERS = 256  # Some of this many still live after any time.
+MAX_PEERS = 256  # So many that some still live after a long stop.
 
 MAX_STORE = (1 << 64) - 1
 
