@@ -39,7 +39,7 @@ def answered(tmp_path):
     [b"what?\n", b"[]\n", b"\xff\n", b"{}\n", b'{"nodes": 7}\n', b'{"nodes": [7]}\n', b'{"nodes": [{"index": 1}]}\n'],
 )
 def test_an_answer_of_another_version(answered, said):
-    """The error says so, and how to go on."""
+    """The error says that the version differs, and how to go on."""
     with pytest.raises(
         LocalError, match=r"\(process [0-9]+\) is of another version.*end it with `gossipkv cluster down --data \S+`"
     ):

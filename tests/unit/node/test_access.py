@@ -110,7 +110,7 @@ async def test_every_command_with_every_right(command):
 
 
 async def test_who_is_told_what_errors_show_of_a_database():
-    """Readers of the database see them, and all callers if there are no users; a gateway does not."""
+    """Readers of the database see an error's details, and all callers if there are no users; a gateway does not."""
     of = access(users(ana=["read:db", "see"], bo=["see"], all=["read:*"]))
     asking = {name: number_of(of, name) for name in ("ana", "bo", "all")} | {"": ANONYMOUS, "gateway": PROVEN}
     assert {name for name, number in asking.items() if of.is_reader(number, "db")} == {"ana", "all"}

@@ -122,7 +122,7 @@ async def test_an_address_to_advertise_that_leads_elsewhere(bound, stands_for, t
 
 @pytest.mark.parametrize("host", ["fe80::1%eth0", "fe80::1", "name"])
 def test_no_link_local_address(host):
-    """Other hosts cannot use it; the error says so, and nothing stays open."""
+    """Other hosts cannot use such an address; the error says so, and nothing stays open."""
     sockets = Sockets(names={"name": ["fe80::1"]})
     with pytest.raises(LocalError, match=r"cannot listen on \[?(fe80|name).*: a link-local address.*--listen"):
         bind(SimpleNamespace(sockets=sockets), Address(host, 7))

@@ -146,7 +146,7 @@ async def test_files_that_are_gone_for_a_moment(node: Node, autojump_clock: Mock
 
 
 async def test_a_word_from_whoever_runs_the_node(node: Node, autojump_clock: MockClock) -> None:
-    """The files are read at once, changed or not."""
+    """`read_again` reads the files at once, changed or not."""
     await node.certificate.read_again()
     assert len(node.used) == 2
 

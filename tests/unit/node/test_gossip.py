@@ -134,7 +134,7 @@ def test_a_claim_stands_only_before_others(core: Gossip, monkeypatch: pytest.Mon
 
 
 def test_entries_in_portions(core: Gossip) -> None:
-    """Entries are ordered by name and owner; withdrawn keys and those of dead owners are left out."""
+    """Entries are ordered by name and owner; withdrawn keys vanish, and those of dead owners are marked."""
     core.tree.publish("p/b", b"mine")
     core.tree.on_member(OTHER)
     changes = tuple(BranchChange(at, f"p/{name}", b"?") for at, name in enumerate("abc", 1))

@@ -134,7 +134,7 @@ async def test_who_has_no_cluster_is_not_pinned(tmp_path: Path) -> None:
 
 
 async def test_who_is_alone_draws_its_id(tmp_path: Path) -> None:
-    """NODE stores this with the id, for later starts too."""
+    """NODE records with the id that this node drew it, and later starts know that."""
     for _ in range(2):
         async with gossiping_in(tmp_path) as (_, directory):
             await has_id(directory)

@@ -37,7 +37,7 @@ class Node:
         self.path.chmod(mode)
 
     async def looks(self) -> list[tuple[str, str | int]]:
-        """Let it look once, and return the log: an event, and a number or a reason."""
+        """Let the node look once, and return the log: an event, and a number or a reason."""
         with capture_logs() as logs:
             await trio.sleep(2 * LOOK_S)
             await trio.testing.wait_all_tasks_blocked()

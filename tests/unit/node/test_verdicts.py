@@ -101,7 +101,7 @@ async def test_a_report_has_only_what_is_so():
 
 
 async def test_a_report_says_until_when_a_certificate_holds(autojump_clock):
-    """From a fortnight before it reports the coming end, and later the end itself."""
+    """From a fortnight before, the report announces the coming end, and later the end itself."""
     made = Made()
     await trio.sleep(5000)
     now_s = made.wall_ms() // 1000

@@ -60,7 +60,7 @@ def test_a_descriptor_comes_with_its_bytes(ends, size):
 
 
 def test_what_nobody_has_received_is_taken_back(ends):
-    """The holder of the other end gets them in order, also after the sender is gone."""
+    """The holder of the other end gets unreceived descriptors in order, also after the sender is gone."""
     sender, receiver = ends
     count = 0
     with contextlib.suppress(BlockingIOError):
@@ -77,7 +77,7 @@ def test_what_nobody_has_received_is_taken_back(ends):
 
 
 def test_without_a_free_descriptor_it_is_closed(ends):
-    """The receiver gets the bytes and the fact; the next descriptor is received."""
+    """The receiver gets the bytes without a descriptor; the next descriptor is received."""
     sender, receiver = ends
     lost, kept = pass_pipe(sender, b"lost"), pass_pipe(sender, b"")
     with no_descriptor_free():

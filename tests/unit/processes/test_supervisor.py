@@ -71,7 +71,7 @@ def test_without_a_watchdog(told: socket.socket, watchdog: dict[str, str]) -> No
 
 @pytest.mark.parametrize("named", [{"NOTIFY_SOCKET": "notify"}, {"NOTIFY_SOCKET": "@"}, {"NOTIFY_SOCKET": "vsock:2:1"}])
 def test_an_address_that_is_none(named: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
-    """The log has it, and the process goes on."""
+    """The bad address is logged, and the process goes on."""
     ProcessSupervisor.take(named).ready("serves")
     (line,) = caplog.records
     assert (line.msg, "neither an absolute path nor @NAME" in str(fields_of(line)["reason"])) == ("not_notified", True)
@@ -79,7 +79,7 @@ def test_an_address_that_is_none(named: dict[str, str], caplog: pytest.LogCaptur
 
 @pytest.mark.parametrize("time", ["0", "-1", "soon", "\u0663"])
 def test_a_watchdog_without_a_time(time: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The log has it, and other notifications are sent."""
+    """The bad time is logged, and other notifications are sent."""
     supervisor = ProcessSupervisor.take({"NOTIFY_SOCKET": "@nobody", "WATCHDOG_USEC": time})
     assert (supervisor.is_there, supervisor.watches) == (True, False)
     assert [fields_of(line)["reason"] for line in caplog.records] == [

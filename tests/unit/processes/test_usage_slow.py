@@ -18,7 +18,6 @@ def told_by(program: str) -> dict[str, float]:
 
 
 def test_what_it_takes_is_seen() -> None:
-    """Memory, descriptors, threads and processor time grow with their use."""
     plain = told_by("")
     more = told_by(
         "import os, threading, time\n"

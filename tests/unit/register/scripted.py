@@ -94,7 +94,6 @@ class Scripted(SmallWorld):
             node.sync(len(node.unsynced))
 
     def lose_all(self) -> None:
-        """Lose all messages under way in silence."""
         self.bag.clear()
 
     def refuse_all(self, *nodes: Node) -> None:

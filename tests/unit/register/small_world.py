@@ -179,8 +179,6 @@ class Odds:
 
 
 class SmallWorld:
-    """The world of one register."""
-
     node_of: type[Node] = Node
     party_of: type[Party] = Party
 

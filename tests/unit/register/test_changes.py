@@ -22,7 +22,7 @@ def test_what_is_not_known_is_refused_by_name(change):
 
 
 def test_an_unknown_change_is_not_queued():
-    """A proposer refuses it at once, and goes on with other changes."""
+    """A proposer refuses the change at once, and goes on with other changes."""
     world = Scripted()
     party = world.party()
     with pytest.raises(BadRequest, match="no change 'no such'"):

@@ -24,7 +24,7 @@ def test_who_is_always_behind_outbids_who_stays():
 
 
 def test_a_change_of_acceptors_that_lost_is_not_put_off():
-    """Only newcomers without an answer make it wait for the changes behind it."""
+    """Only newcomers without an answer make the change wait for those behind it."""
     world = Scripted()
     a, b, c, d, _ = world.nodes
     first, second = world.party(), world.party()

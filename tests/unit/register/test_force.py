@@ -93,7 +93,7 @@ def test_the_old_majority_never_goes_on_with_who_has_heard(order):
 
 
 def test_what_is_cached_ends_with_its_generation():
-    """A cached promise is dropped when the proposer hears of a force."""
+    """A proposer drops its cached promise when it hears of a force."""
     world, party = world_with(3)
     a, b, c, *_ = world.nodes
     world.force(a)

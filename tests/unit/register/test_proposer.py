@@ -231,7 +231,7 @@ def accepted_by_one(world, want):
 
 
 def test_an_unknown_change_against_its_finisher():
-    """A finder finishes it once; the original proposer asks again and gets DONE."""
+    """A finder finishes the change once; the original proposer asks again and gets DONE."""
     world = Scripted()
     a, b, c, *_ = world.nodes
     unknown = accepted_by_one(world, world.append)

@@ -30,7 +30,6 @@ def world_of(name: str, seed: int) -> SmallWorld:
 
 
 def test_a_run_follows_from_its_seed():
-    """Equal seeds have equal histories, and another seed has another one."""
     first, again, other = (world_of("others now and then", seed) for seed in (1, 1, 2))
     for world in (first, again, other):
         world.run(STEPS)

@@ -98,7 +98,6 @@ def test_what_is_no_duration(text):
     ("a.b-c:65535", Address("a.b-c", 65_535)),
 ])  # fmt: skip
 def test_addresses(text, address):
-    """Addresses are read, and shown in the same form."""
     assert parse_address(text) == address
     assert str(address) == text
 
@@ -359,7 +358,6 @@ def test_a_file_that_is_no_toml(content, said, tmp_path):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    """A missing file, a directory and an endless file are errors with a reason."""
     with pytest.raises(ConfigError, match="No such file"):
         load(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="directory"):

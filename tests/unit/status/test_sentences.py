@@ -50,7 +50,6 @@ def test_nothing_is_mapped(info):
 
 
 def test_until_when_a_certificate_holds():
-    """The time is readable; without a certificate there is no line."""
     ends, never = ({"certificate_expires_s": expires_s} for expires_s in (86_400, None))
     assert sentences.of_certificate(decode(InfoReport, ends)) == "certificate: holds until 1970-01-02 00:00 UTC"
     assert sentences.of_certificate(decode(InfoReport, never)) is None

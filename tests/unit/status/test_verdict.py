@@ -439,7 +439,6 @@ def test_situations(told, level, first, state):
 
 
 def test_there_are_as_many_situations_as_were_asked_for():
-    """There are at least forty, and no name occurs twice."""
     assert len({each[0] for each in SITUATIONS}) == len(SITUATIONS) >= 40
 
 

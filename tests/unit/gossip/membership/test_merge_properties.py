@@ -114,7 +114,6 @@ def test_dead_never_beats_a_higher_incarnation(said):
 
 @given(st.lists(heard, max_size=20))
 def test_nobody_comes_back_from_left(said):
-    """LEFT ends an epoch."""
     believer = Believer()
     for statement, is_record in said:
         before = believer.known(statement.name)

@@ -182,7 +182,7 @@ def test_a_full_branch_says_so_too():
 @pytest.mark.parametrize("established", [False, True])
 @pytest.mark.parametrize("sealed", [False, True])
 def test_what_a_liar_can_stop(sealed, established):
-    """A liar can stop only a node that is not established and has no keys."""
+    """A liar can stop only a node that is neither established nor sealed."""
     link = Link(3)
     nodes = link.cluster(3, sealed=sealed)
     node = link.start(link.node("x", sealed=sealed), nodes[0])

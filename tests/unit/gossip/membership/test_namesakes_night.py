@@ -53,7 +53,7 @@ def test_two_that_cannot_reach_each_other_do_not_renew_for_ever():
 
 
 def test_a_flood_of_claims_costs_little():
-    """A hundred claims a second for an hour cost a few epochs and a few questions."""
+    """Two claims a second for ten minutes cost a few epochs and a few questions."""
     link = Link(4)
     nodes = link.cluster(3)
     link.run(LAN.converge_ms)

@@ -78,7 +78,7 @@ def test_a_silent_node_hears_and_is_not_heard_of():
 
 
 def test_it_speaks_in_a_higher_epoch():
-    """After the epoch is stored, all nodes see it alive in that epoch, and never before."""
+    """After the epoch is stored, all nodes see the node alive in that epoch, and never before."""
     link = Link()
     nodes = link.cluster(5)
     silent = restarted_silently(link, nodes)
@@ -127,7 +127,7 @@ def test_it_answers_nothing():
 
 
 def test_it_publishes_nothing_and_reads_what_others_do():
-    """Keys that it publishes while silent appear when it speaks."""
+    """Keys that a node publishes while silent appear when it speaks."""
     link = Link()
     nodes = link.cluster(3)
     nodes[0].core.tree.publish("a/b", b"theirs")

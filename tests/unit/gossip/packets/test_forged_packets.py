@@ -111,7 +111,7 @@ STATEMENTS = {
 @pytest.mark.parametrize("what", STATEMENTS.values(), ids=STATEMENTS)
 @pytest.mark.parametrize("hearer", [0, 1], ids=["another", "itself"])
 def test_a_lie_about_a_member_is_refuted(what: dict[str, object], hearer: int) -> None:
-    """The member itself refutes it within seconds, whoever heard it, and its keys return."""
+    """The member itself refutes the lie within seconds, whichever node heard it, and its keys return."""
     link, nodes = cluster()
     lie(link, nodes[hearer], record(nodes[1], **what))
     link.run(1000)
@@ -130,7 +130,7 @@ def test_a_forged_verdict_is_refuted(state: MemberState, incarnation: int) -> No
 
 
 def test_the_last_epoch_does_no_more_harm_than_it_must() -> None:
-    """A lie that uses up a name's epochs costs that name until its data directory is new, and nothing else."""
+    """A lie that uses up a name's epochs costs that name, and no other member or node."""
     link, nodes = cluster()
     lie(link, nodes[0], record(nodes[1], epoch=MAX_EPOCH, state=MemberState.LEFT))
     link.run(40_000)

@@ -21,7 +21,6 @@ from tests.unit.gossip.packets import packet_forms as forms
 
 @given(forms.heads(), st.lists(forms.parts, max_size=4))
 def test_messages_are_written_as_the_oracle_writes_them(head, parts) -> None:
-    """The encodings of every kind of message and part are equal byte for byte."""
     name, told = head
     written = forms.write_head(name, told) + b"".join(map(forms.write_part, parts))
     assert written == oracle.encode((name, told, [forms.part_form(part) for part in parts]))
@@ -29,7 +28,6 @@ def test_messages_are_written_as_the_oracle_writes_them(head, parts) -> None:
 
 @given(forms.heads(), st.lists(forms.parts, max_size=4))
 def test_messages_are_read_as_they_were_written(head, parts) -> None:
-    """The package and the oracle read the same from each other's messages."""
     name, told = head
     expected = [forms.part_form(part) for part in parts]
     written = oracle.encode((name, told, expected))

@@ -263,7 +263,7 @@ async def test_no_more_requests_wait_than_memory_is_for(autojump_clock, nursery)
 
 
 async def test_what_must_be_durable(autojump_clock, nursery):
-    """The core learns of it afterwards, in order."""
+    """The core learns of each write after it is durable, in order."""
     world = World()
     world.threads.takes_s = 2
     world.core.on["start"] = [StoreDurably(4, b"\xab" * 8, 1), StoreDurably(5, b"\xab" * 8, 2)]
@@ -274,7 +274,7 @@ async def test_what_must_be_durable(autojump_clock, nursery):
 
 
 async def test_that_an_id_was_drawn_is_kept_with_it(autojump_clock, nursery):
-    """One write stores both, and later writes do not mention it."""
+    """One write stores the id and its origin, and later writes do not mention the origin."""
     world = World()
     world.core.on["start"] = [StoreDurably(4, b"\xab" * 8, 1, drew=True), StoreDurably(5, b"\xab" * 8, 2)]
     await nursery.start(world.agent.run)

@@ -342,7 +342,7 @@ def test_what_was_heard_as_a_rumour_is_told_on_as_one() -> None:
 
 
 def test_what_an_exchange_brought_is_told_on_as_a_head() -> None:
-    """Most nodes have it already; the others ask."""
+    """Most nodes have the news already; the others ask."""
     made = tree()
     publish(made, "ann", "k/1")
     while told(made):

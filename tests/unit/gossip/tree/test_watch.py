@@ -51,7 +51,6 @@ def test_a_watcher_is_woken_once_until_its_reader_looks() -> None:
 
 
 def test_same_value_wakes_nobody() -> None:
-    """Publishing an unchanged value is no change here or at a reader."""
     made = tree()
     made.publish("k/1", b"x")
     watch = made.watch("k")

@@ -238,7 +238,7 @@ async def test_who_cannot_be_reached_is_tried_again_ever_more_seldom(autojump_cl
 
 
 async def test_the_dead_are_dialled_when_they_are_wanted(autojump_clock, world):
-    """A dead member is not dialled otherwise, except when it lives again."""
+    """A dead member is dialled only on demand, or when it lives again."""
     world.peers.tell([B._replace(state=2)])
     await trio.sleep(0.05)
     tried = len(world.network.dialled)

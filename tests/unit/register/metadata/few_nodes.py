@@ -124,8 +124,6 @@ class FewNodes:
 
 
 class OneNode:
-    """One node of the cluster."""
-
     def __init__(self, world: FewNodes, letter: str, store: MemoryStore | None = None, store_id: int = 7) -> None:
         self.world = world
         self.store = store or MemoryStore()

@@ -135,7 +135,7 @@ async def test_a_drop_that_stops_after_a_step(autojump_clock, step):
 
 
 async def test_what_is_dropped_twice_is_dropped_once(autojump_clock):
-    """One of many concurrent drops did it; its repetition gets the same answer."""
+    """Only one of many concurrent drops ends the table; its repetition gets the same answer."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()

@@ -64,8 +64,6 @@ async def test_another_server_is_asked_where_one_does_not_answer(autojump_clock)
 
 
 class FewNodesOf:
-    """Part of the nodes."""
-
     def __init__(self, world: FewNodes, letters: str) -> None:
         self.nodes = {world[letter].uuid: world[letter] for letter in letters}
 

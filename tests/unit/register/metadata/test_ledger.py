@@ -125,7 +125,7 @@ async def test_a_first_map_and_a_change(autojump_clock, scene):
 
 
 async def test_a_page_is_missing_on_one(autojump_clock, scene):
-    """The next source gives it; only missing pages are requested."""
+    """The next source gives the page; only missing pages are requested."""
     first = large()
     names = [*first.pages]
     scene.given = {b"b": {name: first.pages[name] for name in names[:3]}, b"c": first.pages}
@@ -148,7 +148,7 @@ async def test_a_page_is_missing_on_all(autojump_clock, scene):
 
 @pytest.mark.parametrize("lie", ["other bytes", "no bytes", "no list"])
 async def test_what_is_not_its_name(autojump_clock, scene, lie):
-    """A false page counts as missing, and an honest source gives it."""
+    """A false page counts as missing, and an honest source gives the true one."""
     first = large()
     liar = dict.fromkeys(first.pages, b"lie" if lie == "other bytes" else 7)
     scene.given = {b"a": liar, b"b": first.pages}

@@ -148,7 +148,7 @@ def test_what_was_looked_at_is_touched():
 
 
 def test_one_that_finds_itself_done_is_done_on_any_base():
-    """The keys that it looked at may have changed since."""
+    """The keys that the operation looked at may have changed since."""
     store = new_store()
     root = store.take(put_all(MapTree.empty("any"), 5, {b"k": b"v"}))
     assert outcomes(judge(store.open(root), [wanted(1, 4, looks=[b"k"])], 6, FUNCTIONS)) == ["DONE"]

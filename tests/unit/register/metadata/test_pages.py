@@ -46,7 +46,6 @@ def read(decode, page):
 
 @given(st.integers(0, (1 << 16) - 1), st.integers(0, (1 << 48) - 1))
 def test_a_config_id_is_two_numbers(generation, sequence):
-    """Both numbers are found again, and config ids sort like the pairs."""
     config = config_id(generation, sequence)
     assert (generation_of(config), sequence_of(config)) == (generation, sequence)
     assert config < 1 << 64

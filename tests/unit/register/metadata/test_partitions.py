@@ -275,7 +275,6 @@ def test_groups_of_nodes():
 
 
 def test_a_move_is_cancelled():
-    """A move can be cancelled before its target is AVAILABLE."""
     table = Map(RANGES, {b"": WHOLE})
     table.ask("assign", b"", 7, 4, node(4), 2)
     table.ask("advance", b"", 7, 4, 2)

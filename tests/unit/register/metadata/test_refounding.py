@@ -45,7 +45,7 @@ def test_what_is_former_and_what_was_forced_has_ends_too():
 
 
 def test_too_many_ends():
-    """Ends at zero are dropped."""
+    """Ends at zero are dropped first."""
     table = Map(RANGES, {b"": WHOLE})
     more = tuple((number, 0) for number in range(100, 100 + MAX_ENDS))
     assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS + more, 0) == "DONE"

@@ -128,7 +128,6 @@ def test_what_is_refused(told):
     ("puts", "meta"), [({b"a b": TABLE.encode()}, b""), ({b"t": b"other"}, b""), ({b"t": TABLE.encode()}, b"meta")]
 )
 def test_what_a_server_does_not_take(puts, meta):
-    """A bad name, a bad record and a meta are refused."""
     store = new_store()
     changed = put_all(store.open(None, CATALOGUE.name), 1, puts, meta=meta)
     with pytest.raises(ProtocolError):

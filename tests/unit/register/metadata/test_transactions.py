@@ -140,7 +140,7 @@ async def full(nodes, table):
 
 
 async def test_its_life_ends(autojump_clock):
-    """After 64 sequences it is refused for good; with a base above the head it is unknown."""
+    """An operation is refused for good after 64 sequences; with a base above the head it is unknown."""
     async with quiet("a") as nodes:
         await nodes.found("a")
         table = await nodes.table()

@@ -135,7 +135,7 @@ def test_an_outcome_is_looked_for_where_the_operation_could_be_judged():
 
 
 def test_a_leaf_that_overlaps_the_next_is_refused_where_it_is_read():
-    """The full check and the look-up of a key refuse it."""
+    """The full check and the look-up of a key refuse the leaf."""
     store, _, changed = base()
     forged = dict(leaf_forgeries(changed))["an entry that is the next leaf's"]
     store.pages.update(forged.pages)
