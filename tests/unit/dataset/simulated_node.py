@@ -1,8 +1,8 @@
 """A node's datasets over a simulated disk and clock, driven step by step: after each call everything has settled.
 
 The library, its databases and the data directory are the real ones.  Simulated are the disk, which loses power, the
-clock, which jumps, and the child processes: a build is `perform` in this process, and waits until it is let go.  What
-goes to worker threads elsewhere is done at once, so that a run is a function of its steps.
+clock, which jumps, and the child processes: a build is `perform` in this process, and waits until it is released.  Work
+for worker threads is done at once, so that a run is a function of its steps.
 
 Trio runs in a thread of its own, since a state machine's steps are plain functions.
 """
@@ -111,8 +111,6 @@ class ScriptedPart(PartInCluster):
 
 
 class SimulatedNode:
-    """A node with one database."""
-
     def __init__(self, verdicts=None):
         """`verdicts` are the decisions of the cluster; None means a node alone."""
         self.heard = {}
@@ -193,7 +191,6 @@ class SimulatedNode:
         self.disk = restarted
 
     def look(self):
-        """Let the node look at the source."""
         self._call(self._look)
 
     def wait(self, seconds=STEP_S):
@@ -241,7 +238,6 @@ class SimulatedNode:
         self._call(self._do, lambda: ([core.found_stray(digest, each) for each in functions], self.database.wake()))
 
     def drop(self, name, partitions):
-        """Drop partitions of a version."""
         self._call(self._do, lambda: self.database.copies.drop_partitions(name, partitions))
 
     @property

@@ -60,7 +60,7 @@ async def test_two_nodes_whose_sources_say_different_things_of_the_same_files(tm
 
 
 async def test_a_version_that_was_never_switched_to_is_withdrawn_before_its_files_go(world):
-    """For want of another node's share, the gate of the next version passes first."""
+    """The gate of the next version passes first, because another node's share of this one is missing."""
     membership, files_at_withdrawal = alone(), {}
 
     def place(version):

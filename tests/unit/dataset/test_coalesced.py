@@ -16,7 +16,6 @@ class Action:
         self.go = trio.Event()
 
     async def __call__(self):
-        """Count the run, wait, and fail if told to."""
         self.runs += 1
         await self.go.wait()
         if self.failure is not None:

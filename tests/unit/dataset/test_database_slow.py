@@ -236,7 +236,7 @@ class Refusing(RealFiles):
 
 @pytest.mark.parametrize("place", ["active/db", "datasets/db"])
 async def test_a_database_that_cannot_be_read_stops_nobody_else(world, place):
-    """It shows why it serves nothing, recovers when it can be read, and never goes back; other databases serve."""
+    """The database shows its error, recovers once it can be read, and never goes back; other databases serve."""
     world.put("v1")
     world.put("v1", database="other")
     async with world.node() as library:

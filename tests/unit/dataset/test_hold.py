@@ -19,7 +19,6 @@ def node():
 
 
 def put(node, *names):
-    """Put versions at the source, one after the other."""
     for name in names:
         node.put(name, [b"name\t%s\n" % name.encode()])
         node.look()
@@ -165,7 +164,7 @@ def test_a_held_version_that_is_wrong_is_an_error_and_the_active_one_serves(node
 
 
 def test_without_the_hold_the_newest_serves_again(node):
-    """It serves at once while it is here, and is rebuilt if not."""
+    """The newest version serves at once if it is here, and is rebuilt if not."""
     upgrade(node, "v1", "v2")
     node.hold("v1")
     with no_builds(node):
@@ -182,7 +181,7 @@ def test_without_the_hold_the_newest_serves_again(node):
 
 
 def test_a_version_that_was_withdrawn_does_not_come_back(node):
-    """It returns neither after the hold nor after a restart; the next good version is activated."""
+    """The version returns neither after the hold nor after a restart; the next good one is activated."""
     upgrade(node, "v1", "v2")
     node.hold("v1")
     node.withdraw("v2")
@@ -303,7 +302,7 @@ def test_an_order_about_what_is_nowhere_is_refused(node):
 
 
 def test_the_settings_of_a_node_go_before_an_order(node):
-    """The settings win, and whoever gives an order is told."""
+    """The settings win, and an order is refused with that reason."""
     upgrade(node, "v1", "v2")
     node.order("v2")
     node.hold("v1")

@@ -175,7 +175,6 @@ async def test_looks_that_are_asked_for_at_once_are_few(world):
 
 
 async def test_versions_between_are_skipped_and_older_ones_never_built(world):
-    """Only the newest version counts."""
     world.put("v2")
     with capture_logs() as logs:
         async with world.node() as library:
@@ -289,7 +288,6 @@ async def test_a_version_that_vanishes_goes_on_being_served(world):
 
 
 async def test_a_database_that_was_never_built_is_forgotten_with_its_source(world):
-    """Nothing is left to report."""
     world.put("v1", b"bad\n")
     async with world.node() as library:
         await until(lambda: state(library, "v1") == "ERROR")
@@ -522,7 +520,7 @@ async def test_a_pin_alone_tries_nothing_again(world):
 
 
 async def test_a_database_that_is_named_and_not_there(world):
-    """With options of its own it is looked for and reported missing; otherwise it is merely absent so far."""
+    """With options of its own the database is looked for and reported missing; otherwise it is absent so far."""
     world.put("v1")
     named = {"later": DatabaseSettings(), "apart": DatabaseSettings(storage_options={})}
     async with world.node(databases=named) as library:

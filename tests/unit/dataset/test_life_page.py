@@ -42,7 +42,7 @@ def test_the_documentation_has_the_tables(title, table, first):
 
 @pytest.mark.parametrize(("title", "table", "first"), DRAWN)
 def test_the_documentation_draws_the_tables(title, table, first):
-    """Each drawing also begins and ends where lives do."""
+    """Each drawing has the first and the last state of a life."""
     text = section(title)
     drawing = text[text.index("stateDiagram") : text.index("```\n\n|")]
     arrows = re.findall(r"^    (\w+) --> (\w+): (\w+)$", drawing, re.MULTILINE)

@@ -51,7 +51,6 @@ def test_only_what_was_built_can_become_active():
 
 
 def test_an_event_that_the_table_lacks_is_a_bug():
-    """An illegal event raises."""
     with pytest.raises(KeyError):
         life("v1").take(VersionEvent.QUIET)
     with pytest.raises(KeyError):
@@ -170,7 +169,7 @@ def test_trouble_of_our_own_is_tried_again_after_a_pause_that_doubles():
 
 
 def test_an_interrupted_build_begins_again_after_a_pause():
-    """The source was still being written."""
+    """The pause gives the writer of the source time to finish."""
     one = life("v1")
     begin(one)
     one.copy.interrupt(now_ms=5)
@@ -222,7 +221,7 @@ def test_a_held_version_is_not_removed_while_the_switch_to_it_waits():
 
 
 def test_after_a_hold_only_what_the_source_shows_comes_back():
-    """A bad version was withdrawn at the source, or its source is incomplete."""
+    """A version that was withdrawn at the source, or is incomplete there, does not come back."""
     active = life("v1", VersionWord.ACTIVE)
     assert what(active, life("v3", VersionWord.RETIRING), active="v1").switch == "v3"
     assert what(active, life("v3", VersionWord.RETIRING, source=None), active="v1").switch is None
@@ -292,7 +291,6 @@ def test_what_must_never_be_is_noticed(lives, active):
     {"build": "v1", "stop": "v2"},
 ])  # fmt: skip
 def test_a_decision_does_not_contradict_itself(contradiction):
-    """No version is both dropped and kept."""
     with pytest.raises(AssertionError):
         Decision(**contradiction)
 

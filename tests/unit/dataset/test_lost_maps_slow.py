@@ -128,7 +128,7 @@ async def test_what_is_cut_short_is_built_again(world, put):
 
 
 async def test_while_the_disk_fails_it_is_built_again(world, put):
-    """The rebuild finishes before the disk recovers."""
+    """The version is served again, rebuilt or from the recovered disk."""
     world.files = FailingFiles()
     put("v1")
     async with world.node() as library:

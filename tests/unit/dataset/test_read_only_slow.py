@@ -13,7 +13,7 @@ def content(path):
 
 
 async def test_nothing_is_built_switched_or_removed(world):
-    """A newer version is built, the newest is at the source, and an old one has retired."""
+    """A newer version is built, the newest is at the source, and an old one has retired: all stay so."""
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -22,7 +22,7 @@ async def test_nothing_is_built_switched_or_removed(world):
         await active(library, "v2")
         library._shared.store.set_active(
             "db", ActiveDocument("v1", "v1")
-        )  # As if the node had crashed before it switched.
+        )  # The node seems to have crashed before it switched.
     world.put("v3")
     before = content(world.root / "data")
     read_only = Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EROFS, lasting=True)

@@ -118,7 +118,7 @@ class SlowDisk:
 
 
 async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock):
-    """After a slow write the answers of the owners may be too old for the switch."""
+    """After a slow write the answers behind the switch may be too old."""
     disk = SlowDisk()
     switching = switching_on(disk)
     assert await switching.switch("v1", None)

@@ -53,7 +53,6 @@ class Bucket:
         self._client.put_object(Bucket=self.name, Key=f"root/{key}", Body=data)
 
     def vanish(self):
-        """Delete the bucket with its content."""
         while found := self._client.list_objects_v2(Bucket=self.name).get("Contents"):
             for item in found:
                 self._client.delete_object(Bucket=self.name, Key=item["Key"])

@@ -248,7 +248,6 @@ def test_a_file_that_counts_its_records_wrong_is_damaged(place):
 
 
 def test_a_newer_format_is_named(place):
-    """A newer format is not reported as damage."""
     place.write(0, of=1)
     data = bytearray(place.path(0).read_bytes())
     data[-252] = 2

@@ -17,7 +17,6 @@ _NUMBERS = count(100)
 
 
 def large(job, size_bytes):
-    """Return a job whose two files have that size."""
     one = job([b"a\tb\n", b"c\td\n"], name=f"v{next(_NUMBERS)}")
     return BuildJob.from_json(one.to_json().replace('"size_bytes": 4', f'"size_bytes": {size_bytes}'))
 

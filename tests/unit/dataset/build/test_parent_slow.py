@@ -167,7 +167,6 @@ async def test_a_build_that_is_cancelled_hurts_no_other(job):
 
 
 async def test_no_descriptor_is_left(job):
-    """Pipes and leashes are closed after success and after failure."""
     await perform(job([b"a\t1\n"]))
     gc.collect()  # Descriptors that earlier tests left open would be missed.
     before = len(os.listdir("/proc/self/fd"))

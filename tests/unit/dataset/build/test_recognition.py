@@ -57,7 +57,7 @@ def test_the_function_that_made_the_files_is_recognised(function, count):
 
 
 def test_the_string_forms_at_a_power_of_two_are_one_class():
-    """No key tells them apart there; for ASCII keys Sequins' own function fits too, and is first."""
+    """At a power of two no key tells them apart; for ASCII keys Sequins' own function fits too, and is first."""
     found = recognise(samples(files("spark", ASCII, 8)), 8)
     assert functions(found) == ["sequins", "string", "spark", "cascading"]
     assert functions(recognise(samples(files("spark", ACCENTED, 8)), 8))[:2] == ["string", "spark"]

@@ -65,7 +65,6 @@ def test_of_duplicates_the_last_in_file_order_is_served_and_the_others_are_count
 
 
 def test_empty_files_make_empty_partitions(job):
-    """A partition may have no record."""
     one = job([b"", b"\n", b""])
     assert build(one).records == 0
     version = opened(one)
@@ -74,7 +73,6 @@ def test_empty_files_make_empty_partitions(job):
 
 
 def test_progress_goes_from_nothing_to_all(job):
-    """Progress only rises, to the end."""
     told = []
     one = job([b"".join(b"k%d\t%s\n" % (n, b"x" * 90) for n in range(10_000))] * 2)
     build(one, on_progress=told.append)
@@ -100,7 +98,6 @@ def test_telling_progress_takes_no_longer_for_many_files(job, monkeypatch):
 
 
 def test_each_chunk_is_paced_before_it_is_used(job):
-    """All bytes are paced once."""
     one = job([b"a\t1\n" * 300_000, b"b\t1\n"])
     sizes = []
     build(one, pace=sizes.append)

@@ -134,5 +134,4 @@ class Node:
         self.step()
 
     def passes(self, version="1"):
-        """True if the gate of a version holds now."""
         return self.core.may_switch(version)

@@ -296,7 +296,7 @@ def test_what_clients_have_stays_what_it_is():
 
 
 def test_a_copy_of_its_own_that_differs_is_built_anew_once_and_neither_answered_nor_shown():
-    """This also holds if the own copy comes last, and for either order of uuids."""
+    """This also holds if the own copy comes last."""
     node = passed("b")
     node.core.activate(ONE)
     node.has(0, 1, 2, 3, seals={"1/none": {0: 7, 1: 7, 2: 7, 3: 9}})
@@ -330,7 +330,7 @@ def test_what_is_built_anew_goes_once_others_have_had_time_to_hear():
 
 
 def test_who_has_not_switched_takes_what_others_have_switched_on():
-    """If the active owners agree, differing copies do not count; if they disagree, neither does."""
+    """Copies and owners that differ from the active content do not count."""
     fixed = {"1/none": dict.fromkeys(range(4), 7)}
     node = gated("b", "c")
     node.has(0, 1, seals={"1/none": {0: 7, 1: 8}})
@@ -378,7 +378,6 @@ def test_a_restart_keeps_what_clients_had():
 
 
 def test_seals_of_other_kinds_are_not_compared():
-    """Another compression has other seals."""
     node = gated("b", "c")
     node.hear("c", statement("c", (2, 3)))
     node.answered("b", answer(2, 3))
@@ -492,7 +491,6 @@ def test_a_node_alone_needs_nobody():
 
 
 def test_a_node_that_leaves_goes_on_till_its_end():
-    """A leaving node still answers."""
     node = passed("b")
     node.state("a", MemberStanding.LEFT)
     node.step()
@@ -500,7 +498,6 @@ def test_a_node_that_leaves_goes_on_till_its_end():
 
 
 def test_a_node_of_another_uuid_is_another():
-    """Answers of a name's former owner do not count."""
     node = passed("b")
     node.tell(member("b")._replace(uuid=bytes(16)))
     node.step()

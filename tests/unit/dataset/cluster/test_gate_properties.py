@@ -118,7 +118,6 @@ class Play:
         self.note()
 
     def tell(self, name):
-        """Tell the node the state of a member."""
         model = self.model
         told = member(name, state=model.states[name], epoch=model.epochs[name])
         self.node.tell(told._replace(is_leaving=name in model.leaving))

@@ -14,7 +14,6 @@ REACTION_MS = COALESCED_MS + 2 * TERMS.probe_interval_ms
 
 
 def leaves(node, name):
-    """Let another member announce that it leaves."""
     node.tell(node.membership.get(name)._replace(is_leaving=True))
     node.step()
 

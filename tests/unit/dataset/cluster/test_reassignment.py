@@ -88,7 +88,7 @@ def test_differing_views_are_mended():
 
 
 def test_what_is_being_built_is_not_taken():
-    """A living member says that it builds it."""
+    """A living member announces that it builds the partitions."""
     node = Node("b")
     node.settle()
     node.copy(digest=identity().digest, partitions=4, share=some(0))

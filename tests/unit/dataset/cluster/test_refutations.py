@@ -17,7 +17,7 @@ def kept(node):
 
 
 def test_what_is_found_is_kept_and_published():
-    """Both happen at once, and once."""
+    """The refutation is kept and published at once, and only once."""
     node = Node("b")
     node.settle()
     node.core.found_stray(DIGEST, "sequins")
@@ -61,7 +61,7 @@ def test_nothing_refuted_is_counted():
 
 
 def test_nothing_refuted_is_asked_or_answered():
-    """Neither the serving loop nor the direct question uses it, even if it is active."""
+    """Neither the serving loop nor the direct question uses the version, even if it is active."""
     node = Node("b")
     node.settle()
     node.has(0, 1)

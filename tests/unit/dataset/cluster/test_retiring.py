@@ -36,7 +36,7 @@ def quiet(node):
 
 
 def test_a_quiet_version_is_withdrawn_and_then_goes():
-    """After `retire_after` it is withdrawn, and answered for a grace period longer."""
+    """After `retire_after` the version is withdrawn, and answered for a grace period longer."""
     node = retiring("b", "c")
     assert not may_retire(node, TERMS.retire_after_ms - 1)
     assert node.published.keys() == {"1", "2"}
@@ -48,7 +48,7 @@ def test_a_quiet_version_is_withdrawn_and_then_goes():
 
 
 def test_who_asks_keeps_it():
-    """In the grace period too it is published again, and the time restarts."""
+    """A request in the grace period, too, publishes the version again and restarts the time."""
     node = retiring("b")
     node.step(TERMS.retire_after_ms)
     node.has(0, 1, 2, 3, of=OLD, asked_ms=node.now_ms)

@@ -11,7 +11,6 @@ from tests.unit.dataset.cluster.scene import SETTLE_MS, TERMS, Node, identity, m
 
 
 def test_no_share_before_the_list_is_still():
-    """Without a stable list nothing is built."""
     node = Node("b", terms=TERMS._replace(replication=1))
     node.copy(digest=identity().digest, partitions=4)
     node.step()
@@ -22,7 +21,7 @@ def test_no_share_before_the_list_is_still():
 
 
 def test_it_is_computed_once():
-    """Later members do not change it; a later version uses the list of its time."""
+    """Later members do not change a share; a later version uses the list of its time."""
     node = Node("b")
     node.settle()
     node.copy("1", digest=identity().digest, partitions=4)

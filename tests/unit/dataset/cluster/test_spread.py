@@ -50,7 +50,7 @@ def test_the_owners_of_a_version_are_told_with_what_they_have_and_how_they_are_k
 
 
 def test_a_switch_that_waits_for_copies_says_so():
-    """The gate holds."""
+    """The gate itself holds already."""
     node = Node("b", terms=TERMS._replace(replication=2, switch_patience_ms=60_000))
     node.core.activate(identity("0"))
     node.has(0, 1, 2, 3)
@@ -147,7 +147,6 @@ def test_a_gate_waits_for_owners_that_are_alive(least, words):
 
 
 def test_a_gate_waits_for_answers():
-    """A published partition does not count."""
     node = Node("b")
     node.hear("b", statement("b", ready=[0, 1, 2, 3]))
     waits = "the owners of every partition have answered that they serve it"

@@ -93,7 +93,6 @@ def test_a_newer_epoch_is_no_withdrawal():
 
 
 def test_an_older_life_is_passed_over():
-    """A late statement has no effect."""
     node = Node("b")
     node.state("b", MemberStanding.ALIVE, epoch=2)
     node.hear("b", statement("b", (1,)), epoch=2, database=DatabaseStatement(is_complete=True))
@@ -204,7 +203,7 @@ def test_a_newer_version_is_looked_for_once():
 
 
 def test_a_newer_active_version_is_found():
-    """Reads with a `min_version` use it once each partition has an owner; nothing becomes active."""
+    """Reads with a `min_version` use the version once each partition has an owner; nothing becomes active."""
     node = Node("b", "c")
     node.hear("b", statement("b", (0,), of=TWO), database=active(TWO))
     assert node.core.active_elsewhere("2") is None

@@ -1,9 +1,9 @@
-"""SequenceFiles read in a process of its own, which says what memory that took.
+"""SequenceFiles read in a process of its own, which prints the memory used.
 
     python -m tests.unit.dataset.formats.memory_of_reading MAX_VALUE_BYTES MAX_BLOCK_BYTES PATH...
 
-prints the peak of the resident memory before and after, in bytes, the number of records, and for each file why it was
-refused, or null.
+prints the peak of the resident memory before and after, in bytes, the number of records, and for each file the reason of
+its refusal, or null.
 """
 
 from __future__ import annotations

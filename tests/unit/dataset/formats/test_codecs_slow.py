@@ -29,7 +29,7 @@ def word(number):
     return struct.pack(">I", number)
 
 
-# -- bombs: 64 MiB of zeros, many times what is allowed ----------------------------------------------------------------
+# -- bombs: 64 MiB of zeros, many times the limits --------------------------------------------------------------------
 
 BOMB_BYTES = 64 * MIB
 MAX_VALUE_BYTES = MIB

@@ -141,7 +141,6 @@ def test_a_null_is_named_by_its_row():
 
 
 def test_limits_name_the_row():
-    """Keys and values have limits."""
     longest = {"key": [b"a", b"k" * MAX_KEY_BYTES], "value": [b"", b"12345"]}
     assert read(written(longest), max_value_bytes=5)[1][1] == b"12345"
     assert refused(written(longest), max_value_bytes=4) == "a value of 5 bytes; the limit is 4"
@@ -166,7 +165,6 @@ def test_what_is_no_parquet_is_refused(data, words):
 
 
 def test_a_cut_file_is_refused():
-    """A cut at any byte is refused."""
     data = written({"key": KEYS[:5], "value": VALUES[:5]})
     for end in range(len(data)):
         refused(data[:end])
@@ -187,7 +185,7 @@ def test_what_the_reader_raises_passes_through():
 
 
 def test_pages_over_the_limit_are_refused():
-    """They are refused before they are read; smaller pages of the same column are read."""
+    """Large pages are refused before they are read; smaller pages of the same column are read."""
     data = written({"key": KEYS, "value": VALUES}, use_dictionary=False, data_page_size=1 << 30)
     reader = CutReader(data)
     words = r"has a page of [\d,]+ bytes; the limit is 30,000: .* build_memory = \d+MiB would do"

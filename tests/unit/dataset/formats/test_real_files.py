@@ -24,7 +24,6 @@ def data_files(case: Case) -> list[Path]:
 
 @each_directory
 def test_what_a_file_is(case: Case) -> None:
-    """Name and first bytes give the format of each file."""
     readers = [MemoryReader(path.read_bytes(), path.name) for path in data_files(case)]
     found = {detect.detect_file(reader, FileReading()) for reader in readers if reader.size_bytes}
     assert found == {case.format}

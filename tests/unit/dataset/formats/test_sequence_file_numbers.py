@@ -34,7 +34,6 @@ def contents(class_name):
 
 
 def test_every_class_is_known_to_both():
-    """Reader and oracle know the same classes."""
     assert set(KINDS) == set(oracle.READ_FIELD) == set(oracle.WRITE_FIELD)
 
 

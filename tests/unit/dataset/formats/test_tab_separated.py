@@ -71,7 +71,6 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(sizes):
 
 
 def test_no_chunks_are_no_records():
-    """An empty file is valid."""
     assert records(b"") == []
 
 

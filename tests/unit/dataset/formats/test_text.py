@@ -38,7 +38,6 @@ def refused(suffix, stored, **options):
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("sizes", [(1 << 18,), (7, 100, 1)])
 def test_text_comes_back(suffix, sizes):
-    """One stream or several are read, wherever chunks end."""
     stored = COMPRESS[suffix](TEXT)
     assert read(suffix, stored, sizes) == TEXT
     assert read(suffix, stored + COMPRESS[suffix](b"") + stored, sizes) == TEXT * 2

@@ -41,7 +41,6 @@ def test_it_reads_back_as_written(tmp_path):
 
 
 def test_files_are_named_by_partition():
-    """Numbers have at least five digits."""
     assert [partition_name(number) for number in (0, 16_383, 123_456)] == [
         "part-00000.gkv",
         "part-16383.gkv",
@@ -82,7 +81,6 @@ def test_the_share_is_kept(tmp_path, share):
 
 @pytest.mark.parametrize("share", ["4", "04", "0300", "xx", "0G"])
 def test_a_share_is_of_as_many_partitions_as_there_are(share):
-    """Another number of partitions is damage."""
     with pytest.raises(Corrupt, match="share"):
         from_body({**to_body(MANIFEST), "share": share}, "x")
 

@@ -30,7 +30,6 @@ def directory(files, root=""):
 
 
 def build(data, files, *wanted, root="", **options):
-    """Build these partitions of the version at the source."""
     listed = SourceRoot(f"{root}/source", files).version("db", "v1")
     path = data.store.begin_build("db", "v1")
     job = replace(BuildJob.of(listed, str(path), partitions=N), wanted=wanted, **options)
@@ -123,7 +122,6 @@ def test_a_forgotten_sync_is_caught(forgets, monkeypatch):
 
 
 def test_what_is_of_another_identity_is_not_added():
-    """The version is unchanged."""
     files = simulated()
     with directory(files) as data:
         build(data, files, 1, function="spark")

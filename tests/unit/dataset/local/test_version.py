@@ -26,7 +26,6 @@ def opened(built, files=None, database="db", version="v1"):
 
 
 def test_a_version_opens_with_its_files(built):
-    """Each partition has a file."""
     version = opened(built)
     assert (version.database, version.name, version.partitions) == ("db", "v1", 2)
     assert sum(len(file) for file in version.files) == version.records == 4
@@ -57,7 +56,6 @@ def test_closing_waits_for_nobody_but_refuses_while_pinned(built):
 @pytest.mark.parametrize("name", ["_MANIFEST", "part-00000.gkv", "part-00001.gkv"])
 @pytest.mark.parametrize("how", ["missing", "empty", "cut", "longer"])
 def test_damage_that_can_be_seen_at_once_is_named(built, name, how):
-    """The error names the damaged file."""
     path = built / name
     data = path.read_bytes()
     path.unlink()

@@ -83,7 +83,6 @@ def test_what_comes_and_goes_is_followed_ever_more_slowly(seed):
 
 @given(LOOKS)
 def test_a_setting_is_obeyed(looks):
-    """`resident` and `paged` hold at any room."""
     for setting, level in (("resident", Level.ALL), ("paged", Level.NONE)):
         residency = Residency(setting, random.Random(1))
         for mapped, room, pause_ms in looks:

@@ -18,7 +18,7 @@ from tests.unit.dataset.memory.test_residency import LOOK_MS
 @settings(max_examples=10)
 @given(st.integers(0, 1 << 32), st.integers(41, 60))
 def test_two_nodes_of_one_machine_come_to_rest(seed, share):
-    """Each node takes the room that the other leaves, and only one fits: after a day at most one stays resident."""
+    """Only one of them fits beside the other: after a day at most one is resident, and stays so."""
     chance = random.Random(seed)
     nodes = [Residency("auto", random.Random(chance.random())) for _ in range(2)]
     taken, changes_ms = [0, 0], []

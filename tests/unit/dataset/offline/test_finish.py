@@ -71,7 +71,6 @@ def test_a_whole_version_is_declared(tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_not_whole_is_not_declared(tmp_path, spoil, what):
-    """The error names the fault."""
     write(tmp_path, 0, 1, 2)
     spoil(tmp_path)
     with pytest.raises(SourceError, match=what) as caught:
@@ -146,7 +145,6 @@ def test_a_remote_version_is_like_a_local_one(memory, tmp_path):
 
 
 def test_what_is_wrong_with_a_remote_version_is_named_by_its_url(memory):
-    """A missing, cut or foreign file is named."""
     system, name, url = memory
     with pytest.raises(SourceError, match=f"{url}: has no part-00000.gkv"):
         finish_version(url, 1)

@@ -136,7 +136,6 @@ def file_of(directory, pages):
 
 
 def flip(path, at):
-    """Flip one bit, on the disk and in its cache."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     overwrite(path, data)
@@ -386,7 +385,6 @@ def test_a_clock_that_was_set_back_does_not_put_it_off():
 
 
 def test_the_one_that_waits_longest_comes_first():
-    """The oldest reading is due first."""
     held = [Held("a", 1, 2000), Held("b", 1, 1000), Held("c", 1, 3000)]
     assert next_due(held, DAY_MS * 3 // 4 + 500, DAY_MS) is None
     assert next_due(held, DAY_MS * 2, DAY_MS).name == "b"

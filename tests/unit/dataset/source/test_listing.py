@@ -35,7 +35,6 @@ def read(file):
     ],
 )  # fmt: skip
 def test_names(name, fine):
-    """The cases are names that a database or version may have."""
     assert is_name(name) is fine
 
 
@@ -58,7 +57,6 @@ def test_databases_and_versions_are_directories_with_names(tmp_path):
 
 
 def test_a_version_is_its_data_files_sorted_as_bytes(tmp_path):
-    """Hidden files are not data."""
     for name in ("part-2", "part-10", "_SUCCESS", ".part-2.crc", "_metadata", "Z", "é"):
         put(tmp_path / "db" / "v" / name, b"a\t" + name.encode())
     version = SourceRoot(tmp_path, FILES).version("db", "v")

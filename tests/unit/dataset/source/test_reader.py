@@ -28,7 +28,6 @@ def put(path, data=b"a\tb\n"):
 
 
 def chunks(files, file):
-    """Yield the chunks of a file."""
     with SourceReader(files, file) as reader:
         yield from reader.chunks()
 
