@@ -140,14 +140,12 @@ def test_scan(run):
 
 
 def test_ping(run, node):
-    """`ping` names the node that answered."""
     assert run("ping").out.decode().startswith(f"{node.address}: pong in ")
     assert json.loads(run("ping", "--json").out)["answer"] == "pong"
     assert run("ping", "--node", "127.0.0.1:1", "--node", node.address).status == 0
 
 
 def test_several_nodes_from_the_environment(run, node, monkeypatch):
-    """The first address that answers is used."""
     monkeypatch.setenv("GOSSIPKV_NODE", f"127.0.0.1:1, {node.address}")
     assert run("get", "geo", "k1").out == b"value 1"
     monkeypatch.setenv("GOSSIPKV_NODE", "nonsense")
@@ -440,14 +438,12 @@ def test_status_wait_ends_at_its_deadline(run):
 
 
 def test_refresh(run):
-    """Each database has a line with its name and versions."""
     with FakeNode(answering(("refresh", {"geo": ["1", "2"], "abc": []}))) as fake:
         assert run("refresh", "--node", fake.address).out == b"abc\t\ngeo\t1 2\n"
         assert json.loads(run("refresh", "geo", "--json", "--node", fake.address).out) == {"geo": ["1", "2"], "abc": []}
 
 
 def test_config(run, tmp_path, monkeypatch):
-    """Each value has its origin, as a table and as JSON."""
     file = tmp_path / "g.toml"
     file.write_text('refresh_period = "90s"\n')
     monkeypatch.setenv("GOSSIPKV_MAX_CONNECTIONS", "77")
@@ -502,7 +498,6 @@ def test_config_of_databases_and_stores(run, tmp_path):
 
 
 def test_config_on_a_narrow_terminal(run, monkeypatch):
-    """Each meaning stands below its setting."""
     monkeypatch.setattr("gossipkv.cli.settings.WIDE", 1000)
     lines = run("config").out.decode().splitlines()
     assert lines[0].split() == ["source", "-", "default"]

@@ -52,8 +52,6 @@ def test_an_order_is_given(ask, line, methods, asked, said):
 
 
 def refuse(error):
-    """Return a method that answers with an error."""
-
     def method(*_):
         raise error
 

@@ -335,7 +335,7 @@ def test_verify_shows_how_far_it_is(run, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("arguments", [[], ["here", "--table", "carts"]])
 def test_a_place_or_a_table(run, arguments, tmp_path):
-    """Exactly one of them must be given."""
+    """Exactly one of PATH and --table must be given."""
     (tmp_path / "here").touch()
     done = run("verify", *(str(tmp_path / one) if one == "here" else one for one in arguments))
     assert (done.status, "give a PATH, or --table TABLE" in done.err) == (2, True)

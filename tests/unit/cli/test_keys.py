@@ -101,7 +101,7 @@ def test_what_is_refused_changes_nothing(ring, run, arguments, told):
 
 @pytest.mark.parametrize("command", [["list"], ["install"], ["use", "00000000"], ["remove", "00000000"]])
 def test_a_file_that_others_may_read_is_refused(ring, run, command):
-    """Every command refuses it, so that its owner notices."""
+    """Every command refuses the file, so that its owner notices."""
     path, _ = ring
     path.chmod(0o644)
     done = run("keys", command[0], path, *command[1:])

@@ -230,7 +230,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("changes", "options", "said"), FAULTS)
 def test_the_status(run, engine, changes, options, said):
-    """Wrong values and a passed limit give status 3, named in the last line; refused requests alone do not."""
+    """Wrong values and an exceeded limit give status 3, named in the last line; refused requests alone do not."""
     engine.result = results.plain(totals=replace(results.plain().totals, **changes), first_wrong="b'k'")
     for form in ([], ["--json"]):
         done = run(*LINE, "--truth", "geo.tsv", *options, *form)

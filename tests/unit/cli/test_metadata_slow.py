@@ -65,7 +65,6 @@ def test_status_of_what_is_stuck(ask):
 
 
 def test_status_before_there_are_tables(ask):
-    """The output says that no table was ever made."""
     done, _ = ask("status", metadata_status=lambda *_: [])
     assert (done.status, done.out) == (0, "")
     assert "no table was ever made" in done.err
@@ -134,7 +133,6 @@ def replaced_all(table, *_):
 
 
 def test_replacing_twice(ask):
-    """The second time there is nothing to do, which is no failure."""
     done, _ = ask("replace", "n3", "n4", metadata_replace=replaced_all, databases=lambda: TABLES)
     assert (done.status, done.out) == (0, "")
     assert "nothing to do: there are 3 registers, and n3 decides on none" in done.err

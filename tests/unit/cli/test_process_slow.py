@@ -45,7 +45,6 @@ def test_a_reader_that_goes_away_is_no_error():
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 def test_a_full_disk_is_an_error():
-    """The status is 3, with one line."""
     with FakeNode(store(MANY, page=2000)) as node, open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*COMMAND, "scan", "geo", "--timeout", "60s"],

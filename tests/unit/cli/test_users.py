@@ -44,7 +44,6 @@ def test_new(users):
 
 
 def test_tokens_are_drawn(users):
-    """Each user has a token of its own."""
     tokens = {name: users("new", name).out.strip() for name in ("ana", "bob")}
     known = read(users.path)
     assert {known.by_token(token.encode()).name: token for token in tokens.values()} == tokens
@@ -104,7 +103,7 @@ def test_what_is_refused_changes_nothing(users, run, arguments, told):
 
 @pytest.mark.parametrize("arguments", [["new", "bob"], ["list"], ["remove", "ana"]])
 def test_a_file_that_others_may_read_is_refused(users, arguments):
-    """Every command refuses it, so that its owner notices."""
+    """Every command refuses the file, so that its owner notices."""
     users("new", "ana")
     users.path.chmod(0o640)
     done = users(*arguments)
