@@ -90,7 +90,6 @@ def test_what_is_left_alone(series):
 
 
 def test_each_beginning_is_a_series():
-    """Each series has its own periods, within its own ranges."""
     key = TimeKey(1, 8, "s")
     firsts = [b"", b"b"]
     a, b = cuts(
@@ -132,7 +131,7 @@ def test_a_table_that_is_written_to_for_a_day(hours, usual, own):
 
 @pytest.mark.parametrize("lie", [{"high": 1 << 64}, {"low": -5}, {"prefix": b"x" * 300}, {"low": 9, "high": 8}])
 def test_what_no_key_can_have_is_not_believed(lie):
-    """Another node reports the writes: times beyond the key's width or another offset may be wrong."""
+    """A report with times or prefixes that no key can have is ignored."""
     told = SeriesWrites(b"", 0, 1 << 20, 1 << 40, 3600)
     assert ahead(KEY, [b""], [told], USUAL).cuts
     assert ahead(KEY, [b""], [told._replace(**lie)], USUAL) == ([], {})

@@ -158,7 +158,7 @@ def test_one_slot_moves_at_a_time():
 
 
 def test_a_move_that_is_not_wanted_is_taken_back():
-    """Take back the move by its assignment's id; a LEAVING node finishes and is no target until then."""
+    """The move is taken back by its assignment's id; a LEAVING node finishes and is no target until then."""
     for moving in (P, INIT):
         now = [hosted(0, (1, 0, A), (3, 0, moving), (2, 1, A))]
         for plan in (wanted(1, 2), wanted(4, 2), wanted(0, 2, 3), ()):

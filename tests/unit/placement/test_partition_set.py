@@ -86,7 +86,6 @@ def test_a_defect_is_caught() -> None:
 
 
 def test_is_told_in_words():
-    """The words name the first runs and count the rest."""
     some = PartitionSet.of(20, [0, 1, 2, 7, 9, 10])
     assert some.in_words(3) == some.in_words(9) == "0-2,7,9-10"
     assert some.in_words(2) == "0-2,7 and 2 more"

@@ -92,13 +92,12 @@ def test_what_every_plan_keeps(random):
 
 @given(st.randoms(use_true_random=False))
 def test_rest_is_reached(random):
-    """With constant sizes, planning converges from any state."""
     drawn(random).rest()
 
 
 @given(st.integers(3, 8), st.integers(1, 3), st.booleans(), st.randoms(use_true_random=False))
 def test_loads_at_rest(nodes, replication, is_new, random):
-    """Loads end at most 1.3 times even if partitions are small beside the load of a node."""
+    """Each load ends at most 1.3 times the even one where partitions are small beside a node's load."""
     replication = min(replication, nodes - 1)
     there = nodes - is_new if nodes - is_new > replication else nodes
     slots = [random.sample(range(1, there + 1), replication) for _ in range(nodes * 20)]
@@ -304,7 +303,6 @@ def test_what_is_not_divided_now():
 
 
 def test_rows_over_the_limit():
-    """Too many rows are a reason to split."""
     table = Ranged([(1, 2, 3)]).measure(MIB)
     table.measures[1] = RangeMeasure(MIB, LIMITS.rows + 1)
     table.look()

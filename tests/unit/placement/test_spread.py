@@ -175,7 +175,7 @@ def test_water_finds_its_level():
     ("sizes", "replication", "numbers"), [((2, 1, 1), 2, {0, 1}), ((3, 3), 3, {1, 2}), ((4, 1, 3), 5, {1, 2})]
 )
 def test_what_shares_an_isolation_group_is_parted(sizes, replication, numbers):
-    """Counts of groups differ by one, unless a group has no more nodes."""
+    """The counts of isolation groups differ by one, unless a group has no more nodes."""
     nodes = [
         SpreadNode(node(10 * group + at), "abc"[group], 1) for group, size in enumerate(sizes) for at in range(size)
     ]
