@@ -20,7 +20,6 @@ COLUMN = {"sequins": "sequins", "text": "text", "string": "string", "spark": "st
 
 
 def test_files_are_the_ones_that_were_made() -> None:
-    """Every vector file has the SHA-256 that was written down when the JVM made it."""
     listed = dict(reversed(line.split()) for line in VECTORS.joinpath("vectors.sha256").read_text().splitlines())
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in VECTORS.glob("*.json")}
     assert found == listed
@@ -28,7 +27,6 @@ def test_files_are_the_ones_that_were_made() -> None:
 
 @pytest.mark.parametrize("name", partitioner.FUNCTIONS)
 def test_jvm_hash_and_partitions(name: str) -> None:
-    """Hashes, partitions and refusals are those of the JVM."""
     refused = 0
     for row in JVM["rows"]:
         key = bytes.fromhex(row["key"])

@@ -28,7 +28,7 @@ counts = st.integers(1, 4096) | st.integers(2**31 - 2, 2**32 + 2) | st.integers(
 
 
 def near(number: int) -> st.SearchStrategy[bytes]:
-    """Draw seven ASCII letters whose Java hash is `number` (its digits to base 31, each from 64 up), or a few less."""
+    """Draw seven ASCII letters with the Java hash `number` (its digits to base 31, each from 64 up), or a few less."""
 
     def spelt(less: int) -> bytes:
         rest = (number - less - 64 * (31**7 - 1) // 30) % 2**32
@@ -163,7 +163,6 @@ def test_count_that_is_no_integer(count: int) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 2**70])
 def test_seed_out_of_range(seed: int) -> None:
-    """A seed is an unsigned 32-bit number and is never wrapped."""
     with pytest.raises(ValueError, match=f"from 0 to 4294967295, got {seed}$"):
         partitioner.murmur3_32(b"k", seed)
 
@@ -178,7 +177,6 @@ def test_key_that_is_not_text() -> None:
 
 
 def test_documented_table_is_this_one() -> None:
-    """`docs/users/keyspace.md` lists these functions in this order."""
     page = Path(__file__).parents[3].joinpath("docs", "users", "keyspace.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1].strip(" `") for line in page.splitlines() if line.startswith("| `")]
     assert tuple(rows) == partitioner.FUNCTIONS

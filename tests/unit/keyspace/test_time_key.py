@@ -17,7 +17,7 @@ MINUTE = 60
 
 
 def key(seconds, before=b"ab", behind=b""):
-    """Return a key of a table whose time is in `SECONDS`."""
+    """Return a key that fits `SECONDS`."""
     return before + seconds.to_bytes(4, "big") + behind
 
 
