@@ -150,7 +150,6 @@ def test_options_come_last_and_are_a_map() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_refused_or_read(data: bytes) -> None:
-    """Other bytes raise BadRequest and nothing else."""
     try:
         taken = Arguments(b"m", data)
         taken.text("a")

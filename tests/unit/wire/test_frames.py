@@ -71,13 +71,11 @@ def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
 @example(b"\x91\x91\x91\x90")
 @example(b"\x93\x93\x93\x93")
 def test_agrees_with_the_oracle(data: bytes) -> None:
-    """Length, need of more, reason and offset are those of the slow scanner."""
     assert scan([data]) == msgpack_scanner.scan(data, **LIMITS)
 
 
 @given(HOSTILE, st.lists(st.integers(0, 100), max_size=8))
 def test_splits_change_nothing(data: bytes, cuts: list[int]) -> None:
-    """The first value ends or is refused at the same place however the bytes arrive."""
     assert scan(split(data, cuts)) == scan([data])
 
 
@@ -138,7 +136,6 @@ def test_nested_and_lying_heads_cost_nothing(start: bytes, reason: str, offset: 
 
 
 def test_empty_arrays_are_values_of_one_byte() -> None:
-    """Each 0x90 is a value of its own, whatever their number."""
     reader = FrameReader()
     reader.feed(b"\x90" * 10_000_000)
     assert reader.next() == b"\x90"
@@ -182,7 +179,6 @@ def test_element_limit(over: int) -> None:
 
 
 def test_scalar_only() -> None:
-    """With a depth of 0, only scalars pass."""
     reader = FrameReader(10, max_depth=0, max_elements=0)
     reader.feed(b"\x01\x90")
     assert reader.next() == b"\x01"
@@ -202,7 +198,6 @@ def test_an_error_stays() -> None:
 
 
 def test_offset_counts_from_the_start_of_the_stream() -> None:
-    """The offset counts all earlier frames."""
     reader = FrameReader()
     for _ in range(1000):
         reader.feed(b"\xa3abc")

@@ -73,20 +73,17 @@ def test_bounds_of_buckets() -> None:
 
 @given(DURATIONS)
 def test_one_duration_is_all_its_quantiles(ns: int) -> None:
-    """The answer is exact."""
     ours, _ = both([(ns, 1)])
     assert {ours.quantile(share) for share in (0.0, 0.5, 1.0)} == {ns}
 
 
 @given(st.lists(DURATIONS, min_size=1, max_size=40), SHARES, SHARES)
 def test_quantiles_grow(durations: list[int], one: float, other: float) -> None:
-    """Quantiles never decrease and never exceed the maximum."""
     ours, _ = both([(ns, 1) for ns in durations])
     assert ours.quantile(min(one, other)) <= ours.quantile(max(one, other)) <= ours.maximum
 
 
 def test_the_empty_one() -> None:
-    """An empty histogram answers zero everywhere."""
     assert set(LatencyHistogram().to_map().values()) == {0}
     assert LatencyHistogram().quantile(0.5) == 0
 

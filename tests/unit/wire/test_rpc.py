@@ -59,7 +59,6 @@ def test_text_that_utf8_cannot_say_goes_out_escaped() -> None:
     ],
 )
 def test_error_round_trip(error: GossipKVError) -> None:
-    """An error arrives as its class, with code, message and details."""
     answer = rpc.decode_response(error_response(3, error))
     assert answer.msgid == 3
     assert type(answer.error) is type(error)
@@ -86,7 +85,6 @@ def test_notification_is_one_frame() -> None:
     [[], [0], [0, 1, "m"], [0, -1, "m", []], [0, 2**32, "m", []], [0, 1, 2, []], [0, 1, "m", {}], [1, 1, None, 1], 5],
 )
 def test_what_is_no_request(message: object) -> None:
-    """Anything but `[0, id, method, [params]]` is refused."""
     with pytest.raises(BadRequest):
         rpc.decode_request(msgpack.packb(message))
 
@@ -133,7 +131,6 @@ def test_map_keys_must_be_text() -> None:
 
 
 def test_several_messages_in_one_stream() -> None:
-    """Messages stand back to back, and a reader separates them."""
     reader = FrameReader()
     reader.feed(rpc.request(1, "ping", []) + rpc.response(2, None))
     first, second = reader
