@@ -2,8 +2,8 @@
 
     python -m tests.unit.dataset.formats.memory_of_reading MAX_VALUE_BYTES MAX_BLOCK_BYTES PATH...
 
-prints the peak of the resident memory before and after, in bytes, the number of records, and for each file the reason of
-its refusal, or null.
+prints the peak of the resident memory before and after, in bytes, the number of records, and for each file the reason
+of its refusal, or null.
 """
 
 from __future__ import annotations
