@@ -71,7 +71,7 @@ def test_what_is_on_or_off_is_read_as_it_was_set(word):
 
 
 def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeypatch, tmp_path):
-    """Such settings would make the first node join strangers, and give all nodes one address."""
+    """Variables of the environment would make the first node join strangers, and give all nodes one address."""
     file = tmp_path / "node.toml"
     file.write_text('join = "192.0.2.1:7"\n')
     monkeypatch.setenv("GOSSIPKV_CONFIG", str(file))

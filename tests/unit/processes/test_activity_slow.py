@@ -53,7 +53,7 @@ def test_one_that_is_stopped_is_held_up():
 
 
 def test_one_that_has_ended_does_nothing():
-    """No caller needs to check for the end first."""
+    """A caller need not check for the end first."""
     with program("pass") as process:
         process.wait()
         assert activity_of(process.pid) == Activity(0, is_held_up=False)

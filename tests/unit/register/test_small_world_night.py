@@ -15,7 +15,7 @@ FIRST = int(os.environ.get("SMALL_WORLDS_FIRST", "0"))
 
 @pytest.mark.parametrize("name", ODDS)
 def test_nothing_that_was_told_is_untrue(name):
-    """No fork, no loss of acknowledged changes, no refused change appears, and after healing it goes on."""
+    """No fork, no lost acknowledgement and no refused change appears, and after healing the register goes on."""
     for seed in range(FIRST, FIRST + RUNS):
         try:
             world_of(name, seed).run(STEPS)

@@ -22,7 +22,7 @@ SIDES = [
 
 
 def test_rules():
-    """A node without an id takes one, a pinned one never changes, and one told to join gets together."""
+    """A node without an id takes one, a pinned one never changes, and a node that was told to join merges."""
     for asker, asked in itertools.product(SIDES, SIDES):
         check_rules(asker, asked)
 

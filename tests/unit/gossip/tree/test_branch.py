@@ -109,7 +109,7 @@ def test_tombstones_below_the_floor_are_not_kept() -> None:
 
 
 def test_of_a_path_that_is_told_twice_the_last_counts() -> None:
-    """A sender that breaks the protocol so cannot hide the true cost."""
+    """A sender that names a path twice breaks the protocol, but cannot hide the true cost."""
     branch = at("a@1", version=1)
     large = BranchChange(4, "a", bytes(500))
     twice = delta(1, 4, 4, "-a@2", "b@3")._replace(changes=(change("-a@2"), change("b@3"), large))
