@@ -1,10 +1,10 @@
-"""What takes too long for each change: one leg after the other, and a report to which each leg is appended.
+"""Run the legs that take too long for each change, one after the other, and append each to a report.
 
     python -m tests.nightly REPORT [LEG...]
 
-The numbers stand in the environment (`NUMBERS`), where the Makefile sets them; those that are not set are what each
-change runs.  A leg that fails does not hold up the next one; the exit status says whether any did.  A leg that runs for
-`LEG_MINUTES` is cut there: since tests come in a drawn order, another night sees the others.
+The Makefile sets the numbers (`NUMBERS`) in the environment; unset numbers have the values of each change. A leg that
+fails does not stop the next one; the exit status says if any failed. A leg that runs for `LEG_MINUTES` is cut: since
+tests come in a random order, another night runs the rest.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ NUMBERS = (
     *("MOVES_SECONDS", "DIVISIONS_SECONDS", "CHAOS_SECONDS", "MUTATION_SECONDS", "LEG_MINUTES"),
 )
 LEG_MINUTES = float(os.environ.get("LEG_MINUTES", "60"))
-TO_END_S = 120  # What is cut closes what it has opened, and writes what it knows.
-# What the process takes is measured here, and a sanitizer takes several times as much for itself.
+TO_END_S = 120  # The time in which a cut leg closes its files and writes its results.
+# These tests measure the memory of the process, and a sanitizer takes several times as much.
 OF_MEMORY = (
     "tests/unit/serving/test_connection.py::test_large_frames_leave_no_memory_behind",
     "tests/unit/dataset/formats/test_codecs_slow.py::test_bombs_take_no_memory",
@@ -47,23 +47,23 @@ SCRATCH = ROOT / "build" / "nightly"
 
 @dataclass(frozen=True)
 class Leg:
-    """Commands, one after the other while none fails; `tests` are the arguments of pytest, run behind them."""
+    """Commands that run in turn until one fails; `tests` are the arguments of pytest, which runs last."""
 
     name: str
     before: Sequence[Sequence[str]] = ()
     tests: Sequence[str] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
-    after: Sequence[Sequence[str]] = ()  # Run whatever became of the rest.
+    after: Sequence[Sequence[str]] = ()  # These commands always run.
 
 
 def sanitizer(name: str) -> str:
-    """Where the compiler keeps what has to be in a process before Python is."""
+    """Return the path of a library that must be loaded before Python."""
     found = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
     return found.stdout.strip()
 
 
 def legs() -> list[Leg]:
-    """All of them; those that change the extensions come last."""
+    """Return all legs; legs that change the extensions come last."""
     by_day = ("-m", "not night")
     return [
         Leg(
@@ -78,7 +78,7 @@ def legs() -> list[Leg]:
         Leg("nodes", tests=(*BOTH, *by_day, "-k", "whole_nodes", "tests/simulation")),
         Leg("searches", tests=(*BOTH, "tests/nightly/simulation")),
         Leg("units", tests=(*BOTH, "-m", "night", "tests/unit")),
-        # Twenty new seeds; a leg of all of them would be cut.
+        # Each leg tests five new seeds of twenty; a single leg would be cut.
         *(
             Leg(f"line {part}", tests=("tests/nightly/line",), environ=dict.fromkeys(NUMBERS, ""))
             for part in range(1, 5)
@@ -91,7 +91,7 @@ def legs() -> list[Leg]:
         Leg("clusters", tests=(*BOTH, "tests/nightly/cluster")),
         Leg("soak", tests=("tests/nightly/soak/test_soak.py",)),
         Leg("chaos", tests=("tests/nightly/soak/test_chaos.py",)),
-        # As for a change: what each folder costs, and who is over its budget.
+        # The tests of a change, with the cost of each folder against its budget.
         Leg(
             "budgets",
             tests=(*BOTH, *by_day, "-p", "tests.nightly.budgets", "tests"),
@@ -103,11 +103,11 @@ def legs() -> list[Leg]:
 
 
 def debug_legs() -> list[Leg]:
-    """Those that change the extensions, and build them again."""
+    """Return the legs that change the extensions and build them again."""
     sanitized = {
-        # The second because what is preloaded looks there, at once, for what throws: pyarrow, which comes later, does.
+        # The sanitizer looks in the second library, at once, for the exception functions that pyarrow needs later.
         "LD_PRELOAD": f"{sanitizer('libasan.so')} {sanitizer('libstdc++.so.6')}",
-        # Python keeps what it has until the end, and asks for more than there is where a test wants to see it refused.
+        # Python keeps memory until the end, and some tests ask for more than exists to see a refusal.
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
@@ -118,7 +118,7 @@ def debug_legs() -> list[Leg]:
             before=[debug],
             tests=(
                 *BOTH,
-                "--max-worker-restart=100",  # One crash must not hide the next one.
+                "--max-worker-restart=100",  # A crash must not hide the next one.
                 "--hypothesis-profile=brief",
                 "--timeout=3600",
                 *(f"--deselect={place}" for place in OF_MEMORY),
@@ -129,9 +129,9 @@ def debug_legs() -> list[Leg]:
             environ=sanitized | {"BUILD_MEMORY": str(256 << 20)},
             after=[("make", "build")],
         ),
-        # With an interpreter: cores, loops and files are extension types, whose making, tables of methods and ends are
-        # Python's, so a driver in C would have to be one, or to run other code than what serves.  What it would run is
-        # what runs here without the interpreter's lock: all of a step.
+        # Cores, loops and files are extension types, whose construction, method tables and ends belong to Python, so a
+        # driver in C would have to be Python or run other code than the served one. The steps of such a driver are
+        # exactly the steps that run here without the interpreter's lock.
         Leg(
             "races",
             before=[("env", "GOSSIPKV_SANITIZE=thread", "make", "debug")],
@@ -141,7 +141,7 @@ def debug_legs() -> list[Leg]:
                 "tests/unit/storage/test_twins.py",
                 "tests/nightly/stores",
             ),
-            # A race that was seen is the status of the process.
+            # A detected race sets the exit status of the process.
             environ={"LD_PRELOAD": f"{sanitizer('libtsan.so')} {sanitizer('libstdc++.so.6')}"},
             after=[("make", "build")],
         ),
@@ -149,7 +149,7 @@ def debug_legs() -> list[Leg]:
 
 
 def run(leg: Leg) -> tuple[bool, list[str]]:
-    """Run a leg; return whether all of it went well, and what is to be said of it."""
+    """Run a leg; return True if all of it succeeded, and its lines of the report."""
     began_s = time.monotonic()
     document = SCRATCH / f"{leg.name.replace(' ', '-')}.xml"
     document.unlink(missing_ok=True)
@@ -170,7 +170,7 @@ def run(leg: Leg) -> tuple[bool, list[str]]:
 
 
 def bounded(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, bool]:
-    """Run a command for as long as a leg may take; return its status, and whether it was cut."""
+    """Run a command for at most the time of a leg; return its status, and True if it was cut."""
     changed = {name: value for name, value in {**os.environ, **environ}.items() if value}
     with subprocess.Popen(command, cwd=ROOT, env=changed) as process:
         try:
@@ -185,7 +185,7 @@ def bounded(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, bo
 
 
 def read_results(document: Path) -> list[str]:
-    """Return how many tests there were, what they measured, and which failed."""
+    """Return the number of tests, their measurements, and the failures."""
     found = parse(document).getroot()
     cases = list(found.iter("testcase"))
     ends = {name: [case for case in cases if case.find(name) is not None] for name in ("failure", "error", "skipped")}
@@ -215,7 +215,7 @@ def versions() -> list[str]:
 
 
 def report(place: Path, chosen: Iterable[Leg]) -> int:
-    """Run the legs, and append each to the report when it has ended; return the exit status."""
+    """Run the legs, and append each to the report at its end; return the exit status."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     is_right = True
@@ -235,7 +235,6 @@ def report(place: Path, chosen: Iterable[Leg]) -> int:
 
 
 def main(place: str, *names: str) -> int:
-    """Run the legs of these names, or all."""
     known = {leg.name: leg for leg in legs()}
     if unknown := [name for name in names if name not in known]:
         sys.exit(f"no such leg: {', '.join(unknown)}; there are {', '.join(known)}")

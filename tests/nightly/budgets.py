@@ -1,7 +1,7 @@
-"""What the tests of each folder cost, in seconds of the processor, and who is over its budget.
+"""The processor time of the tests of each folder, against its budget.
 
-A plugin of pytest, `-p tests.nightly.budgets`: each test notes what it took, with the processes that it waited for.
-The leg of this name adds up what is in the run's report.
+The module is a plugin of pytest, `-p tests.nightly.budgets`: each test notes its time, including child processes that
+it waited for. The leg of this name adds up the times in the run's report.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 NOTED = "cpu_s"
 
-# Seconds of one core of the machine that they were measured on, with a third to spare.  The longest name that fits
-# counts a test.
+# The unit is seconds of one core of the measuring machine, with a third to spare. A test counts for the longest name
+# that fits.
 BUDGETS: dict[str, float] = {
     "tests/unit": 18,
     "tests/unit/cli": 12,
@@ -44,12 +44,12 @@ BUDGETS: dict[str, float] = {
 
 
 def folder(path: str) -> str:
-    """Which line of the table a test belongs to."""
+    """Return the line of the table to which a test belongs."""
     return max((name for name in BUDGETS if path.startswith(f"{name}/")), key=len, default="elsewhere")
 
 
 def spent(cases: list[Element]) -> Counter[str]:
-    """What the tests of a report took, by folder; empty where nobody noted it."""
+    """Return the time of the tests of a report by folder; empty if no test noted it."""
     seconds: Counter[str] = Counter()
     for case in cases:
         for said in case.iter("property"):
@@ -59,7 +59,7 @@ def spent(cases: list[Element]) -> Counter[str]:
 
 
 def told(cases: list[Element]) -> list[str]:
-    """A line for each folder, those that are over their budget as failures."""
+    """Return a line for each folder; folders over their budget are failures."""
     return [
         f"{'failure' if seconds > BUDGETS.get(name, 0) else 'within'}: "
         f"{name} took {seconds:.0f} s of the processor, budget {BUDGETS.get(name, 0):.0f} s"
@@ -68,7 +68,7 @@ def told(cases: list[Element]) -> list[str]:
 
 
 def used_s() -> float:
-    """The processor's time of this process, and of those that have ended."""
+    """Return the processor time of this process and of its ended children."""
     return sum(os.times()[:4])
 
 
@@ -79,7 +79,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Note what the test took, once it is torn down."""
+    """Note the test's time after its teardown."""
     if call.when == "teardown":
         item.user_properties.append((NOTED, f"{used_s() - item.stash[BEGAN]:.3f}"))
     return (yield)

@@ -1,4 +1,4 @@
-"""The report says what ran, what it measured and what failed; a leg that fails holds up no other."""
+"""The report has the runs, measurements and failures; a leg that fails does not stop the next."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def python(program: str) -> tuple[str, ...]:
 
 
 def test_the_report(tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a leg that fails, one that is right, and one that never comes to its tests."""
+    """The report covers a failed leg, a successful one, and one whose build fails before its tests."""
     monkeypatch.setenv("FUZZ_FLIPS", "11")
     mark = tmp_path / "mended"
     legs = [
@@ -61,7 +61,7 @@ def test_the_report(tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_line_that_fails_is_listed(tests: Path) -> None:
-    """Beside a busy loop: its status, and the tests that failed in it."""
+    """A line beside a busy loop returns its status and its failed tests."""
     status, failed, _ = run_line(7, 1, "-c", "/dev/null", f"--rootdir={tests.parent}", str(tests))
     assert status == pytest.ExitCode.TESTS_FAILED
     assert [test.rpartition("/")[2] for test in failed] == ["test_two.py::test_wrong"]
@@ -76,7 +76,7 @@ def test_endless():
 
 
 def test_a_leg_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it found until then is told; that it was cut is no failure."""
+    """The results until the cut are reported, and a cut is no failure."""
     monkeypatch.setattr(nightly, "SCRATCH", tmp_path / "scratch")
     monkeypatch.setattr(nightly, "LEG_MINUTES", 0.1)
     (tmp_path / "test_two.py").write_text(SLOW)
@@ -94,7 +94,7 @@ def test_costly():
 
 
 def test_who_is_over_its_budget_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that costs more than the table says fails its leg; reports are appended to each other."""
+    """A folder over its budget fails the leg; reports are appended to each other."""
     monkeypatch.setattr(nightly, "SCRATCH", tmp_path / "scratch")
     monkeypatch.setenv("PYTHONPATH", str(nightly.ROOT))
     (tmp_path / "tests" / "unit").mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_who_is_over_its_budget_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_every_number_is_used() -> None:
-    """Each name that the report tells is one that a test reads, and that the Makefile sets, twice."""
+    """A test reads each number of the report, and the Makefile sets each twice."""
     sources = [path.read_text() for path in (nightly.ROOT / "tests").rglob("test_*.py")]
     sources += [
         (nightly.ROOT / "tests" / "nightly" / name).read_text()
@@ -123,14 +123,14 @@ def test_every_number_is_used() -> None:
 
 
 def test_what_is_left_out_is_there() -> None:
-    """Each test that the sanitizers leave out exists; another name would leave out nothing."""
+    """Each test that the sanitizers leave out exists; a wrong name would leave out nothing."""
     for place in nightly.OF_MEMORY:
         file, _, name = place.partition("::")
         assert f"def {name}" in (nightly.ROOT / file).read_text(), place
 
 
 def test_legs_are_named() -> None:
-    """A leg that is not there is refused with the names of those that are."""
+    """An unknown leg is refused with the names of the known ones."""
     with pytest.raises(
         SystemExit,
         match="no such leg: nosuch; there are seeds, datasets, registers, metadata, replication, ",

@@ -1,4 +1,4 @@
-"""The benchmark itself: it must not rot between the days on which somebody looks at its figures."""
+"""The benchmark itself is tested, so that it does not rot between the days on which its figures are read."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ROOT = Path(__file__).parents[3]
 
 
 def run(*arguments: str) -> str:
-    """Return the tables, from a process of its own."""
+    """Return the tables that a separate process prints."""
     command = [sys.executable, "-m", "tests.bench", "--quick", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=280).stdout
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_quick_run_of_a_part(part: str, tmp_path: Path) -> None:
-    """Each part has its rows with the peers that are here, every value was right, and its page has the usual form."""
+    """Each part has its rows with the installed peers, all values are right, and its page has the usual form."""
     if (missing := PARTS[part].missing()) is not None:
         pytest.skip(f"needs {missing}")
     path = tmp_path / "figures.json"
@@ -47,12 +47,12 @@ def test_quick_run_of_a_part(part: str, tmp_path: Path) -> None:
     assert {line[0] for line in report.lines_of((tmp_path / f"{part}.md").read_text())} == {*rows}
 
 
-# What a process grew by, and what it takes more than another, is nothing or less as often as not.
+# The growth of a process, and the difference of two processes, may be zero or negative.
 MAY_BE_NOTHING = {goals.NETWORK_MEMORY, goals.COPIES_IDLE, goals.COPIES_START, goals.COPIES_MEMORY, goals.RANGES_MEMORY}
 
 
 def test_a_build_is_compared_with_itself(tmp_path: Path) -> None:
-    """Both sides of a row have figures, and instructions where they can be counted here."""
+    """Both sides of a row have times, and instruction counts if this machine can count."""
     command = [sys.executable, "-m", "tests.bench.builds", str(builds.ROOT)]
     command += ["--quick", "--rounds", "1", "--only", "lookup"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=280).stdout
@@ -64,7 +64,7 @@ def test_a_build_is_compared_with_itself(tmp_path: Path) -> None:
 
 
 def test_a_build_that_answers_wrongly_has_no_figure(tmp_path: Path) -> None:
-    """A process that ends early, and a run that is not the same, stop their row; a tree without a build stops all."""
+    """A process that ends early and a run that differs stop their row; a tree without a build stops all."""
     side = builds.Side("here", builds.ROOT, tmp_path, meters.ProcessorTime(), builds.Cores.of_this_machine())
     work = builds.working(side, 1, work="no such work")
     with pytest.raises(WrongAnswerError, match="ended early"), work:
@@ -75,7 +75,7 @@ def test_a_build_that_answers_wrongly_has_no_figure(tmp_path: Path) -> None:
 
 
 def test_what_was_not_counted_is_no_count(tmp_path: Path) -> None:
-    """Neither counter takes silence for a figure."""
+    """A counter without a count raises an error."""
     (tmp_path / "perf").write_text("<not supported>,,instructions:u,0,100.00,,\n")
     with pytest.raises(RuntimeError, match="does not count"):
         meters.Perf(tmp_path).take()
@@ -87,7 +87,7 @@ def test_what_was_not_counted_is_no_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", ["50% in 0.0011 secs.", "50% in 1.1 ms."])
 def test_etcd_is_measured_by_its_own_tool(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The median is read in the units of either version; no server is needed for that."""
+    """The median is read in the units of either version; no server is needed."""
     tool = tmp_path / "benchmark"
     tool.write_text(f"#!/bin/sh\necho '  25% in 0.5 secs.'\necho '  {said}'\n")
     tool.chmod(0o755)
@@ -98,7 +98,7 @@ def test_etcd_is_measured_by_its_own_tool(said: str, tmp_path: Path, monkeypatch
 
 
 def test_wrong_answers_stop_the_run() -> None:
-    """An engine with one wrong value, or an answer for an absent key, is not timed."""
+    """An engine with a wrong value, or an answer for an absent key, is not timed."""
     records = data.make(1000, data.SMALL_VALUE_BYTES)
     good = PythonDict(records.records)
     verification.check(good, records)
@@ -109,7 +109,7 @@ def test_wrong_answers_stop_the_run() -> None:
 
 
 def test_values_are_distinct_and_sized() -> None:
-    """A wrong value cannot pass for the right one; the same arguments give the same records."""
+    """No value can pass for another; the same arguments give the same records."""
     for size_bytes in (data.SMALL_VALUE_BYTES, data.LARGE_VALUE_BYTES):
         records = data.make(5000, size_bytes)
         assert {len(value) for _, value in records.records} == {size_bytes}
@@ -127,7 +127,7 @@ def test_ratio_is_taken_within_rounds() -> None:
 
 @pytest.mark.parametrize(("ours", "verdict"), [(44.0, "met"), (46.0, "missed")])
 def test_verdicts(ours: float, verdict: str) -> None:
-    """The table says of each goal whether it was met."""
+    """The table says of each goal if it was met."""
     line = report.table([Measurement(goals.GET_HIT_SMALL, {"GossipKV": [ours], "LMDB": [100.0]})])
     assert verdict in line.splitlines()[-1]
     assert "≤ 0.45" in line

@@ -1,4 +1,4 @@
-"""The bench of data larger than memory: it must stop at a wrong value, and find a cgroup of either version."""
+"""The benchmark of data larger than memory stops at a wrong value, and finds a cgroup of either version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = 300
 
 
 def asker(made: list[Record], right: list[Record]) -> Asker:
-    """Asks a dict of `made`, which should be `right`."""
+    """Return an asker of a dict of `made` that expects `right`."""
 
     class Ordered(PythonDict):
         def get_many(self, keys: list[bytes]) -> list[bytes | None]:
@@ -36,7 +36,7 @@ def asker(made: list[Record], right: list[Record]) -> Asker:
 
 @pytest.mark.parametrize("shape", [UNIFORM, ZIPF, BATCHES, SCANS])
 def test_a_wrong_value_stops_the_reader(shape: str) -> None:
-    """What is right is counted; every other value, or none, ends the turn."""
+    """Right values are counted; a wrong or missing value ends the turn."""
     made = data.mixed(COUNT)
     turn = asker(made, made).turn(shape, 0.01, 1)
     assert turn.units > 0
@@ -47,7 +47,7 @@ def test_a_wrong_value_stops_the_reader(shape: str) -> None:
 
 
 def test_records_differ() -> None:
-    """Keys and values are of their size, and no two are equal."""
+    """Keys and values have their size, and no two are equal."""
     made = data.mixed(10_000)
     assert {len(key) + len(value) for key, value in made} == {data.RECORD_BYTES}
     assert len({key for key, _ in made}) == len({value for _, value in made}) == len(made)
@@ -66,7 +66,7 @@ def test_records_differ() -> None:
     ids=["both", "version 2", "a namespace", "no memory"],
 )  # fmt: skip
 def test_where_a_group_may_be_made(tmp_path: Path, groups: str, mounts: str, expected: list[str]) -> None:
-    """At this process' own group or above it, in the hierarchy that limits memory."""
+    """Groups may be made in or above this process' group, in the hierarchy that limits memory."""
     for place in ("v1/a/b", "v2/c"):
         (tmp_path / place).mkdir(parents=True)
     (tmp_path / "cgroup").write_text(groups)
@@ -75,7 +75,7 @@ def test_where_a_group_may_be_made(tmp_path: Path, groups: str, mounts: str, exp
 
 
 def test_the_loop_in_c_reads(tmp_path: Path) -> None:
-    """It reads at each depth, and refuses a file that has no page."""
+    """The loop reads at each depth, and refuses a file without pages."""
     path = tmp_path / "pages"
     path.write_bytes(bytes(64 << 10))
     for threads in (1, 8):

@@ -1,4 +1,4 @@
-"""What the rows about the network stand on: peers' protocols are read rightly, and a wrong answer stops the run."""
+"""The foundations of the network rows: peers' protocols are read correctly, and a wrong answer stops the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = [(b"key-1", b"value"), (b"key-2", b""), (b"key-3", None)]
 
 @contextmanager
 def asked(dialect: Dialect, *, in_flight: int = 1, batch: int = 1) -> Iterator[tuple[Generator, socket.socket, bytes]]:
-    """A generator that has asked once with each slot, the server's end of its connection, and what it has sent."""
+    """Yield a generator that has asked once per slot, the server's end of its connection, and the sent bytes."""
     ours, theirs = socket.socketpair()
     generator = Generator(dialect, [ours], in_flight=in_flight, batch=batch, timeout_ms=1000, seed=3)
     with theirs:
@@ -37,7 +37,7 @@ def asked(dialect: Dialect, *, in_flight: int = 1, batch: int = 1) -> Iterator[t
 
 
 def test_a_call_is_compared_as_it_is_encoded() -> None:
-    """The very result is an answer, in any order; another is none."""
+    """The exact result is an answer, in any order; any other result is garbage."""
     dialect = servers.protocols().CallDialect(b"method", msgpack.packb({"a": 1}))
     with asked(dialect, in_flight=2) as (generator, server, sent):
         unpacker = msgpack.Unpacker()
@@ -54,7 +54,7 @@ def test_a_call_is_compared_as_it_is_encoded() -> None:
 
 
 def test_the_floor_answers_each_request_once() -> None:
-    """So many bytes for so many, however they are cut."""
+    """The floor answers a number of bytes per request, however the requests are cut."""
     with (
         servers.floor(10, 300_000, Cores.of_this_machine()) as server,
         socket.create_connection(server.address) as connection,
@@ -71,7 +71,6 @@ def test_the_floor_answers_each_request_once() -> None:
 
 
 def test_wrong_answers_are_not_measured() -> None:
-    """A server that answers another value stops the run."""
     with FakeNode(store({b"key-1": b"another"})) as node:
         host, port = node.listener.getsockname()
         server = Server("fake", None, Address(host, port), RpcDialect("db", RECORDS[:1]))

@@ -1,10 +1,10 @@
-"""Traffic to a table that moves, a program of its own, so that it can run at the switch of a network.
+"""Traffic to a table that moves; a separate program, so that it can run at the switch of a network.
 
     python moving_clients.py '{"addresses": {name: address}, "seed": 1}'
 
-It writes and reads until a line comes on its standard input, the nodes of each partition as JSON, `[[name, ...], ...]`;
-then it says, as JSON, what must not be, which reads failed (`[began_s, ended_s, error]`), and how many of each there
-were.
+The program writes and reads until a line on its standard input gives the nodes of each partition as JSON, `[[name,
+...], ...]`. Then it prints, as JSON, the violations, the failed reads (`[began_s, ended_s, error]`), and the counts of
+reads and writes.
 """
 
 from __future__ import annotations

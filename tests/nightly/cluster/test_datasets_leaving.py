@@ -1,4 +1,4 @@
-"""A rolling restart by SIGTERM amid upgrades: nobody waits until there are two copies again, and no read fails."""
+"""A rolling restart by SIGTERM amid upgrades: no node waits for a second replica, and no read fails."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tests.ci.cluster.test_datasets import Load, publish, records, running, wait
 
 ROUNDS = 3
 NODES = 3
-READS = 50_000  # In all, at least.
+READS = 50_000  # The minimum of all rounds.
 SETTINGS = {
     "proxy_timeout": "2s", "throttle_loads": "64KiB/s", "drain_timeout": "20s", "reassign_after": "1h",
 }  # fmt: skip
-AWAY_S = 3  # Longer than `proxy_timeout`: else reads wait until who was stopped is back.
+AWAY_S = 3  # This exceeds `proxy_timeout`: otherwise reads would wait until a stopped node is back.
 
 
 def test_a_rolling_restart_amid_upgrades_fails_no_read(tmp_path):
-    """Three rounds with two copies, each amid the upgrade to a version of its own; clients are at the other nodes."""
+    """Each of three rounds with two replicas restarts all nodes amid an upgrade; clients are at the other nodes."""
     versions = [f"v{number}" for number in range(1, ROUNDS + 2)]
     truth = {version: records(version) for version in versions}
     publish(tmp_path / "source", "v1")

@@ -1,4 +1,4 @@
-"""The demo as people see it, and interrupted."""
+"""The demo's output for people, and its interruption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.ci.cluster.test_demo import COMMAND, PATIENCE_S, environment, left_be
     (signal.SIGTERM, b"is killed"),
 ])  # fmt: skip
 def test_interrupted_it_cleans_up(tmp_path, number, stage):
-    """Ctrl-C, SIGTERM, a closed terminal, at the start or amid the upgrade: no process, file, traceback; status 130."""
+    """An interruption at the start or amid the upgrade leaves no process, file or traceback, and gives status 130."""
     process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path))
     while stage not in (line := process.stdout.readline()):
         assert line, process.stderr.read()

@@ -1,8 +1,8 @@
-"""Ranges that are divided while nodes are killed, stopped, lost with their disks, added and removed, all of it drawn.
+"""Ranges are split while nodes are killed, stopped, lost with their disks, added and removed at random.
 
-DIVISIONS_SECONDS says how long; a night has ten minutes.  Clients of all nodes write, read and scan meanwhile.  The
-table lies on five nodes of six; one at a time is away, and a disk is lost only when all ranges are whole, so nothing
-that was acknowledged may be.
+DIVISIONS_SECONDS sets the duration; a night has ten minutes. Clients of all nodes write, read and scan meanwhile. The
+table is placed on five of six nodes. One node at a time is away, and a disk is lost only when all ranges are whole, so
+no acknowledged write may be lost.
 """
 
 from __future__ import annotations
@@ -57,41 +57,41 @@ SETTINGS = {
 }
 HELD_S = (0.0, 0.05, 1.0)
 SETTLE_S = 300.0
-COMMAND_MS = 3_000  # Whoever waits for a node that is stopped has an answer before clients of that one give up.
+COMMAND_MS = 3_000  # A request that waits for a stopped node is answered before clients of the asked node give up.
 PAUSE_S = 0.05
 LEAST = 50  # Reads and writes between two faults.
 
 
 class Days:
-    """What happens to the nodes, and what people say meanwhile."""
+    """Faults of the nodes, and operators' commands during them."""
 
     def __init__(self, nodes: Nodes, keys: Collection[bytes], chance: random.Random) -> None:
         self._nodes = nodes
         self._keys = [*keys]
         self._chance = chance
-        self.spare = N  # The node on which the table does not lie, or is not to.
+        self.spare = N  # The node without the table, or about to lose it.
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.away: list[Death] = []
 
     @property
     def placed(self) -> list[int]:
-        """The nodes on which it is to lie."""
+        """The nodes on which the table is to be placed."""
         return [index for index in ALL if index != self.spare]
 
     def split(self, *, but: int = 0) -> None:
-        """Have a range divided at a drawn key, by a node that is not away."""
+        """Split a range at a drawn key, at a node that is not away."""
         at = self._chance.choice([index for index in ALL if index != but])
         key = self._chance.choice(self._keys) + b"+%d" % self._chance.randrange(10)
         try:
             self._nodes.ask(at, "split", TABLE, key, {"timeout_ms": COMMAND_MS})
-        except GossipKVError as error:  # It moves; is divided there; or too much of it is not settled.
+        except GossipKVError as error:  # The range moves, or starts at the key, or too much of it is unsettled.
             self.refused[error.message if not isinstance(error, Conflict) else "conflict"] += 1
         else:
             self.done["split"] += 1
 
     def die(self) -> None:
-        """One is killed amid divisions, and comes back."""
+        """Kill a node amid splits, and restart it."""
         victim, began_s = self._chance.choice(ALL), time.monotonic()
         self._nodes.cluster.kill(victim)
         self._go_on(victim)
@@ -106,7 +106,7 @@ class Days:
         self._is_back("sleep", began_s)
 
     def lose(self) -> None:
-        """One is lost with its disk; the spare one takes its place by force, and it is the spare one from then on."""
+        """Lose a node with its disk; the spare node replaces it by force, and the lost node becomes the spare."""
         self._until_whole()
         nodes, victim, began_s = self._nodes, self._chance.choice(self.placed), time.monotonic()
         asked = self._chance.choice([index for index in self.placed if index != victim])
@@ -123,7 +123,7 @@ class Days:
         self._is_back("lose", began_s)
 
     def swap(self) -> None:
-        """The spare one is added, and another one removed."""
+        """Add the spare node, and remove another one."""
         self._until_whole()
         leaver = self._chance.choice(self.placed)
         self._say(self._chance.choice(ALL), "add_node", f"n{self.spare}", {"timeout_ms": COMMAND_MS})
@@ -144,7 +144,7 @@ class Days:
         self.done[what] += 1
 
     def _say(self, at: int, method: str, *params: object) -> None:
-        """Say it until it is done: said twice it is done once."""
+        """Repeat a command until it is done: the commands are idempotent."""
         until(lambda: [self._nodes.ask(at, method, *params)], bool)
 
     def _until_whole(self, by: int = 1) -> None:
@@ -152,7 +152,7 @@ class Days:
 
 
 def test_nothing_is_lost_whatever_fails(tmp_path, record_property):
-    """No read fails, and no scan is wrong; no session steps back; in the end all ranges are whole, well and equal."""
+    """No read fails, no scan is wrong, no session steps back, and finally all ranges are whole, well and equal."""
     chance = random.Random(SEED)
     with Cluster(tmp_path, nodes=N - 1, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, N))

@@ -1,7 +1,7 @@
-"""The steps of deploy/Dockerfile, where there may be no container engine: each stage on a copy of this machine's files.
+"""The steps of deploy/Dockerfile without a container engine: each stage runs on a copy of this machine's files.
 
-A stage is what `FROM` begins: here an overlay over this machine's own files, whose changes nobody else sees, with a new
-environment of Python in the place of the official image's.  The step that installs the compiler is left out.
+A stage begins with `FROM`: here it is a private overlay over this machine's files, with a new Python environment in
+place of the official image. The step that installs the compiler is omitted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ chroot {place}/root env -C /source PATH=/image/bin:$PATH sh -e -c {steps}
 cp -R {place}/root/wheels/. {wheels} 2>/dev/null || true
 """
 
-# As the image starts: user, settings and commands are the file's, the network is one of its own.
+# User, settings and commands are the image's, and the network is private.
 LIVE = """
 ip link set lo up
 {drop} --inh-caps=-all env {settings} GOSSIPKV_INSECURE_GOSSIP=true {start} &
@@ -58,12 +58,12 @@ def stages() -> list[list[tuple[str, str]]]:
 
 
 def words(stage: list[tuple[str, str]], wanted: str) -> list[str]:
-    """What follows an instruction, each time that it stands there."""
+    """Return the arguments of each occurrence of an instruction."""
     return [rest for word, rest in stage if word == wanted]
 
 
 def run(place: Path, wheels: Path, steps: list[str]) -> None:
-    """Run these steps in a stage of their own."""
+    """Run these steps in a new stage."""
     context = place / "context"
     kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
     tracked = subprocess.run(["git", "ls-files", "--", *kept], cwd=ROOT, check=True, stdout=-1, text=True).stdout
@@ -73,7 +73,8 @@ def run(place: Path, wheels: Path, steps: list[str]) -> None:
     stage = place / "stage"
     stage.mkdir()
     python = Path(sys.base_prefix) / "bin" / "python3"
-    opened = f" {stage}/root".join(map(str, python.parents[:-1]))  # A Python in somebody's home is not for all users.
+    # A Python in a home directory is not accessible to all users.
+    opened = f" {stage}/root".join(map(str, python.parents[:-1]))
     steps = shlex.quote("\n".join(steps))
     script = STAGE.format(place=stage, context=context, wheels=wheels, python=python, opened=opened, steps=steps)
     environ = {
@@ -85,7 +86,7 @@ def run(place: Path, wheels: Path, steps: list[str]) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a tmpfs")
 def test_the_steps_of_the_image(tmp_path: Path) -> None:
-    """A wheel is made, installed, started without rights, found healthy, and ended by its signal."""
+    """A wheel is built, installed, started without privileges, found healthy, and ended by the image's signal."""
     build, image = stages()
     wheels = tmp_path / "wheels"
     for name in ("wheels", "build", "image"):

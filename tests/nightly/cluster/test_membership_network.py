@@ -1,4 +1,4 @@
-"""Eight real nodes in namespaces of their own: cut apart, cut one way, without UDP, with three packets in ten lost."""
+"""Eight real nodes in network namespaces: cut apart, cut one way, without UDP, with 30 % packet loss."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ pytestmark = pytest.mark.timeout(1200)
 N = 8
 ALL = range(1, N + 1)
 FEW, MANY = (1, 2, 3), (4, 5, 6, 7, 8)
-WATCHED_S = 16  # Longer than the longest suspicion of a cluster of this size, 12 s.
-START_S = 400.0  # Eight nodes at once, on a machine that may have others to do.
+WATCHED_S = 16  # This exceeds the longest suspicion of a cluster of this size, 12 s.
+START_S = 400.0  # Eight nodes start at once, on a machine that may be busy.
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    """Eight machines and a switch."""
     if (reason := networks.missing()) is not None:
         pytest.skip(reason)
     with Network(N) as network:
@@ -37,8 +36,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture(scope="module")
 def cluster(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A node on each."""
-    settings = {**LOGGED, "insecure_gossip": "true"}  # Nobody else is on that network.
+    settings = {**LOGGED, "insecure_gossip": "true"}  # The network is private.
     place = tmp_path_factory.mktemp("eight")
     with Cluster(place, places=network.places(), settings=settings, ready_timeout_s=START_S) as cluster:
         yield cluster
@@ -46,13 +44,13 @@ def cluster(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def views(network: Network, cluster: Cluster) -> Views:
-    """What they see, as the switch hears it: nothing is cut there."""
+    """The nodes' views, read at the switch, which no cut affects."""
     return Views(cluster, lambda node: network.ask(node, "members"))
 
 
 @pytest.fixture(autouse=True)
 def whole(network: Network, views: Views) -> Iterator[None]:
-    """Before each test all is well; afterwards no rule is left."""
+    """All nodes are alive before each test; all rules are removed afterwards."""
     views.until(alive(names(ALL)), ALL, within_s=START_S)
     yield
     network.heal()
@@ -64,7 +62,7 @@ def divided(well: Iterable[int], dead: Iterable[int]) -> Callable[[View], bool]:
 
 
 def test_a_full_cut(network, views):
-    """Each side sees the other dead and itself well; when the cut is healed, all see all again."""
+    """Each side sees the other dead and itself alive; after the cut is healed, all see all again."""
     mark = views.mark()
     network.cut(FEW, MANY)
     views.until(divided(FEW, MANY), FEW)
@@ -76,7 +74,7 @@ def test_a_full_cut(network, views):
 
 
 def test_a_link_that_is_cut_one_way(network, views):
-    """What n1 sends n2 is lost: others ask for the two, so that nobody is dead."""
+    """With packets from n1 to n2 lost, other nodes probe on behalf of both, and no node is declared dead."""
     mark = views.mark()
     network.cut([1], [2], one_way=True)
     time.sleep(WATCHED_S)
@@ -85,7 +83,7 @@ def test_a_link_that_is_cut_one_way(network, views):
 
 
 def test_a_node_that_is_not_heard(network, views):
-    """All that n1 sends is lost: the others see it dead and each other well, and it comes back."""
+    """With all packets from n1 lost, the others see n1 dead and each other alive, and n1 comes back."""
     mark, others = views.mark(), ALL[1:]
     network.cut([1], others, one_way=True)
     views.until(divided(others, [1]), others)
@@ -95,7 +93,7 @@ def test_a_node_that_is_not_heard(network, views):
 
 
 def test_no_udp_between_two_sides(network, cluster, views):
-    """Datagrams are lost and connections are not: nobody is declared dead, and what one side learns the other does."""
+    """With only datagrams lost, no node is declared dead, and news still passes between the sides."""
     mark = views.mark()
     network.cut(FEW, MANY, what="meta l4proto udp")
     time.sleep(WATCHED_S)
@@ -108,7 +106,7 @@ def test_no_udp_between_two_sides(network, cluster, views):
 
 
 def test_three_packets_in_ten_are_lost(network, cluster, views):
-    """Nobody is declared dead who is not; who is killed is, and who is started is alive, to everybody."""
+    """No living node is declared dead; a killed node is, and after its restart all see it alive."""
     mark = views.mark()
     network.lose(30)
     time.sleep(WATCHED_S)

@@ -1,4 +1,4 @@
-"""Sixteen real nodes find each other, and survive what happens to processes and their directories."""
+"""Sixteen real nodes find each other, and survive faults of processes and of their directories."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.timeout(1200)
 
 N = 16
 ALL = range(1, N + 1)
-FROZEN_S = 20  # Longer than the longest suspicion of a healthy cluster.
+FROZEN_S = 20  # This exceeds the longest suspicion of a healthy cluster.
 FEW = range(1, 6)
-START_S = 400.0  # Of all at once, on a machine that may have others to do.
+START_S = 400.0  # All nodes start at once, on a machine that may be busy.
 
 SUCCESSOR = """
 import sys
@@ -40,7 +40,7 @@ sys.exit(cli.run(sys.argv[1:]))
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Views]]:
-    """Sixteen nodes that know each other."""
+    """Start sixteen nodes that know each other."""
     place = tmp_path_factory.mktemp("sixteen")
     with Cluster(place, nodes=N, settings=LOGGED, ready_timeout_s=START_S) as cluster:
         views = Views(cluster)
@@ -52,7 +52,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster,
 
 @pytest.fixture
 def cluster(started: tuple[Cluster, Views]) -> Cluster:
-    """The same for all tests, and whole before each."""
+    """The shared cluster, with all nodes alive before each test."""
     cluster, views = started
     for node in cluster.status():
         if node.state == "ended" and node.index <= N:
@@ -63,7 +63,6 @@ def cluster(started: tuple[Cluster, Views]) -> Cluster:
 
 @pytest.fixture
 def views(started: tuple[Cluster, Views]) -> Views:
-    """What its nodes see."""
     return started[1]
 
 
@@ -72,7 +71,7 @@ def others(*indexes: int) -> list[int]:
 
 
 def test_a_killed_node_is_dead_to_all(cluster, views):
-    """SIGKILL: all others come to see it dead, and nobody else; started again it is alive to all in a later epoch."""
+    """All others declare the killed node dead, and no other; restarted, it is alive to all in a later epoch."""
     epoch, mark = views.of(1)["n16"].epoch, views.mark()
     cluster.kill(16)
     views.until(lambda view: view["n16"].state == "dead", others(16))
@@ -83,24 +82,24 @@ def test_a_killed_node_is_dead_to_all(cluster, views):
 
 
 def test_frozen_nodes_harm_nobody(cluster, views):
-    """Four stand still for 20 s: no healthy node is declared dead by anybody, and the four come back by themselves."""
+    """Four nodes freeze for 20 s: no healthy node is declared dead, and the four come back by themselves."""
     frozen, mark = (3, 7, 11, 15), views.mark()
     epochs = {index: views.of(1)[f"n{index}"].epoch for index in frozen}
     for index in frozen:
         cluster.send(index, signal.SIGSTOP)
     time.sleep(FROZEN_S)
-    while "n3" not in views.declared_dead(mark):  # Else it was not long enough to matter.
+    while "n3" not in views.declared_dead(mark):  # The freeze must last until it matters.
         time.sleep(1)
     for index in frozen:
         cluster.send(index, signal.SIGCONT)
     views.until(alive(names(ALL)), ALL)
     assert views.declared_dead(mark) <= set(names(frozen))
-    assert {index: views.of(1)[f"n{index}"].epoch for index in frozen} == epochs  # They were not started anew.
+    assert {index: views.of(1)[f"n{index}"].epoch for index in frozen} == epochs  # The nodes were not restarted.
 
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Views]]:
-    """A few nodes that declare nobody dead whom they have suspected for less than half a minute."""
+    """Start a few nodes that suspect a node for at least half a minute before they declare it dead."""
     settings = {**LOGGED, "profile": "wan"}
     with Cluster(tmp_path_factory.mktemp("few"), nodes=len(FEW), settings=settings) as cluster:
         views = Views(cluster)
@@ -113,9 +112,10 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster,
 
 @contextlib.contextmanager
 def succeeded(cluster: Cluster, views: Views, index: int, *, elsewhere: bool = False) -> Iterator[str]:
-    """While the block runs, a node that was killed has a successor with its data; the address of that.
+    """Kill a node and start a successor on its data for the duration of the block; yield the successor's address.
 
-    The successor has loaded its code before: what that costs a busy machine would be most of the time without a node.
+    The successor has loaded its code before the kill: on a busy machine loading would be most of the time without a
+    node.
     """
     node = cluster.node(index)
     running = Path(f"/proc/{node.process}")
@@ -133,7 +133,7 @@ def succeeded(cluster: Cluster, views: Views, index: int, *, elsewhere: bool = F
             ready = next_.stdout.readline().decode().split()
             assert ready[0] == "ready", cluster.log(index)
             yield ready[1]
-            assert next_.poll() is None, cluster.log(index)  # It met nobody of its name.
+            assert next_.poll() is None, cluster.log(index)  # The successor met no node of its name.
         finally:
             next_.kill()
             next_.wait()
@@ -143,7 +143,7 @@ def succeeded(cluster: Cluster, views: Views, index: int, *, elsewhere: bool = F
 
 
 def test_a_quick_restart(patient):
-    """Gone for less than any suspicion, and back at its port: alive to all in its new epoch, and nobody was dead."""
+    """Back at its port before any suspicion ends, a node is alive to all in a new epoch, and was never dead."""
     cluster, views = patient
     epoch, mark = views.of(1)["n5"].epoch, views.mark()
     with succeeded(cluster, views, 5) as address:
@@ -153,7 +153,7 @@ def test_a_quick_restart(patient):
 
 
 def test_a_quick_restart_elsewhere(patient):
-    """Gone for less than any suspicion, and back at another port: all know its new address, and nobody was dead."""
+    """Back at another port before any suspicion ends, a node is known at its new address, and was never dead."""
     cluster, views = patient
     mark = views.mark()
     with succeeded(cluster, views, 4, elsewhere=True) as address:
@@ -167,7 +167,7 @@ def test_a_quick_restart_elsewhere(patient):
 
 
 def test_all_are_restarted_at_once(cluster, views):
-    """SIGKILL to all sixteen: started again, they find each other from what they remember."""
+    """After SIGKILL to all sixteen, the restarted nodes find each other from remembered addresses."""
     epochs = {name: seen.epoch for name, seen in views.of(1).items() if seen.state == "alive"}
     for index in ALL:
         cluster.send(index, signal.SIGKILL)
@@ -181,7 +181,7 @@ def test_all_are_restarted_at_once(cluster, views):
 
 
 def test_a_node_leaves(cluster, views):
-    """SIGTERM: all others see that it left; started again it is back."""
+    """After SIGTERM all others see the node as left; restarted, it is back."""
     mark = views.mark()
     cluster.send(8, signal.SIGTERM)
     views.until(lambda view: view["n8"].state == "left", others(8))
@@ -192,7 +192,7 @@ def test_a_node_leaves(cluster, views):
 
 
 def test_a_wrong_cluster_name(cluster, views):
-    """A node of another cluster is not let in, and its log names both clusters."""
+    """A node of another cluster is refused, and its log names both clusters."""
     stranger = cluster.add(settings={"cluster": "other"})
     give_up_s = time.monotonic() + PATIENCE_S
     while not any(NAME in line and "other" in line for line in refusals(cluster.log(stranger.index))):
@@ -208,7 +208,7 @@ def refusals(log: str) -> list[str]:
 
 
 def test_a_lost_data_directory(cluster, views):
-    """A node whose files are gone comes back under its name, after everything it ever said."""
+    """A node whose files are lost comes back under its name with a higher epoch."""
     epoch = views.of(1)["n10"].epoch
     shutil.rmtree(Path(cluster.kill(10).data))
     cluster.start(10)
@@ -216,7 +216,7 @@ def test_a_lost_data_directory(cluster, views):
 
 
 def test_a_copied_data_directory(cluster, views):
-    """The copy of a node that runs stops and names both addresses; the node itself goes on in everybody's view."""
+    """The copy of a running node stops and names both addresses; the node itself goes on in all views."""
     node, mark = cluster.node(12), views.mark()
     place = Path(node.data).parents[1] / f"n{len(cluster.status()) + 1}" / "data"
     shutil.copytree(node.data, place)

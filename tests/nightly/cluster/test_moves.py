@@ -1,6 +1,6 @@
-"""A table that moves while nodes are killed, stopped or not heard, all of it drawn, and clients of all nodes go on.
+"""A table moves while random nodes are killed, stopped or isolated, and clients of all nodes go on.
 
-MOVES_SECONDS says how long.
+MOVES_SECONDS sets the duration.
 """
 
 from __future__ import annotations
@@ -35,27 +35,26 @@ pytestmark = pytest.mark.timeout(SECONDS + 900)
 
 N = 6
 ALL = range(1, N + 1)
-MIN_NODES = 4  # On which the table lies, of three replicas: of each one may be away, and one may go.
+MIN_NODES = 4  # The minimum for three replicas: one node may be away, and one may be removed.
 PARTITIONS = 32
 CLIENTS = Path(__file__).with_name("moving_clients.py")
 FAULTS = (*faults.FAULTS, lambda *_: lambda: None)
 METHODS = ("add_node", "remove_node", "replace_node", "set_weight", "reshard")
 SETTINGS = {
     **LOGGED,
-    "insecure_gossip": "true",  # Nobody else is on that network.
+    "insecure_gossip": "true",  # The network is private.
     "refresh_period": "off",
     "table_segment": "4MiB",
     "move_stall": "5s",
 }
-CUTS = (faults.deafen, faults.mute)  # Who asks a node that reaches no other may have no answer.
-MET_S = 5.0  # Until nodes that were apart have met again.
+CUTS = (faults.deafen, faults.mute)  # A node that reaches no other may not answer.
+MET_S = 5.0  # The time in which separated nodes meet again.
 SETTLE_S = 300.0
 COMMAND_MS = 5_000
 
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """Six machines and a switch."""
     if (reason := networks.missing(rules=False)) is not None:
         pytest.skip(reason)
     with Network(N) as network:
@@ -63,7 +62,7 @@ def network() -> Iterator[Network]:
 
 
 class Commands:
-    """Says drawn commands at drawn nodes, and knows on which nodes the table is to lie."""
+    """Gives random commands at random nodes, and knows on which nodes the table is to be placed."""
 
     def __init__(self, nodes: Nodes, chance: random.Random) -> None:
         self._nodes = nodes
@@ -71,10 +70,10 @@ class Commands:
         self.done: dict[str, int] = dict.fromkeys(
             ("add_node", "remove_node", "replace_node", "set_weight", "reshard"), 0
         )
-        self.open: list[str] = []  # They may have been done, or not.
+        self.open: list[str] = []  # The outcome of these commands is unknown.
 
     def say(self, away: int = 0) -> None:
-        """One of them, at a node that is not away."""
+        """Give a random command at a node that is not away."""
         at = self._chance.choice([one for one in ALL if one != away])
         try:
             found = self.placed(at)
@@ -105,13 +104,13 @@ class Commands:
             self.done[method] += 1
 
     def placed(self, index: int) -> set[str]:
-        """The nodes on which the table is to lie, as a node knows."""
+        """Return the nodes on which the table is to be placed, as a node knows them."""
         told = self._nodes.ask(index, "placement_nodes")["nodes"]
         return {one["node"] for one in told if one["weight"]}
 
 
 def test_what_is_wanted_is_reached_whatever_fails(network, tmp_path, record_property):
-    """Nothing that was acknowledged is lost, no session steps back, and after all is mended the map is as wanted."""
+    """No acknowledged write is lost, no session steps back, and after the repairs the map is as wanted."""
     chance = random.Random(SEED)
     settings = {
         **LOGGED,
@@ -153,5 +152,5 @@ def test_what_is_wanted_is_reached_whatever_fails(network, tmp_path, record_prop
 
 
 def lies_on(nodes: Nodes) -> set[str]:
-    """The nodes that have any of the table."""
+    """Return the nodes that have any part of the table."""
     return {one.node for one in held(nodes, 1)}

@@ -1,4 +1,4 @@
-"""Moves under load that are no mere node more or less: for lost disks, into groups, of ranges that grow."""
+"""Moves under load for lost disks, into groups, and of growing ranges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
-    """No read fails, and no write once the death is known; what was acknowledged outlives the next loss of a disk."""
+    """No read fails, nor a write once the death is known; acknowledged writes outlive the next loss of a disk."""
     with newcomer_to(tmp_path, SETTINGS, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=2) as traffic:
             traffic.goes_on(0.5, LEAST)
@@ -50,7 +50,7 @@ def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
 
 
 def test_a_table_is_put_into_groups_and_out_of_them(tmp_path):
-    """No read and no write fails; each shard lies in its group, and in the end on any nodes again."""
+    """No read or write fails; each shard is placed in its group, and finally on any nodes again."""
     with Cluster(tmp_path, nodes=5, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, 6))
         records = lay(cluster, partitions=PARTITIONS, replication=2)
@@ -69,7 +69,7 @@ def test_a_table_is_put_into_groups_and_out_of_them(tmp_path):
 
 
 def test_a_newcomer_gets_ranges(tmp_path):
-    """About its share of what there is, while clients read and write; then nothing is planned, and all is there."""
+    """A new node gets ranges while clients read and write; then no move is planned, and all records exist."""
     with Cluster(tmp_path, nodes=3, settings={**SETTINGS, "split_rows": str(ROWS)}) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, 4))
         records = lay(cluster, kind="range", replication=2)
@@ -77,7 +77,8 @@ def test_a_newcomer_gets_ranges(tmp_path):
         cluster.add()
         nodes.all_alive(range(1, 5))
         with traffic_at(nodes, seed=1) as traffic:
-            until(lambda: nodes.ask(1, "add_node", "n4"), lambda _: True)  # Not while it is suspected to be dead.
+            # This fails while n4 is suspected to be dead.
+            until(lambda: nodes.ask(1, "add_node", "n4"), lambda _: True)
             until(lambda: Counter(one.node for one in held(nodes, 1))["n4"], lambda count: count >= 2)
             traffic.goes_on(0.5, LEAST)
         assert traffic.failures() == ([], [])

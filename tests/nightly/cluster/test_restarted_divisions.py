@@ -1,4 +1,4 @@
-"""Three nodes that are killed amid many divisions and started again: none stands still, and clients soon write."""
+"""Three nodes are killed amid many splits and restarted: none stalls, and clients can soon write."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.timeout(1800)
 TABLE = "series"
 RECORDS = int(os.environ.get("DIVIDED_RECORDS", "100000"))
 ROWS = 100
-RANGES = RECORDS // ROWS // 2  # Amid the divisions.
+RANGES = RECORDS // ROWS // 2  # The restart happens amid the splits.
 TOGETHER = 20
 WRITERS = 6
 VALUE = b"v" * 60
 WRITABLE_S = 60.0
 WATCHED_S = 10.0
-# Its own thread's processor time, so a machine that is busy with something else makes no step long.
+# The steps are measured by the thread's processor time, so a busy machine does not lengthen them.
 STEPS = """
 import time, trio
 class Steps(trio.abc.Instrument):
@@ -41,7 +41,7 @@ trio.run = lambda *args: run(*args, instruments=[Steps()])
 
 
 def started(stack, place):
-    """Nodes that are ready; in their first life what they import is compiled."""
+    """Start the nodes; in their first life their imports are compiled."""
     nodes = []
     environ = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(place / "compiled")}
     for name in ("n1", "n2", "n3"):
@@ -63,7 +63,7 @@ def states(addresses):
 
 
 def ranges(address):
-    """How many ranges the table has, as a node knows it."""
+    """Return how many ranges the table has, as a node knows it."""
     count, start = 0, b""
     while start is not None:
         page = call(address, "partition_map", TABLE, {"start": start})
@@ -72,7 +72,7 @@ def ranges(address):
 
 
 def write(address, keys):
-    """Put keys, many at a time; what is refused is put again."""
+    """Put keys in batches; refused batches are repeated."""
     with blocking.connect(address, timeout_ms=30_000) as client:
         for at in range(0, len(keys), TOGETHER):
             rows = [[key, VALUE] for key in keys[at : at + TOGETHER]]

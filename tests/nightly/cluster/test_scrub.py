@@ -1,4 +1,4 @@
-"""Damage that comes after the first reading, on a real disk under a real node: found, named, mended, served no more.
+"""Damage after the first reading, on a real disk under a real node, is found, named, repaired and served no more.
 
 The disk is a file system in a file (a loop device), so that a page can be damaged on the disk alone, in the cache
 alone, or in both, while a reader checks every answer.
@@ -48,7 +48,7 @@ class Disk:
         self.place = place
 
     def damage(self, path: Path, good: bytes, *, on_disk: bool, in_cache: bool) -> int:
-        """One byte of these changes, which stand in the file once; where the page begins that it is in."""
+        """Change a byte of `good`, which occurs once in the file; return where its page begins."""
         bad = good[:100] + b"x" + good[101:]
         at = path.read_bytes().index(good)
         if in_cache:
@@ -63,18 +63,18 @@ class Disk:
         return (at + 100) // PAGE * PAGE
 
     def flip_beneath(self, one: bytes, other: bytes) -> None:
-        """What the disk holds as `one` becomes `other`; what the system has in its cache stays as it is."""
+        """Replace `one` by `other` on the disk, beneath the page cache."""
         os.sync()
         with self.image.open("r+b") as file, mmap.mmap(file.fileno(), 0) as found:
             at = found.find(one)
             assert at >= 0
-            while at >= 0:  # Blocks that were given back hold it as well.
+            while at >= 0:  # Freed blocks contain it as well.
                 found[at : at + len(one)] = other
                 at = found.find(one, at + 1)
             found.flush()
 
     def write_past_the_cache(self, path: Path, data: bytes, at: int) -> None:
-        """The disk gets it, and the cache forgets the page; whoever has it mapped reads it anew."""
+        """Write to the disk and drop the page from the cache, so that mappings read it anew."""
         begin = at // PAGE * PAGE
         with mmap.mmap(-1, 2 * PAGE) as buffer:
             descriptor = os.open(path, os.O_RDWR | os.O_DIRECT)
@@ -86,7 +86,7 @@ class Disk:
                 os.close(descriptor)
 
     def read(self, path: Path, size_bytes: int, at: int, flags: int = 0) -> bytes:
-        """What is there: in the cache, or with O_DIRECT on the disk."""
+        """Read bytes from the cache, or with O_DIRECT from the disk."""
         begin = at // PAGE * PAGE
         with mmap.mmap(-1, 2 * PAGE) as buffer:
             descriptor = os.open(path, os.O_RDONLY | flags)
@@ -99,7 +99,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """An ext4 of 96 MiB."""
+    """Mount an ext4 of 96 MiB."""
     image, place = tmp_path / "image", tmp_path / "disk"
     place.mkdir()
     with image.open("wb") as file:
@@ -114,7 +114,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 class Reader(threading.Thread):
-    """Reads every key again and again, and compares."""
+    """Reads every key repeatedly, and compares the values."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -145,7 +145,7 @@ class Reader(threading.Thread):
         self.reads += len(values)
 
     def go_on(self, reads: int) -> None:
-        """Return when it has read so many more."""
+        """Return after so many more reads."""
         until = self.reads + reads
         give_up_s = time.monotonic() + PATIENCE_S
         while self.reads < until:
@@ -164,7 +164,7 @@ def events(node: NodeProcess) -> list[dict[str, object]]:
 
 
 def await_event(node: NodeProcess, *names: str) -> dict[str, object]:
-    """The first line of one of these kinds."""
+    """Return the first line of one of these events."""
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
         for line in events(node):
@@ -183,7 +183,7 @@ WAYS = {
 
 @pytest.mark.parametrize(("on_disk", "in_cache"), WAYS.values(), ids=WAYS)
 def test_damage_after_the_first_reading(disk: Disk, tmp_path: Path, *, on_disk: bool, in_cache: bool) -> None:
-    """Found and named by one half or the other; mended from the source; no wrong value after that, or at all."""
+    """Damage is found by the scrub or by a read and repaired from the source, and no wrong value follows."""
     source = tmp_path / "source"
     (source / "db/1").mkdir(parents=True)
     (source / "db/1/part-0").write_bytes(b"".join(b"%s\t%s\n" % pair for pair in VALUES.items()))
@@ -201,7 +201,7 @@ def test_damage_after_the_first_reading(disk: Disk, tmp_path: Path, *, on_disk: 
         damaged = await_event(node, "damaged")
         seen = reader.wrong, reader.corrupt, reader.reads
         reader.go_on(KEYS)
-        assert reader.wrong - seen[0] <= 1  # The answer that was on its way when the damage was met.
+        assert reader.wrong - seen[0] <= 1  # A single answer may have been under way when the damage was met.
         wrong = reader.wrong
         await_event(node, "serves_again")
         reader.go_on(READS_AFTERWARDS)

@@ -1,4 +1,4 @@
-"""A table on three real nodes under load: killed and started again for a minute, and one that stays dead."""
+"""A table on three real nodes under load: nodes are killed and restarted for a minute, or one stays dead."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.timeout(900)
 
 SECONDS = 60.0
 MIN_KILLS = 5
-DEAD_FROM_TO_S = (0.1, 4.0)  # From before anybody has suspected it to after all have called it dead.
+DEAD_FROM_TO_S = (0.1, 4.0)  # The range reaches from before any suspicion until after all have called the node dead.
 UP_FROM_TO_S = (0.5, 4.0)
 ALONE_S = 10.0
 
 
 def test_nodes_are_killed_and_come_back_for_a_minute(tmp_path, record_property):
-    """No read fails; what was acknowledged is read from each node by itself, and all nodes have the same."""
+    """No read fails, every node by itself has all acknowledged writes, and all nodes have the same content."""
     chance = random.Random(os.environ.get("KILLS_SEED", "1"))
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)
@@ -46,7 +46,7 @@ def test_nodes_are_killed_and_come_back_for_a_minute(tmp_path, record_property):
 
 
 def test_one_node_stays_dead(tmp_path, record_property):
-    """No read fails; writes at a majority go on at those that live, which have all that was ever acknowledged."""
+    """No read fails, and majority writes go on at the living nodes, which have every acknowledged write."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)
         table_records.prepare(cluster)
@@ -64,7 +64,7 @@ def test_one_node_stays_dead(tmp_path, record_property):
 
 
 def test_sessions_hop_over_nodes_that_die(tmp_path, record_property):
-    """Eight sessions on random nodes, one of which is killed every few seconds: none is shown what is older."""
+    """Eight sessions ask random nodes, one of which is killed every few seconds: no answer steps back."""
     chance = random.Random(os.environ.get("KILLS_SEED", "1"))
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)

@@ -1,4 +1,4 @@
-"""Real nodes that decide on tables: a majority lost, acceptors replaced, many tables."""
+"""Real nodes that decide on tables: a lost majority, replaced acceptors, many tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLES = int(os.environ.get("TABLES", "100"))
 
 @pytest.fixture
 def source(tmp_path):
-    """A source with a database, which is served whatever becomes of the tables."""
+    """Write a source with a database, which is served whatever the state of the tables."""
     version = tmp_path / "source" / "geo" / "1"
     version.mkdir(parents=True)
     (version / "part-0").write_bytes(b"peru\tLima\n")
@@ -35,7 +35,7 @@ def source(tmp_path):
 
 
 def test_a_majority_that_is_lost_and_comes_back(tmp_path, source):
-    """Nothing is decided, and all is read; forced, it goes on; the old majority follows, and decides nothing itself."""
+    """Without a majority all is read and nothing decided; after a force the survivors decide, and the rest follow."""
     settings = {**SETTINGS, "refresh_period": "1s"}
     everywhere = Cluster(tmp_path / "c", nodes=N, settings=settings, source=source, replication=N)
     with everywhere as cluster, Nodes(cluster) as nodes:
@@ -47,7 +47,7 @@ def test_a_majority_that_is_lost_and_comes_back(tmp_path, source):
         refused = gossipkv("metadata", "force", "--survivor", "n1", "--survivor", "n2", "--yes", node=address(nodes, 1))
         assert (refused.returncode, b"nothing to force" in refused.stderr) == (3, True), refused
         lost = [cluster.kill(index) for index in (3, 4, 5)]
-        for node in lost:  # Their data is gone, and comes back later.
+        for node in lost:  # The nodes' data is gone for now, and comes back later.
             Path(node.data).rename(Path(node.data).with_name("kept"))
         nodes.all_alive([1, 2])
         for method, *params in (("create_table", "second", {**OPTIONS, "replication": 2}), ("drop_table", "first")):
@@ -73,7 +73,8 @@ def test_a_majority_that_is_lost_and_comes_back(tmp_path, source):
             Path(node.data).with_name("kept").rename(node.data)
             cluster.start(node.index, wait=False)
         cluster.wait_ready()
-        nodes.ask(5, "create_table", "third", OPTIONS)  # It may be asked of them, and those decide who survived.
+        # The old majority forwards the request to the survivors, which decide.
+        nodes.ask(5, "create_table", "third", OPTIONS)
         assert sorted(nodes.same(ALL)) == ["second", "third"]
         assert nodes.same(ALL)["second"][0] == made
         generations = [nodes.status(index)["generation"] for index in ALL]
@@ -86,12 +87,12 @@ def test_a_majority_that_is_lost_and_comes_back(tmp_path, source):
 
 
 def store_of(nodes, index, name):
-    """The stores under which a node decides on the catalogue, as a node knows it."""
+    """Return the stores with which node `name` is an acceptor of the catalogue, as another node knows them."""
     return [acceptor["store"] for acceptor in nodes.status(index)["new"] if acceptor["node"] == name]
 
 
 def test_acceptors_that_were_forgotten_and_restored(tmp_path):
-    """Each is another acceptor from then on, which takes its own place on all registers, as the pages say."""
+    """A forgotten or restored acceptor counts as new, and takes its own place in all registers, as documented."""
     with Cluster(tmp_path / "c", nodes=N, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)
         nodes.ask(1, "create_table", "first", OPTIONS)
@@ -109,7 +110,8 @@ def test_acceptors_that_were_forgotten_and_restored(tmp_path):
                 serve_once(node, "--forget-tables")
             cluster.start(index)
             nodes.all_alive(ALL)
-            until(lambda index=index: store_of(nodes, 1, f"n{index}"), lambda stores: stores == [])  # Not this one.
+            # The new store is no acceptor yet.
+            until(lambda index=index: store_of(nodes, 1, f"n{index}"), lambda stores: stores == [])
             for _ in range(2):
                 done = gossipkv("metadata", "replace", f"n{index}", f"n{index}", node=address(nodes, 2))
                 assert done.returncode == 0, done
@@ -128,7 +130,7 @@ def test_acceptors_that_were_forgotten_and_restored(tmp_path):
 
 
 def serve_once(node, *options):
-    """Start a node of a cluster beside it, with flags for one start, and stop it when it is ready."""
+    """Start a stopped node of a cluster once with other flags, and stop it when it is ready."""
     command = [sys.executable, "-m", "gossipkv", "serve", "--data", node.data, "--listen", node.address]
     command += ["--node", node.name, "--cluster", NAME, "--log-format", "json", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -139,7 +141,7 @@ def serve_once(node, *options):
 
 
 def test_what_many_tables_take(tmp_path, record_property):
-    """One node with TABLES tables: what its memory came to at most."""
+    """The peak memory of one node with TABLES tables is bounded."""
     with NodeProcess(tmp_path, "--refresh-period", "off") as node:
         node.ready()
         options = {"kind": "hash", "partitions": 64, "replication": 1}
@@ -161,6 +163,6 @@ def test_what_many_tables_take(tmp_path, record_property):
 
 
 def peak_bytes(node):
-    """The most memory that a process has had."""
+    """Return the peak memory of a process."""
     status = Path(f"/proc/{node.process.pid}/status").read_text()
     return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) << 10

@@ -1,6 +1,7 @@
-"""Tables made and dropped by clients at all nodes, while any two nodes are killed, stopped or not heard; a force twice.
+"""Clients at all nodes make and drop tables amid faults of any two nodes, and a register is forced on two sides.
 
-FAULTS_SECONDS says how long; each change has a few faults, a night an hour of them.
+FAULTS_SECONDS sets the duration: a few faults for each change, an hour of them in a night. The nodes are killed,
+stopped or isolated.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ ALL = range(1, N + 1)
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """Five machines and a switch."""
     if (reason := networks.missing(rules=False)) is not None:
         pytest.skip(reason)
     with Network(N) as network:
@@ -44,8 +44,8 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def nodes(network: Network, tmp_path: Path) -> Iterator[Nodes]:
-    """A node on each, with a catalogue that all decide on."""
-    settings = {**LOGGED, "insecure_gossip": "true", "refresh_period": "off"}  # Nobody else is on that network.
+    """Start a node on each machine, with a catalogue on which all decide."""
+    settings = {**LOGGED, "insecure_gossip": "true", "refresh_period": "off"}  # The network is private.
     with Cluster(tmp_path, places=network.places(), settings=settings) as cluster, Nodes(cluster, network) as nodes:
         nodes.all_alive(ALL)
         nodes.ask(2, "create_table", "first", OPTIONS)
@@ -79,7 +79,7 @@ def deafen(nodes: Nodes, network: Network, pair: list[int]) -> Callable[[], None
 
 
 def mute(nodes: Nodes, network: Network, pair: list[int]) -> Callable[[], None]:
-    """They hear nobody of the others, and all hear them."""
+    """Drop all packets from the other nodes to the pair, and none from the pair."""
     others = [index for index in ALL if index not in pair]
     network.miss(others, pair)
     return network.heal
@@ -89,7 +89,7 @@ FAULTS = (kill, stop, deafen, mute)
 
 
 def test_one_chain(nodes, network, record_property):
-    """What was acknowledged is there, what was dropped is not, and all nodes say the same, after all were killed."""
+    """After faults and a kill of all nodes, all agree: acknowledged tables exist, and dropped ones do not."""
     drawn = random.Random(SEED)
     over_s, faults = time.monotonic() + SECONDS, 0
     addresses = nodes.cluster.addresses
@@ -119,7 +119,7 @@ TORN = "two forces of generation 1 have met"
 
 
 def test_two_forces_on_two_sides_of_a_cut(nodes, network):
-    """Each side goes on; when they meet both are refused, loudly, until a third force says which counts."""
+    """Each side goes on; when the sides meet, both are refused until a third force decides."""
     nodes.cluster.kill(3)
     network.miss((1, 2), (4, 5))
     network.miss((4, 5), (1, 2))
@@ -150,5 +150,5 @@ def test_two_forces_on_two_sides_of_a_cut(nodes, network):
 
 
 def complaints(nodes: Nodes, index: int) -> list[str]:
-    """What is wrong with each acceptor of the catalogue, as a node says."""
+    """Return the problem of each acceptor of the catalogue, according to a node."""
     return [str(acceptor["why"]) for acceptor in nodes.status(index)["new"]] or ["no catalogue"]

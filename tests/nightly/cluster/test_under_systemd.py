@@ -1,6 +1,6 @@
-"""deploy/gossipkv.service under a systemd of its own: process 1 of namespaces, on an overlay over this machine's files.
+"""deploy/gossipkv.service under a private systemd: process 1 of namespaces, on an overlay over this machine's files.
 
-What it would do to the kernel that all share (sysctl, modules, formats of programs) is masked.
+Units that would change the shared kernel (sysctl, modules, binary formats) are masked.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ exec chroot . {systemd} --system --unit=basic.target --show-status=0
 
 @pytest.fixture
 def typed(tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """What a command writes there; all of it is killed with the test."""
+    """Yield a function that runs a command under that systemd and returns its output; all is killed with the test."""
     if os.geteuid() != 0 or shutil.which(SYSTEMD) is None:
         pytest.skip("needs systemd, and the right to mount a tmpfs")
     places = {*Path(sys.executable).resolve().parents, *Path(sys.executable).parents, *ROOT.parents} - {Path("/")}
@@ -107,14 +107,14 @@ def typed(tmp_path: Path) -> Iterator[Callable[[str], str]]:
 
 
 def control_group() -> Path:
-    """One of its own for this systemd, below that of this process."""
+    """Return a control group for this systemd, below that of this process."""
     (mount, *_) = re.findall(r"(?m)^\S+ (\S+) cgroup2 ", Path("/proc/mounts").read_text())
     (own,) = re.findall(r"(?m)^0::(.*)$", Path("/proc/self/cgroup").read_text())
     return Path(mount + own) / f"gossipkv-{os.getpid()}"
 
 
 def child_of(process: int) -> str:
-    """The only child of a process of one thread, or nothing yet."""
+    """Return the only child of a single-threaded process, or "" if there is none yet."""
     return Path(f"/proc/{process}/task/{process}/children").read_text().strip()
 
 
@@ -130,7 +130,7 @@ def until(true: Callable[[], object]) -> None:
 
 
 def test_the_unit_under_systemd(typed: Callable[[str], str]) -> None:
-    """It is ready when the node is, shows what that does, starts again what hangs or dies, and ends as it should."""
+    """The unit is ready when the node is, shows its status, restarts after a hang or death, and stops cleanly."""
 
     def shown(name: str) -> str:
         return typed(f"systemctl show gossipkv --property {name} --value")

@@ -1,6 +1,6 @@
-"""Processes that are killed before their Nth call that changes a directory, and what their calls were.
+"""Processes that are killed before their Nth call that changes a directory, with a trace of their calls.
 
-`crash.c` counts, writes down and kills; here it is compiled, told what to do, and its trace is read and judged.
+`crash.c` counts, records and kills; this module compiles it, configures it, and judges its trace.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ SHIM = Path(__file__).with_name("crash.c")
 
 
 class Call(NamedTuple):
-    """One call that changed something; of one that was struck the path says what it would have been, and of what."""
+    """A call that changes a directory; a call that was struck is in `path`, with its own path in `target`."""
 
-    what: str  # create, write, sync, rename, link, remove or crash
+    what: str  # One of: create, write, sync, rename, link, remove, crash.
     path: str
     target: str = ""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What the processes that get its environment change below a directory, and before which call they die."""
+    """Watches the changes below a directory of all processes with its environment; kills before call `at`."""
 
     library: Path
     below: Path
-    notes: Path  # A directory of its own, elsewhere.
-    at: int = 0  # 0: never.
+    notes: Path  # A separate directory elsewhere.
+    at: int = 0  # 0 means never.
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to be watched, with all that it starts."""
+        """Return the environment for watched processes and their children."""
         self.notes.mkdir()
         (self.notes / "calls").write_bytes(bytes(8))
         told = {"CRASH_BELOW": str(self.below), "CRASH_NOTES": str(self.notes), "CRASH_AT": str(self.at)}
@@ -56,16 +56,16 @@ class Watch:
 
 
 def compile_shim(place: Path) -> Path:
-    """Compile what is to be loaded before libc; return where it is."""
+    """Compile the library that is loaded before libc; return its path."""
     return preload(SHIM, place, "-fvisibility=hidden")
 
 
 class Order:
-    """What a power loss could still take at each moment: contents and names that no sync covers."""
+    """The contents and names that a power loss could still take: no sync covers them."""
 
     def __init__(self) -> None:
         self.contents: set[str] = set()  # Files that were written since their last sync.
-        self.names: set[str] = set()  # What was made, or renamed to, since the last sync of its directory.
+        self.names: set[str] = set()  # Names that were created or renamed since the last sync of their directory.
         self.wrong: list[str] = []
 
     def feed(self, call: Call) -> None:
@@ -99,15 +99,16 @@ def _is_within(path: str, directory: str) -> bool:
 
 
 def is_passing(path: str) -> bool:
-    """Whether it may be lost: the lock, and what an opening of the data directory removes anyway."""
+    """True if a path may be lost: the lock, and files that an opening of the data directory removes anyway."""
     parts = PurePath(path).parts
     return parts[-1] == "LOCK" or not {"building", "removing"}.isdisjoint(parts)
 
 
 def careless(trace: list[Call]) -> list[str]:
-    """Return what a power loss could have taken although something was said of it, or it was said to be done.
+    """Return the contents and names that a power loss could have taken after they were relied on.
 
-    A file or directory may get its name when what is in it is synced; in the end every name and content is.
+    A file or directory may get its name only when its content is synced; at the end every name and content must be
+    synced.
     """
     order = Order()
     for call in trace:

@@ -1,6 +1,6 @@
-"""A kill at every call that changes the disk, of real processes that build, publish, switch and start.
+"""A kill at every call that changes the disk, in real processes that build, publish, switch and start.
 
-`CRASH_STRIDE` says at which calls: 1 at every one, 25 at every twenty-fifth; `tests/smoke` has one of each kind.
+`CRASH_STRIDE` selects the calls: 1 is every call, 25 every twenty-fifth; `tests/smoke` has one of each kind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 STRIDE = int(os.environ.get("CRASH_STRIDE", "1"))
 SERVE = ("--refresh-period", "100ms", "--retire-after", "0s")
-# Nobody else has to hear that a version is no longer here before it goes.  Last of what is changed: it loads the node.
+# No peer has to learn that a version goes before it goes. This line comes last, since it loads the node.
 ALONE = "from gossipkv.node import sharing\nsharing.GRACE_INTERVALS = 0"
 OLD = [{b"a": b"1", b"b": b"1"}, {b"c": b"1"}]
 NEW = [{b"a": b"2", b"b": b"2"}, {b"c": b"2"}, {b"d": b"2"}]
@@ -39,7 +39,7 @@ CONTENT = {"v1": OLD, "v2": NEW}
 
 
 class Place(NamedTuple):
-    """Directory that is watched, with the data in it, beside the source that is not."""
+    """A directory whose data is watched, beside an unwatched source."""
 
     root: Path
 
@@ -56,7 +56,6 @@ class Place(NamedTuple):
         return self.node / "data"
 
     def put(self, version: str) -> None:
-        """Put a version at the source, whole at once."""
         staged = self.source / "geo" / f"_{version}"
         staged.mkdir(parents=True)
         for number, records in enumerate(CONTENT[version]):
@@ -70,13 +69,13 @@ class Place(NamedTuple):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What counts and kills, compiled."""
+    """Compile the library that counts and kills."""
     return compile_shim(tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """One with nothing but the first version at its source."""
+    """Make a place with only the first version at its source."""
     place = Place(tmp_path / "first")
     place.node.mkdir(parents=True)
     place.put("v1")
@@ -84,7 +83,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def run(*arguments: object, watch: Watch | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end, which may be that it is killed."""
+    """Run a command to its end, including by a kill."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
     command = [sys.executable, "-m", "gossipkv", *map(str, arguments)]
     environ |= {} if watch is None else watch.environment()
@@ -92,8 +91,8 @@ def run(*arguments: object, watch: Watch | None = None) -> subprocess.CompletedP
 
 
 def is_only(place: Place, version: str) -> bool:
-    """Whether a version is the only one that is kept, and none is on its way in or out."""
-    # In the order in which a version goes its way out, so that none is missed on it.
+    """True if a version is the only one that is kept, and none is being built or removed."""
+    # This is the order in which a version leaves, so that none is missed.
     kept, *passing = [list(place.data.glob(f"{name}/geo/*")) for name in ("datasets", "building", "removing")]
     return [path.name for path in kept] == [version] and not any(passing)
 
@@ -115,7 +114,7 @@ def serve(place: Place, newest: str, watch: Watch | None = None, changed: str = 
 
 
 def ask(place: Place, newest: str, address: str, node: NodeProcess, said: list[str]) -> None:
-    """Ask again and again until the newest version is the only one, or the node ends."""
+    """Ask until the newest version is the only one, or the node ends."""
     give_up_s = time.monotonic() + PATIENCE_S
     with contextlib.suppress(Unavailable), connect(address) as client:
         while node.process.poll() is None and not (newest in said and is_only(place, newest)):
@@ -132,9 +131,9 @@ def files_in(directory: Path) -> list[str]:
 
 
 def restart(place: Place, newest: str, at_least: str | None) -> list[str]:
-    """Look at what a crash left, start a node on it, and return the files that are there in the end.
+    """Check the state after a crash, start a node on it, and return the final files.
 
-    It answers at once from a version that it answered from before or a newer one, then from the newest, whole.
+    The node must answer at once from a version at least as new as `at_least`, then from the newest, whole.
     """
     if (place.data / "NODE").exists():
         verify(place.data)
@@ -170,9 +169,9 @@ def often(calls: int) -> range:
 
 
 def strike_all(place: Place, library: Path, newest: str, at_least: str | None, moments: Moments = often) -> str:
-    """Kill at the calls that `moments` chooses; what is said before, and what a restart finds, is judged each time.
+    """Kill at the calls that `moments` selects; judge the answers before each kill and the state after the restart.
 
-    Returns how many kills there were.
+    Returns the number of kills in words.
     """
     calm = place.copy("calm")
     watch = Watch(library, calm.node, calm.root / "notes")
@@ -186,7 +185,7 @@ def strike_all(place: Place, library: Path, newest: str, at_least: str | None, m
         watch = Watch(library, tried.node, tried.root / "notes", at)
         said = serve(tried, newest, watch)
         assert said == sorted(said)
-        if watch.struck is None:  # This time there were fewer: two processes do not always meet in the same order.
+        if watch.struck is None:  # There were fewer calls: two processes do not always meet in the same order.
             continue
         struck.append(watch.struck)
         evidence = f"CRASH_AT={at}: {watch.struck}, after answers from {sorted(set(said))}"
@@ -197,21 +196,21 @@ def strike_all(place: Place, library: Path, newest: str, at_least: str | None, m
 
 
 def test_the_first_start(place: Place, library: Path, record_property: Record) -> None:
-    """From an empty directory to answers; a restart serves the version, and leaves no litter."""
+    """The crashed start begins in an empty directory; a restart serves the version, and leaves no litter."""
     record_property("measured", strike_all(place, library, "v1", None))
 
 
 def test_an_upgrade(place: Place, library: Path, record_property: Record) -> None:
-    """Start, build, publication, switch and removal; a restart answers at once, and never from an older version."""
+    """A crash at any step from start to removal of the old version: the restart never answers from an older version."""
     serve(place, "v1")
     place.put("v2")
     record_property("measured", strike_all(place, library, "v2", "v1"))
 
 
 def strike_builds(place: Place, library: Path, moments: Moments = often) -> str:
-    """What `gossipkv build` leaves is whole if it says _SUCCESS; if not, it is refused until somebody removes it.
+    """Kill `gossipkv build`: its output with _SUCCESS must be whole, and without it must be refused until removed.
 
-    Returns how many kills there were.
+    Returns the number of kills in words.
     """
     source, made = place.source / "geo" / "v1", place.node / "made"
     watch = Watch(library, place.node, place.root / "notes")
@@ -242,12 +241,11 @@ def strike_builds(place: Place, library: Path, moments: Moments = often) -> str:
 
 
 def test_build(place: Place, library: Path, record_property: Record) -> None:
-    """At every so many-th call of an offline build."""
     record_property("measured", strike_builds(place, library))
 
 
 NO_SYNC = "from gossipkv.environment.real_files import RealFiles\nRealFiles.{} = lambda self, _: None"
-# Of the steps of a document (beside it, sync, rename, sync of the directory) none but the first, and in its place.
+# This writes a document in place, instead of a temporary file, sync, rename and sync of the directory.
 IN_PLACE = """
 import os
 from gossipkv.storage import document
@@ -262,14 +260,14 @@ document.write_document = write_in_place
 
 @pytest.mark.parametrize(("forgotten", "sign"), [("sync", "got its name before"), ("sync_directory", "in the end")])
 def test_a_forgotten_sync_is_found(place: Place, library: Path, forgotten: str, sign: str) -> None:
-    """No kill shows it, since the kernel keeps what was written: the trace does."""
+    """No kill shows a missing sync, since the kernel keeps written data, but the trace shows it."""
     watch = Watch(library, place.node, place.root / "notes")
     serve(place, "v1", watch, NO_SYNC.format(forgotten))
     assert any(sign in line and "NODE" in line for line in careless(watch.trace)), careless(watch.trace)
 
 
 def test_a_document_written_in_its_place_is_found(place: Place, library: Path) -> None:
-    """Half of the document is there after a kill, and the restart stumbles over it."""
+    """A kill leaves half of the document, and the restart reports damage."""
     calm = place.copy("calm")
     watch = Watch(library, calm.node, calm.root / "notes")
     serve(calm, "v1", watch, IN_PLACE)
@@ -282,7 +280,7 @@ def test_a_document_written_in_its_place_is_found(place: Place, library: Path) -
 
 
 def test_the_order_of_calls_is_judged() -> None:
-    """A name before its content, a directory before what is in it; what is removed or passing is not missed."""
+    """A name before its content, and a directory before its files, is wrong; removed and passing files are ignored."""
     order = Order()
     for call in [
         Call("create", "/d/a.tmp"), Call("write", "/d/a.tmp"), Call("rename", "/d/a.tmp", "/d/a"),

@@ -1,4 +1,4 @@
-"""Processes that write to a store are killed, again and again; what they acknowledged was kept outside and is there."""
+"""Processes that write to a store are killed repeatedly: every batch acknowledged to the test is in the store."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 PATIENCE_S = 60
 ROOT = Path(__file__).parents[3]
 CLOCK = ROOT / "tests" / "ci" / "cluster" / "jumping_clock.c"
-KILLS = 375  # Of each sort of writers.
+KILLS = 375  # Per sort of writers.
 
 
 def write_and_die(command: list[str], newest: list[int], least: int, environ: dict[str, str]) -> list[int]:
-    """Have a process write on, kill it some time after so many acknowledgements; return the last of each writer."""
+    """Run a writing process and kill it some time after `least` acknowledgements; return each writer's last number."""
     first = [str(number + 1) for number in newest]
     program = [sys.executable, "-m", "tests.nightly.crashes.writing_store", *command, *first]
     with subprocess.Popen(program, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | environ) as process:
@@ -38,7 +38,7 @@ def write_and_die(command: list[str], newest: list[int], least: int, environ: di
             assert more, "it ended by itself"
             said += more
         process.send_signal(signal.SIGKILL)
-        said += process.stdout.read()  # What it has said nobody takes back.
+        said += process.stdout.read()  # The output before the kill counts.
     acknowledged = list(newest)
     for line in said.split(b"\n")[:-1]:
         writer, number = map(int, line.split())
@@ -48,7 +48,7 @@ def write_and_die(command: list[str], newest: list[int], least: int, environ: di
 
 
 def opened(directory: Path) -> Store:
-    """Open the store, once a child that was just forked, and has the lock until it is a program, is gone as well."""
+    """Open the store, with retries while a forked child of the killed process still holds the lock."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -60,7 +60,7 @@ def opened(directory: Path) -> Store:
 
 
 def look(directory: Path, acknowledged: list[int]) -> list[int]:
-    """Open the store: all records are of the newest batch that wrote them; return which is each writer's newest."""
+    """Open the store, check that all records come from the newest batches, and return each writer's newest number."""
     with opened(directory) as store:
         newest = [int(store.get(SPACE, newest_of(writer)) or b"-1") for writer in range(WRITERS)]
         expected = {}
@@ -80,9 +80,9 @@ def look(directory: Path, acknowledged: list[int]) -> list[int]:
 
 
 def kill_writers(how: str, tmp_path: Path, kills: int) -> str:
-    """In the middle of anything, with a clock that jumps: what was acknowledged is there, what was not, in order.
+    """Kill writers repeatedly, half of them with a jumping clock; every acknowledged batch must exist, in order.
 
-    Returns what was found.
+    Returns a summary.
     """
     library = preload(CLOCK, tmp_path)
     chance, newest, untold = random.Random(1), [-1] * WRITERS, 0
@@ -97,5 +97,5 @@ def kill_writers(how: str, tmp_path: Path, kills: int) -> str:
 
 @pytest.mark.parametrize("how", ["alone", "together"])
 def test_writers_that_are_killed(how: str, tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
-    """Writers of one thread, and those of the shell with merging children."""
+    """Writers in one thread, and concurrent writers with merging child processes, both lose no acknowledged batch."""
     record_property("measured", kill_writers(how, tmp_path, KILLS))

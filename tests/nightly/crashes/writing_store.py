@@ -1,8 +1,9 @@
-"""Writes batches to a store for as long as it lives, and says of each when it is synced: HOW DIRECTORY SEED FIRST...
+"""Write batches to a store until killed, and acknowledge each when it is synced: HOW DIRECTORY SEED FIRST...
 
-HOW is `alone`, in turn in one thread, or `together`, at once under Trio, with merges in child processes.  A writer has
-keys of its own.  Its batch number N is `RECORDS` records that say N, and so does its newest; FIRST is with which number
-each goes on, and "WRITER N" on stdout acknowledges a batch.
+HOW is `alone`, with writers in turn in one thread, or `together`, with concurrent writers under Trio and merges in
+child processes. Each writer has its own keys. Batch N of a writer is `RECORDS` records with the value N, and the
+writer's newest key says N. FIRST is the number with which each writer continues, and "WRITER N" on stdout acknowledges
+a batch.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ def batch_of(writer: int, number: int) -> Batch:
 
 
 def newest_of(writer: int) -> bytes:
-    """Return the key that says how far a writer is."""
+    """Return the key that holds a writer's newest number."""
     return b"%d newest" % writer
 
 
 def keys_of(writer: int, number: int) -> list[bytes]:
-    """Return the keys that a batch writes besides that."""
+    """Return the other keys that a batch writes."""
     drawn = random.Random(number * WRITERS + writer).sample(range(KEYS), RECORDS)
     return [b"%d %d" % (writer, key) for key in drawn]
 
@@ -54,7 +55,7 @@ def say(writer: int, number: int) -> None:
 
 
 def write_alone(directory: str, seed: int, numbers: list[int]) -> None:
-    """Write with several writers in turn, synced now and then."""
+    """Write with several writers in turn, and sync now and then."""
     chance = random.Random(seed)
     with Store.open(directory, options=OPTIONS) as store:
         begin(store)
@@ -74,7 +75,7 @@ def write_alone(directory: str, seed: int, numbers: list[int]) -> None:
 
 
 def begin(store: Store) -> None:
-    """Make the space, unless an earlier life has."""
+    """Make the space, unless an earlier life has made it."""
     batch = Batch()
     if not store.engine.has_space(SPACE):
         batch.new_space(store.reserve_space())
@@ -96,7 +97,6 @@ async def write_together(directory: str, numbers: list[int]) -> None:
 
 
 def main(how: str, directory: str, seed: str, *first: str) -> None:
-    """Write, and say so, until somebody kills the process."""
     numbers = [int(number) for number in first]
     if how == "alone":
         write_alone(directory, int(seed), numbers)

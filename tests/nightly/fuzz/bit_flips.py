@@ -1,9 +1,9 @@
-"""Single flipped bits in sorted files and documents, in a process that may die of one: each follows from its number.
+"""Single flipped bits in sorted files and documents, in a separate process that may crash; a number fixes each case.
 
     python -m tests.nightly.fuzz.bit_flips FIRST COUNT [PLACE]
 
-The bits of all files together are tried in an order that comes to each of them once before it comes to any again.
-Whatever is read of a file is what was written, or an error; and checking the whole file finds the flip.
+The order of the cases visits each bit of all files once before it repeats. Every read must return the written content
+or an error, and the check of the whole file must find the flip.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ DOCUMENTS = {
     "REFUTED": {"database": "db", "refuted": [["d" * 64, ["sequins", "text"]]]},
     "NODE": {"cluster": "c", "node": "n1", "uuid": "0" * 32, "epoch": 7},
 }
-STEP = 1_000_003  # A prime that divides no number of bits here.
+STEP = 1_000_003  # A prime that does not divide the number of bits.
 
 
 class Paged:
-    """A file of many pages, and a question for each record: most of them do not meet the page with the flip."""
+    """A file of many pages with a question per record: most questions miss the page with the flip."""
 
     def __init__(self, compression: str) -> None:
         self.image = (GOLDEN / f"several-{compression}.gkv").read_bytes()
@@ -62,7 +62,7 @@ def ask_for(key: bytes, file: SortedFile) -> bytes | None:
 
 
 def read_sorted(base: Base | Paged, draw: random.Random, image: bytes) -> str:
-    """Ask a file with one wrong bit something, then check it whole."""
+    """Ask one question of a file with a wrong bit, then verify the whole file."""
     try:
         file = SortedFile(image, name=NAME)
     except (Corrupt, UnsupportedFormat):
@@ -75,7 +75,7 @@ def read_sorted(base: Base | Paged, draw: random.Random, image: bytes) -> str:
 
 
 def read_document(kind: str, draw: random.Random, image: bytes) -> str:
-    """Read a document with one wrong bit; any body would be a wrong one."""
+    """Read a document with a wrong bit, which must be refused: any body would be wrong."""
     try:
         body = document.decode(image, "file", kind)
     except (Corrupt, UnsupportedFormat):
@@ -83,7 +83,7 @@ def read_document(kind: str, draw: random.Random, image: bytes) -> str:
     raise WrongAnswer(f"read as {body}")
 
 
-# What it is called, the bytes, and how they are read.
+# The kind, the bytes, and the function that reads them.
 FLIPPED: list[tuple[str, bytes, Callable[[random.Random, bytes], str]]] = [
     *(("sorted", base.image, partial(read_sorted, base)) for base in (*BASES, Paged("none"), Paged("lz4"))),
     *(("document", document.encode(kind, body), partial(read_document, kind)) for kind, body in DOCUMENTS.items()),

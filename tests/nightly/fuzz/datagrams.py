@@ -1,7 +1,7 @@
 """Datagrams of strangers: garbage, pieces and copies of real ones, packets of other clusters, and forged ones.
 
-Whoever listens on the network can send all of these but the forged ones to a cluster with keys, and to one without keys
-the forged ones too: they fit in every byte.  Everything is written by the oracle.
+A listener on the network can send all but the forged ones to a cluster with keys. To a cluster without keys it can also
+send forged ones, which are valid in every byte. The oracle encodes all packets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NOISE = ("garbage", "truncated", "flipped", "oversized", "foreign", "replayed")
 SHARES = (10, 10, 10, 1, 10, 10)
-LARGEST_DATAGRAMS = (4095, 4095, 65_507)  # The largest that a node's socket hands over, and the largest there is.
+LARGEST_DATAGRAMS = (4095, 4095, 65_507)  # The largest that a node's socket delivers, and the largest possible.
 FULL = 2**32 - 1
 
 
@@ -26,7 +26,7 @@ def member_id(name: str) -> bytes:
 
 
 class Stranger:
-    """Draws packets; what it has heard of the cluster is `heard`."""
+    """Draws packets; `heard` is what the stranger has heard of the cluster."""
 
     def __init__(self, draw: random.Random, names: list[str], *, cluster: str, cluster_id: bytes) -> None:
         self.draw = draw
@@ -48,7 +48,7 @@ class Stranger:
         return self.draw.choice(self.heard)
 
     def garbage(self) -> bytes:
-        """Anything; now and then with a beginning that is right."""
+        """Return random bytes, sometimes after a valid beginning."""
         size = self.draw.choice((0, 1, 18, 19, 59, self.draw.randrange(2000)))
         return self.real()[: self.draw.choice((0, 0, 1, 3, 15, 43))] + self.draw.randbytes(size)
 
@@ -63,7 +63,7 @@ class Stranger:
         return bytes(packet)
 
     def oversized(self, part: bytes = b"") -> bytes:
-        """As large as can be: one part over and over, of an unknown kind, empty, or nothing that makes sense."""
+        """Return a packet of maximum size: one part repeated, of an unknown kind, empty, or meaningless."""
         message = oracle.encode(("GOSSIP", {"sender's id": self.id()}, []))
         room = self.draw.choice(LARGEST_DATAGRAMS) - 19 - len(message)
         part = part or self.draw.choice((b"\x63\x00\x00", b"\x06\x00\x00", b"\xff"))
@@ -71,7 +71,7 @@ class Stranger:
         return oracle.wrap_plain(message, self.cluster, self.cluster_id)
 
     def foreign(self) -> bytes:
-        """Of another cluster, protocol or key; right in every other way."""
+        """Return a packet of another cluster, protocol or key that is valid otherwise."""
         message = oracle.encode(self.message())
         match self.draw.randrange(5):
             case 0:
@@ -90,7 +90,7 @@ class Stranger:
         )
 
     def forged(self) -> bytes:
-        """A plain packet that fits in every byte and lies, or one that was cut or changed and given a sum that fits."""
+        """Return a plain packet that is valid but lies, or a cut or changed packet with a matching checksum."""
         match self.draw.randrange(40):
             case 0:
                 return self.oversized(oracle.encode_part(self.part()))
@@ -102,7 +102,7 @@ class Stranger:
                 message = oracle.encode(self.message())
         return oracle.wrap_plain(message, self.cluster, self.cluster_id)
 
-    # What a liar says
+    # The fields of a lie.
 
     def id(self) -> bytes:
         return self.draw.choice((member_id(self.name()), member_id(self.name()), self.draw.randbytes(8)))
@@ -111,11 +111,11 @@ class Stranger:
         return self.draw.choice(self.draw.choice((self.names, self.invented)))
 
     def number(self) -> int:
-        """Small, around what is so, or large; the largest is not among them: after it a name is used up."""
+        """Return a small, plausible or large number, but not the largest, which would use up a name."""
         return self.draw.choice((0, 1, 2, 3, self.draw.randrange(300), 1 << self.draw.randrange(62)))
 
     def epoch(self) -> int:
-        """Mostly one in which a member lives, or the next."""
+        """Return an epoch, mostly a member's current or next one."""
         return self.draw.choice((*self.epochs, *self.epochs, self.draw.choice(self.epochs) + 1, self.number()))
 
     def address(self) -> tuple[bytes, int]:
@@ -153,7 +153,7 @@ class Stranger:
         return name, told
 
     def agree(self, delta: oracle.Fields) -> None:
-        """Mostly: versions that do not contradict each other, so that the delta is looked at."""
+        """Make the versions consistent in most cases, so that the delta is processed."""
         for one in delta["each"]:
             one["kind"] = self.draw.choice((1, 1, 2))
             one["version minus since"] = self.draw.randrange(1, 9)

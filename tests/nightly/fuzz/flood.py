@@ -1,8 +1,8 @@
-"""A cluster of cores that is flooded while it lives; a process of its own, because `VmHWM` never sinks.
+"""A flood on a living cluster of cores, in a separate process, because `VmHWM` never falls.
 
     python -m tests.nightly.fuzz.flood SCENARIO PACKETS [SEED]
 
-writes one line of JSON: what was sent, what was dropped, what memory it took.  Whatever goes wrong is an assertion.
+The program prints one line of JSON with the sent packets, the drops and the memory. Every failure is an assertion.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SECRET = bytes(range(32))
 NAMES = [f"n{place}" for place in range(4)]
 KEYS = {name: {f"nodes/{place}@10.0.0.1:700{place}": name.encode()} for place, name in enumerate(NAMES)}
 LIMITS = GossipLimits(max_members=300, tree=TreeLimits(max_branch_bytes=2048, protocol_branch_bytes=2048))
-REQUESTS = 0.2  # The share of them that come over TCP.
+REQUESTS = 0.2  # The share of packets that come over TCP.
 MAX_ANSWERED = 1 << 20
 STRANGERS = [Address("192.0.2.1", 9), Address("10.0.0.1", 7000), Address("10.0.0.1", 7001), Address("::1", 65535)]
 
 
 class Flooded(Link):
-    """A cluster on a link that a stranger listens at."""
+    """A cluster on a link on which a stranger listens."""
 
     def __init__(self, seed: int, *, sealed: bool) -> None:
         super().__init__(seed)
@@ -99,7 +99,7 @@ class Flooded(Link):
         super()._deliver(packet, source, to)
 
     def expect(self, node: Node, packet: bytes) -> None:
-        """Foretell what the node counts for a datagram."""
+        """Predict the node's counters for a datagram."""
         name = node.me.name
         reason = self.gates[name].reason(packet)
         if reason is None:
@@ -109,7 +109,7 @@ class Flooded(Link):
             self.expected[name][reason] += 1
 
     def drops(self) -> dict[str, Counter[str]]:
-        """What each node counted; what is wrong with a message, whatever it is, under one name."""
+        """Return each node's drops by reason; all faults of a message share one name."""
         found = {}
         for node in self.cluster_nodes:
             counted = found[node.me.name] = Counter()
@@ -120,7 +120,7 @@ class Flooded(Link):
         return found
 
     def agree(self) -> bool:
-        """Whether all are alive to all, and all see what each published, and nothing else of theirs."""
+        """True if all are alive to all, and all see exactly the keys that each published."""
         for node in self.cluster_nodes:
             states = node.states()
             if any(states.get(name) != "ALIVE" for name in NAMES):
@@ -133,7 +133,7 @@ class Flooded(Link):
 
 
 def is_dropped(message: bytes, own: bytes) -> bool:
-    """Whether a message that was let in is dropped, for whatever is wrong with it."""
+    """True if an authenticated message is dropped as invalid."""
     kind = message[0] if message else 0
     if kind == 1 and message[13:21] != own:
         return True
@@ -149,13 +149,13 @@ def is_dropped(message: bytes, own: bytes) -> bool:
 
 
 def peak_bytes() -> int:
-    """The most memory that was resident at once so far (VmHWM)."""
+    """Return the peak resident memory (VmHWM)."""
     (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kibibytes) << 10
 
 
 def request(link: Flooded, node: Node, packet: bytes) -> None:
-    """The same over TCP: an answer of bounded length and no drop, or one drop and no answer but a refusal."""
+    """Send a packet over TCP: either a bounded answer without a drop, or one drop and at most a refusal."""
     counts = link.drops()[node.me.name]
     answer = node.core.reply(packet, now_ms=link.now_ms)
     dropped = link.drops()[node.me.name] - counts
@@ -170,7 +170,7 @@ def request(link: Flooded, node: Node, packet: bytes) -> None:
 
 
 def send(link: Flooded, kind: str) -> Node:
-    """One packet of that kind to one of the nodes, which is returned: as a datagram or as a request."""
+    """Send a packet of that kind to a random node as a datagram or request; return the node."""
     packet = link.stranger.packet(kind)
     node = link.stranger.draw.choice(link.cluster_nodes)
     if link.stranger.draw.random() < REQUESTS:
@@ -184,7 +184,7 @@ def send(link: Flooded, kind: str) -> Node:
 
 
 def noise(link: Flooded, count: int) -> dict[str, object]:
-    """What anybody on the network can send: no node takes anybody for anything else than before."""
+    """Send packets that any host of the network can send: no node changes its view of any member."""
     changes = [len(node.changes) for node in link.cluster_nodes]
     sent: Counter[str] = Counter()
     for _ in range(count):
@@ -200,7 +200,7 @@ def noise(link: Flooded, count: int) -> dict[str, object]:
 
 
 def forged(link: Flooded, count: int) -> dict[str, object]:
-    """Lies that fit in every byte, as datagrams and as requests: afterwards the cluster is what it was."""
+    """Send forged packets as datagrams and requests: afterwards the cluster recovers."""
     for number in range(count):
         if number % 100 == 0:
             link.stranger.epochs = [node.core.members.own.epoch for node in link.cluster_nodes]
@@ -215,7 +215,7 @@ def forged(link: Flooded, count: int) -> dict[str, object]:
 
 
 def crowded(link: Flooded, count: int) -> dict[str, object]:
-    """Lies about more members than a node remembers."""
+    """Forge more members than a node remembers."""
     link.stranger.invented = [f"y{number}" for number in range(10 * LIMITS.max_members)]
     return forged(link, count)
 

@@ -1,8 +1,8 @@
-"""Frames that are almost right: by bytes, and by structure.
+"""Frames that are almost valid: mutated in bytes and in structure.
 
-Each frame has a generator of its own, seeded by its number, so that a failure is replayed without those before it:
-`FUZZ_NUMBER=4711 python -m pytest tests/nightly/fuzz/test_frames_core.py`, with the number that the failure prints.
-`FUZZ_FRAMES` says how many each test tries.
+Each frame has its own generator, seeded by its number, so that a failure can be replayed alone: `FUZZ_NUMBER=4711
+python -m pytest tests/nightly/fuzz/test_frames_core.py`, with the number that the failure prints. `FUZZ_FRAMES` sets
+the number of frames per test.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPTIONS = [
 
 
 def numbers(count: int) -> Iterable[int]:
-    """All of them; or the one that is to be replayed."""
+    """Return all numbers, or only the number to replay."""
     one = os.environ.get("FUZZ_NUMBER")
     return range(count) if one is None else [int(one)]
 
@@ -49,7 +49,7 @@ def replay(number: int, data: bytes) -> str:
 
 
 def mutate(draw: random.Random, data: bytes) -> bytes:
-    """One to four flips, cuts, insertions, repetitions and lying lengths."""
+    """Make one to four flips, cuts, insertions, repetitions and lying lengths."""
     changed = bytearray(data)
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(len(changed) + 1)
@@ -70,11 +70,11 @@ def mutate(draw: random.Random, data: bytes) -> bytes:
 
 
 class Pairs(list):
-    """A map as its pairs, so that a name can stand there twice."""
+    """A map as its pairs, so that a name can occur twice."""
 
 
 def restructure(draw: random.Random, data: bytes) -> bytes:
-    """One to three changes to what a message says, and heads of any width, one in forty with a length that lies."""
+    """Change the message one to three times and encode it with heads of any width, one in forty with a wrong length."""
     message = msgpack.unpackb(data, raw=False, strict_map_key=False, object_pairs_hook=Pairs)
     for _ in range(draw.randint(1, 3)):
         message = change(draw, message)
@@ -82,7 +82,7 @@ def restructure(draw: random.Random, data: bytes) -> bytes:
 
 
 def odd(draw: random.Random) -> object:
-    """Something that does not belong there, as a new object, and sometimes deep inside others."""
+    """Return a misplaced value as a new object, sometimes deeply nested."""
     value = copy.copy(draw.choice(ODD))
     for _ in range(draw.randint(1, 40) if draw.random() < 0.05 else 0):
         value = [value]
@@ -90,7 +90,7 @@ def odd(draw: random.Random) -> object:
 
 
 def change(draw: random.Random, message: object) -> object:
-    """One change, at the envelope, at a parameter, or at an option."""
+    """Change the envelope, a parameter or an option."""
     if not isinstance(message, list) or len(message) < 3:
         return odd(draw)
     params = message[3] if len(message) > 3 and isinstance(message[3], list) else None
@@ -115,7 +115,7 @@ def change(draw: random.Random, message: object) -> object:
 
 
 def encode(draw: random.Random, value: object) -> bytes:
-    """MessagePack, with a head of any width that holds it."""
+    """Encode as MessagePack, with heads of any sufficient width."""
     if isinstance(value, str | bytes):
         data = value.encode() if isinstance(value, str) else value
         text = isinstance(value, str) != (draw.random() < 0.2)
@@ -134,7 +134,7 @@ def encode(draw: random.Random, value: object) -> bytes:
 
 
 def head(draw: random.Random, length: int, short: int | None, wide: list[int | None]) -> bytes:
-    """The shortest three times in four; and now and then it lies."""
+    """Return a head, the shortest in three of four cases, and sometimes with a wrong length."""
     if draw.random() < 0.025:
         length = draw.choice([max(0, length - 1), length + 1, 0, 15, 255, 65_535, 2**32 - 1])
     if short is not None and length < (32 if short == 0xA0 else 16) and draw.random() < 0.75:

@@ -1,9 +1,9 @@
-"""Mutated Parquet files through the reader, in a process that may die of one: each case follows from its number alone.
+"""Mutated Parquet files through the reader, in a separate process that may crash; a number fixes each case.
 
     python -m tests.nightly.fuzz.parquet_mutations FIRST COUNT PLACE
 
-tries cases FIRST to FIRST + COUNT - 1, keeping the number of the case under way at PLACE, and prints how often each
-outcome occurred.  Behind a mutation that nothing covers the file says something else, so any records will do.
+The program tries cases FIRST to FIRST + COUNT - 1, keeps the number of the current case at PLACE, and prints the count
+of each outcome. A mutation without a checksum changes the content, so any records are accepted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.unit.dataset.formats.cut_reader import CutReader, everything
 
 SEED = 20_030_007
 ROWS = 200
-FOOTER_BYTES = 700  # About so many: half of the mutations fall into them.
+FOOTER_BYTES = 700  # The approximate size, so that half of the mutations hit the footers.
 ODD = [0, 1, 0x15, 0x7F, 0x80, 0xFF]
 
 
 def originals() -> list[bytes]:
-    """Small files of every kind: pages of both versions, every encoding, dictionaries, several row groups."""
+    """Return small files of every kind: pages of both versions, every encoding, dictionaries, several row groups."""
     rng = random.Random(SEED)
     values = [b"v" * rng.randrange(30) + b"%d" % (row % 9) for row in range(ROWS)]
     plain = pa.table({"key": [b"key%d" % row for row in range(ROWS)], "value": values})
@@ -76,7 +76,7 @@ def mutated(files: list[bytes], case: int) -> bytes:
 
 
 def outcome(data: bytes) -> str:
-    """What reading a file comes to; anything but these two ends the process with its traceback."""
+    """Return the outcome of reading a file; any other exception ends the process with its traceback."""
     try:
         everything(batches(CutReader(data), FileReading()))
     except SourceError:

@@ -1,4 +1,4 @@
-"""Mutated messages between nodes that keep records: each is one clear error or taken rightly, and the node lives on.
+"""Mutated messages between nodes that hold replicas: each is accepted or refused with one error, and the node goes on.
 
 `FUZZ_NUMBER=4711 python -m pytest tests/nightly/fuzz/test_replica_messages.py` repeats one node's messages.
 """
@@ -18,12 +18,12 @@ from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, made
 
 EXTREMES = (0, 1, 2, 255, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -1, -(1 << 63))
 STRANGERS = (None, True, b"", b"\xff" * 9, [], [0], [b"", None], {}, 1.5, "text")
-PACKED = {"replica_tell": 3, "replica_feed": 2}  # Where a parameter is packed by itself.
-MESSAGES = 25  # That one node is sent.
+PACKED = {"replica_tell": 3, "replica_feed": 2}  # The position of a parameter that is packed separately.
+MESSAGES = 25  # The number of messages to one node.
 
 
 def right(random, talker, counter):
-    """One message that is right, or was a moment ago."""
+    """Return a message that is valid, or was a moment ago."""
     peer, table = talker.peer.uuid, talker.table
     partition = bytes(8)
     row = [0, table, 0, YOURS, talker.copy.config, [MINE, YOURS, THIRD], [0, counter, 0], True, False]
@@ -75,7 +75,7 @@ def packed(method, params):
 
 
 def send(number):
-    """Send one node `MESSAGES` mutated messages; returns how many were taken."""
+    """Send one node `MESSAGES` mutated messages; return how many were accepted."""
     chance, talker, taken = random.Random(number), Talker(), 0
     node, answers = talker.node, []
     node.look = lambda *_: None
@@ -104,7 +104,7 @@ def send(number):
 
 
 def check(talker, number):
-    """What the copy is in memory and on the disk is one, and covers all that it has."""
+    """Check that the replica in memory equals the one on disk, and that its clock covers all its records."""
     copy, values = talker.copy, talker.node.spaces[talker.copy.space]
     time, config, after, before = decode_state(values[STATE])
     assert (config, after) == (copy.config, copy.synced) == (copy.synced_config, copy.appended), number
@@ -121,7 +121,7 @@ def check(talker, number):
 
 
 def lives_on(talker, number):
-    """It takes what goes on from where it is, and answers; the other tells its clocks, and hears of what is here."""
+    """Check that the node accepts the next record, answers reads and writes, and exchanges clocks with its peer."""
     counters = [count for _, count in clock.entries(talker.copy.synced)]
     talker.begin(counters)
     if counters[1] + 1 < 1 << 64 and talker.copy.time.last < (1 << 64) - 1:
@@ -136,6 +136,6 @@ def lives_on(talker, number):
 
 
 def numbers(messages):
-    """The nodes that so many messages go to, or the one that is to be repeated."""
+    """Return the numbers of the nodes for so many messages, or only the number to repeat."""
     one = os.environ.get("FUZZ_NUMBER")
     return range(int(one), int(one) + 1) if one else range(messages // MESSAGES)

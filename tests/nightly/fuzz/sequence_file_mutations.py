@@ -1,13 +1,13 @@
-"""Mutated SequenceFiles through the reader, in a process that may die of one: each case follows from its number alone.
+"""Mutated SequenceFiles through the reader, in a separate process that may crash; a number fixes each case.
 
     python -m tests.nightly.fuzz.sequence_file_mutations FIRST COUNT [PLACE]
 
-tries cases FIRST to FIRST + COUNT - 1, keeping the number of the case under way at PLACE, and prints how often each
-outcome occurred.  A file is read or refused, with no other error; and the oracle finds the same: the same records, or
-that the file must be refused.
+The program tries cases FIRST to FIRST + COUNT - 1, keeps the number of the current case at PLACE, and prints the count
+of each outcome. A file is read or refused, without any other error, and the oracle agrees on the records or the
+refusal.
 
-Half of the mutations of compressed files happen before the compression, since most of the others only show that
-codecs have checksums.
+Half of the mutations of compressed files precede the compression, since most others only show that codecs have
+checksums.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WrongOutcome(Exception):
 
 
 def every_kind() -> list[oracle.Kind]:
-    """Plain files as often as each compression; classes, versions and pieces in turn."""
+    """Return all kinds: plain files as often as each compression; classes, versions and pieces in turn."""
     found = []
     for number, codec in enumerate(CODECS * 4):
         for compression in (oracle.NONE, oracle.RECORD, oracle.BLOCK):
@@ -79,13 +79,13 @@ FILES = [oracle.write(RECORDS, kind) for kind in KINDS]
 
 
 def odd(draw: random.Random, near: int) -> int:
-    """A number at which something turns over, or a neighbour of what stood there."""
+    """Return a boundary number, or a neighbour of the original one."""
     number = draw.choice([near, near, draw.choice(EDGES), draw.getrandbits(draw.choice([4, 7, 8, 16, 31]))])
     return max(-(2**31), min(2**31 - 1, number + draw.choice([-8, -1, 0, 1, 1, 8])))
 
 
 def mutate(draw: random.Random, data: bytes) -> bytes:
-    """Flips, zeros, noise, cuts, repetitions, other places, numbers: what disks, cables, copies and liars do."""
+    """Apply flips, zeros, noise, cuts, repetitions, moves and wrong numbers, as disks, cables, copies and liars do."""
     found = bytearray(data)
     for _ in range(draw.choice([1, 1, 1, 2, 4])):
         if not found:
@@ -115,7 +115,7 @@ def mutate(draw: random.Random, data: bytes) -> bytes:
 
 
 def wide_vint(draw: random.Random, number: int) -> bytes:
-    """A number of WritableUtils, now and then in more bytes than it needs."""
+    """Encode a number of WritableUtils, sometimes in more bytes than needed."""
     if draw.random() < 0.7:
         return oracle.vint(number)
     size = draw.randrange(4, 9)
@@ -124,7 +124,7 @@ def wide_vint(draw: random.Random, number: int) -> bytes:
 
 
 def mutate_numbers(draw: random.Random, kind: oracle.Kind, data: bytes) -> bytes:
-    """The lengths of one record changed, or of one block."""
+    """Change the lengths of one record or of one block."""
     mark = MARK + kind.sync
     if kind.compression == oracle.BLOCK:
         at = draw.choice([found.end() for found in re.finditer(re.escape(mark), data)])
@@ -176,12 +176,12 @@ def mutate_inside(draw: random.Random, kind: oracle.Kind) -> bytes:
 
 
 def splice(draw: random.Random, first: bytes, second: bytes) -> bytes:
-    """The head of one and the tail of another."""
+    """Join the head of one file and the tail of another."""
     return first[: draw.randrange(len(first) + 1)] + second[draw.randrange(len(second) + 1) :]
 
 
 def case_of(number: int) -> tuple[str, bytes]:
-    """What is tried under a number: the name of its kind and the file."""
+    """Return the name of the case's kind, and its file."""
     draw = random.Random(SEED * 2**32 + number)
     index = number % len(KINDS)
     kind, data = KINDS[index], FILES[index]
@@ -198,7 +198,7 @@ def case_of(number: int) -> tuple[str, bytes]:
             return name, mutate(draw, data)
 
 
-# What zlib refuses and ISA-L does not mind: reserved flags, and codes that nothing uses.  The checksum holds for both.
+# zlib refuses reserved flags and unused codes, which ISA-L accepts; the checksum holds for both.
 FORGIVEN = ("unknown header flags set", "invalid distances set")
 
 
@@ -227,7 +227,7 @@ def attempt(number: int) -> str:
 
 
 def peak_bytes() -> int:
-    """The most memory that was resident at once so far (VmHWM)."""
+    """Return the peak resident memory (VmHWM)."""
     (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kibibytes) * 1024
 

@@ -1,12 +1,12 @@
-"""Mutated sorted files through the reader, in a process that may die of one: each case follows from its number alone.
+"""Mutated sorted files through the reader, in a separate process that may crash; a number fixes each case.
 
     python -m tests.nightly.fuzz.sorted_file_mutations FIRST COUNT [PLACE]
 
-tries cases FIRST to FIRST + COUNT - 1, keeping the number of the case under way at PLACE, and prints how often each
-outcome occurred.  In every tenth thousand lz4 runs by its Python functions.
+The program tries cases FIRST to FIRST + COUNT - 1, keeps the number of the current case at PLACE, and prints the count
+of each outcome. In every tenth thousand lz4 runs by its Python functions.
 
-Some mutations are covered by checksums made anew, since plain ones are all caught by them.  Behind those any answer
-will do, for the file says what it says; but no crash, no other error and no endless loop.
+Some mutations get new checksums, since checksums catch all plain ones. Such a file may answer anything, since it is a
+valid file of other content; but crashes, other errors and endless loops are failures.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 SEED = 20_010_002
 FOOTER_BYTES = oracle.Footer.SIZE
-WORDS = [field.name for field in dataclasses.fields(oracle.Footer)][2:20]  # Behind the sizes that `seal` sets.
+# The words behind the sizes that `seal` sets.
+WORDS = [field.name for field in dataclasses.fields(oracle.Footer)][2:20]
 ODD = [0, 1, 7, 8, 63, 64, 65, 127, 128, 255, 256, 4095, 4096, 4097, 2**16, 2**31, 2**32, 2**35, 2**60, 2**63, 2**64]
 INSANE_SIZES = [b"\xff\xff\xff\xff", b"\xff\xff\x03\x80", b"\x80\x80\x04\0", b"\0\xff\xff\xff"]
 NAME = "mutated.gkv"
-LIMIT = 80  # Records of a scan: more than there are.
+LIMIT = 80  # Records of a scan: more than the files have.
 
 
 class Base:
@@ -84,13 +85,13 @@ BASES = [Base(compression, seed) for seed in (1, 2) for compression in (oracle.N
 
 
 def odd(draw: random.Random, near: int) -> int:
-    """A number at which something turns over, or a neighbour of what stood there."""
+    """Return a boundary number, or a neighbour of the original one."""
     number = draw.choice([near, near, draw.choice(ODD), draw.getrandbits(draw.choice([8, 16, 32, 64]))])
     return (number + draw.choice([-64, -8, -1, 0, 0, 1, 8, 64, 4096])) % 2**64
 
 
 def mutate_plainly(draw: random.Random, image: bytes) -> bytes:
-    """Flips, zeros, noise, cuts, repetitions, other places: what disks, cables and copies do."""
+    """Apply flips, zeros, noise, cuts, repetitions and moves, as disks, cables and copies do."""
     found = bytearray(image)
     for _ in range(draw.choice([1, 1, 1, 2, 4])):
         at, size = draw.randrange(len(found) + 1), draw.choice([1, 2, 4, 8, 64, 512])
@@ -114,7 +115,7 @@ def mutate_plainly(draw: random.Random, image: bytes) -> bytes:
 
 
 def mutate_record(draw: random.Random, body: bytearray, footer: oracle.Footer) -> None:
-    """Sizes that lie, wherever a record may begin; in an lz4 file, stored bytes that decompress to something else."""
+    """Write wrong sizes where a record may begin; in an lz4 file, stored bytes that decompress to something else."""
     at = 64 + draw.randrange(max(1, (footer.records_end - 64) // 8)) * 8
     match draw.randrange(4):
         case 0:
@@ -142,7 +143,7 @@ def mutate_index(draw: random.Random, body: bytearray, footer: oracle.Footer) ->
 
 
 def mutate_words(draw: random.Random, body: bytearray, start: int, end: int) -> None:
-    """A word or half a word of a table."""
+    """Change a word or half a word of a table."""
     size, form = draw.choice([(8, "<Q"), (4, "<I")])
     if end - start >= size:
         at = start + size * draw.randrange((end - start) // size)
@@ -153,7 +154,7 @@ def mutate_words(draw: random.Random, body: bytearray, start: int, end: int) -> 
 
 
 def mutate_with_new_checksums(draw: random.Random, base: Base) -> bytes:
-    """Content and footer changed where it matters, and all checksums made to hold."""
+    """Change content and footer, and make all checksums match."""
     body, was, footer = bytearray(base.body), base.footer, base.footer
     for _ in range(draw.choice([1, 1, 2, 3])):
         match draw.randrange(6):
@@ -174,7 +175,7 @@ def mutate_with_new_checksums(draw: random.Random, base: Base) -> bytes:
 
 
 def met(file: SortedFile, ask: Callable[[SortedFile], object], expected: object, *, exact: bool) -> bool:
-    """Whether the question met damage; `WrongAnswer` where the answer must be the old one and is not."""
+    """True if the question met damage; raise `WrongAnswer` if `exact` and the answer has changed."""
     try:
         found = ask(file)
     except Corrupt:
@@ -204,7 +205,7 @@ def attempt(case: int) -> str:
 
 
 def main(attempt: Callable[[int], str], first: int, count: int, place: str = os.devnull) -> None:
-    """Try them all, keeping the number of the one under way at `place`; print how often each outcome occurred."""
+    """Try all cases, keep the current number at `place`, and print the count of each outcome."""
     counts: Counter[str] = Counter()
     descriptor = os.open(place, os.O_WRONLY | os.O_CREAT)
     native = None

@@ -1,10 +1,10 @@
-"""Mutated sorted files as a source of records, in a process that may die of one: each case follows from its number.
+"""Mutated sorted files as a source, in a separate process that may crash; a number fixes each case.
 
     python -m tests.nightly.fuzz.sorted_source_mutations FIRST COUNT [PLACE]
 
-The files are those of `sorted_file_mutations`.  Of a plainly damaged one every record that comes out is the one that
-was written, in its order, and either all come or an error does.  One that is insane behind checksums that hold may
-yield anything that a sorted file can hold, or an error; but no crash, no other error and no endless loop.
+The files are those of `sorted_file_mutations`. A plainly damaged file yields the written records in order, and then
+ends or raises an error. An insane file with matching checksums may yield anything that a sorted file can hold, or an
+error; but crashes, other errors and endless loops are failures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORDS = [oracle.File(base.image).items() for base in BASES]
 
 
 def read(image: bytes) -> tuple[list[oracle.Record], bool]:
-    """The records that come out, and whether that was all."""
+    """Return the records, and True if the file was read to its end."""
     found: list[oracle.Record] = []
     placement = Placement(0, 0, 1)
     try:

@@ -1,4 +1,4 @@
-"""FUZZ_FLIPS flipped bits in sorted files and documents: each is found, and nothing wrong is read before it is."""
+"""FUZZ_FLIPS flipped bits in sorted files and documents: each flip is found, and no wrong value is read before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OUTCOMES = {"sorted: refused", "sorted: met", "sorted: answered", "document: ref
 
 
 def test_each_flip_is_found(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
-    """In whatever is read meanwhile each value is right or an error; the reader never crashes; every outcome occurs."""
+    """Each value read meanwhile is right or an error, the reader never crashes, and every outcome occurs."""
     place = tmp_path / "case"
     module = [sys.executable, "-X", "faulthandler", "-m", bit_flips.__name__]
     done = subprocess.run([*module, "0", str(FLIPS), place], capture_output=True, text=True, check=False)
@@ -44,13 +44,13 @@ def test_each_flip_is_found(tmp_path: Path, record_property: Callable[[str, str]
 
 
 def test_each_bit_is_tried_once() -> None:
-    """Before one comes again."""
+    """No bit is repeated before all have been tried."""
     bits = bit_flips.STARTS[-1]
     assert len({case * bit_flips.STEP % bits for case in range(bits)}) == bits
 
 
 def test_a_reader_that_trusts_sorted_files_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that takes whatever checksum is there reads something wrong, or passes the flip by."""
+    """A reader that accepts any checksum reads a wrong value or misses the flip."""
 
     def trusting(image: bytes, *, name: str) -> SortedFile:
         base = next(base for base in BASES if differs_by_a_bit(base.image, image))
@@ -69,19 +69,19 @@ def test_a_reader_that_trusts_sorted_files_is_found(monkeypatch: pytest.MonkeyPa
 
 
 def differs_by_a_bit(one: bytes, other: bytes) -> bool:
-    """Whether two files of a size are the same but for a bit."""
+    """True if two files of equal size differ in exactly one bit."""
     return len(one) == len(other) and (int.from_bytes(one) ^ int.from_bytes(other)).bit_count() == 1
 
 
 def is_content(case: int) -> bool:
-    """Whether a case is about a small sorted file, and not about its footer."""
+    """True if a case flips a bit of a small sorted file, outside its footer."""
     at = case * bit_flips.STEP % bit_flips.STARTS[-1]
     number = max(place for place, start in enumerate(bit_flips.STARTS) if start <= at)
     return number < len(BASES) and (at - bit_flips.STARTS[number]) // 8 < len(BASES[number].image) - FOOTER_BYTES
 
 
 def test_a_reader_that_trusts_documents_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that takes whatever checksum is there reads a wrong document."""
+    """A reader that accepts any checksum reads a wrong document."""
     monkeypatch.setattr(document.zlib, "crc32", lambda _: 0)
     flipped = bytearray(document.encode("ACTIVE", bit_flips.DOCUMENTS["ACTIVE"]))
     flipped[-4] ^= 1

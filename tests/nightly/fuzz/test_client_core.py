@@ -51,7 +51,7 @@ def request_of(method: str, params: list[object]) -> Request:
 
 
 def outcome_of(request: Request) -> tuple[str, object]:
-    """What the request came to, in the oracle's words."""
+    """Return the outcome of a request, in the oracle's words."""
     if request.error is None:
         result = request.take()
         return "result", list(result) if request.method in {"get", "get_many"} else result
@@ -60,7 +60,7 @@ def outcome_of(request: Request) -> tuple[str, object]:
 
 
 def test_mutated_answers_are_taken_as_by_the_oracle(record_property: Callable[[str, str], None]) -> None:
-    """Answers, their order and the end of each session are those of the plain-Python client; all kinds occur."""
+    """Answers, their order and the end of each session equal those of the plain-Python client; all kinds occur."""
     draw = random.Random(SEED)
     ends: Counter[str | None] = Counter()
     kinds: Counter[str] = Counter()
@@ -104,16 +104,16 @@ def test_mutated_answers_are_taken_as_by_the_oracle(record_property: Callable[[s
     expected = (None, "unasked", "no answer", "undecodable", "size", "extension", "reserved")
     assert min(ends[end] for end in expected) > 100, ends
     assert min(kinds[kind] for kind in ("result", "error", "odd")) > 1000, kinds
-    assert peak_bytes < 8 << 20  # Of everything this test does: nothing grows with the number of frames.
+    assert peak_bytes < 8 << 20  # This includes all memory of the test, which does not grow with the number of frames.
 
 
 def test_lying_lengths_cost_nothing() -> None:
-    """Heads that promise gigabytes, or nesting without end, are refused or waited for without memory for them."""
+    """Heads that promise gigabytes or endless nesting are refused or awaited without memory for them."""
     promises = [
         b"\x94\x01\x00\xc0\xc6\xff\xff\xff\xff",
         b"\x94\x01\x00\xc0\x92\xdd\xff\xff\xff\xff",
         b"\x94\x01\x00\xc0\xdf\xff\xff\xff\xff",
-        b"\x94\x01\x00\xc0\x92\xc6\x01\xf0\x00\x00",  # 31 MiB, which would be allowed: nothing is made for it yet.
+        b"\x94\x01\x00\xc0\x92\xc6\x01\xf0\x00\x00",  # 31 MiB would be allowed, but nothing is allocated yet.
         b"\x90" * 10_000_000,
         b"\x91" * 10_000_000,
     ]

@@ -1,4 +1,4 @@
-"""Documents under mutation: what was written, or an error; never another answer."""
+"""Mutated documents: the reader returns the written content or an error, never other content."""
 
 import random
 
@@ -14,7 +14,7 @@ ROUNDS = 100_000
 
 
 def mutated(rng, data):
-    """One to three changes: flips, cuts, copies, insertions."""
+    """Apply one to three flips, cuts, copies or insertions."""
     data = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         at, to = sorted((rng.randrange(len(data) + 1), rng.randrange(len(data) + 1)))
@@ -35,7 +35,6 @@ def mutated(rng, data):
 
 
 def test_no_mutation_of_a_document_is_read_as_another():
-    """A hundred thousand of them."""
     rng = random.Random(20)
     files = tuple(manifest.PartitionFile(f"{n:05d}.gkv", n, 0, 4096 + n, n * 7919) for n in range(3))
     body = manifest.to_body(
@@ -60,7 +59,7 @@ def test_no_mutation_of_a_document_is_read_as_another():
 
 
 def test_no_body_breaks_the_reader_of_manifests():
-    """Though the checksum holds: a wrong program wrote it."""
+    """The checksum holds: a defective program wrote the body."""
     rng = random.Random(21)
     values = [
         None,
@@ -99,7 +98,7 @@ def test_no_body_breaks_the_reader_of_manifests():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_name_leads_out_of_a_directory(seed):
-    """What is accepted as a name is one path component, below the limits of file systems."""
+    """An accepted name is a single path component within the limits of file systems."""
     rng = random.Random(seed)
     accepted = 0
     for _ in range(10_000):

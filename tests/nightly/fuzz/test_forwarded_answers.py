@@ -43,7 +43,7 @@ ERRORS: list[object] = [
 
 
 def answer(draw: random.Random, msgid: int, results: list[list[object]]) -> bytes:
-    """One that is nearly right: as it should be, changed in what it says, or in its bytes."""
+    """Return an answer that is valid, or changed in its content or its bytes."""
     message: list[object] = [1, msgid, None, copy.deepcopy(draw.choice(results))]
     if draw.random() < 0.3:
         message[2:] = [draw.choice(ERRORS), None]
@@ -70,7 +70,7 @@ def answer(draw: random.Random, msgid: int, results: list[list[object]]) -> byte
 def test_mutated_answers_are_judged_as_by_the_oracle(
     tmp_path: Path, record_property: Callable[[str, str], None]
 ) -> None:
-    """What reaches the client, who is asked next, and whether the connection ends; all kinds occur."""
+    """The client's answer, the next owner and the end of the connection match the oracle; all kinds occur."""
     files = make_version(tmp_path, "db", "v1", RECORDS, PARTITIONS).files
     kinds: Counter[str] = Counter()
     asker = Asker(Path(), 2, files=files, max_frame=MAX_FRAME)
@@ -106,7 +106,7 @@ def test_mutated_answers_are_judged_as_by_the_oracle(
 def test_mutated_answers_to_parts_are_judged_as_by_the_oracle(
     tmp_path: Path, record_property: Callable[[str, str], None]
 ) -> None:
-    """The same of a batch: an answer gives all values of its part or none."""
+    """An answer to a part of a batch gives all its values or none, as the oracle says."""
     files = make_version(tmp_path, "db", "v1", RECORDS, PARTITIONS).files
     kinds: Counter[str] = Counter()
     asker = Asker(Path(), 2, files=files, max_frame=MAX_FRAME)
@@ -141,7 +141,7 @@ def test_mutated_answers_to_parts_are_judged_as_by_the_oracle(
 
 
 def explained(body: bytes, node: str) -> bytes:
-    """The answer, behind its id, when it is to say who has answered: an error as it came, a value behind a new head."""
+    """Return the answer behind its id with `explain`: an error unchanged, a value behind a new head."""
     if not body.startswith(b"\xc0"):
         return body
     heads = {0xDC: 3, 0xDD: 5}
@@ -149,7 +149,7 @@ def explained(body: bytes, node: str) -> bytes:
 
 
 def read(body: bytes) -> tuple[object, object]:
-    """The error and the result of an answer, which stand behind its id."""
+    """Return the error and the result of an answer, which stand behind its id."""
     _, _, error, result = msgpack.unpackb(
         b"\x94\x01\x01" + body, strict_map_key=False, unicode_errors="surrogateescape", object_pairs_hook=tuple
     )
@@ -157,7 +157,7 @@ def read(body: bytes) -> tuple[object, object]:
 
 
 def renew(asker: Asker, link: Link) -> None:
-    """Another connection to that peer: what the old one had begun is over."""
+    """Replace the connection to a peer, which ends the old one's requests."""
     link.close()
     asker.core.take_peer_events()
     asker.links[link.column] = asker.link(link.column)

@@ -1,4 +1,4 @@
-"""FUZZ_FRAMES mutated frames into the connection core: a typed error or a close, never a crash, and bounded memory."""
+"""FUZZ_FRAMES mutated frames into the connection core: a typed error or a close, no crash, and bounded memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REQUESTS = [
     rpc.request(19, "scan", [b"db", {b"min_version": "v2", "timeout_ms": 5}]),
 ]
 FOREIGN = [b"GET /db/key1 HTTP/1.1\r\nHost: db\r\n\r\n", b"*2\r\n$3\r\nGET\r\n$4\r\nkey1\r\n"]
-TURNED_AWAY = {  # Once.
+TURNED_AWAY = {  # Exactly one such answer is sent.
     "HTTP": re.compile(rb"HTTP/1.1 400 [ -~]*\r\n([A-Z][ -~]*\r\n)+\r\n[ -~]+\r\n"),
     "RESP": re.compile(rb"-ERR [ -~]+\r\n"),
 }
@@ -57,7 +57,7 @@ LIMITS = {"max_size": 4096, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS
 
 
 def test_mutated_streams_are_answered_as_by_the_oracle(tmp_path: Path, record_property: Record) -> None:
-    """Answers, hand-offs and the end of each connection are those of the plain-Python node; all kinds occur."""
+    """Answers, hand-offs and the end of each connection equal those of the plain-Python node; all kinds occur."""
     core = make_core(max_frame=4096)
     old, new = KEYS | {b"only": b"old"}, {b"key1": b"newer"}
     core.publish(
@@ -97,7 +97,7 @@ def test_mutated_streams_are_answered_as_by_the_oracle(tmp_path: Path, record_pr
 
 
 def spoil(draw: random.Random, data: bytes) -> bytes:
-    """By bytes, by structure, or not at all."""
+    """Mutate the bytes or the structure, or nothing."""
     chosen = draw.randrange(8)
     if chosen == 0:
         return data
@@ -105,9 +105,9 @@ def spoil(draw: random.Random, data: bytes) -> bytes:
 
 
 def check_answers(output: bytes) -> None:
-    """Every answer is `[1, id, nil or [code, message, details], result]`, and a value is never another key's.
+    """Check that every answer is `[1, id, nil or [code, message, details], result]`, with the value of its key.
 
-    Or it is one line for a peer that seems to speak something else.
+    A peer that seems to speak another protocol gets one line instead.
     """
     if any(form.fullmatch(output) for form in TURNED_AWAY.values()):
         return
@@ -137,7 +137,7 @@ def check_answers(output: bytes) -> None:
 
 
 def test_mutated_frames_never_hurt_the_core(tmp_path: Path, record_property: Record) -> None:
-    """Each gets its own connection, or follows others on one; a bystander is answered all along."""
+    """Mutated frames come on new connections or one after the other; a bystander is always answered."""
     core = make_core(max_frame=4096, max_held=100_000, max_queued=100_000)
     core.publish(one_database(tmp_path, KEYS, partitions=3).table())
     driver = Driver(core)

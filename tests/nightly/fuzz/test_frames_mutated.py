@@ -1,4 +1,4 @@
-"""FUZZ_FRAMES mutated frames through the scanner: it agrees with the oracle, or a bug of one of them is found."""
+"""FUZZ_FRAMES mutated frames through the scanner: it agrees with the oracle, or either has a bug."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITS = {"max_size": 200, "max_depth": 6, "max_elements": 40}
 
 
 def read(data: bytes, cut: int) -> int | tuple[str, int] | None:
-    """What the scanner says of it when it comes in two pieces."""
+    """Return the scanner's verdict on a frame that comes in two pieces."""
     reader = FrameReader(LIMITS["max_size"], max_depth=LIMITS["max_depth"], max_elements=LIMITS["max_elements"])
     try:
         reader.feed(data[:cut])
@@ -37,7 +37,7 @@ def read(data: bytes, cut: int) -> int | tuple[str, int] | None:
 
 
 def test_mutated_frames_are_judged_as_by_the_oracle(record_property: Callable[[str, str], None]) -> None:
-    """Each is complete, short, or refused with the same reason at the same offset; all of these really occur."""
+    """Each frame is complete, short, or refused with the same reason and offset, and all of these occur."""
     seen: Counter[str] = Counter()
     for number in numbers(FRAMES):
         draw = random.Random(SEED + number)

@@ -1,6 +1,6 @@
-"""FUZZ_FRAMES drawn streams of HTTP: the loop and the gateway answer what is plain of them as the oracle does.
+"""FUZZ_FRAMES random streams of HTTP: the loop and the gateway answer plain requests as the oracle does.
 
-Replays as in `frames.py`; what is drawn stands in `tests/unit/serving/http_requests.py`.
+Replays work as in `frames.py`; `tests/unit/serving/http_requests.py` draws the streams.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(7200)
 
-COUNT = min(FRAMES, 2_000_000)  # Each takes some 0.7 ms: a release has other legs as well.
+COUNT = min(FRAMES, 2_000_000)  # A stream takes some 0.7 ms, and a release has other legs as well.
 
 
 def test_drawn_streams(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
-    """Every answer to its last byte, and every byte that is left to the gateway."""
+    """Every answer, and every byte left to the gateway, is as the oracle says."""
     with closing(Served(tmp_path)) as served:
         seen = judge_all(numbers(COUNT), served.answer_stream)
     record_property("measured", f"{COUNT:,} streams: {dict(seen)}")

@@ -1,6 +1,6 @@
-"""FUZZ_FRAMES mutated requests of HTTP through an exchange and the reads: answers or a close, never a wrong body.
+"""FUZZ_FRAMES mutated HTTP requests through an exchange and the reads: answers or a close, never a wrong body.
 
-Seeds, numbers and replays as in `frames.py`.  What is sent is taken apart by h11's client, which judges the framing.
+Seeds, numbers and replays work as in `frames.py`. h11's client parses the answers, and so judges the framing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(7200)
 
 SEED = 20_010_003
-COUNT = min(FRAMES, 5_000_000)  # Each takes some 0.3 ms: a release has other legs as well.
+COUNT = min(FRAMES, 5_000_000)  # A request takes some 0.3 ms, and a release has other legs as well.
 SCANNED = {b"key%d" % number: b"" for number in range(20)}
 TAG = b'"2-00000000"'
 SEEDS = [
@@ -61,14 +61,14 @@ IN_TARGETS = [b"%", b"%2", b"%00", b"%2F", b"/", b"..", b"?", b"&x=1", b"proxy=1
 
 
 class Derived(dict):
-    """Records of any key: the value says version and key, so that a wrong one shows."""
+    """Records for any key, whose values contain version and key, so that a wrong one shows."""
 
     def __init__(self, version):
         super().__init__(SCANNED)
         self.version = version
 
     def get(self, key):
-        """The value; none where the key says so."""
+        """Return the value, or None if the key says so."""
         return None if b"none" in key else derived(self.version, key)
 
     def __getitem__(self, key):
@@ -80,14 +80,14 @@ def derived(version, key):
 
 
 def a_node():
-    """Two versions, and a key that another node has."""
+    """Return a node with two versions, and a key that another node has."""
     versions = {"1": Derived("1"), "2": Derived("2")}
     database = FakeDatabase(versions, "2", {"1": 784_111_777_000, "2": 1_470_052_587_000}, {b"away": "n2"})
     return FakeNode({"db": database}, page=4)
 
 
 async def test_mutated_requests_are_answered_rightly_or_refused(record_property: Record) -> None:
-    """Every answer is whole and its body is that of its own key and version; nothing is raised, little is held."""
+    """Every answer is complete, with the body of its key and version; nothing is raised, and memory is bounded."""
     context = context_of(a_node())
     seen: Counter[str] = Counter()
     for number in numbers(COUNT):
@@ -115,7 +115,7 @@ async def test_mutated_requests_are_answered_rightly_or_refused(record_property:
 
 
 def spoil(draw, data):
-    """By bytes, by a header, by the target, or not at all."""
+    """Mutate the bytes, a header or the target, or nothing."""
     for _ in range(draw.randint(0, 2)):
         match draw.randrange(4):
             case 0:
@@ -134,7 +134,7 @@ def spoil(draw, data):
 
 
 def check(request, status, headers, body):
-    """That an answer is the right one for what was asked, by an oracle of targets; returns what kind it is."""
+    """Check an answer against an oracle of targets; return its kind."""
     assert status < 500 or status in {500, 501, 503, 505}
     version = headers.get(b"x-sequins-version")
     if status not in {200, 206} or request.method == b"HEAD":
@@ -158,7 +158,7 @@ def check(request, status, headers, body):
 
 
 def check_lines(request, version, headers, body):
-    """That each value of many is its key's."""
+    """Check that each of many values belongs to its key."""
     if headers[b"content-type"] == b"application/msgpack":
         assert isinstance(msgpack.unpackb(body), list)
         return "many"
@@ -191,7 +191,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("what", ENDLESS)
 def test_what_never_ends_takes_bounded_memory(what: str) -> None:
-    """8 MiB of each, or what is taken of it, in receives of 64 KiB: little more is held than the longest request."""
+    """Of 8 MiB in receives of 64 KiB, little more is held than the longest request."""
     begin, more = ENDLESS[what]
     piece = more * (64 * 1024 // len(more))
     exchange = HttpExchange(RequestLimits())

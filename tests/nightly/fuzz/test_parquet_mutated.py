@@ -1,4 +1,4 @@
-"""Mutated Parquet files: refused or read, or, once in a while, the end of the process that builds."""
+"""Mutated Parquet files are refused or read, or, rarely, end the building process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILES = 2000
-# pyarrow 26 ends the process over statistics of the wrong size, as it may over what nobody has found yet.
+# pyarrow 26 ends the process over statistics of a wrong size, and possibly in other cases.
 DEADLY = {-signal.SIGABRT, -signal.SIGSEGV}
 MAX_DEATHS = FILES // 50
 
 
 def test_mutated_files_are_refused_or_read(tmp_path: Path) -> None:
-    """No other exception leaves the reader; a death of pyarrow's is counted, and the next process goes on behind it."""
+    """The reader raises no other exception; deaths of pyarrow are counted, and the next process continues."""
     place = tmp_path / "case"
     counts: Counter[str] = Counter()
     first = 0

@@ -1,4 +1,4 @@
-"""FUZZ_FRAMES mutated messages between nodes that keep records: one answer each, and no copy is broken."""
+"""FUZZ_FRAMES mutated messages between nodes that hold replicas: one answer each, and no replica is corrupted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.nightly.fuzz.replica_messages import numbers, send
 
 
 def test_mutated_messages(record_property):
-    """A node takes some, refuses the others with one clear error, and goes on."""
+    """A node accepts some, refuses the others with one clear error, and goes on."""
     taken = sum(send(number) for number in numbers(min(FRAMES, 1_000_000)))
     record_property("taken", taken)
     assert taken

@@ -1,4 +1,4 @@
-"""100,000 mutated SequenceFiles through the reader: read or refused as the oracle finds, and nothing else."""
+"""100,000 mutated SequenceFiles through the reader: read or refused exactly as by the oracle."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KINDS = ["none"] + [
     for codec in CODECS
     for inside in ("", " inside")
 ]
-# What the largest files that are allowed need, and the oracle, and what the allocator keeps.
+# The memory for the largest allowed files, the oracle, and the allocator's reserve.
 PEAK_BYTES = 64 << 20
-SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")  # Then the process takes several times as much.
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")  # A sanitized process takes several times as much memory.
 
 
 def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
-    """No crash, no other error, no other answer than the oracle's, bounded memory; every outcome really occurs."""
+    """No crash, no other error, no deviation from the oracle, bounded memory; every outcome occurs."""
     place = tmp_path / "case"
     module = [sys.executable, "-X", "faulthandler", "-m", sequence_file_mutations.__name__]
     done = subprocess.run([*module, "0", str(FILES), place], capture_output=True, text=True, check=False)

@@ -17,7 +17,7 @@ OUTCOMES = {f"{kind}: {outcome}" for kind in ("plain", "resealed") for outcome i
 
 
 def test_mutated_files_are_refused_met_or_answered(tmp_path: Path) -> None:
-    """Plain damage never yields a wrong answer, insane content never ends the process; every outcome really occurs."""
+    """Plain damage never gives a wrong answer, insane content never ends the process, and every outcome occurs."""
     place = tmp_path / "case"
     module = [sys.executable, "-X", "faulthandler", "-m", sorted_file_mutations.__name__]
     done = subprocess.run([*module, "0", str(FILES), place], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""FUZZ_FRAMES records of TLS that are wrong, and handshakes: nobody stays, and whoever else is here is answered."""
+"""FUZZ_FRAMES wrong TLS records and handshakes: their connections end, and a bystander is answered."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(7200)
 
-COUNT = min(FRAMES, 200_000) // 2  # Clients: each takes some 3 ms, and has two wrong records or so.
+COUNT = min(FRAMES, 200_000) // 2  # A client takes some 3 ms and has about two wrong records.
 SEED = 36_000_001
 AT_ONCE = 20
-WARM = 500  # Clients after which the loop has what it keeps.
-KEPT_BYTES = 100 << 10  # However many there were: what speaks on a connection is some 10 KiB.
+WARM = 500  # After so many clients the loop has allocated its caches.
+KEPT_BYTES = 100 << 10  # A limit for any number of clients: a connection takes some 10 KiB.
 
 
 @pytest.fixture
 def fuzzed(tmp_path: Path) -> Iterator[Fuzzed]:
-    """A loop."""
     fuzzed = Fuzzed(tmp_path)
     yield fuzzed
     fuzzed.served.close()

@@ -1,6 +1,6 @@
-"""What clients of TLS never say: handshakes and records with a few bytes changed, and records that are sealed well.
+"""Traffic that TLS clients never send: mutated handshakes and records, and well-sealed records of any content.
 
-Each has a generator of its own, seeded by its number, and replays as in `frames.py`.
+Each client has its own generator, seeded by its number, and replays as in `frames.py`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ INNER = [
     b"", b"\1\0", b"\1\x5a", b"\2\x28", b"\1\xff\xff", *(KEY_UPDATE + bytes([asks]) for asks in range(3)), b"\1\0\0\0",
     b"\x14\0\0\x30" + bytes(48), b"\x18\xff\xff\xff", b"\x0b\0\0\4\0\0\0\0", GET, GET[:5],
 ]  # fmt: skip
-PARTS = 6  # Of what a client says behind its handshake.
+PARTS = 6  # The most parts that a client sends behind its handshake.
 WRONG = "wrong records"
-TURNS = 200  # Until a handshake is done, of many at once.
+TURNS = 200  # The limit of turns until a handshake is done, among many at once.
 
 
 class Fuzzed:
-    """A loop that is spoken to like that, beside somebody who is answered all the time."""
+    """A loop that gets such traffic, beside a bystander that is always answered."""
 
     def __init__(self, directory: Path) -> None:
         self.served = Secured(directory)
@@ -65,12 +65,12 @@ class Fuzzed:
         return client.tls.session
 
     def is_well(self) -> bool:
-        """Whether that one is answered, and nobody else is here."""
+        """True if the bystander is answered and has the only connection."""
         self.here.send(GET)
         return self.served.take(self.here, len(GOT)) == GOT and self.served.counters("connections") == 1
 
     def meet(self, draws: list[random.Random]) -> None:
-        """So many clients at once, all of whom go."""
+        """Run clients at once until all have gone."""
         talks = [self.talk(draw) for draw in draws]
         while talks:
             talks = [talk for talk in talks if next(talk, None)]
@@ -78,7 +78,7 @@ class Fuzzed:
         self.served.until(lambda: self.served.counters("connections") == 1)
 
     def talk(self, draw: random.Random) -> Iterator[bool]:
-        """One client, who says something between two steps."""
+        """Run one client, which sends something between two steps."""
         way = draw.choice(["hello", "hello", "handshake", "records", "records", "sealed", "sealed", "sealed"])
         self.seen[way] += 1
         connection = self.served.connect()
@@ -94,7 +94,7 @@ class Fuzzed:
         self.served.clients.remove(connection)
 
     def go_on(self, client: Client, way: str, draw: random.Random) -> Iterator[bool]:
-        """The handshake, changed or not, and a few records behind it."""
+        """Do the handshake, changed or not, and send a few records behind it."""
         wrong = draw.randrange(1, 3) if way == "handshake" else 0
         for _ in range(TURNS):
             client.hear()
@@ -117,9 +117,9 @@ class Fuzzed:
             yield True
 
     def seal(self, client: Client, draw: random.Random) -> bytes:
-        """Records that are sealed as they should be, with anything in them, and in any order."""
+        """Return correctly sealed records of any content, in any order."""
         sealing = Sealing(client, self.keys)
-        self.keys.write_bytes(b"")  # It is read whole each time.
+        self.keys.write_bytes(b"")  # The file is read whole each time.
         said = []
         for _ in range(draw.randrange(1, PARTS)):
             kind = draw.choice([DATA, DATA, DATA, *KINDS])
@@ -141,7 +141,7 @@ class Fuzzed:
 
 
 def mutated(draw: random.Random, said: bytes) -> bytes:
-    """One to three changes, to bytes, to heads of records, to their number and their order."""
+    """Make one to three changes to bytes, heads, number or order of records."""
     records = split(said)
     for _ in range(draw.choice([1, 1, 3])):
         at = draw.randrange(len(records) + 1)
@@ -158,7 +158,7 @@ def mutated(draw: random.Random, said: bytes) -> bytes:
 
 
 def changed(draw: random.Random, record: bytearray) -> bytes:
-    """A record with something else in it, or that says something else of itself."""
+    """Change a record's content or its head."""
     at = draw.randrange(len(record) + 1)
     match draw.randrange(6):
         case 0 if record:

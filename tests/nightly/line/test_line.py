@@ -35,7 +35,7 @@ def run_line(seed: int, loops: int, *arguments: str) -> tuple[int, list[str], st
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("run", range(5))
 def test_the_line_holds_in_every_order(run: int, record_property: Callable[[str, object], None]) -> None:
-    """Whatever the seed draws, and however busy the machine is; the report lists the seed and each test that failed."""
+    """Any seed passes, also on a busy machine; the report lists the seed and each failed test."""
     seed, loops = SystemRandom().getrandbits(32), 4 if run == 0 else 0
     status, failed, output = run_line(seed, loops)
     record_property("measured", f"seed {seed} beside {loops} loops, failed: {', '.join(failed) or 'none'}")

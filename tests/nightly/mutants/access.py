@@ -1,4 +1,4 @@
-"""Bugs that let somebody do or see something without the right to: no numbered promise, and kept all the same."""
+"""Bugs that bypass access rights: no numbered promise, but kept all the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extensions that are patched: where a definition stands in Cython, and the build of one aside."""
+"""Patched extensions: the span of a definition in Cython, and a build in another directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def source_of(module):
-    """Path of the text that a module of the package is made from: Python, or Cython, where `_name` is a part's name."""
+    """Return the source of a module of the package: Python, or Cython, where `_name` may be a part's name."""
     place = Path(*module.split("."))
     python = ROOT / place.with_suffix(".py")
     whole = ROOT / "src_ext" / place.with_suffix(".pyx")
@@ -24,7 +24,7 @@ def source_of(module):
 
 
 def extension_of(module):
-    """Name of the extension that is made from that Cython: what includes the part, or the module itself."""
+    """Return the extension that is made from this Cython: the includer of the part, or the module itself."""
     source = source_of(module)
     if source.name.startswith("_"):
         return module
@@ -38,10 +38,10 @@ def extension_of(module):
 
 
 def span(text, names):
-    """Lines, counted from zero, of the definition of that qualified name in Cython, told by how it is indented.
+    """Return the lines, from zero, of the definition of that qualified name in Cython, by its indentation.
 
     Raises:
-        ValueError: there is none.
+        ValueError: The definition does not exist.
     """
     lines = text.splitlines()
     begin, end = 0, len(lines)
@@ -61,12 +61,12 @@ def indent(line):
 
 
 def ends(line, head):
-    """Whether a line is behind a definition whose head has that indentation; what closes its parameters is not."""
+    """True if a line lies behind a definition whose head has that indentation; closing parentheses do not count."""
     return bool(line.strip()) and indent(line) <= head and not line.lstrip().startswith(")")
 
 
 def build(module, text, aside):
-    """Path of an extension made of `text`, built in the directory `aside` with this tree's flags, but faster."""
+    """Return the path of an extension of `text`, built in the directory `aside` with fast flags."""
     made = runpy.run_path(str(ROOT / "setup.py"))
     sources = shutil.copytree(ROOT / "src_ext", aside / "src_ext")
     (sources / source_of(module).relative_to(ROOT / "src_ext")).write_text(text)

@@ -1,6 +1,6 @@
 """Bugs in rules of replication and of pumps; each group names the section of the documents that has the rules.
 
-A row is a name, a place, the line that stands there, and the line that stands there instead.
+A row has a name, a place, the line at that place, and its replacement.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Generated mutations: small changes of files that changed lately, each run against the tests that mirror its file.
+"""Generated mutations: small changes of recently changed files, each run against the tests that mirror the file.
 
     python -m tests.nightly.mutants.generated [FILE...]
 
-Without files: those of the package that changed in the last day of history.  They share ten minutes, and their
-mutations come in a drawn order; each that no test fails on is a survivor.  A survivor is a question and no failure:
-the change may be equivalent, or a test is missing.  Cython is not mutated; its planted bugs are written by hand.
+Without files, the package's files that changed in the last day of history are mutated. They share ten minutes, and
+their mutations come in a random order; a mutation that fails no test is a survivor. A survivor is a question and no
+failure: the change may be equivalent, or a test is missing. Cython is not mutated; its planted bugs are written by
+hand.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ import pytest
 from tests.nightly.mutants.patched import Patching
 
 SECONDS = 600.0
-MIN_SHARE_S = 30  # Of one file: less is hardly more than its tests without a mutation.
-RUN_TIMEOUT_S = 120  # A mutation may loop without end, which its tests have noticed then.
+MIN_SHARE_S = 30  # The minimum for one file: less is hardly more than its tests without a mutation.
+RUN_TIMEOUT_S = 120  # A mutation may loop without end, which counts as noticed.
 OPPOSITES = {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.Is: ast.IsNot}
 OPPOSITES |= {opposite: operator for operator, opposite in OPPOSITES.items()}
 
 
 class Mutation(NamedTuple):
-    """A text of a module with one change in it."""
+    """The text of a module with one change."""
 
     path: Path
     line: int
@@ -72,13 +73,12 @@ def mutations(path):
 
 
 def mirrors(path):
-    """Return the unit tests that mirror a file of the package."""
     folder = Path("tests/unit", *path.parts[1:-1])
     return sorted({*folder.glob(f"test_{path.stem}.py"), *folder.glob(f"test_{path.stem}_slow.py")})
 
 
 def is_killed(path, text, tests):
-    """True if the tests fail, or do not end, with that text in the place of the file's."""
+    """True if the tests fail, or do not end, with this text in place of the file's."""
     module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
     command = [sys.executable, "-m", "tests.nightly.mutants.generated", "--child"]
     given = json.dumps([module, text, list(map(str, tests))])
@@ -93,7 +93,7 @@ def survivors(tests_by_path, seconds, seed):
     """Return how many mutations were run in that time, and those that no test noticed.
 
     Raises:
-        ValueError: the tests of a file fail without any mutation.
+        ValueError: The tests of a file fail without any mutation.
     """
     draw = random.Random(seed)
     paths = draw.sample(sorted(tests_by_path), len(tests_by_path))
@@ -117,14 +117,14 @@ def survivors(tests_by_path, seconds, seed):
 
 
 def changed():
-    """Return the files of the package that changed in the last day of history, and that tests mirror."""
+    """Return the package's files that changed in the last day of history and that tests mirror."""
     command = ["git", "log", "--since=1.day", "--diff-filter=AMR", "--name-only", "--format=", "--", "gossipkv/*.py"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [path for path in map(Path, sorted({*said.split()})) if path.exists()]
 
 
 def report(paths, seconds=SECONDS):
-    """Return what to say of the mutations of these files: one line of the numbers, and one for each survivor."""
+    """Return the report on the mutations of these files: one line of numbers, and a line for each survivor."""
     seed = random.randrange(1 << 32)
     tests_by_path = {path: tests for path in paths if (tests := mirrors(path))}
     ran, alive = survivors(tests_by_path, seconds, seed)
@@ -133,7 +133,7 @@ def report(paths, seconds=SECONDS):
 
 
 def child():
-    """Run the tests on the text that is given; the exit status is that of pytest."""
+    """Run the tests on the given text; return the exit status of pytest."""
     module, text, tests = json.load(sys.stdin)
     sys.meta_path.insert(0, Patching(module, text))
     return pytest.main(["-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", *tests])

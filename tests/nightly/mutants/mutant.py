@@ -1,4 +1,4 @@
-"""A patch of the code: what it replaces, and what must notice it."""
+"""A patch of the code, and the tests that must notice it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class Edit(NamedTuple):
-    """One line of a module, and what stands there instead."""
+    """A line of a module, and its replacement."""
 
     place: str  # "module:Class.method", or a function or a table of the module.
-    line: str  # Stands in that place exactly once.
+    line: str  # It occurs in that place exactly once.
     instead: str
 
     @property
@@ -18,12 +18,12 @@ class Edit(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """Edits of one module, and the aims at which they must be seen."""
+    """Edits of one module, and the aims that must notice them."""
 
     name: str
     edits: tuple[Edit, ...]
-    aims: tuple[str, ...]  # Scenarios by name, seeds by number, tests of properties by path.  One is enough.
-    by: str  # The checker that is expected to speak; "assertion of <function>" where it is to be one of the code's own.
+    aims: tuple[str, ...]  # Scenarios by name, seeds by number, tests of properties by path; one failure suffices.
+    by: str  # The checker that is expected to report; "assertion of <function>" for an assertion of the code itself.
 
 
 def planted(name: str, place: str, line: str, instead: str, *aims: str, by: str = "property") -> Mutant:

@@ -1,4 +1,4 @@
-"""Bugs that make a read wait for others, or a node that stops fail reads (P1)."""
+"""Bugs that make a read wait for other nodes, or make a stopping node fail reads (P1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs by which members, trees or replicas that know the same do not agree (P7)."""
+"""Bugs by which members, trees or replicas with the same knowledge do not agree (P7)."""
 
 from __future__ import annotations
 

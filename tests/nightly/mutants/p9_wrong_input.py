@@ -1,4 +1,4 @@
-"""Bugs that let wrong input pass, or have it harm others (P9)."""
+"""Bugs that accept wrong input, or let it harm other clients (P9)."""
 
 from __future__ import annotations
 

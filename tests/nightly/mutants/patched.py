@@ -1,7 +1,7 @@
-"""Runs aims on patched code, in a process of its own: `python -m tests.nightly.mutants.patched NAME` says what broke.
+"""Run aims on patched code in a separate process: `python -m tests.nightly.mutants.patched NAME` prints what broke.
 
-The patch is laid over the module's text as it is imported; an extension is built with it elsewhere.  Nothing is written
-in this tree.
+The patch replaces the module's text during the import; a patched extension is built elsewhere. Nothing is written in
+this tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TESTS = Path(__file__).parents[2]
 
 
 class Patching(MetaPathFinder, Loader):
-    """Finds one module, and loads another text in its place, or the extension that was built of it."""
+    """Finds one module, and loads another text in its place, or the extension that was built of that text."""
 
     def __init__(self, module, text, built=None):
         self.module = module
@@ -64,10 +64,10 @@ def is_compiled(mutant):
 
 
 def patched_text(mutant, text):
-    """Text of the module with the mutant's edits in it.
+    """Return the text of the module with the mutant's edits.
 
     Raises:
-        ValueError: a place does not exist, or its line does not stand there exactly once.
+        ValueError: A place does not exist, or its line does not occur there exactly once.
     """
     lines = text.splitlines(keepends=True)
     for edit in mutant.edits:
@@ -82,7 +82,7 @@ def patched_text(mutant, text):
 
 
 def span(node, names):
-    """Lines, counted from zero, of the definition or table of that qualified name below a node of the syntax tree."""
+    """Return the lines, from zero, of the definition or table of that qualified name below a syntax node."""
     for name in names:
         inner = [child for child in node.body if name in defined(child)]
         if not inner:
@@ -103,7 +103,7 @@ def defined(statement):
 
 
 class Properties:
-    """Looks at the tests that fail: a property that does not hold says so, anything else has only been raised."""
+    """A plugin that separates failed tests into violated properties and mere exceptions."""
 
     def __init__(self):
         self.broken = []
@@ -111,7 +111,7 @@ class Properties:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
-        """The first property ends the run; before it, what was raised may hide one in another test."""
+        """End the run at the first property; until then, an exception may hide a property in another test."""
         report = yield
         if report.failed:
             told = f"{report.nodeid}: {report.longreprtext}"
@@ -126,7 +126,7 @@ class Properties:
 
 def is_a_property(error):
     """True if a test itself made the assertion, or expected an error that did not come."""
-    if isinstance(error, BaseExceptionGroup):  # Hypothesis found several.
+    if isinstance(error, BaseExceptionGroup):  # Hypothesis found several errors.
         return any(map(is_a_property, error.exceptions))
     if isinstance(error, pytest.fail.Exception):
         return str(error).startswith("DID NOT RAISE")
@@ -135,7 +135,7 @@ def is_a_property(error):
 
 
 def asserted(error):
-    """Whose assertions have failed, one or in a group, as a mutant names them."""
+    """Return the owners of the failed assertions, alone or in a group, as a mutant names them."""
     if isinstance(error, BaseExceptionGroup):
         return sorted({name for one in error.exceptions for name in asserted(one)})
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -147,7 +147,7 @@ def in_tests(frame):
 
 
 def properties(path):
-    """What the tests of properties in this file say, and those of the slow and the night's file beside it."""
+    """Return the report of the property tests in this file and in its slow and night siblings."""
     said = Properties()
     others = [path.removesuffix(".py") + f"_{tier}.py" for tier in TIERS]
     paths = [path, *(other for other in others if Path(other).exists())]
@@ -157,8 +157,8 @@ def properties(path):
 
 
 def broken(aims):
-    """What each aim says is broken, up to the first that says anything; an aim that raises says nothing."""
-    swarm = importlib.import_module("tests.world.gossip.swarm")  # Not before the patch is in place.
+    """Return each aim's report, up to the first report of a violation; an aim that raises is reported as raised."""
+    swarm = importlib.import_module("tests.world.gossip.swarm")  # The patch must be in place before this import.
     scenarios = importlib.import_module("tests.simulation.scenarios").SCENARIOS
     said = {}
     for aim in aims:
@@ -181,13 +181,15 @@ def broken(aims):
 
 
 def main(mutant):
-    with tempfile.TemporaryDirectory() as aside, contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
+    # pytest may write to standard error.
+    with tempfile.TemporaryDirectory() as aside, contextlib.redirect_stdout(sys.stderr):
         module = module_of(mutant)
         text = patched_text(mutant, source_of(module).read_text())
         built = compiled.build(module, text, Path(aside)) if is_compiled(mutant) else None
         patching = Patching(compiled.extension_of(module) if built is not None else module, text, built)
         if built is not None:
-            importlib.import_module("gossipkv")  # It has a finder of its own for extensions, and puts it first.
+            # The package puts its own finder for extensions first, so it is imported before the patch.
+            importlib.import_module("gossipkv")
         sys.meta_path.insert(0, patching)
         said = broken(mutant.aims)
     assert patching.is_loaded, f"{module_of(mutant)} was never imported"

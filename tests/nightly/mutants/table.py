@@ -1,12 +1,12 @@
-"""The kill table: patches that break a promise, by the promise that they break, and what must notice each.
+"""The kill table: patches that break a promise, by promise, with the tests that must notice each.
 
-A mutant edits single lines, each named by its place: module, function (or table), and the line as it stands there
-exactly once.  A mutant is killed when a test that looks at a property fails in an assertion of its own, or when a
-scenario of `tests/simulation/scenarios.py`, or a run of drawn faults, says that a promise is broken: the members
-*show* something that is wrong, too late, or too much.  An exception or a failed assertion in the patched code kills
-nothing, unless the mutant names the assertion: then the assertion meets the bug before anybody shows it.
+A mutant edits single lines, each named by its place: module, function (or table), and the line, which occurs there
+exactly once. A mutant is killed when a test of a property fails in its own assertion, or when a scenario of
+`tests/simulation/scenarios.py`, or a run of drawn faults, reports a broken promise: the members *show* something that
+is wrong, too late, or too much. An exception or a failed assertion in the patched code kills nothing, unless the mutant
+names the assertion: then the assertion meets the bug before it shows.
 
-The table has the most dangerous rules of each subsystem.  The night mutates the files that have changed as well
+The table has the most dangerous rules of each subsystem. The night also mutates recently changed files
 (`generated.py`).
 """
 

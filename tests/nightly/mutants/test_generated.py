@@ -1,4 +1,4 @@
-"""Generated mutations: each operator changes what it says, survivors are reported, and the night's own run."""
+"""Generated mutations: each operator makes its change, survivors are reported, and the nightly run works."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATH = Path("gossipkv/client/patience.py")
 
 
 def test_each_operator(tmp_path):
-    """One small function meets all of them."""
+    """A single small function meets all operators."""
     path = tmp_path / "module.py"
     path.write_text("def f(a, b):\n    if a < b and b:\n        g()\n    return 7\n")
     bodies = {mutation.change: mutation.text for mutation in mutations(path)}
@@ -24,7 +24,7 @@ def test_each_operator(tmp_path):
 
 
 def test_a_survivor_is_reported(tmp_path):
-    """A test that asks once kills what changes that answer; all other mutations survive."""
+    """A test of one answer kills the mutations that change the answer; all other mutations survive."""
     test = tmp_path / "test_patience.py"
     test.write_text("from gossipkv.client.patience import pause_s\ndef test_it(): assert pause_s(None, 0, 1) is None\n")
     ran, alive = survivors({PATH: [test]}, 60, seed=0)

@@ -1,4 +1,4 @@
-"""Every mutant of the kill table is killed, by what nodes show and not by an exception."""
+"""Every mutant of the kill table is killed by observed behaviour, not by an exception."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.nightly.mutants.table import MUTANTS
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_it_is_killed(mutant):
-    """One of its aims, all of which are right without it, breaks a promise, or meets the assertion that it names."""
+    """One of the aims, which all pass without the mutant, reports a broken promise or meets the named assertion."""
     said = child("-m", "tests.nightly.mutants.patched", mutant.name)
     assert mutant.by in killers(said) | assertions(said), f"survived {list(said)}: {said}"
 
@@ -32,7 +32,7 @@ RAISED = {KeyError: "raise KeyError(delta)", AssertionError: "assert delta is No
 @pytest.mark.parametrize("aim", [PROPERTIES, "large_branches"])
 @pytest.mark.parametrize("error", [KeyError, AssertionError])
 def test_what_only_raises_is_not_killed(error, aim):
-    """An exception or an assertion in the patched function is told, and kills nothing, whatever the aim."""
+    """An exception or an assertion in the patched function is reported, and kills nothing, for either aim."""
     mutant = Mutant("raises", (Edit(APPLY, CHANGES, RAISED[error]),), (aim,), "")
     run = "from tests.nightly.mutants.mutant import Edit, Mutant\nfrom tests.nightly.mutants.patched import main\n"
     run += "main({!r})"
@@ -56,13 +56,13 @@ def an_error_that_does_not_come():
         (a_property, True),
         (an_error_that_does_not_come, True),
         (lambda: pytest.fail("too slow"), False),
-        (lambda: messages.part(messages.RECORD, bytes(1 << 16)), False),  # An assertion, and not of a test.
+        (lambda: messages.part(messages.RECORD, bytes(1 << 16)), False),  # The assertion is in the code, not in a test.
         (lambda: messages.read_who(b""), False),
         (lambda: {}["no such key"], False),
     ],
 )
 def test_a_property_is_told_from_what_is_raised(call, kills):
-    """It is an assertion that stands in the tests, alone or among others; what else ends a test is not."""
+    """Only an assertion in the tests is a property, alone or in a group; other exceptions are not."""
     with pytest.raises((AssertionError, KeyError, Malformed, pytest.fail.Exception)) as raised:
         call()
     assert is_a_property(raised.value) is kills
@@ -74,7 +74,7 @@ def killers(said):
 
 
 def assertions(said):
-    """The assertions that failed, as `Mutant.by` has them."""
+    """Return the failed assertions in the form of `Mutant.by`."""
     return {f"assertion of {name}" for found in said.values() for name in found.get("asserted", ())}
 
 

@@ -1,4 +1,4 @@
-"""Clusters that are large, partitions that are long, and the scenarios that take longest."""
+"""Large clusters, long partitions, and the slowest scenarios."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from tests.world.scheduler import HOUR, SECOND
 
 @pytest.mark.parametrize("name", LONGEST)
 def test_no_promise_is_broken(name):
-    """What the scenario does harms nobody whom it should not."""
     assert SCENARIOS[name]() == {}
 
 
 def test_thirty_nodes():
-    """They share out what comes as three do."""
+    """Thirty nodes share out a version as three do."""
     assert empty_cluster(30) == {}
 
 
@@ -31,7 +30,7 @@ def test_a_partition_of_a_day():
 
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_full_branches_are_alike_everywhere(seed):
-    """Whoever joined whom, and whatever came first."""
+    """The order of joins and writes does not matter."""
     assert full_branches(seed) == {}
 
 

@@ -1,4 +1,4 @@
-"""Defects planted in a whole node that serves datasets: some seed of the runs without them finds each."""
+"""Defects planted in a whole node that serves datasets: some seed finds each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.world.nodes.whole_cluster import Violation, simulate
 
 
 def test_a_node_that_forgets_what_it_has_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The readers see it go back after a restart, with some of the seeds."""
+    """With some seeds the readers see the node step back after a restart."""
     monkeypatch.setattr(VersionStore, "set_active", lambda *_: None)
     monkeypatch.setattr(VersionStore, "_move", lambda self, source, target: self.files.rename(source, target))
 
@@ -27,7 +27,7 @@ def test_a_node_that_forgets_what_it_has_answered_is_found(monkeypatch: pytest.M
 
 
 def test_a_node_that_does_not_read_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is mapped is whole, so nothing else ever looks at the disk."""
+    """The mapped file is intact, so only the scrub ever reads the disk."""
 
     async def rest(_scrub: Scrub) -> None:
         await trio.sleep_forever()

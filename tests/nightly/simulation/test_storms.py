@@ -1,4 +1,4 @@
-"""Storms over whole nodes are worth something: each fault strikes in one of a few."""
+"""Every kind of fault strikes in a few storms over whole nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.world.nodes.replay import WholePlan, run
 
 
 def test_every_fault_strikes() -> None:
-    """In storms, of which twelve are enough; a fault that never strikes is tested by nobody."""
+    """Twelve storms are enough; a fault that never struck would be untested."""
     missing = {"kill", "power", "crash", "cut", "clog", "heal", "leave", "loss", "duplicate", "reorder", "corrupt"}
     seeds = iter(range(12))
     while missing and (seed := next(seeds, None)) is not None:

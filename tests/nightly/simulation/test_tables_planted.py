@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def found(scenario: str, members: int, seeds: int) -> list[str]:
-    """What is said of a defect that was planted, by the runs that find it."""
+    """Return the reports of a planted defect by the runs that find it."""
     said = []
     for seed in range(seeds):
         try:
@@ -25,7 +25,7 @@ def found(scenario: str, members: int, seeds: int) -> list[str]:
 
 
 def test_a_catalogue_that_anybody_founds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All say that they may, or somebody does it although it was not its to found."""
+    """The defect shows as several permitted founders, or as a founding by a node that may not found."""
     monkeypatch.setattr(
         MetadataParticipant, "may_not_found", lambda self: None if self.service.register else "no cluster yet"
     )
@@ -33,7 +33,7 @@ def test_a_catalogue_that_anybody_founds_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_table_that_is_made_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who does not know its own operation again tells whoever repeats it that another was faster."""
+    """A node that does not recognise its own operation answers its repetition with a conflict."""
     monkeypatch.setattr(Catalogue, "_made", lambda *_: None)
     monkeypatch.setattr("gossipkv.register.metadata.tree.Tree.outcome", lambda *_: None)
     assert any("cannot be made" in words for words in found("cut_while_founding", 5, 4))

@@ -1,6 +1,6 @@
-"""Defects planted in whole nodes: a scenario finds each of them, by what the nodes show to clients.
+"""Defects planted in whole nodes: a scenario finds each of them by the nodes' answers to clients.
 
-Of those in what nodes do with datasets it is told which checker, or which demand of the scenario, finds it.
+For defects in dataset code the table names the checker, or the demand of the scenario, that finds each.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEEDS = range(6)
 
 
 def nothing(*_: object, **__: object) -> None:
-    """In the place of something that matters."""
+    """Do nothing, in place of an important method."""
 
 
 def never(*_: object, **__: object) -> bool:
@@ -68,7 +68,7 @@ PLANTED: dict[str, tuple[str, type, str, Callable[..., object]]] = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an assertion of the scenario, with one seed of a few."""
+    """An assertion of the scenario fails with one of a few seeds."""
     scenario, owner, method, instead = PLANTED[name]
     monkeypatch.setattr(owner, method, instead)
 
@@ -81,7 +81,7 @@ def test_a_planted_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def name_alone(self: VersionIdentity) -> bytes:
-    """What travels is the same for two contents by one name."""
+    """Give two contents of one name the same identity on the wire."""
     return sha256(f"{self.database}/{self.version}".encode()).digest()[:16]
 
 
@@ -89,13 +89,13 @@ _tell = NodePeers.tell
 
 
 def another_partition(held: Held, _: Database) -> Held:
-    """Partitions that are elsewhere are looked up in a file that is here."""
+    """Look up partitions of other nodes in a local file."""
     here = next((file for file in held.files if file is not None), None)
     return replace(held, files=[here if file is None else file for file in held.files])
 
 
 def now_and_then_the_retired(held: Held, database: Database) -> Held:
-    """In each other second who names no version gets one that was left behind, if there is one."""
+    """In every other second, answer requests without a version from a retired version, if any."""
     lives = database.lives.values()
     left = [one.name for one in lives if one.state is VersionState.RETIRING and database.view.passed(one.name)]
     chosen = left[-1] if left and int(trio.current_time()) % 2 else database.switching.active
@@ -108,20 +108,21 @@ def holding(change: Callable[[Held, Database], Held]) -> Callable[[Database], li
 
 
 def knows(self: DatabaseView, version: str) -> bool:
-    """It is enough to know what the version is."""
+    """Accept a version whose identity alone is known."""
     return self.identity(version) is not None
 
 
 def tell_of_the_living(self: NodePeers, peers: Iterable[NodePeer]) -> None:
-    """The serving loop does not know who is called dead."""
+    """Hide dead peers from the serving loop."""
     _tell(self, [peer for peer in peers if peer.state <= 1])
 
 
-# By name: the scenario, what is replaced, by what, and what is said by whatever finds it.
+# Each defect has a name, the scenario, the owner and name of the attribute, its replacement, and the report of the
+# finder.
 PLANTED_IN_SHARING: dict[str, tuple[str, object, str, object, str]] = {
     "the identity is a name": ("another_disk", VersionIdentity, "wire_id", property(name_alone), "identities|truth"),
     "what is elsewhere is absent": ("one_version", Database, "held", holding(another_partition), "truth"),
-    # Whose answers go back, or whose answers keep the old version in use.
+    # Either the answers of these nodes step back, or they keep the old version in use.
     "the retired is answered": (
         "upgrade",
         Database,
@@ -140,7 +141,7 @@ PLANTED_IN_SHARING: dict[str, tuple[str, object, str, object, str]] = {
 
 @pytest.mark.parametrize("name", PLANTED_IN_SHARING)
 def test_a_defect_in_sharing_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what is to find it, with one seed of a few."""
+    """The expected finder reports the defect with one of a few seeds."""
     scenario, owner, attribute, instead, said = PLANTED_IN_SHARING[name]
     monkeypatch.setattr(owner, attribute, instead)
 

@@ -1,8 +1,8 @@
-"""Nodes that serve for a long time while versions, clients and other nodes come and go; and what they take meanwhile.
+"""Nodes that serve for a long time while versions, clients and other nodes come and go, and their resource use.
 
-A round puts a new version at the source, and while it is built reads, breaks off and sends garbage; every other one
-kills a node and starts it again.  After each round the nodes that stay are looked at from outside, and their tasks are
-counted from inside.  What is flat is judged by medians, so that a look at a bad moment decides nothing.
+A round publishes a new version, and during its build reads, breaks off requests and sends garbage; every other round
+kills a node and restarts it. After each round the remaining nodes are measured from outside, and their tasks are
+counted from inside. Flatness is judged by medians, so that a single bad moment decides nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GARBAGE = [
     b"\x90" * 99,
 ]
 
-# Beside the node: a task that writes down how many there are.
+# A task in the node writes down the number of tasks.
 COUNTED = """
 import os
 import trio
@@ -56,20 +56,20 @@ async def counted(*arguments, **options):
 node.run = counted
 """
 
-# What each may grow by, between the medians of the second third of the looks and of the last.
+# The allowed growth between the medians of the second and the last third of the measurements.
 SLACK = {"resident_kib": 8192, "peak_kib": 8192, "descriptors": 3, "threads": 3, "tasks": 3}
 
 
 @dataclass
 class Looked:
-    """What a process took, one look after the other."""
+    """The measurements of a process, in order."""
 
     process: int
     tasks: Path
     series: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in SLACK})
 
     def look(self) -> None:
-        """Take the least of a few looks: a connection that is about to be closed is no leak."""
+        """Take the minimum of a few measurements: a connection that is about to close is no leak."""
         looks = [self._now() for _ in range(5)]
         for name, taken in self.series.items():
             taken.append(min(look[name] for look in looks))
@@ -86,7 +86,7 @@ class Looked:
         }
 
     def told(self) -> str:
-        """Return each quantity as it was at first, on the way, and in the end."""
+        """Return the medians of each quantity in the three thirds."""
         if len(self.series["tasks"]) < 3:
             return "hardly looked at"
         thirds = (
@@ -96,13 +96,13 @@ class Looked:
 
 
 def thirds_of(taken: Sequence[int]) -> list[Sequence[int]]:
-    """Cut what was seen into the beginning, which may grow, and two parts of a size."""
+    """Split the measurements into the beginning, which may grow, and two parts of equal size."""
     part = len(taken) // 3
     return [taken[: len(taken) - 2 * part], taken[-2 * part : -part], taken[-part:]]
 
 
 def grown(series: Mapping[str, Sequence[int]]) -> list[str]:
-    """Return what is not flat: whose median rose from the second third to the last by more than the slack."""
+    """Return the quantities whose median rose from the second third to the last by more than the slack."""
     found = []
     for name, taken in series.items():
         _, before, after = thirds_of(taken)
@@ -112,7 +112,7 @@ def grown(series: Mapping[str, Sequence[int]]) -> list[str]:
 
 
 class Soak:
-    """A cluster of nodes that stay, and one that is killed now and then.  A context manager: no process is left."""
+    """A cluster of nodes that stay and one that is killed now and then; a context manager that ends all processes."""
 
     def __init__(self, root: Path, *, staying: int = 2, churned: bool = True, changed: str = "") -> None:
         self.root = root
@@ -138,7 +138,7 @@ class Soak:
         return f"{self.rounds:06d}"
 
     def _put(self) -> None:
-        """Put the next version at the source, whole at once, and take away the one before the last."""
+        """Publish the next version atomically, and remove the version before the last."""
         self.rounds += 1
         staged = self.source / "geo" / "_staged"
         staged.mkdir(parents=True)
@@ -165,13 +165,13 @@ class Soak:
         return node
 
     def round(self) -> None:
-        """Let everything change once, and look at what it took."""
+        """Change everything once, and measure the nodes."""
         self._put()
         kill = self._churned is not None and self.rounds % 2 == 0
         if self._churned is not None and kill:
-            time.sleep(self.rounds % 16 * 0.05)  # At another moment of the build each time.
+            time.sleep(self.rounds % 16 * 0.05)  # Each kill comes at another moment of the build.
             self._churned.stop(signal.SIGKILL)
-            self._churned.process.stdout.close()  # There are thousands in a night.
+            self._churned.process.stdout.close()  # A night has thousands of these.
             self.kills += 1
         for node in self.nodes:
             self._bother(node.address)
@@ -183,7 +183,7 @@ class Soak:
             looked.look()
 
     def _bother(self, address: str) -> None:
-        """Connections that are broken off, in the midst of a request, of an answer, and after garbage."""
+        """Break off connections amid a request, amid an answer, and after garbage."""
         host, _, port = address.rpartition(":")
         for data, _ in itertools.product(GARBAGE, range(2)):
             with socket.create_connection((host, int(port))) as connection:
@@ -192,7 +192,7 @@ class Soak:
             next(iter(client.dataset("geo").scan()))
 
     def _read(self, address: str) -> None:
-        """What every connection reads is of the newest version, and right."""
+        """Check that every connection reads right values of the newest version."""
         clients = [connect(address) for _ in range(CONNECTIONS)]
         for number, client in enumerate(clients):
             geo = client.dataset("geo")

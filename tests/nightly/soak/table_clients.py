@@ -1,6 +1,6 @@
-"""Clients of a table under chaos, with sessions and without, each request at a drawn node; all they are told is judged.
+"""Clients of a table under chaos, with and without sessions, each request at a random node; all answers are judged.
 
-The keys change every few seconds, so that a write which comes late, over what was acknowledged meanwhile, stays there.
+The keys change every few seconds, so that a late write over an acknowledged one stays visible.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from tests.nightly.soak.test_chaos import Chaos
 
 KEYS: Final = 20
-ROUND_S: Final = 20.0  # Each has keys and sessions of its own.
+ROUND_S: Final = 20.0  # Each round has keys and sessions of its own.
 PAUSE_S: Final = 0.02
 TIMES_MS: Final = (500, 2_000, 8_000)
-LATE_S: Final = 3.0  # A deadline between nodes allows for how long the answer took that told a clock.
-LATE: Final = "late"  # The end of a write that nobody knows of, and that is applied by now or never.
+LATE_S: Final = 3.0  # A deadline between nodes allows for the duration of the answer that carried a clock.
+LATE: Final = "late"  # The end of a write of unknown outcome, which is applied by now or never.
 
 
 class TableClients:
-    """What is asked of the table, and told, amid chaos."""
+    """Requests to the table and their answers, amid chaos."""
 
     def __init__(self, chaos: Chaos) -> None:
         self._chaos, self._addresses = chaos, chaos.addresses
         self._writes: list[Write] = []
         self._reads: list[Read] = []
         self._answers: dict[str, list[list[Did]]] = {}  # By round.
-        self._left: set[bytes] = set()  # Keys that are left as they are, by all but one client.
+        self._left: set[bytes] = set()  # Keys that only one client still writes.
         self.trouble: list[str] = []
         with blocking.connect(self._addresses[0], timeout_ms=TIMEOUT_MS) as client:
             until(lambda: self._has_table(client), bool)
@@ -50,12 +50,12 @@ class TableClients:
 
     @staticmethod
     def _has_table(client: blocking.Client) -> bool:
-        with contextlib.suppress(Conflict):  # It was made after all, when nobody waited for that any more.
+        with contextlib.suppress(Conflict):  # The table was made by an earlier request without an answer.
             client.call("create_table", TABLE, OPTIONS)
         return True
 
     def ask(self, name: int) -> None:
-        """Write and read until it is over."""
+        """Write and read until the chaos ends."""
         chance, session, of_round = random.Random(f"table {name}"), None, 0
         with ExitStack() as stack:
             clients = [stack.enter_context(blocking.Client([at], timeout_ms=TIMES_MS[-1])) for at in self._addresses]
@@ -89,9 +89,7 @@ class TableClients:
         ended_s = time.monotonic() + (LATE_S if end == LATE else 0.0)
         if is_write:
             self._writes.append(Write(key, value, end, began_s, ended_s, why))
-            if (
-                end == LATE
-            ):  # The next one that is acknowledged is the last of this key, which a late one must not undo.
+            if end == LATE:  # The next acknowledged write is the last of this key, and the late one must not undo it.
                 self._left.add(key)
                 time.sleep(LATE_S)
                 self._ask(at, table, own, name, chance, again=key.decode())
@@ -101,14 +99,14 @@ class TableClients:
                 self._explain(at, self._reads[-1], is_of_session=own is not None)
 
     def _explain(self, at: int, read: Read, *, is_of_session: bool) -> None:
-        """A read needs a host that is well, and one of a session all that has what the session has seen."""
+        """Report a read that failed although a host was well or, in a session, all hosts were."""
         hosts = self._hosts[number_of(read.key, len(self._hosts), ())]
         well = {f"n{one}" for one in range(len(self._addresses)) if self._chaos.is_well(one, read.began_s)}
         if f"n{at}" in well and (len(well) == len(self._addresses) if is_of_session else well & {*hosts}):
             self.trouble.append(f"n{at}: {read}, on {hosts}; {well} were well")
 
     def judge(self) -> tuple[list[str], str]:
-        """What must not be of all that was told and is there in the end, and how much it was."""
+        """Return the violations in all answers and the final content, and the counts."""
         addresses = {f"n{at}": address for at, address in enumerate(self._addresses)}
         ends = settled(addresses, self._hosts, sorted({write.key for write in self._writes}))
         judged = judge(self._writes, self._reads, ends)

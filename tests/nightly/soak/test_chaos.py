@@ -1,8 +1,8 @@
-"""Four nodes under versions that come every few seconds, writes to a table, kills, stops, freezes and idle phases.
+"""Four nodes with new versions every few seconds and writes to a table are killed, stopped, frozen and left idle.
 
-Nothing that is read is wrong, no node goes back, and whatever read fails, no owner of its partition was there for it:
-nobody who has the file, and was running and heard for a while before.  No acknowledged write is lost, or undone by one
-that comes late; requests that wait while nobody else asks are answered in time.  CHAOS_SECONDS says how long.
+No read is wrong or steps back. A read may fail only if no owner of its partition was available: a node with the file
+that had been running and heard for a while. No acknowledged write is lost or undone by a late write, and requests that
+wait at an idle node are answered in time. CHAOS_SECONDS sets the duration.
 """
 
 from __future__ import annotations
@@ -37,52 +37,51 @@ if TYPE_CHECKING:
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "20"))
 NODES: Final = 4
-LOOK_S: Final = 1.0  # Between two looks at how long threads waited for a core.
-STARVED_S: Final = 0.5  # A node of which a thread waited so long between two looks was as good as stopped.
-HEARD_S: Final = 10.0  # Until all others have heard of a node that is back, and have a connection to it.
+LOOK_S: Final = 1.0  # The interval between checks of the threads' waits for a core.
+STARVED_S: Final = 0.5  # A node with a thread that waited so long between two checks was as good as stopped.
+HEARD_S: Final = 10.0  # The time in which all others hear of a restarted node and connect to it.
 KEPT: Final = 6  # Versions at the source.
-LATE_S: Final = 5.0  # A wait that nothing ends takes up to 10 s; one that is ended 50 ms, under load 12 too.
+LATE_S: Final = 5.0  # An unnoticed wait takes up to 10 s; a noticed one 50 ms, and up to 12 of these under load.
 
 pytestmark = pytest.mark.timeout(SECONDS + 600)
 
 
 class Failed(NamedTuple):
-    """A read that failed."""
-
     at: int  # The node that was asked.
     key: bytes
-    version: str  # What it answered last before.
+    version: str  # The version of the node's last answer before.
     began_s: float
     ended_s: float
     why: str
 
 
 def waited_for_cores_s(process: int) -> dict[str, float]:
-    """How long each thread of a process has waited for a core until now."""
+    """Return how long each thread of a process has waited for a core until now."""
     waited_s = {}
-    with contextlib.suppress(OSError, IndexError):  # The process, or a thread of it, has ended.
+    with contextlib.suppress(OSError, IndexError):  # The process, or one of its threads, has ended.
         for thread in Path(f"/proc/{process}/task").iterdir():
             waited_s[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
     return waited_s
 
 
 class Chaos:
-    """The nodes, what befalls them, and those who read."""
+    """The nodes, their faults, and the readers."""
 
     def __init__(self, place: Path, stack: contextlib.ExitStack) -> None:
         self.place, self._stack = place, stack
         self.chance = random.Random(os.environ.get("CHAOS_SEED", "1"))
         self.addresses = [f"127.0.0.1:{port}" for port in quiet_ports(NODES)]
         self.nodes: list[NodeProcess] = []
-        self.well_since_s = [0.0] * NODES  # Since when nothing has befallen it; infinity: something does now.
-        self.struck_s = [0.0] * NODES  # When something befell it last; minus infinity: not all had heard it before.
+        self.well_since_s = [0.0] * NODES  # The time of a node's last fault; infinity during a fault.
+        # The start of a node's last fault; minus infinity if not all nodes had heard it before.
+        self.struck_s = [0.0] * NODES
         self.version = 0
         self.reads = 0
         self.failures: list[Failed] = []
         self.trouble: list[str] = []
         self.done, self._may_ask = threading.Event(), threading.Event()
         self.struck: Counter[str] = Counter()
-        self._waited_s: list[dict[str, float]] = []  # Of each node, by thread, at the last look.
+        self._waited_s: list[dict[str, float]] = []  # The waits of each node's threads at the last check.
         self.offer()
         for at in range(NODES):
             self.nodes.append(self._started(at))
@@ -97,7 +96,7 @@ class Chaos:
         return f"{self.version:06}"
 
     def offer(self) -> None:
-        """Put a version at the source, and take an old one away."""
+        """Publish a version, and remove an old one."""
         self.version += 1
         publish(self.place / "source", self.name, self.name.encode())
         shutil.rmtree(self.place / "source" / "geo" / f"{self.version - KEPT:06}", ignore_errors=True)
@@ -110,7 +109,7 @@ class Chaos:
         return self._stack.enter_context(NodeProcess(place, *flags, source=self.place / "source"))
 
     def befall(self, at: int) -> None:
-        """Have something happen to a node, and be over."""
+        """Kill, stop or freeze a node, and restore it."""
         now_s = time.monotonic()
         self.struck_s[at] = now_s if self.is_well(at, now_s) else -inf
         self.well_since_s[at] = inf
@@ -128,13 +127,13 @@ class Chaos:
         self.well_since_s[at] = time.monotonic()
 
     def watch(self) -> None:
-        """Look from time to time for how long nodes wait for a core."""
+        """Periodically check how long nodes wait for a core."""
         while not self.done.wait(LOOK_S):
             self._look()
             self._waited_s = [waited_for_cores_s(node.process.pid) for node in self.nodes]
 
     def _look(self) -> None:
-        """On a machine that is too busy, a node that gets no core counts as one that something befell."""
+        """Count a node that gets no core on a busy machine as faulty."""
         for at, (node, before_s) in enumerate(zip(self.nodes, self._waited_s, strict=False)):
             waited_s = waited_for_cores_s(node.process.pid)
             if any(each_s - before_s.get(thread, 0.0) >= STARVED_S for thread, each_s in waited_s.items()):
@@ -143,21 +142,21 @@ class Chaos:
                 self.well_since_s[at] = max(self.well_since_s[at], now_s)
 
     def is_well(self, at: int, when_s: float) -> bool:
-        """True if nothing has befallen a node since then, and for a while before."""
+        """True if a node has had no fault since then, and for a while before."""
         self._look()
         return self.well_since_s[at] + HEARD_S <= when_s
 
     def knows_clocks(self, at: int) -> bool:
-        """True if a node has heard the clock of each other one, before something befell that: deadlines go by it."""
+        """True if a node heard the clocks of all others before their faults: deadlines depend on the clocks."""
         away = [struck_s for struck_s, since_s in zip(self.struck_s, self.well_since_s, strict=True) if since_s == inf]
         return self.is_well(at, min([time.monotonic(), *away]))
 
     def may_go_on(self) -> bool:
-        """False when it is over; first nobody is asked for as long as all rest."""
+        """Return False at the end; first wait while all clients rest."""
         return self._may_ask.wait() and not self.done.is_set()
 
     def rest(self) -> None:
-        """Nobody asks for some seconds, and then single requests wait, at a node that is well."""
+        """Pause all clients for some seconds, then send single waiting requests to a well node."""
         self._may_ask.clear()
         self.done.wait(self.chance.uniform(2, 8))
         self.struck["idle"] += 1
@@ -169,7 +168,7 @@ class Chaos:
         self._may_ask.set()
 
     def _wait(self, at: int, client: blocking.Client) -> None:
-        """For owners, a newer map, and a write's level: an answer comes when the time is over, at the latest."""
+        """Wait for owners, a newer map, and a write's level: each answer must come by its deadline."""
         newer, put = {"config": client.call("partition_map", TABLE)["config"] + 1}, ("put", TABLE, b"w", b"")
         asked = ("get", "geo", KEYS[0], {}), ("get", TABLE, b"w", newer), (*put, newer), (*put, {"level": "all"})
         for *request, options in asked:
@@ -183,7 +182,7 @@ class Chaos:
                 self.trouble.append(f"n{at}: {request} with {waits} was {late_s:.1f} s late")
 
     def read(self, at: int) -> None:
-        """Ask one node again and again; nothing that it answers is wrong, or older than what it answered before."""
+        """Read from one node repeatedly; no answer may be wrong, or older than the last one."""
         newest, chance = "", random.Random(at)
         with blocking.connect(self.addresses[at], timeout_ms=8_000) as client:
             data = client.dataset("geo")
@@ -201,16 +200,16 @@ class Chaos:
                 newest = max(newest, version)
 
     def _had(self, at: int, version: str, name: str, when_s: float) -> bool:
-        """Whether a node had a file of a version then: it may have been built since."""
+        """True if a node had a file of a version then: the file may have been built since."""
         with contextlib.suppress(FileNotFoundError):
             built = (self.place / str(at) / "data" / "datasets" / "geo" / version / name).stat().st_ctime
             return built - time.time() + time.monotonic() <= when_s
         return False
 
     def _judge(self, failed: Failed) -> None:
-        """Look whether the asked node was well, and an owner of what it had active when it was asked, and has now.
+        """Report a failed read if the asked node was well, and so was an owner of its active versions, then and now.
 
-        A read is of one version, also where it waits for that one's owner and the node goes on to the next meanwhile.
+        A read has one version, also if it waits for an owner while the node switches to the next.
         """
         if not self.is_well(failed.at, failed.began_s):
             return
@@ -232,7 +231,7 @@ class Chaos:
 
 
 def test_an_hour_of_chaos(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
-    """Two nodes at a time have something befall them: 0 wrong, 0 back, and each failure had no live owner."""
+    """Two nodes at a time are faulty: no read is wrong or steps back, and each failure had no available owner."""
     with contextlib.ExitStack() as stack:
         chaos = Chaos(tmp_path, stack)
         end_s = time.monotonic() + SECONDS

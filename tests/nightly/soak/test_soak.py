@@ -1,6 +1,6 @@
-"""Nodes under churn take no more memory, descriptors, threads and tasks the longer they run.
+"""Nodes under churn do not take more memory, descriptors, threads and tasks the longer they run.
 
-They run for SOAK_SECONDS, and for a few rounds at least.
+The test lasts SOAK_SECONDS, and at least a few rounds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDS = 6
 
 pytestmark = pytest.mark.timeout(SECONDS + 600)
 
-# At each switch.
+# The leak happens at each switch.
 LEAK = """
 from gossipkv.dataset.local.store import VersionStore
 kept = []
@@ -47,7 +47,7 @@ node.run = growing
 
 
 def test_nothing_grows(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
-    """Through switches, kills of another node and clients that come and go; all that is read is right."""
+    """Resources stay flat through switches, kills of another node and changing clients, and all reads are right."""
     began_s = time.monotonic()
     with Soak(tmp_path) as soak:
         try:
@@ -59,7 +59,7 @@ def test_nothing_grows(tmp_path: Path, record_property: Callable[[str, str], Non
 
 
 def test_a_leak_is_found(tmp_path: Path) -> None:
-    """Of memory, of descriptors and of tasks, at each switch."""
+    """A leak of memory, descriptors and tasks at each switch is found."""
     with Soak(tmp_path, staying=1, churned=False, changed=LEAK) as soak:
         for _ in range(ROUNDS):
             soak.round()
@@ -69,7 +69,7 @@ def test_a_leak_is_found(tmp_path: Path) -> None:
 
 
 def test_what_is_flat() -> None:
-    """A beginning that grows, and looks at bad moments, are nothing; a slow rise is, if it goes on for long."""
+    """A growing beginning and bad moments are accepted; a slow rise is found if it lasts."""
     noisy = [number % 3 * 1000 for number in range(300)]
     assert grown({"resident_kib": [*range(0, 100_000, 1000), *[100_000 + more for more in noisy]]}) == []
     assert grown({"descriptors": [10] * 100 + [11, 500, 10] * 100}) == []

@@ -1,7 +1,7 @@
-"""Several pumps, each asked a few times: `python -m tests.nightly.stores.asking PUMPS METHOD`, with the recorder.
+"""Several pumps, each with a few requests: `python -m tests.nightly.stores.asking PUMPS METHOD`, under the recorder.
 
-Tells as JSON how many cache lines each pump has stored to meanwhile, and those that two have: the bytes and, of each
-pump, the extension that the first store was in.
+The program prints as JSON how many cache lines each pump has stored to, and the lines of two pumps: the bytes and, for
+each pump, the extension of the first store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.unit.serving.test_pumps_slow import serving
 
 LINE_BYTES = 64
 MOST = 1 << 16
-WARM = 2  # Rounds in which what is made once is made.
+WARM = 2  # Rounds in which one-time allocations happen.
 ROUNDS = 8
 REQUESTS: dict[str, list[object]] = {"get": ["get", "db", b"k"], "named": ["named"]}
 
@@ -32,7 +32,7 @@ class Entry(ctypes.Structure):
 
 
 def recorded(recorder: ctypes.CDLL) -> list[dict[int, Entry]]:
-    """What each thread that is told of has stored, by line."""
+    """Return the stores of each recorded thread, by line."""
     threads: list[dict[int, Entry]] = []
     entries = (Entry * MOST)()
     number = 0
@@ -46,7 +46,7 @@ def recorded(recorder: ctypes.CDLL) -> list[dict[int, Entry]]:
 
 
 def library(instruction: int) -> str:
-    """The file that an instruction was mapped from."""
+    """Return the file that an instruction was mapped from."""
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         span, *_, name = line.split()
         begin, end = (int(part, 16) for part in span.split("-"))

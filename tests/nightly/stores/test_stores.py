@@ -1,7 +1,7 @@
-"""What a request stores to lies in the memory of its own pump: no cache line goes from one core to another for it.
+"""A request stores only to memory of its own pump, so no cache line moves between cores for it.
 
-The extensions are those of the leg `races`, which call a function before each access; here it is the recorder's and
-not ThreadSanitizer's.  All is real but for that: pumps with threads of their own, sockets, a published file.
+The extensions come from the leg `races` and call a function before each access; here this is the recorder's function
+instead of ThreadSanitizer's. All else is real: pumps with their own threads, sockets, a published file.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from gossipkv.serving import _serving
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-LIBRARY = "libtsan.so.2"  # As whom the extensions look for it.
+LIBRARY = "libtsan.so.2"  # The extensions look for the library under this name.
 TIMEOUT_S = 600
 
-# Lines that pumps share by design, by the extension that stores to them, and why.
+# The numbers of lines that pumps share by design, by storing extension, with the reason.
 SHARED_BY_DESIGN = {
-    "_mapped_file": 1,  # The epoch: one number for all files, which each pump sets once in 10 ms to what it is anyway.
+    # The epoch is one number for all files, which each pump sets once in 10 ms, usually to the same value.
+    "_mapped_file": 1,
 }
 
 pytestmark = pytest.mark.skipif(
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is loaded in the place of ThreadSanitizer's library."""
+    """Compile the library that replaces ThreadSanitizer's."""
     made = tmp_path_factory.mktemp("recorder") / LIBRARY
     flags = ["-O2", "-fno-builtin", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}"]
     subprocess.run(["gcc", *flags, str(HERE / "recorder.c"), "-o", str(made)], check=True)
@@ -42,7 +43,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(recorder: Path, pumps: int, method: str) -> tuple[list[int], Counter[str]]:
-    """How many lines each pump has stored to; and how many of those are several pumps', by who stored there."""
+    """Return how many lines each pump has stored to, and the lines of several pumps by storing extension."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.nightly.stores.asking", str(pumps), method],
         cwd=ROOT,
@@ -61,7 +62,7 @@ def asked(recorder: Path, pumps: int, method: str) -> tuple[list[int], Counter[s
 
 @pytest.mark.parametrize("pumps", [2, 4, 8])
 def test_each_store_of_a_get_lies_in_its_own_pump(recorder: Path, pumps: int) -> None:
-    """But for what pumps share by design."""
+    """The only shared lines are those that pumps share by design."""
     lines, shared = asked(recorder, pumps, "get")
     assert len(lines) == pumps
     assert min(lines) > 20
