@@ -1,8 +1,8 @@
-"""What every store does, whatever it is made of: `check_store(make)` runs on the store and on its oracle.
+"""The conformance suite of stores: `check_store(make)` runs on the store and on its oracle.
 
-`make()` gives a `Place`: a store that is not there yet, which is opened, killed and loses power as often as one likes.
-The witness of all of it is the oracle's `History`: after whatever happened a store shows what some number of whole
-batches makes, the first of those that were appended; none that was synced is missing, and so none that was shown.
+`make()` returns a `Place` for a new store, which may be opened, killed and lose power any number of times. The oracle's
+`History` is the witness: after any event a store shows the result of some number of whole batches, the first of those
+that were appended. No synced batch is missing, and so none that was ever shown.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ if TYPE_CHECKING:
 
     from tests.oracle.store import Operation
 
-MARKER = b"#"  # In the first space, in every batch: how many batches there are.
+MARKER = b"#"  # Every batch writes the number of batches to this key of the first space.
 FIRST = 1  # The first space.
-PAGE = 7  # Records of a page, where it is scanned in pages.
+PAGE = 7  # Records of a page, for scans in pages.
 
 
 class Place(Protocol):
-    """Where a store is, or will be."""
+    """The place of an existing or future store."""
 
-    refusals: tuple[type[Exception], ...]  # What it raises when it takes nothing of a batch.
-    below_floor: type[Exception]  # What it raises when its log does not reach back.
-    overloaded: type[Exception]  # What it raises when it has no room, until it has done what there is to do.
-    damage: type[Exception]  # What it raises when somebody has harmed its files.
+    refusals: tuple[type[Exception], ...]  # Raised when a batch is refused as a whole.
+    below_floor: type[Exception]  # Raised when the log does not reach back so far.
+    overloaded: type[Exception]  # Raised when the store needs maintenance before more writes.
+    damage: type[Exception]  # Raised when the files were damaged.
 
     def batch(self):
         """Return an empty batch."""
 
     def open(self):
-        """Open the store; the first time it is made."""
+        """Open the store, which is made the first time."""
 
     def kill(self, seed: int) -> None:
-        """End the process that has it open."""
+        """End the process that has the store open."""
 
     def lose_power(self, seed: int) -> None:
         """End the machine."""
 
 
 class Witness:
-    """One store, and what it must be."""
+    """A store and its expected content."""
 
     def __init__(self, place: Place, *, open_now: bool = True) -> None:
         self.place = place
         self.history = History()
         self.store = None
-        self.is_harmed = False  # Whether the store may say that it is damaged.
-        self.seen: set[int] = set()  # Every position that was ever given.
+        self.is_harmed = False  # True if the store may report damage.
+        self.seen: set[int] = set()  # All positions that were ever given.
         if open_now:
             self.open()
 
     def open(self) -> int:
-        """Open it, and look at all that it shows; return how many batches are there that were not synced."""
+        """Open the store and check all its content; return how many unsynced batches it has kept."""
         try:
             self.store = self.place.open()
         except self.place.damage as error:
@@ -71,18 +71,18 @@ class Witness:
         raise AssertionError(f"what a crash has left is called damaged: {told}")
 
     def close(self) -> None:
-        """Close it as one should; nothing of it is missing."""
+        """Close the store cleanly, so that nothing may be lost."""
         self.store.close()
         self.history.sync()
         self.store = None
 
     def crash(self, how: str, seed: int) -> None:
-        """Let it be killed, or the power go; look again."""
+        """Kill the store or cut its power; open and check it again."""
         getattr(self.place, how)(seed)
         self.open()
 
     def append(self, operations: Iterable[Operation]) -> None:
-        """Append a batch, with the marker in it."""
+        """Append a batch that includes the marker."""
         operations = [*operations, (VALUE, FIRST, MARKER, b"%d" % (len(self.history.batches) + 1))]
         batch = filled(self.place.batch(), operations)
         try:
@@ -102,7 +102,7 @@ class Witness:
         assert self._marker(self.store) == self.history.synced, "what is acknowledged is not shown"
 
     def mark(self) -> None:
-        """Sync, and have the store say so for those who come after it."""
+        """Sync, and mark the synced position for later openings."""
         self.store.mark()
         self.history.sync()
 
@@ -111,14 +111,14 @@ class Witness:
         self.commit()
 
     def reserve(self) -> int:
-        """Get a number for a space, which nobody had."""
+        """Reserve a number for a space, which must be new."""
         space = self.store.reserve_space()
         assert space not in self.history.used, "a space is given out again"
         self.history.next_space = max(self.history.next_space, space + 1)
         return space
 
     def recovered(self, store: object) -> int:
-        """Look at what a store shows after it was opened: return how many un-synced batches were kept."""
+        """Check the content of a reopened store; return how many unsynced batches it has kept."""
         number = self._marker(store)
         assert number >= self.history.synced, "a synced batch is missing"
         assert number <= len(self.history.batches), "a batch is there that nobody appended"
@@ -131,10 +131,10 @@ class Witness:
         try:
             return int(store.get(FIRST, MARKER) or b"0")
         except self.place.refusals:
-            return 0  # There is not even the first space.
+            return 0  # The first space does not exist yet.
 
     def look(self, store: object | None = None) -> None:
-        """Compare all that may be read, in both directions, and the log."""
+        """Compare all readable content, in both directions, and the log."""
         try:
             self._look(store or self.store)
         except self.place.damage as error:
@@ -147,7 +147,7 @@ class Witness:
         raise AssertionError(f"a store that nobody has harmed is called damaged: {told}")
 
     def _look_for_lost_log(self, store: object) -> None:
-        """Nothing of the log is let go of for damage in a store that nobody has harmed."""
+        """Check that an undamaged store has dropped no log as damaged."""
         assert self.is_harmed or getattr(store, "log_damage", None) is None, store.log_damage
 
     def _look(self, store: object) -> None:
@@ -163,11 +163,11 @@ class Witness:
         self.look_at_log(store)
 
     def look_at_log(self, store: object) -> None:
-        """Compare the batches that the log still has, from the first position that it answers."""
+        """Compare the batches that the log still has, from the first readable position."""
         shown = self.history.batches[: self.history.synced]
         least = next((at for at in range(len(shown) + 1) if self._log_from(store, at) is not None), None)
         if not shown and least is None:
-            return  # It begins with what is written next.
+            return  # The log begins with the next write.
         assert least is not None, "not even what comes next can be read"
         for at in {least, (least + len(shown)) // 2, len(shown)}:
             assert self._log_from(store, at) == shown[at:]
@@ -181,7 +181,7 @@ class Witness:
 
 
 def is_there(store: object, space: int, refusals: tuple[type[Exception], ...]) -> bool:
-    """Return whether anything can be read in a space."""
+    """Return True if any record of a space can be read."""
     try:
         return bool(scanned(store, space)) or store.get(space, MARKER) is not None
     except refusals:
@@ -189,7 +189,7 @@ def is_there(store: object, space: int, refusals: tuple[type[Exception], ...]) -
 
 
 def whole_log(store: object, spaces: set[int], position: int) -> list[Entry]:
-    """Return what all batches above a position did to the spaces, asked for in as many answers as it takes."""
+    """Return the operations of all batches above a position on the spaces, over as many answers as needed."""
     found: list[Entry] = []
     while True:
         answer, behind = store.read_log(spaces, position)
@@ -216,7 +216,6 @@ def filled(batch: object, operations: Iterable[Operation]) -> object:
 
 
 def scanned(store: object, space: int, *, reverse: bool = False, limit: int = PAGE) -> list[tuple[bytes, bytes]]:
-    """Return all records of a space, page by page."""
     found, bounds = [], (None, None)
     while True:
         page, cursor = store.scan(space, *bounds, reverse=reverse, limit=limit)
@@ -234,7 +233,7 @@ def check_store(make: Callable[[], Place]) -> None:
 
 
 def begun(place: Place, *others: int) -> Witness:
-    """Return the witness of a store with the first space, and `others` more."""
+    """Return the witness of a store with the first space, and the spaces `others`."""
     witness = Witness(place)
     assert witness.reserve() == FIRST
     witness.write((NEW_SPACE, FIRST, b"", b""))
@@ -245,7 +244,7 @@ def begun(place: Place, *others: int) -> Witness:
 
 
 def rest(witness: Witness) -> None:
-    """Let the store do all that it has to do."""
+    """Run the store's maintenance to its end."""
     for _ in range(1_000):
         if not witness.store.maintain():
             return
@@ -253,7 +252,7 @@ def rest(witness: Witness) -> None:
 
 
 def check_that_what_is_not_synced_is_not_read(place: Place) -> None:
-    """Neither by key nor by range nor in the log, until it is synced."""
+    """An unsynced batch is not visible by key, by range or in the log."""
     witness = begun(place)
     witness.append([(VALUE, FIRST, b"a", b"1")])
     assert witness.store.get(FIRST, b"a") is None
@@ -268,7 +267,7 @@ def check_that_what_is_not_synced_is_not_read(place: Place) -> None:
 
 
 def check_that_the_last_of_a_key_counts(place: Place) -> None:
-    """Within a batch, across batches, and across what is merged; the empty key is a key."""
+    """The last write of a key counts within a batch, across batches and across merges; the empty key is a key."""
     witness = begun(place)
     witness.write(*((VALUE, FIRST, b"k", b"%d" % number) for number in range(5)))
     witness.write((VALUE, FIRST, b"k", b"x"), (TOMBSTONE, FIRST, b"k", b""), (VALUE, FIRST, b"", b"empty"))
@@ -281,7 +280,7 @@ def check_that_the_last_of_a_key_counts(place: Place) -> None:
 
 
 def check_spaces(place: Place) -> None:
-    """A space is there from the batch that makes it to the batch that drops it, with all it has, and never again."""
+    """A space exists, with all its records, exactly from the batch that makes it to the batch that drops it."""
     witness = begun(place)
     space = witness.reserve()
     refuse(witness, [(VALUE, space, b"a", b"1")])
@@ -306,7 +305,7 @@ def check_spaces(place: Place) -> None:
 
 
 def check_that_numbers_are_given_once(place: Place) -> None:
-    """Not even those of the latest spaces, when nothing is left of them: neither in the log nor in a run."""
+    """The number of a dropped space is not reused, even if neither the log nor a run mentions the space."""
     witness, given = begun(place), set()
     for _ in range(3):
         space = witness.reserve()
@@ -323,7 +322,7 @@ def check_that_numbers_are_given_once(place: Place) -> None:
 
 
 def refuse(witness: Witness, *batches: Iterable[Operation]) -> None:
-    """Demand that the store takes nothing of them."""
+    """Check that the store refuses each batch as a whole."""
     for operations in batches:
         with pytest.raises(witness.place.refusals):
             witness.store.append(filled(witness.place.batch(), operations))
@@ -331,7 +330,7 @@ def refuse(witness: Witness, *batches: Iterable[Operation]) -> None:
 
 
 def check_scans(place: Place) -> None:
-    """Every bound in both directions, with a limit, over a memtable and runs, and not a record of another space."""
+    """Every bound in both directions, with a limit, over a memtable and runs, returns records of its space alone."""
     witness = begun(place, 2, 3)
     keys = [b"", b"\0", b"a", b"a\0", b"ab", b"b", b"\xff", b"\xff\xff"]
     for turn in range(3):
@@ -344,7 +343,7 @@ def check_scans(place: Place) -> None:
 
 
 def look_at_ranges(witness: Witness, keys: list[bytes]) -> None:
-    """Compare each range, of the space in the middle."""
+    """Compare each range of the middle space."""
     held = sorted(witness.history.shown[2].items())
     for start in (None, *keys):
         for end in (None, *keys):
@@ -359,7 +358,7 @@ def look_at_ranges(witness: Witness, keys: list[bytes]) -> None:
 
 
 def check_the_log(place: Place) -> None:
-    """Whole batches, of the spaces that are asked for, behind the position that is asked for."""
+    """The log gives whole batches, of the requested spaces, behind the requested position."""
     witness = begun(place, 2, 3)
     witness.write((VALUE, 2, b"a", b"1"))
     witness.write((VALUE, 3, b"a", b"1"), (VALUE, 2, b"b", b"1"))
@@ -374,7 +373,7 @@ def check_the_log(place: Place) -> None:
 
 
 def check_estimates(place: Place) -> None:
-    """A size grows with what is there; a middle key has about as much on both sides; of parts of a space, too."""
+    """The size grows with the content, and a middle key halves a space or a part of it."""
     witness = begun(place, 2)
     assert witness.store.middle_key(2) is None
     empty = witness.store.size_bytes(2)
@@ -402,7 +401,7 @@ def check_estimates(place: Place) -> None:
 
 
 def check_limits(place: Place) -> None:
-    """What is as large as it may be is taken, what is larger is refused, and nothing of its batch is there."""
+    """A key or value of maximum size is accepted; a larger one is refused with its whole batch."""
     witness = begun(place)
     witness.write((VALUE, FIRST, bytes(MAX_KEY_BYTES - 60_000), b""))
     with pytest.raises(witness.place.refusals):
@@ -417,7 +416,7 @@ def check_limits(place: Place) -> None:
 
 
 def check_that_a_closed_store_is_whole(place: Place) -> None:
-    """What was synced before it was closed, and what was not."""
+    """Closing keeps all batches, synced or not."""
     witness = begun(place)
     for number in range(40):
         witness.append([(VALUE, FIRST, b"%d" % (number % 9), bytes(number * 20))])
@@ -433,7 +432,7 @@ def check_that_a_closed_store_is_whole(place: Place) -> None:
 
 
 def check_through_anything(place: Place) -> None:
-    """Batches, maintenance, kills and losses of power, as they are drawn."""
+    """The store survives random batches, maintenance, kills and losses of power."""
     chance = random.Random(5)
     witness = begun(place)
     for number in range(200):
@@ -457,7 +456,7 @@ def check_through_anything(place: Place) -> None:
 
 
 def drawn(witness: Witness, chance: random.Random, most_bytes: int = 1_500) -> list[Operation]:
-    """Return a batch that the store must take: puts and deletes in a few keys of any space, now and then a space."""
+    """Return a valid batch: puts and deletes of a few keys in any space, sometimes a new or dropped space."""
     spaces = [space for space in witness.history.states[-1] if space != FIRST]
     operations: list[Operation] = []
     if chance.random() < 0.1 or not spaces:

@@ -1,4 +1,4 @@
-"""One crash of each kind, in the middle of a start, an upgrade, a build and the writing of a store."""
+"""One crash of each kind, amid a start, an upgrade, a build and the writing of a store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def in_the_middle(calls: int) -> range:
 
 
 def test_a_build(place, library):
-    """What an offline build leaves is refused until somebody removes it."""
+    """The output of an interrupted offline build is refused until it is removed."""
     test_crashes.strike_builds(place, library, in_the_middle)
 
 
 @pytest.mark.parametrize("how", ["alone", "together"])
 def test_writers(how, tmp_path):
-    """What was acknowledged is in the store, and nothing that was not stands before it."""
+    """Every acknowledged batch is in the store, in order."""
     test_store_kill.kill_writers(how, tmp_path, 2)

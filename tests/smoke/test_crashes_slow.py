@@ -12,7 +12,6 @@ def in_the_middle(calls: int) -> range:
 
 
 def test_the_first_start(place, library):
-    """A restart serves the version, and leaves no litter."""
     test_crashes.strike_all(place, library, "v1", None, in_the_middle)
 
 

@@ -1,4 +1,4 @@
-"""Real nodes share a database: any answers any key, a new version and a killed holder fail no read."""
+"""Real nodes share a database: any node answers any key; a new version and a killed owner fail no read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.ci.cluster.test_datasets import (
 
 
 def test_any_node_answers_any_key(tmp_path):
-    """Two nodes, one copy of each partition: half is asked of the other one, hits and misses alike."""
+    """With one replica on two nodes, each forwards half of the reads, hits and misses alike."""
     held = publish(tmp_path / "source", "v1")
     with running(tmp_path, 2, 1) as cluster:
         wait_for(cluster, "v1")
@@ -36,7 +36,7 @@ def test_any_node_answers_any_key(tmp_path):
 
 
 def test_a_new_version_reaches_all_clients_without_one_failed_read(tmp_path):
-    """Three nodes, two copies: every answer is right for the version that it names, and none goes back."""
+    """With two replicas on three nodes, every answer is right for its version, and none steps back."""
     truth = {version: publish(tmp_path / "source", version) for version in ("v1",)}
     truth["v2"] = records("v2")
     with running(tmp_path, 3, 2) as cluster:

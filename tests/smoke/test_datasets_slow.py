@@ -8,5 +8,5 @@ from tests.ci.cluster.test_datasets import (
 
 
 def test_a_killed_holder_fails_no_read(tmp_path):
-    """Of three nodes and two copies, one."""
+    """One of two replicas is killed, on a cluster of three nodes."""
     killed_holders_fail_no_read(tmp_path, 3, 2)

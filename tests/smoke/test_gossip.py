@@ -11,7 +11,7 @@ start = test_gossip_nodes.start
 
 
 def test_nodes_find_each_other(start):
-    """All know all, each has a place of its own in the ring, and says so on the wire and on the command line."""
+    """Each node knows all, has its own place in the ring, and says so on the wire and on the command line."""
     alpha = start("alpha")
     beta = start("beta", *joining(alpha))
     gamma = start("gamma", *joining(beta))
@@ -25,7 +25,7 @@ def test_nodes_find_each_other(start):
     places = sorted(f"{ask(node, 'info')['shard_id']}@{node.address}" for node in nodes)
     for node in nodes:
         eventually(lambda node=node: ask(node, "children", "nodes"), places, node)
-        # One of them may found the catalogue, and says so.
+        # One of the nodes may found the catalogue, and says so.
         eventually(lambda node=node: ask(node, "children", ""), ["nodes", "tables"], node)
         eventually(lambda node=node: owners(node), dict.fromkeys(("alpha", "beta", "gamma"), "alive"), node)
         until(lambda node=node: ask(node, "info")["isolated"] is False, node)

@@ -13,7 +13,7 @@ source = test_http.source
 
 
 def test_the_node_outlives_its_gateway(tmp_path, source):
-    """A line in the log and another gateway; nobody who connects meanwhile is refused."""
+    """The node logs a killed gateway and starts another, and no connection is refused meanwhile."""
     with node_with_http(tmp_path, source) as (node, address):
         for count in (2, 3):
             os.kill(gateways(node, count - 1)[-1][1], signal.SIGKILL)

@@ -15,7 +15,7 @@ from tests.ci.cluster.test_node_process import NodeProcess, add
 
 
 def test_the_life_of_a_node(tmp_path: Path) -> None:
-    """Builds and serves its source, sees a new version on SIGHUP, drains on SIGTERM, and serves again at once."""
+    """A node builds and serves its source, sees a version on SIGHUP, drains on SIGTERM, and serves again at once."""
     add(tmp_path / "source", "geo", "1", b"paris\tFrance\nlima\tPeru\n", b"oslo\tNorway\n")
     with NodeProcess(tmp_path, "--refresh-period", "off") as node:
         node.ready()

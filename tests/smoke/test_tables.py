@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_node_alone_in_the_dark(tmp_path):
-    """All are killed and one is started: it knows the tables and shows their maps; nothing is decided."""
+    """After a kill of all nodes, a single restarted one shows the tables and their maps, and decides nothing."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive((1, 2, 3))
         for name in ("carts", "users", "gone"):
@@ -39,7 +39,7 @@ def test_a_node_alone_in_the_dark(tmp_path):
 
 
 def assignments(nodes, index, table):
-    """A table's partitions as a node shows them, but for names of nodes: nobody tells them in the dark."""
+    """Return a table's partitions as a node shows them, without node names, which are unknown without peers."""
     return [
         (one["start"], one["id"], [(each["id"], each["slot"], each["state"]) for each in one["assignments"]])
         for one in nodes.ask(index, "partition_map", table)["partitions"]

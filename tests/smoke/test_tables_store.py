@@ -17,7 +17,7 @@ data = test_tables_store.data
 
 
 def test_a_store_through_kills_and_a_backup(data, tmp_path):
-    """Each start is a life of the store; what it has is told, copied and checked while the node runs."""
+    """Each start is a new life of the store, and the running node's store is shown, copied and checked."""
     store = f"{read_node(RealFiles(), data).store:016x}"
     backup = tmp_path / "monday"
     with NodeProcess(tmp_path, *SETTINGS) as node:
