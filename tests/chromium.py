@@ -1,4 +1,4 @@
-"""Debian's Chromium with its driver: a browser that asks nobody but our servers, for tests of the page."""
+"""Debian's Chromium with its driver: a browser that contacts only the tests' servers, for tests of the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ chromium_is_there = pytest.mark.skipif(
 
 
 def start(profile, *more):
-    """Start a browser that asks nobody but our server."""
+    """Start a browser that contacts only the test's server."""
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for flag in (
@@ -31,7 +31,7 @@ def start(profile, *more):
 
 
 def look(browser, width=1280, scheme="light"):
-    """Make the window so wide, and prefer light or dark."""
+    """Set the width of the window, and the preferred color scheme."""
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     preferred = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
@@ -39,14 +39,14 @@ def look(browser, width=1280, scheme="light"):
 
 
 def visit(browser, address):
-    """Go there, and return when all of it is loaded: a busy driver says so while the style is still on its way."""
+    """Open an address, and return when all of it is loaded: a busy driver returns while the style is still loading."""
     browser.execute_script("window.isLeft = true")
     browser.get(address)
     until(lambda: browser.execute_script("return !window.isLeft && document.readyState === 'complete'"))
 
 
 def until(holds, why=lambda: None):
-    """Wait until it does, and return what it is."""
+    """Wait until `holds` returns a true value, and return the value."""
     give_up_s = time.monotonic() + PATIENCE_S
     while not (found := holds()):
         assert time.monotonic() < give_up_s, why()

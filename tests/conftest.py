@@ -1,9 +1,9 @@
-"""What every test run shares: where the properties' inputs come from, sums over many tests, and two guards.
+"""Configuration of every test run: the inputs of properties, sums over many tests, and two guards.
 
 * Extensions older than their source stop the run: a test of yesterday's compiled code proves nothing.
-* Every skipped test is printed with its reason, and one that `tests/skips.txt` does not list fails the run.
+* Every skipped test is printed with its reason, and a skip that `tests/skips.txt` does not list fails the run.
 
-`tests/tiers.py` tells which tests run when.
+`tests/tiers.py` selects the tests of a run.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-pytest.register_assert_rewrite("tests.simulation.judges")  # So that a judge shows what it saw.
+pytest.register_assert_rewrite("tests.simulation.judges")  # The rewrite makes a judge show the compared values.
 
 ROOT = Path(__file__).parent.parent
 
-# The tests start a thousand interpreters.  Who wants no bytecode in the source tree gets it elsewhere, not never.
+# The tests start a thousand interpreters, so bytecode that is unwanted in the source tree is kept elsewhere.
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / "build" / "bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# What takes long comes before what is soon done: begun last, it would keep one worker busy while the other has nothing.
+# Long tests come first: a long test at the end would keep one worker busy while the other is idle.
 LONG = ("tests/smoke/", "tests/simulation/", "tests/nightly/", "tests/ci/cluster/")
 
-# The same inputs on every run, so that a red run means changed code; `make fuzz` looks for new ones.  Almost the same:
-# Hypothesis draws from the constants of whatever is loaded, too, so no test may count on what it happens to draw.
+# Each run has the same inputs, so that a red run means changed code; `make fuzz` looks for new ones. Hypothesis also
+# draws from the constants of all loaded modules, so no test may rely on a particular draw.
 settings.register_profile(
     "fixed",
     max_examples=10,
@@ -57,9 +57,10 @@ settings.register_profile(
 )
 settings.register_profile(
     "brief", settings.get_profile("fixed"), max_examples=5
-)  # Of a further Python, the debug build.
+)  # This is for a further Python and the debug build.
 settings.register_profile("explore", settings.get_profile("fixed"), derandomize=False, max_examples=1000)
-settings.register_profile(  # Of code with a defect: that it is found is enough, how little shows it is of no use.
+# This is for code with a defect: finding the defect is enough, and a minimal example is of no use.
+settings.register_profile(
     "planted",
     settings.get_profile("fixed"),
     max_examples=100,
@@ -72,7 +73,7 @@ INCLUDED = re.compile(r'^include "(.+)"$', re.MULTILINE)
 
 
 def stale_extensions(root: Path) -> list[str]:
-    """The extensions of a source tree that are not built, or are older than what they are built from."""
+    """Return the extensions of a source tree that are not built, or are older than their sources."""
     headers = [*(root / "src_ext").rglob("*.h"), root / "setup.py"]
     stale = []
     for source in sorted((root / "src_ext").rglob("_*.pyx")):
@@ -87,10 +88,10 @@ def stale_extensions(root: Path) -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse stale extensions; take up the report of skips; hear Ctrl-C again.
+    """Refuse stale extensions, register the plugins, and restore Ctrl-C.
 
-    A shell that starts a job in the background makes it ignore SIGINT, and all that it starts: then processes under
-    test could not be interrupted.
+    A shell that starts a job in the background makes the job and its children ignore SIGINT: then processes under test
+    could not be interrupted.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -104,34 +105,34 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RealWorld(), "gossipkv-real-world")
     config.pluginmanager.register(SkipReport(read_skips(ROOT / "tests" / "skips.txt")), "gossipkv-skips")
     tallies.begin(config)
-    # No test cuts the power: simulated disks judge what is synced, and a real one takes a third of the line's time.
+    # No test cuts the power: simulated disks judge the syncs, and real syncs take a third of the line's time.
     os.fsync = os.fdatasync = lambda _descriptor: None
 
 
 def end_with_a_crashed_worker(config: pytest.Config) -> None:
-    """With `-n 2`: end the run, with the test's name, where a worker crashes.
+    """With `-n 2`: end the run, with the test's name, if a worker crashes.
 
-    Else the scheduler gives the same test to a worker in its place, and may then wait for ever.
+    Otherwise the scheduler gives the same test to a replacement worker, and may then wait for ever.
     """
     if getattr(config.option, "maxworkerrestart", "") is None:
         config.option.maxworkerrestart = "0"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where the same code runs once more, on another Python or in a debug build, one of a kind is enough."""
+    """Add `--one-of-each`, for repeated runs of the same code on another Python or in a debug build."""
     parser.addoption(
         "--one-of-each", action="store_true", help="run each test function with the first of its parameters alone"
     )
 
 
 def pytest_collection_finish() -> None:
-    """Leave a million objects of what was collected out of each search for garbage: a twentieth of the run's time."""
+    """Exclude a million collected objects from garbage collections, which saves a twentieth of the run's time."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what `LONG` says; within that and the rest the order stays as it was drawn."""
+    """Put tests of `LONG` first; within both groups the order stays as drawn."""
     if config.getoption("--one-of-each"):
         ordered = sorted(items, key=lambda item: item.nodeid, reverse=True)
         first = {item.nodeid.partition("[")[0]: item for item in ordered}
@@ -141,14 +142,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def autojump_clock(request: pytest.FixtureRequest, autojump_clock: MockClock) -> MockClock:
-    """pytest-trio's, which goes unheeded, without a word, where only a fixture of the test asks for it."""
+    """pytest-trio's fixture, which has silently no effect if only another fixture requests it."""
     assert "autojump_clock" in signature(request.function).parameters, "the test itself must ask for it"
     return autojump_clock
 
 
 @pytest.fixture
 def note(pytestconfig: pytest.Config) -> Callable[..., None]:
-    """`note(judge, record)`: what this test adds to its series (`tests/tally.py`)."""
+    """Return `note(judge, record)`, which adds a record to the test's series (`tests/tally.py`)."""
     tally = pytestconfig.pluginmanager.get_plugin("gossipkv-tally")
     assert isinstance(tally, tallies.Tally)
     return tally.note

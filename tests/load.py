@@ -1,10 +1,9 @@
-"""One server under load, by this process alone, and what came of it: for tests, and for those who measure in Python.
+"""Load on one server by this process alone, and its outcome, for tests and for measurements from Python.
 
     outcome = run("127.0.0.1:7070", "geo", records, Load(connections=64, in_flight=16, duration_s=10))
 
-Every value is compared with the one in `records` (None: the key must be absent).  What went wrong is counted and never
-raised: only a server that cannot be reached at all raises.  Requests of the warm-up count for nothing, but what goes
-wrong during it counts.
+Every value is compared with the one in `records` (None: the key must be absent). Faults are counted and never raised:
+only an unreachable server raises. The warm-up's requests do not count, but its faults do.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpDialect", "Load", "Outcome", "RedisDialect", "RpcDialect", "Traffic", "run"]
 
-SLICE_MS = 50  # Without the GIL; a Ctrl-C waits for so long.
+SLICE_MS = 50  # The time without the GIL; a Ctrl-C waits for so long.
 NANOSECONDS = 1_000_000_000
 MILLISECONDS = 1000
 MAX_SLOTS = 1 << 24  # 16 million requests in flight take half a gibibyte here, and more of the server.
@@ -34,22 +33,22 @@ MAX_SLOTS = 1 << 24  # 16 million requests in flight take half a gibibyte here, 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How a server is asked.
+    """The way a server is asked.
 
     Args:
-        connections: How many, each with `in_flight` requests open.
+        connections: Number of connections, each with `in_flight` requests open.
         in_flight: Requests open on each connection.
         batch: Keys of a request; 1 is `get`, more is `get_many`.
-        rate: Requests a second in all, sent when they fall due whatever the server does (an open loop); None sends the
-            next when an answer has come (a closed loop).
+        rate: Requests a second in all, sent when due whatever the server does (an open loop); None sends the next
+            request after an answer (a closed loop).
         duration_s: The run ends after this time, None: after `requests`.
         requests: The run ends after so many, None: after `duration_s`.
-        warm_up_s: Load before that, which does not count.
+        warm_up_s: Load before the run, which does not count.
         timeout_s: A server that leaves a request unanswered for so long loses the connection.
-        seed: Of the random keys.
+        seed: Seed of the random keys.
 
     Raises:
-        ValueError: one of them makes no sense.
+        ValueError: An argument makes no sense.
     """
 
     connections: int = 1
@@ -82,13 +81,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a load.
+    """The outcome of a load.
 
-    `requests` were answered with values, for `keys`; `latency` is theirs.  `errors` counts the requests answered with
-    an error, by code; `lost` those whose connection broke before the answer; `unsent` those that fell due while every
-    connection was busy, and were never sent.  `wrong_values` counts values that are not what they should be, missing
-    or too many, and `first_wrong` says what the first one was.  `broken` counts connections by reason.  `duration_s`
-    ends with the last answer.
+    `requests` were answered with values, for `keys`; `latency` is theirs. `errors` counts the requests answered with an
+    error, by code; `lost` those whose connection broke before the answer; `unsent` those that fell due while every
+    connection was busy, and were never sent. `wrong_values` counts wrong, missing and surplus values, and `first_wrong`
+    describes the first. `broken` counts connections by reason. `duration_s` ends with the last answer.
     """
 
     requests: int
@@ -108,7 +106,7 @@ class Outcome:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every request was answered, and every answer right."""
+        """True if every request was answered, and every answer right."""
         return not (self.wrong_values or self.errors or self.lost or self.unsent or self.broken)
 
 
@@ -117,10 +115,10 @@ class Traffic:
     """Open connections to one server, for one run after another.
 
     Args:
-        dialect: How the server is asked; of several, which have the same records, each connection takes the next.
+        dialect: The protocol; of several with the same records, each connection takes the next.
 
     Raises:
-        Unavailable: a connection cannot be had.
+        Unavailable: A connection cannot be had.
     """
 
     def __init__(self, address: str | Address, dialect: Dialect | Sequence[Dialect], load: Load) -> None:
@@ -154,8 +152,8 @@ class Traffic:
         """End the connections.
 
         Args:
-            reset: Without a farewell, which would hold a port of this machine for a minute: for those who open
-                thousands, time and again.
+            reset: Reset the connections, since a normal close would hold a local port for a minute: for callers that
+                open thousands repeatedly.
         """
         self._generator.close(reset=reset)
 
@@ -166,12 +164,12 @@ class Traffic:
         requests: int | None = None,
         until: Callable[[], bool] = lambda: False,
     ) -> Outcome:
-        """One run; it has ended when the last request was answered or lost.
+        """Run once; the run ends when the last request has been answered or lost.
 
         Args:
-            duration_s: Ask no more after this time.
-            requests: Ask no more than this.
-            until: Ask no more once this is true; it is called now and then.
+            duration_s: Stop asking after this time.
+            requests: Stop asking after so many requests.
+            until: Stop asking once this is true; it is called now and then.
 
         Connections that broke in an earlier run stay broken.
         """
@@ -207,7 +205,7 @@ def run(
     """Put one node under load.
 
     Raises:
-        Unavailable: it cannot be reached.
+        Unavailable: The node cannot be reached.
     """
     load = Load() if load is None else load
     with Traffic(address, RpcDialect(database, records), load) as traffic:

@@ -1,4 +1,4 @@
-"""Ports that stay free until a test takes them: the system hands them to nobody who asks for any port."""
+"""Ports that stay free until a test takes them: the system gives them to no program that asks for any port."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 HOST = "127.0.0.1"
-FIRST = 20_000  # Above what programs are known by, and what clusters look at first.
+FIRST = 20_000  # The ports are above well-known ones and above those that clusters try first.
 
 
 def quiet_ports(count: int) -> list[int]:
-    """Return so many, free for datagrams and connections; others that ask here at this moment get other ones."""
+    """Return ports that are free for datagrams and connections, and differ from those of simultaneous callers."""
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     quiet = [port for port in range(FIRST, 1 << 16) if not low <= port <= high] or range(FIRST, 1 << 16)
     found = [port for port in random.sample(quiet, 20 * count) if _is_free(port)][:count]
@@ -21,7 +21,7 @@ def quiet_ports(count: int) -> list[int]:
 
 
 def neighbouring_ports(count: int) -> range:
-    """Return so many ports in a row, free as those of `quiet_ports`."""
+    """Return consecutive ports that are as free as those of `quiet_ports`."""
     for first in quiet_ports(20):
         ports = range(first, first + count)
         if ports.stop <= 1 << 16 and all(_is_free(port) for port in ports):

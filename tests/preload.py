@@ -1,4 +1,4 @@
-"""Libraries that are loaded before libc, and stand in for some of its functions."""
+"""Libraries that are loaded before libc, and replace some of its functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def preload(source: Path, place: Path, *options: str) -> Path:
-    """Compile one into a directory; for the environment, as `LD_PRELOAD`."""
+    """Compile a library into a directory; return its path for `LD_PRELOAD`."""
     library = place / source.with_suffix(".so").name
     compiler = os.environ.get("CC", "cc")
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", *options, "-o", library, source, "-ldl"], check=True)

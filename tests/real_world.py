@@ -1,6 +1,6 @@
 """A guard: a test of README's line starts no process, sleeps no real time and uses no network.
 
-Each of those would let its verdict depend on the machine.  Tests of `tests/smoke` may do all of it.
+Each of those deeds would make the verdict depend on the machine. Tests of `tests/smoke` may do all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEEDS = {
 
 
 class RealWorld:
-    """A pytest plugin: notes such deeds while a test of the line runs, and fails the test."""
+    """A pytest plugin that notes such deeds while a test of the line runs, and fails the test."""
 
     def __init__(self) -> None:
         self._deeds: set[str] = set()
@@ -37,7 +37,7 @@ class RealWorld:
         sys.addaudithook(self._note)
 
     def _note(self, event: str, arguments: tuple[object, ...]) -> None:
-        # A thread that an earlier test left behind must not blame this one.
+        # A thread of an earlier test must not blame this one.
         if threading.current_thread() is not threading.main_thread():
             return
         if event in DEEDS and (not event.startswith("socket.") or isinstance(arguments[1], tuple)):
@@ -58,7 +58,7 @@ class RealWorld:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Fail the test once it has ended, so that no code under test can hide the failure."""
+        """Fail the test after its end, so that no code under test can hide the failure."""
         yield
         if self._deeds and tier_of(item.path) == "line" and not item.path.is_relative_to(TESTS / "smoke"):
             name = f"{item.path.stem}_slow.py"

@@ -1,10 +1,10 @@
-"""One number replays a test: pytest-randomly's seed also orders Trio's tasks and, in workers, hashes strings.
+"""A seed replays a test: pytest-randomly's seed also orders Trio's tasks and, in workers, hashes strings.
 
 pytest-randomly draws one seed for a run (`--randomly-seed=N` sets it), prints it in the head of the output and seeds
-`random` with it before each test.  This plugin does the same for Trio's scheduler (`tests/world/nodes/scheduling.py`).
-Both add the test's id to the seed, so neither the order of the tests nor the number of workers matters.  `-n` starts
-workers, and those get the seed as `PYTHONHASHSEED`, which orders sets of strings, unless the environment has one.
-The system's random numbers, which nodes draw, come from `random` here.
+`random` with it before each test. This plugin does the same for Trio's scheduler (`tests/world/nodes/scheduling.py`).
+Both add the test's id to the seed, so neither the order of the tests nor the number of workers matters. Workers of `-n`
+get the seed as `PYTHONHASHSEED`, which orders sets of strings, unless the environment has one. The system's random
+numbers, which nodes draw, come from `random` here.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ def replay_command(seed: int, test: str) -> str:
 
 
 def hash_by_name(fixture: TrioFixture) -> int:
-    """Return what orders the set of fixtures from which pytest-trio starts them; otherwise their addresses do."""
+    """Return a hash that orders the fixtures of a test for pytest-trio; otherwise their addresses would."""
     return crc32(fixture.name.encode())
 
 
 class SystemRandom(random.Random):
-    """What stands for Python's class of this name: it draws from the seed of the test."""
+    """Replaces Python's class of this name, and draws from the seed of the test."""
 
     def __init__(self) -> None:
         super().__init__(random.getrandbits(64))
 
 
 class Seeded:
-    """A pytest plugin: each test's tasks run in an order that the seed gives, and a failure prints its replay."""
+    """A pytest plugin: the seed orders each test's tasks, and a failure prints its replay."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -65,7 +65,7 @@ class Seeded:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Seed the scheduler for the test alone: which fixtures were set up before depends on the tests before."""
+        """Seed the scheduler for the test alone: the fixtures set up before depend on the tests before."""
         with seeded(f"{self._seed} {item.nodeid}"):
             if VIRTUAL_CLOCKS.isdisjoint(getattr(item, "fixturenames", ())):
                 return (yield)
@@ -81,5 +81,5 @@ class Seeded:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self) -> None:
-        """Set what workers inherit, before the first one starts."""
+        """Set the environment of workers, before the first one starts."""
         os.environ.setdefault(HASH_SEED, str(self._seed % 2**32))

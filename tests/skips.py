@@ -1,4 +1,4 @@
-"""Skipped tests are printed, and each must be expected: `tests/skips.txt` lists which may be skipped, and why."""
+"""Skipped tests are printed, and each must be expected: `tests/skips.txt` lists permitted skips with reasons."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Skip:
-    """One line of the list."""
-
     test: str
     reason: re.Pattern[str]
 
     def covers(self, test: str, reason: str) -> bool:
-        """Whether this line allows `test` to be skipped for `reason`."""
-        # `[` opens a set in a pattern, and stands in the id of every parametrised test.
+        """True if this line allows `test` to be skipped for `reason`."""
+        # `[` opens a set in a pattern, and occurs in the id of every parametrised test.
         return fnmatchcase(test, self.test.replace("[", "[[]")) and self.reason.search(reason) is not None
 
 
@@ -30,7 +28,7 @@ def read_skips(path: Path) -> list[Skip]:
     """Read the list.
 
     Raises:
-        pytest.UsageError: naming the line that is not `pattern TAB regular expression`.
+        pytest.UsageError: A line is not `pattern TAB regular expression`; the error names it.
     """
     skips = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -50,7 +48,7 @@ def read_skips(path: Path) -> list[Skip]:
 
 @dataclass(eq=False)
 class SkipReport:
-    """A pytest plugin: collects what was skipped, prints it, and fails the run where the list does not cover it."""
+    """A pytest plugin: prints skips, and fails the run if the list does not cover one."""
 
     allowed: list[Skip]
     seen: list[tuple[str, str]] = field(default_factory=list)

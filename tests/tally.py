@@ -1,8 +1,8 @@
-"""Sums over a series of tests: one seed is one test, whichever process ran it, and a judge looks at all that were run.
+"""Sums over a series of tests: each seed is a test, in any process, and a judge checks all that were run.
 
-A test notes its record with the name of a judge, a function that takes the records of a run and asserts what must hold
-of them together ("every fault has struck"); it tells by their number how much it may ask for.  The process that began
-the run calls the judges, and a judge that is not content fails the run.
+A test notes its record with the name of a judge, a function that takes the records of a run and asserts joint
+properties ("every fault has struck"); the number of records limits its demands. The process that began the run calls
+the judges, and a complaint fails the run.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Tally:
     """A pytest plugin: keeps the records of all workers below one directory, and calls the judges at the end."""
 
     def __init__(self, given: str | None) -> None:
-        """Take part in the run whose directory is `given`, or begin one."""
+        """Join the run whose directory is `given`, or begin one."""
         self._own = None if given else tempfile.TemporaryDirectory(prefix="tally-")
         self.directory = Path(self._own.name if self._own else str(given))
         self.complaints: list[str] = []
 
     def note(self, judge: Judge, record: dict[str, object]) -> None:
-        """Keep a record, as JSON has it, for a judge that stands at the top of a module."""
+        """Keep a record, in JSON, for a judge defined at the top of a module."""
         place = self.directory / f"{judge.__module__}:{judge.__name__}"
         place.mkdir(exist_ok=True)
         (place / uuid4().hex).write_text(json.dumps(record), encoding="utf-8")
 
     def judge(self) -> list[str]:
-        """What the judges of this run have to complain of."""
+        """Return the complaints of this run's judges."""
         complaints = []
         for place in sorted(self.directory.iterdir()):
             module, _, name = place.name.partition(":")
@@ -58,7 +58,7 @@ class Tally:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Judge, where the run was begun; a complaint fails it."""
+        """Call the judges in the process that began the run; a complaint fails the run."""
         if self._own is None:
             return
         self.complaints = self.judge()
@@ -74,7 +74,7 @@ class Tally:
 
 
 def sums(records: list[dict[str, dict[str, int]]], name: str) -> defaultdict[str, int]:
-    """The counts of that name of all records, added up."""
+    """Return the sum of the counts of that name over all records."""
     added: defaultdict[str, int] = defaultdict(int)
     for record in records:
         for key, count in record[name].items():

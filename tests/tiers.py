@@ -1,8 +1,8 @@
 """The tier of a test: README's line, `slow` (continuous integration) or `night`.
 
-The name of its file tells it, so that a file that is not selected is not imported: `test_x.py` is in the line,
-`test_x_slow.py` and `test_x_night.py` run with `-m slow` and `-m night`, or where a command names them.  All of
-`tests/ci` is slow, all of `tests/nightly` is the night's.
+The file's name gives the tier, so that unselected files are not imported: `test_x.py` is in the line, `test_x_slow.py`
+and `test_x_night.py` run with `-m slow` and `-m night`, or if a command names them. All of `tests/ci` is slow, and all
+of `tests/nightly` belongs to the night.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ TESTS = Path(__file__).parent
 
 
 def suffix(path: Path) -> str | None:
-    """The tier that the name of a file tells."""
+    """Return the tier in the name of a file."""
     return next((tier for tier in TIERS if path.stem.endswith(f"_{tier}")), None)
 
 
 @cache
 def tier_of(path: Path) -> str:
-    """The tier of a file: its suffix, else its folder, else the line."""
+    """Return the tier of a file: its suffix, else its folder, else the line."""
     folders = (tier for folder, tier in FOLDERS.items() if path.is_relative_to(TESTS / folder))
     return suffix(path) or next(folders, "line")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files that `-m` cannot select; without `-m`, those whose name tells another tier."""
+    """Ignore files that `-m` cannot select; without `-m`, files whose name has another tier."""
     arguments = {config.invocation_params.dir / argument.partition("::")[0] for argument in config.args}
     if collection_path.suffix != ".py" or collection_path in arguments:
         return None
