@@ -117,7 +117,7 @@ def test_the_oracle_sees_two_at_once() -> None:
 
 
 def test_what_belongs_to_whose_turn_it_is(beside: tuple[Loop, socket.socket]) -> None:
-    """A change needs the lock; the first pump has none."""
+    """A change needs the lock; a node's only pump has no lock."""
     loop, _ = beside
     with pytest.raises(RuntimeError, match="does not hold the core lock"):
         loop.core.set_peer(0, "n2", 0)

@@ -401,7 +401,7 @@ async def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> Non
 
 
 async def test_cancelling_closes_everything(tmp_path: Path) -> None:
-    """Clients see the end, and the port is free."""
+    """Clients see the end, and new connections are refused."""
     running = Running(tmp_path)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(running.pump.run)

@@ -418,7 +418,6 @@ async def test_cancelling_closes_everything(tmp_path: Path) -> None:
 
 
 async def test_each_pump_passes_rounds(tmp_path: Path) -> None:
-    """A watchdog notices a pump that hangs."""
     async with serving(tmp_path) as running:
         for _ in range(20):
             await running.pumps.pass_round()

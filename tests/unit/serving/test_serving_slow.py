@@ -372,7 +372,7 @@ def test_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
 
 
 def test_bursts_of_newcomers(tmp_path: Path) -> None:
-    """A burst takes several steps to accept."""
+    """Connections that arrive in one burst are all accepted and served."""
     served = Served(tmp_path, max_connections=1000)
     clients = [served.connect() for _ in range(300)]
     for client in clients:

@@ -159,7 +159,7 @@ def test_the_ends(served: Secured) -> None:
 
 
 def test_a_drain(served: Secured) -> None:
-    """Requests are answered before close_notify; an unfinished handshake gets none."""
+    """Requests are answered before close_notify; an unfinished handshake is closed as well."""
     client, shaking = served.meet(), served.connect()
     shaking.sendall(hello(served)[:100])
     served.until(lambda: served.counters("connections") == 2)

@@ -355,7 +355,7 @@ def test_a_synced_allocation_stays():
 
 
 def test_a_link_is_durable_when_its_directory_is_synced():
-    """Both names are one file, whose content is drawn once."""
+    """Both names are one file, and its content is drawn once."""
     for synced, possible in (("/", {True, False}), ("/d", {True})):
         found = set()
         for seed in SEEDS:

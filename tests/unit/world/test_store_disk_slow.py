@@ -1,3 +1,5 @@
+"""Slow seeds of a disk's random faults; the fast one is in `test_store_disk.py`."""
+
 from __future__ import annotations
 
 import pytest

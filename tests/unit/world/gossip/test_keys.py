@@ -17,7 +17,7 @@ SEED = 8  # The seed of a run with a restart.
 
 
 class Standing:
-    """A sealing whose counter stands still."""
+    """A sealing with a counter that stands still."""
 
     def __init__(self, real):
         self._real = real
@@ -43,7 +43,7 @@ def test_a_right_run():
 
 
 def test_a_session_that_outlives_its_process(monkeypatch: pytest.MonkeyPatch):
-    """A session whose counters begin again after a restart is reported."""
+    """A session with counters that begin again after a restart is reported."""
 
     def again(self, boot):
         made = self._running[boot.name] = keys.sealing(self._file(boot.name), boot.name.encode().ljust(16))

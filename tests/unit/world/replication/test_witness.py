@@ -206,7 +206,7 @@ def test_equal_clocks_and_unequal_records(scene):
 
 
 def far(scene):
-    """Bring A and B ahead of C by a later record, and by a delete whose tombstone is garbage-collected."""
+    """Bring A and B ahead of C by a later record, and by a delete with a garbage-collected tombstone."""
     at = scene.witness.models
     for put in (scene.writes(A, 2, key=b"l"), scene.writes(A, 3), scene.deletes(A, 4, key=b"l")):
         scene.applies(B, {A: at[B].clock[A] + 1}, put)
