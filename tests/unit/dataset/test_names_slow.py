@@ -36,7 +36,7 @@ async def test_a_dataset_under_the_name_of_a_table_is_not_built(world, tables):
             assert library.status().keys() == library.by_database().keys() == {"other"}
             assert (library.known("db"), library.refused()) == (False, ["db"])
             assert {held.database for held in library.held()} == {"other"}
-            assert library._databases["db"].lives == {}  # So other members hear nothing of it either.
+            assert library._databases["db"].lives == {}  # Without lives nothing is published either.
     async with world.node() as library:
         tables.clear()
         library.names_changed()

@@ -278,7 +278,7 @@ async def test_the_newest_complete_one_is_to_serve_but_for_a_hold(world):
         await until(lambda: library.known("db") and library.unready("db") == f"version v1 waits until {wanted}")
         told = library.conditions()["db"]
         assert (told["awaits"], told["versions"]["v1"]["waits_until"]) == ("v1", wanted)
-    (world.root / "data").rename(world.root / "before")  # It has half of the version; a node alone needs all.
+    (world.root / "data").rename(world.root / "before")  # The node has half of the version, and alone it needs all.
     async with world.node() as library:
         await active(library, "v1")
         (world.source / "db/v2").mkdir()

@@ -80,9 +80,9 @@ def test_differing_views_are_mended():
     node.step(AFTER_MS - 1)
     assert node.core.share("1") == some(0, of=2)
     node.step(1)
-    assert node.core.share("1") == some(0, of=2)  # It falls to b first.
+    assert node.core.share("1") == some(0, of=2)  # The partition falls to b first.
     node.step(AFTER_MS)
-    assert node.core.share("1") == some(0, of=2)  # Then to c.
+    assert node.core.share("1") == some(0, of=2)  # The partition falls to c next.
     node.step(AFTER_MS)
     assert node.core.share("1") == some(0, 1, of=2)
 

@@ -166,7 +166,7 @@ def test_a_gate_that_asks_keeps_it():
     """A question from a member that may switch to it counts as a request; from a newer one it does not."""
     node = retiring("b", "c")
     node.step(TERMS.retire_after_ms - 1)
-    node.core.answer("b", OLD.wire_id, now_ms=node.now_ms)  # It has 2.
+    node.core.answer("b", OLD.wire_id, now_ms=node.now_ms)  # b has version 2 active.
     node.step(1)
     assert "1" not in node.published
     node.hear("b", database=DatabaseStatement())
