@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True, eq=False)
 class ParkedRequest:
-    """A request that waits."""
+    """A parked request, until `end` or its deadline."""
 
     deadline: float
     size_bytes: int

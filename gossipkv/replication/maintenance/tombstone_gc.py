@@ -4,7 +4,7 @@ A clock is *settled* if every assigned replica, dead or alive, has confirmed it 
 config a host may have loaded a replica unknown here.) A tombstone is needed while an older record of its key may
 arrive, from a replica that lacks the tombstone or has a record that is missing here. So a settled tombstone is deleted
 once the local clock covers all reported clocks: later writes have later times. Smeared puts may have earlier times;
-for these tombstones stay for an hour. Rows of the store list tombstones by age. In a shared space each replica
+in their tables, tombstones stay for an hour. Rows of the store list tombstones by age. In a shared space each replica
 collects its own keys and those of no replica. Only dirty replicas are visited; after a restart all are dirty.
 
 The map may have removed a host that does not know this and still has the deleted record. Such a host was not asked.

@@ -64,7 +64,7 @@ class CatchUpCursor:
     log_cursor: LogCursor | None = None  # The store's cursor, kept between reads.
     met: set[Replica] = field(default_factory=set)  # Replicas whose first entry here continues from their clock.
     begun: int = 0  # Position at which the cursor began.
-    is_alone: bool = False  # True if it feeds one replica that cannot, or could not, accept entries.
+    is_alone: bool = False  # True if it feeds one replica, which could not accept entries or was below.
     needs: bytes = b""  # Clock from which the log continues; the target does not cover it, so the replica is below.
 
     def __post_init__(self) -> None:
