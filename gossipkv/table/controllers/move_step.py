@@ -11,9 +11,9 @@
                    that have adopted the removal, since none of them confirms anything for the assignment afterwards
     stalled        a target that acknowledges nothing is given up
 
-The clock of an incomplete replica counts nowhere. A majority is of the planned slots, or all slots with an AVAILABLE
-host if those are fewer: else a two-replica table never recovers from a loss. The first answering host in slot order
-takes a step.
+The clock of an incomplete replica counts nowhere. A majority is of the planned slots. If fewer slots have an AVAILABLE
+host, all of these must agree: else a two-replica table never recovers from a loss. Targets and LEAVING hosts take their
+own steps; the first answering AVAILABLE host in slot order takes the others.
 """
 
 from __future__ import annotations

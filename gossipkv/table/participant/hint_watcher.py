@@ -108,7 +108,7 @@ class HintWatcher:
     # -- other nodes, by their hints -----------------------------------------------------------------------------------
 
     def participants(self) -> list[bytes]:
-        """Return the other live nodes that publish a hint about a map; no node repeats the hint of another."""
+        """Return the other live nodes that publish a hint about a map; those that would repeat one are missing."""
         owners = {name for hints in self._board.heard().values() for name, hint in hints.items() if is_hint(hint)}
         return [node for node in self._directory.alive() if self._directory.name_of(node) in owners]
 

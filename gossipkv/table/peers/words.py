@@ -48,7 +48,7 @@ class Words:
         return hmac.digest(self._secret, node, "sha256")[:WORD_BYTES]
 
     def hear(self, node: bytes, word: bytes) -> None:
-        """Keep a member's word for this node. With a forged one, the member ignores reports until its next `hello`."""
+        """Keep a member's word for this node. If it is forged, the member ignores reports until its next `hello`."""
         members = {member.uuid for member in self._members()}
         if word and node in members:
             self._heard = {member: kept for member, kept in self._heard.items() if member in members} | {node: word}

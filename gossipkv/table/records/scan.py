@@ -377,7 +377,7 @@ def _bound_of(replica: Replica, wanted: ScanRange) -> bytes | None:
 
 
 def share(limit: int, part: int, whole: int) -> int:
-    """Return a limit on the records of `part` of `whole` equal partitions that nearly always holds for a page."""
+    """Return a limit that nearly always has room for the records of a page in `part` of `whole` equal partitions."""
     expected = limit * part // whole
     return min(limit, expected + 2 * isqrt(expected) + 2)
 

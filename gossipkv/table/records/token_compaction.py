@@ -2,8 +2,8 @@
 
 An entry is *settled* once every assigned replica has acknowledged it (`replication.maintenance.tombstone_gc`). No
 request needs to wait for a settled entry, so written tokens omit it. The config id of the map takes its place: by an
-older map there may be one more replica, which lacks the write. LEFT_OUT tells the oldest config id of such omissions.
-Entries of dropped tables, and of assignments that the map does not name, are omitted as well.
+older map there may be one more replica, which lacks the write. A pseudo entry, LEFT_OUT, tells the oldest config id of
+such omissions. Entries of dropped tables, and of assignments that the map does not name, are omitted as well.
 
 A node knows the settled entries of its own partitions. For a long token it first asks other nodes (`table_settled`),
 at most once a second for each table.

@@ -13,7 +13,7 @@ metadata_describe   []                                                  the node
 table_sizes         [table id]                       [[partition, bytes, rows, requests/s], …] of replicas, packed
 table_kept          [table id, first key, end or nil]                   quarantined replicas with these keys
 table_divide        [table id, partition]                               true if the division was requested
-metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   the duty for each partition
+metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   SERVE, LOAD or UNLOAD for each
 
 An offer has the pages of a value to be accepted, or is absent: source, base or nil, root, config, [page, …].
 """
