@@ -130,8 +130,8 @@ class Gossiping:
     async def pin(self) -> bytes:
         """Never let this node take another cluster id, and return the final one.
 
-        The pin is durable on return; while the disk refuses, it is retried. A caller that was asked by a node of some
-        cluster compares the ids: this node may have gone over to another cluster meanwhile.
+        The pin is durable on return; while the disk refuses, it is retried. A caller that expects a certain cluster id
+        must compare it with the returned one: this node may have gone over to another cluster meanwhile.
 
         Raises:
             NotReady: the node has no cluster id yet; nothing was changed.

@@ -276,7 +276,7 @@ class Sharing:
         return question.NOTHING if answer is None else question.encode(answer)
 
     def sources(self, database: str, version: str, wire_id: bytes) -> dict[str, ScanSource]:
-        """Return by name the members that may be asked for a content, as the serving loop knows them, too."""
+        """Return the members that may be asked for a version's content, by name; the serving loop knows the same."""
         core = self._library.core(database)
         identity = None if core is None else core.identity(version)
         if core is None or identity is None or identity.wire_id != wire_id:
