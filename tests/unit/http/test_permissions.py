@@ -282,7 +282,7 @@ async def test_who_shows_a_certificate_is_its_user(autojump_clock, site, node):
 
 
 async def test_a_gateway_of_no_node_judges_nobody():
-    """Such a gateway reads with its own token, and leaves refusals to the node."""
+    """A gateway without a node reads with its own token, and leaves refusals to the node that it asks."""
     records = FakeDatabase({"1": {b"key": b"value"}}, "1")
     alone = Site(context_of(FakeNode({"db": records})), {}, FakePages())
     assert (await alone.answer(bearer(None, b"/db/key"))).status == 200

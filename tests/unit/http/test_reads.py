@@ -260,7 +260,7 @@ async def test_a_miss_has_no_conditions():
 
 
 async def test_a_gateway_alone():
-    """Such a gateway refuses `proxy`, and always names the answering node."""
+    """A gateway without a node refuses `proxy`, and always names the answering node."""
     node = baby_names()
     status, _, body = await get("/baby-names/1881/boy?proxy=true", node=node, alone=True)
     assert (status, b"holds nothing" in body, node.calls) == (400, True, [])

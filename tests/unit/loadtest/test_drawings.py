@@ -58,7 +58,7 @@ def test_latency_by_percentile():
 
 
 def test_what_is_shorter_than_a_microsecond_has_no_decade():
-    """Such values lie at the lower edge, and do not extend the axis."""
+    """Values below 1 us lie at the lower edge, and do not extend the axis."""
     curve = drawings.curve("sent late by", "one", [(0.001, 500), (0.1, 900), (200.0, 1000)], 200.0)
     drawing = wide(drawings.by_percentile("Latency", [curve]))
     assert drawing.rows[0].label == "200 us"

@@ -36,7 +36,7 @@ def test_a_connection_that_is_gone() -> None:
 
 
 def test_a_connection_that_is_parked() -> None:
-    """Its requests keep their order with later ones, and take turns again when it resumes."""
+    """Parked requests keep their order with later ones, and take turns again after `resume`."""
     backlog = Backlog()
     backlog.add([(1, 0, b"scan", b"12345"), (2, 0, b"scan", b"123"), (1, 1, b"scan", b"12345")])
     assert backlog.turn == 1

@@ -183,7 +183,7 @@ def test_an_owner_that_may_send_more_than_the_asker_reads(tmp_path: Path, method
 
 @pytest.mark.parametrize("state", [1, 2])
 def test_the_suspected_and_the_dead_are_asked_last(tmp_path: Path, state: int) -> None:
-    """They are asked after live owners, and still answer if no other node does."""
+    """Suspected and dead owners are asked after live owners, and still answer if no other node does."""
     asker = Asker(tmp_path, 2)
     doubted, alive = asker.links
     asker.core.set_peer(0, "peer0:1", state)

@@ -265,7 +265,7 @@ async def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None
 
 
 async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path: Path) -> None:
-    """They are closed after `output_timeout`, and no more of their requests are answered."""
+    """Deaf peers are closed after `output_timeout`, and no more of their requests are answered."""
     async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=500) as running:
         await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
         await until(lambda: running.core.counters()["closed_output_timeout"] > 0)

@@ -414,7 +414,7 @@ def test_too_much_in_flight_in_all(many: Published, few: Published) -> None:
 
 
 def test_a_connection_that_ends_amid_a_scan(many: Published) -> None:
-    """Its scans are dropped, also waiting ones; another connection's goes on."""
+    """The scans of the closed connection are dropped, also waiting ones; another connection's goes on."""
     core = core_of(many)
     gone, other = Peer(core), Peer(core)
     ask(gone, EVERYTHING, 1)

@@ -354,7 +354,7 @@ def test_half_sent_frames_time_out(tmp_path: Path) -> None:
 
 
 def test_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
-    """They are accepted and closed, so that the peer notices; others are served."""
+    """Excess connections are accepted and closed, so that the peer notices; others are served."""
     served = Served(tmp_path, max_connections=5)
     clients = []
     for _ in range(5):

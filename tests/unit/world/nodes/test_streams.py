@@ -225,7 +225,7 @@ def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_never_reads_is_closed_in_time(tmp_path: Path) -> None:
-    """It is closed after `output_timeout`; a peer that sends half a frame is closed after `frame_timeout`."""
+    """The peer is closed after `output_timeout`; another that sends half a frame is closed after `frame_timeout`."""
 
     async def check(running: Running) -> None:
         greedy, half = await running.connect(), await running.connect()
