@@ -1,6 +1,6 @@
 """`python -m tests.bench`: GossipKV beside its peers, in one run on one machine.
 
-Prints a table for each part.  `--quick` is the same with little data: it shows that the benchmark works, and its ratios
+Prints a table for each part. `--quick` is the same with little data: it shows that the benchmark works, and its ratios
 mean nothing.
 """
 
@@ -33,7 +33,7 @@ def arguments() -> argparse.Namespace:
 
 
 def run(name: str, options: argparse.Namespace) -> Bench:
-    """Run one part in a directory of its own, and leave nothing of it."""
+    """Run one part in a temporary directory."""
     machine.say(f"{name}:")
     part = PARTS[name]
     sizes = dict(part.quick) if options.quick else {}
@@ -49,7 +49,6 @@ def run(name: str, options: argparse.Namespace) -> Bench:
 
 
 def main() -> None:
-    """Measure what was asked for, and print the tables."""
     options = arguments()
     measured = []
     for name in options.only or PARTS:

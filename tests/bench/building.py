@@ -1,7 +1,7 @@
-"""The rows about building: the same unsorted list of records, each engine as its experts would write it.
+"""The rows about building: the same unsorted list of records, each engine used as its experts would.
 
-Everyone may hold and sort everything in memory, and everyone who can is synced at the end.  What an earlier build left
-to be written back is written before the next one starts, and its files are removed outside the timed part.
+Each engine may hold and sort everything in memory, and syncs at the end if it can. The write-back of an earlier build
+ends before the next build starts, and its files are removed outside the timed part.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROUNDS = 5
 
 
 def remove(path: Path) -> None:
-    """A file, or a directory with all it holds."""
+    """Remove a file, or a directory with its content."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -60,9 +60,9 @@ def compare_size(bench: Bench, kinds: list[type[Engine]], data: Data) -> None:
 
 
 def measure_memory(bench: Bench, *, budget_bytes: int = 96 * MIB, sorted_bytes: int = 960 * MIB) -> None:
-    """The greatest resident size (`VmHWM`) of a node's build child that is given more than its budget to sort.
+    """Measure the peak resident size (`VmHWM`) of a node's build child that sorts more than its budget.
 
-    The budget is little: the child itself takes 25 MiB, and a line may be 16.
+    The budget is small: the child itself takes 25 MiB, and a line may be 16.
     """
     source = bench.directory / "source"
     write_database(source, "memory", numbered(sorted_bytes // RECORD_BYTES))

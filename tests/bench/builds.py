@@ -1,11 +1,11 @@
-"""Does this tree cost what another build of it costs?
+"""Compare the costs of this tree with those of another build.
 
     python -m tests.bench.builds OTHER_TREE [--rounds 7] [--only ROW]
 
-OTHER_TREE is another checkout, compiled in place.  Rows of `performance.md` and one beside them are done with
-both packages, by the same interpreter, in turns: this tree, the other, the other, this tree.  The processes that are
-measured take their package from their own tree; the load and the checks are this tree's.  First processor time over all
-rounds, then instructions in three rounds of less work.  A row in which one value is wrong has no figure.
+OTHER_TREE is another checkout, compiled in place. Rows of `performance.md` and one more are run with both packages, by
+the same interpreter, in turns: this tree, the other, the other, this tree. The measured processes take their package
+from their own tree; the load and the checks are this tree's. First comes processor time over all rounds, then
+instructions in three rounds of less work. A row with a wrong value has no figure.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
     from tests.bench.data import Record
 
-    # What was used for all operations of one turn.
+    # The use by all operations of one turn.
     Turn = Callable[[], float]
 
 ROOT = Path(__file__).parents[2]
 THIS, OTHER = "this tree", "the other"
 SHORT_VALUE_BYTES = 15  # Records of 31 bytes.
 FILES = 4
-COUNTED_ROUNDS = 3  # Instructions do not scatter as times do, and are counted slowly.
+COUNTED_ROUNDS = 3  # Instructions do not scatter as times do, and counting is slow.
 QUICK_PART = 100
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two builds: where it stands, where its files go, and what is measured of its processes."""
+    """One of the two builds: its tree, the directory of its files, and the meter of its processes."""
 
     name: str
     tree: Path
@@ -60,16 +60,16 @@ class Side:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """What stands before a command so that it finds this build's package, and orders sets alike."""
+        """The prefix of a command that makes it find this build's package, and order sets alike."""
         return ("env", "-C", str(self.tree), f"PYTHONPATH={self.tree}", "PYTHONHASHSEED=0")
 
     @property
     def python(self) -> tuple[str, ...]:
-        """The interpreter of a process of which turns are measured."""
+        """The interpreter of a process whose turns are measured."""
         return (*self.place, *self.meter.wrapper, sys.executable)
 
     def run(self, module: str, *arguments: str) -> tuple[float, str]:
-        """What a module used from its start to its end, and what it wrote."""
+        """Run a module to its end; return its use and its output."""
         return self.meter.command(self.place, (sys.executable, "-m", module, *arguments))
 
 
@@ -89,7 +89,7 @@ def node(side: Side, *options: str) -> Iterator[Server]:
 
 
 def users_of(side: Side) -> tuple[str, ...]:
-    """The option with which everybody may read, and nobody anything else."""
+    """Return the option with which all users may read, and do nothing else."""
     path = side.directory / "users"
     path.unlink(missing_ok=True)
     users = ("-m", "gossipkv", "users", "new", "anonymous", "--may", "read:*", "--no-token", "--file", str(path))
@@ -98,7 +98,7 @@ def users_of(side: Side) -> tuple[str, ...]:
 
 
 def give_way(process: int) -> None:
-    """Let a process interrupt nobody on its core: then it finds nearly as many requests at each turn."""
+    """Make a process interrupt no other on its core: then it finds nearly as many requests at each turn."""
     for task in Path(f"/proc/{process}/task").iterdir():
         os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
 
@@ -114,9 +114,9 @@ def loaded(
     calls: bool = False,
     users: bool = False,
 ) -> Iterator[Turn]:
-    """A node asked for values, or with `calls` for its databases, which its core hands to Python.
+    """Run a node that is asked for values, or with `calls` for its databases, which its core hands to Python.
 
-    With `users` the one of this tree looks up what its clients, who show no token, may do.
+    With `users` this tree's node checks the rights of its clients, which show no token.
     """
     with node(side, *(users_of(side) if users and side.name == THIS else ())) as server:
         asked = one_core.called_databases(server) if calls else server
@@ -128,7 +128,7 @@ def loaded(
 
 @contextmanager
 def forwarded(side: Side, requests: int, *, in_flight: int, owners: int = 1, batch: int = 1) -> Iterator[Turn]:
-    """A node that holds nothing; those whom it asks are this tree's, and not measured."""
+    """Run a node that holds nothing; the owners that it asks are this tree's, and not measured."""
     directory = Path(tempfile.mkdtemp(dir=side.directory))
     with (
         servers.asker(directory, served(), side.cores, owners, python=side.python) as asker,
@@ -141,7 +141,7 @@ def forwarded(side: Side, requests: int, *, in_flight: int, owners: int = 1, bat
 
 @contextmanager
 def scanned(side: Side, count: int) -> Iterator[Turn]:
-    """A node asked for its records in key order, page by page, and from the first again after the last."""
+    """Run a node that is scanned in key order, page by page, and from the first record again after the last."""
     in_order = sorted(served())
     with node(side) as server, gossipkv.blocking.connect(server.address) as client:
         dataset = client.dataset(processes.DATABASE)
@@ -157,7 +157,7 @@ def scanned(side: Side, count: int) -> Iterator[Turn]:
 
 @contextmanager
 def working(side: Side, count: int, *, work: str, asks_node: bool = False) -> Iterator[Turn]:
-    """A process of this build at one of `one_build.WORK`; a node that it asks is this tree's, and not measured."""
+    """Run a process of this build at one of `one_build.WORK`; a node that it asks is this tree's, and not measured."""
     with ExitStack() as stack:
         place = str(side.directory / "file.gkv")
         if asks_node:
@@ -177,13 +177,13 @@ def working(side: Side, count: int, *, work: str, asks_node: bool = False) -> It
             if answered.readline() != "turn\n":
                 raise WrongAnswerError(f"{side.name}: {work} ended early; why stands above")
 
-        turn()  # When it is ready is not what is measured.
+        turn()  # The start is not measured.
         yield lambda: side.meter.turn(process.pid, turn)
 
 
 @contextmanager
 def built(side: Side, count: int) -> Iterator[Turn]:
-    """SequenceFiles made into sorted files, from the start of the process to its end."""
+    """Build sorted files from SequenceFiles, measured from the start of the process to its end."""
     source, target = side.directory.parent / f"source-{count}", side.directory / "built"
     if not source.exists():
         sources.write_sequence_files(source, list(data.numbered(count, SHORT_VALUE_BYTES)), FILES)
@@ -199,7 +199,7 @@ def built(side: Side, count: int) -> Iterator[Turn]:
 
 @contextmanager
 def simulated(side: Side, runs: int) -> Iterator[Turn]:
-    """Members in the simulated world, the same run of it to the last datagram."""
+    """Run members in the simulated world, the same run to the last datagram."""
 
     def turn() -> float:
         used, output = side.run("tests.world", "--seed", "1", "--runs", str(runs), "--json")
@@ -212,9 +212,9 @@ def simulated(side: Side, runs: int) -> Iterator[Turn]:
 
 
 def traces(output: str) -> list[tuple[str, str]]:
-    """Return of each simulated run the fold of all that its network carried, and how many datagrams.
+    """Return the fold of each simulated run's network traffic, and its number of datagrams.
 
-    Not how often cores were woken, which the trace says as well: that may differ where nothing else does.
+    The trace also has the number of wake-ups of cores, which is ignored: it may differ between equal runs.
     """
     return re.findall(r'"trace": "(\w+)-\d+-(\d+)"', output)
 
@@ -229,7 +229,7 @@ def traces_here(runs: int) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Work:
-    """What is done so often in a turn that is timed, and in one that is counted; `words` are those of the page."""
+    """Work that is repeated in a timed turn, and in a counted one; `words` is the name of the row."""
 
     words: str
     open: Callable[[Side, int], AbstractContextManager[Turn]]
@@ -262,7 +262,7 @@ ROWS = {
 
 
 def measure(row: Work, sides: list[Side], rounds: int, amount: int) -> Measurement:
-    """What one operation takes in each round, after one that does not count."""
+    """Measure one operation in each round, after a round that does not count."""
     samples: dict[str, list[float]] = {side.name: [] for side in sides}
     with ExitStack() as stack:
         turns = {side.name: stack.enter_context(row.open(side, amount)) for side in sides}
@@ -275,7 +275,7 @@ def measure(row: Work, sides: list[Side], rounds: int, amount: int) -> Measureme
 
 
 def compare(sides_of: Callable[[Meter], list[Side]], counter: Meter | None, chosen: argparse.Namespace) -> bool:
-    """Measure the rows one by one, and print them; whether all answers were right."""
+    """Measure the rows one by one and print them; return True if all answers were right."""
     found: list[Measurement] = []
     wrong = []
     part = QUICK_PART if chosen.quick else 1
@@ -296,7 +296,7 @@ def compare(sides_of: Callable[[Meter], list[Side]], counter: Meter | None, chos
 
 
 def check_package(side: Side) -> None:
-    """Raise if commands of this side would not find its own package, whole."""
+    """Raise if commands of this side would not find their own package, complete."""
     code = "import gossipkv.cli, gossipkv.loadtest._loadtest; print(gossipkv.__file__)"
     found = subprocess.run([*side.place, sys.executable, "-c", code], capture_output=True, text=True, check=False)
     expected = side.tree / "gossipkv" / "__init__.py"

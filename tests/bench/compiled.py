@@ -1,4 +1,4 @@
-"""What is compiled on first use, and anew when its source has changed: yardsticks in C, and bindings of peers."""
+"""Programs compiled on first use, and again after changes of their source: yardsticks in C, and bindings of peers."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def from_c(source: Path, *flags: str) -> Path:
 
 @cache
 def from_cython(source: Path, *flags: str) -> ModuleType:
-    """A module.  Raises: ImportError saying what is missing."""
+    """Compile and import a module. Raises ImportError that names the missing part."""
     target = BUILD_DIRECTORY / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    # A change in the layout of what it extends, and in what it inlines, must not go unseen.
+    # A change of inlined or extended definitions must cause a rebuild.
     if _is_older(target, source, *INCLUDE.rglob("*.pxd")):
         c_file = str(target.with_name(f"{source.stem}.c"))
         _run(

@@ -1,9 +1,9 @@
-"""The records that everyone is filled with, made anew from a seed or a number wherever they are needed.
+"""The records of all engines, made anew from a seed or a number wherever they are needed.
 
 `make` has keys in random order, 16 hexadecimal characters of a seeded generator, so neighbours share nothing (the hard
-case for prefix compression, the usual one for hashed identifiers).  `numbered` records can be told right from wrong
-without being kept: a key is its number times an odd constant modulo 2^64, so that numbers in order give keys in none,
-and its value is made from it.  `Noise` has values that cannot be compressed and say which put they are of.
+case for prefix compression, the usual one for hashed identifiers). `numbered` records can be verified without being
+kept: a key is its number times an odd constant modulo 2^64, so that consecutive numbers give scattered keys, and its
+value is made from it. `Noise` has values that cannot be compressed and name their put.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ RECORD_BYTES = KEY_BYTES + SMALL_VALUE_BYTES
 RANGE = 1 << 64
 FACTOR = 0x9E3779B97F4A7C15
 INVERSE = pow(FACTOR, -1, RANGE)
-FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # Of splitmix64, whose step is `FACTOR`.
+FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # The constants of splitmix64, whose step is `FACTOR`.
 
 _OBJECT = b'{"id":%08d,"name":"user-%06x","score":%3d.%02d,"tags":["a","b"],"active":true,"region":"eu-%d"}   '
 
 
 def object_of(number: int) -> bytes:
-    """A small JSON object of `SMALL_VALUE_BYTES` that names its own number: no two are equal."""
+    """Return a small JSON object of `SMALL_VALUE_BYTES` with its own number: no two are equal."""
     fields = (number, number * 2_654_435_761 % 0xFFFFFF, number % 1000, number % 97, number % 9)
     return (_OBJECT % fields).ljust(SMALL_VALUE_BYTES)[:SMALL_VALUE_BYTES]
 
 
 def _values(count: int, size_bytes: int) -> list[bytes]:
-    """Distinct values: objects, or several of them cut to size."""
+    """Return distinct values: objects, or several of them cut to size."""
     objects = [object_of(number) for number in range(count)]
     parts = -(-size_bytes // SMALL_VALUE_BYTES)
     doubled = objects + objects[:parts]
@@ -52,7 +52,7 @@ def _values(count: int, size_bytes: int) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Data:
-    """`count` records in random order, and as many keys that are in none of them."""
+    """`count` records in random order, and as many absent keys."""
 
     count: int
     value_bytes: int
@@ -69,7 +69,7 @@ class Data:
 
 
 def make(count: int, value_bytes: int = SMALL_VALUE_BYTES) -> Data:
-    """The same records for the same arguments, on every machine."""
+    """Make the same records for the same arguments, on every machine."""
     rng = random.Random(SEED)
     keys: dict[bytes, None] = {}
     while len(keys) < 2 * count:
@@ -80,7 +80,7 @@ def make(count: int, value_bytes: int = SMALL_VALUE_BYTES) -> Data:
 
 
 def fresh(keys: list[bytes]) -> list[bytes]:
-    """Equal keys as new objects: a `bytes` remembers its hash, and a dict must not profit from an earlier round."""
+    """Return equal keys as new objects: a `bytes` caches its hash, and a dict must not profit from an earlier round."""
     return [bytes(memoryview(key)) for key in keys]
 
 
@@ -103,7 +103,7 @@ def numbered(count: int, value_bytes: int = SMALL_VALUE_BYTES) -> Iterator[Recor
 
 
 def mixed_key_of(number: int) -> bytes:
-    """Another key of that number, of whose neighbours nothing follows: popular numbers lie anywhere, not evenly."""
+    """Return a key of that number that is unrelated to its neighbours': popular numbers are scattered unevenly."""
     mixed = number * FACTOR % RANGE
     mixed = (mixed ^ mixed >> 30) * FIRST % RANGE
     mixed = (mixed ^ mixed >> 27) * SECOND % RANGE
@@ -111,12 +111,12 @@ def mixed_key_of(number: int) -> bytes:
 
 
 def mixed(count: int) -> list[Record]:
-    """So many records of such keys and objects."""
+    """Return so many records of such keys and objects."""
     return [(mixed_key_of(number), object_of(number)) for number in range(count)]
 
 
 def checksum(records: Iterable[Record]) -> int:
-    """What tells a run of records from any other."""
+    """Return a checksum that identifies a run of records."""
     found = 0
     for key, value in records:
         found = zlib.crc32(value, zlib.crc32(key, found))
@@ -131,6 +131,6 @@ class Noise:
         self._pool = random.Random(SEED).randbytes(1 << 20)
 
     def of(self, put: int) -> bytes:
-        """The value that the put with this number writes."""
+        """Return the value that the put with this number writes."""
         at = put * 7919 % (len(self._pool) - self._bytes)
         return put.to_bytes(8, "little") + self._pool[at : at + self._bytes]

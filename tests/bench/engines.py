@@ -1,4 +1,4 @@
-"""The rows about sorted files: who takes part, ourselves always and the peers that this machine has."""
+"""The rows about sorted files: GossipKV and the peers that this machine has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.bench.measurement import Bench
     from tests.bench.peers.base import Engine
 
-# Ours comes first everywhere.
+# GossipKV comes first everywhere.
 READ_SMALL = (GossipKV, Lmdb, TinyCDB, PythonDict, RocksDB)
 READ_LARGE = (GossipKV, Lmdb, TinyCDB, RocksDB)
 READ_COMPRESSED = (GossipKVCompressed, Lmdb, RocksDBCompressed)
@@ -30,7 +30,7 @@ LARGE_BUILD_ROUNDS = 3  # Each engine writes a gigabyte a round.
 
 
 def present(bench: Bench, kinds: tuple[type[Engine], ...]) -> list[type[Engine]]:
-    """Those that can run here and were asked for; how each is set up, or what it needs, is noted."""
+    """Return the requested engines that can run here; note each setup or missing package."""
     wanted = [kind for kind in kinds if bench.peers is None or kind.name in bench.peers or kind.name.startswith(OURS)]
     found = [kind for kind in wanted if bench.takes_part(kind.name, kind.missing())]
     bench.notes += [f"{kind.name}: {kind.settings}" for kind in found]
@@ -39,7 +39,7 @@ def present(bench: Bench, kinds: tuple[type[Engine], ...]) -> list[type[Engine]]
 
 @contextmanager
 def opened(bench: Bench, kinds: tuple[type[Engine], ...], records: Data) -> Iterator[list[Engine]]:
-    """Every engine filled, opened and proven right, all at once in this process."""
+    """Fill, open and verify every engine, all at once in this process."""
     place = bench.directory / "opened"
     place.mkdir()
     with ExitStack() as stack:

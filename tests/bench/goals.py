@@ -1,10 +1,10 @@
-"""Every row of the benchmark: its unit, and the ratio to a peer, or figure of our own, that it must not exceed."""
+"""Every row of the benchmark: its unit, and the greatest permitted ratio to a peer, or figure for GossipKV itself."""
 
 from __future__ import annotations
 
 from tests.bench.measurement import OURS, Row
 
-# Yardsticks that are no store or server of others.
+# Yardsticks that are no store or server of other projects.
 BUDGET = "the budget"
 BEFORE = "before"
 INFLATE_AND_COPY = "ISA-L + a copy, new memory"
@@ -26,7 +26,7 @@ HOT_BESIDE = "beside hot ones"
 GENERATOR = "load generator"
 MESSAGEPACK = f"{OURS}, MessagePack-RPC"
 
-# Stores, servers and clients of others.
+# Stores, servers and clients of other projects.
 REDIS, REDIS_BENCHMARK = "redis-server", "redis-benchmark"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
 NGINX = "nginx"
@@ -60,7 +60,7 @@ SEQUENCES = SEQUENCE_SHORT, SEQUENCE_LONG, SEQUENCE_SHORT_SORTED, SEQUENCE_LONG_
     )
 ]
 LANES = LANES_BY_HASH, LANES_MIXED = [
-    Row(f"build from 8 files {how}, two lanes", "s", {ONE_CORE: 0.556})  # 1.8 times its rate.
+    Row(f"build from 8 files {how}, two lanes", "s", {ONE_CORE: 0.556})  # 1.8 times the rate of one core.
     for how in ("by hash", "in no order")
 ]
 LANES_MEMORY = Row("peak memory of a build in two lanes", "MiB", {BUDGET: 1.0})
@@ -111,7 +111,8 @@ TLS_RESUMED = Row("connection with a ticket, CPU", "us", {NGINX: 1.1})
 HTTP_NODE = Row("HTTP get of a node, 64 connections, CPU", "us", {MESSAGEPACK: 1.3, NGINX: 1.2})
 LOAD_DRIVES = (
     Row("load generator, 64 connections, CPU", "us", {OURS: 1.0}, ours=GENERATOR),
-    Row("load generator, 64 connections, 16 in flight, CPU", "us", {OURS: 0.833}, ours=GENERATOR),  # 1.2 times.
+    # 1.2 times the server's rate.
+    Row("load generator, 64 connections, 16 in flight, CPU", "us", {OURS: 0.833}, ours=GENERATOR),
 )
 LOAD_COSTS = (
     Row("load generator with redis-server, 64 connections, CPU", "us", {REDIS_BENCHMARK: 1.0}, ours=GENERATOR),
@@ -120,7 +121,8 @@ LOAD_COSTS = (
 LOAD_LATENESS = Row("open loop at half of capacity, lateness, p99.9", "us", 200.0, ours=GENERATOR)
 CLIENT_GET = Row("blocking get, time", "us", {REDIS_PY: 0.75})
 CLIENT_GET_MANY = Row("blocking get_many of 100, time", "us", {REDIS_PY: 0.50})
-CLIENT_TASKS = Row("get under Trio, 64 tasks, CPU", "us", {REDIS_ASYNCIO: 0.167})  # Six times its operations for that.
+# Six times the peer's operations for the same time.
+CLIENT_TASKS = Row("get under Trio, 64 tasks, CPU", "us", {REDIS_ASYNCIO: 0.167})
 CLIENT_TASK = Row("get under Trio, one task, time", "us", {REDIS_ASYNCIO: 0.9})
 
 CLUSTER_SCAN = Row("scan, half of it elsewhere, a record", "ns", {WHOLE: 2.0}, ours=HALF)  # Half the rate.
@@ -139,7 +141,7 @@ STORE_SPACE = Row("space of runs at rest", "MiB", {LIVE_BYTES: 1.0})
 STORE_SPACE_MERGING = Row("space of runs while merging, most", "MiB", {TWICE_LIVE_BYTES: 1.0})
 
 _LARGER_PEERS = {"LMDB": 1.0, "RocksDB": 1.0, "tinycdb": 1.0}
-LARGER_GET = Row("get, data 3 x memory, uniform", "us", {**_LARGER_PEERS, DISK_1: 1.25})  # 0.8 of its reads.
+LARGER_GET = Row("get, data 3 x memory, uniform", "us", {**_LARGER_PEERS, DISK_1: 1.25})  # 0.8 of the loop's reads.
 LARGER_GET_PAGES = Row("pages read for it", "pages", 1.0)
 LARGER_ZIPF = Row("get, data 3 x memory, zipf", "us", _LARGER_PEERS)
 LARGER_ZIPF_PAGES = Row("pages read for it, zipf", "pages", 1.0)

@@ -1,4 +1,4 @@
-"""Where the figures come from, and the quiet they are taken in."""
+"""The machine of the figures, and the quiet in which they are taken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BLOCK_BYTES = 512  # Of `st_blocks`, whatever the file system.
+BLOCK_BYTES = 512  # The unit of `st_blocks` on every file system.
 PACKAGES = ("lmdb", "rocksdict", "lz4", "msgpack", "trio", "cython")
 
 
@@ -37,7 +37,7 @@ def _version(package: str) -> str | None:
 
 
 def describe() -> str:
-    """One line: processor, kernel, Python, and the packages that take part."""
+    """Return one line: processor, kernel, Python, and the compared packages."""
     cores = os.cpu_count()
     packages = ", ".join(filter(None, map(_version, PACKAGES)))
     kernel = ".".join(platform.release().split(".")[:2])
@@ -49,7 +49,7 @@ def describe() -> str:
 
 @contextmanager
 def pinned(core: int | None) -> Iterator[None]:
-    """This process on one core, the last unless told otherwise, until the block ends."""
+    """Pin this process to one core, by default the last, until the block ends."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(allowed) if core is None else core})
     try:
@@ -60,7 +60,7 @@ def pinned(core: int | None) -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the cyclic garbage collector, whose pauses have nothing to do with any engine."""
+    """Disable the cyclic garbage collector, whose pauses are unrelated to any engine."""
     gc.collect()
     gc.disable()
     try:
@@ -70,7 +70,7 @@ def uncollected() -> Iterator[None]:
 
 
 def size_on_disk(path: Path) -> int:
-    """Bytes in a file, or in all files below a directory; holes do not count (LMDB's file has the size of its map)."""
+    """Return the bytes in a file, or in all files below a directory, without holes (LMDB's file is a sparse map)."""
     os.sync()
     files = [each.stat() for each in (path.rglob("*") if path.is_dir() else [path]) if not each.is_dir()]
     return sum(min(each.st_size, each.st_blocks * BLOCK_BYTES) for each in files)
@@ -87,5 +87,5 @@ def forget(directory: Path) -> None:
 
 
 def say(line: str) -> None:
-    """Progress, for whoever waits; the table alone goes to standard output."""
+    """Print progress to standard error; only tables go to standard output."""
     print(line, file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""What is measured, and how: the same thing done by us and by others, once a round.
+"""The method of measuring: GossipKV and its peers do the same work, once a round.
 
-The figure that counts is a ratio, and it is taken within a round, since what disturbs a round on a shared machine
-disturbs both sides of it; the median over the rounds is reported, with the least and the greatest beside it.
+The figure that counts is a ratio within a round, since a disturbance on a shared machine affects both sides of a round.
+The report has the median over the rounds, with the least and the greatest ratio beside it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    # One figure, or one of each row that the same work gives a figure for.
+    # One figure, or one per row if the same work gives several.
     Figures = float | Mapping["Row", float]
 
 OURS = "GossipKV"
-ITSELF = ""  # A limit for our own figure rather than for a ratio.
+ITSELF = ""  # A limit for GossipKV's own figure rather than for a ratio.
 SEED = 42
 
 
 class WrongAnswerError(Exception):
-    """Who answers wrongly, or not at all, is not measured."""
+    """An engine that answers wrongly, or not at all, is not measured."""
 
 
 class Row(str):
-    """The name of what is measured, with its unit, the side that is ours, and what our figure may be at most.
+    """The name of a measurement, with its unit, the side that is GossipKV's, and its limits.
 
-    Smaller is better.  `limits` has the greatest ratio to a peer, or the greatest figure for `ITSELF`.
+    Smaller is better. `limits` has the greatest ratio to a peer, or the greatest figure for `ITSELF`.
     """
 
     __slots__ = ("limits", "ours", "unit")
@@ -49,7 +49,7 @@ class Row(str):
 
 
 class Ratio(NamedTuple):
-    """Ours over theirs."""
+    """GossipKV's figure over the peer's."""
 
     median: float
     least: float
@@ -77,24 +77,24 @@ class Measurement:
 
 
 class Bench:
-    """One part of a run: where its files go, what it has measured, and what there is to say beside the figures."""
+    """One part of a run: the directory of its files, its figures and its notes."""
 
     def __init__(self, directory: Path, peers: frozenset[str] | None = None, core: int | None = None) -> None:
         self.directory = directory
-        self.peers = peers  # Those that may take part; None: all that are here.
+        self.peers = peers  # The permitted peers; None permits all that are installed.
         self.core = core
         self.notes: list[str] = []
         self._samples: dict[Row, dict[str, list[float]]] = {}
 
     def add(self, row: Row, figure: float, side: str = "") -> None:
-        """Take in one round's figure of a side; none: ours."""
+        """Add one round's figure of a side, by default GossipKV's."""
         self._samples.setdefault(row, {row.ours: []}).setdefault(side or row.ours, []).append(figure)
 
     def compare(self, title: Row, sides: Mapping[str, Callable[[], Figures]], rounds: int, *, warm: int = 1) -> None:
-        """Let every side do its work once a round, in another order each time; the first `warm` rounds do not count.
+        """Let every side do its work once a round, in random order; the first `warm` rounds do not count.
 
-        Each returns its figure of the row `title`, or those of several rows.  A side that is not ours and for which
-        the row has no limit takes no part.
+        Each side returns its figure of the row `title`, or those of several rows. A peer without a limit in the row
+        takes no part.
         """
         machine.say(f"  {title}")
         sides = {name: side for name, side in sides.items() if name == title.ours or name in title.limits}
@@ -107,7 +107,7 @@ class Bench:
                     self.add(row, figure, name)
 
     def takes_part(self, name: str, missing: str | None) -> bool:
-        """Whether a peer is here; else a note says what it needs."""
+        """Return True if a peer is present; else note its missing package."""
         if missing is not None:
             machine.say(f"  {name} takes no part; it needs: {missing}")
             self.notes.append(f"{name} takes no part; it needs: {missing}")

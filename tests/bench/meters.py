@@ -1,7 +1,7 @@
-"""What a process uses for a piece of work: processor time, or the instructions that it carries out in user space.
+"""Meters of a process' use for a piece of work: processor time, or its instructions in user space.
 
-Time differs by a tenth from run to run on a machine that does something else beside; instructions differ by less than a
-hundredth.  They say nothing of the kernel, of caches or of waiting: each of the two is looked at beside the other.
+On a busy machine the time differs by a tenth from run to run; instructions differ by less than a hundredth. But
+instructions ignore the kernel, caches and waiting, so both are reported.
 """
 
 from __future__ import annotations
@@ -20,34 +20,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECOND_NS = 1e9
-ATTACH_S = 0.5  # perf says nowhere that it has begun.
+ATTACH_S = 0.5  # perf does not report that it has begun.
 
 
 class Used(NamedTuple):
-    """By a command from its start to its end, and what it wrote."""
+    """A command's use from its start to its end, and its output."""
 
     amount: float
     output: str
 
 
 class Meter(ABC):
-    """One way to measure."""
-
     name: ClassVar[str]
     unit: ClassVar[str]
 
     @property
     def wrapper(self) -> tuple[str, ...]:
-        """What stands before the command of a process of which turns are measured."""
+        """The prefix of the command of a process whose turns are measured."""
         return ()
 
     @abstractmethod
     def turn(self, process: int, work: Callable[[], object]) -> float:
-        """Do `work`, and return what the process used meanwhile; it rests before and after."""
+        """Do `work`, and return the process' use meanwhile; the process is idle before and after."""
 
     @abstractmethod
     def command(self, place: tuple[str, ...], command: tuple[str, ...]) -> Used:
-        """Run a command with all processes that it starts; `place` stands before everything."""
+        """Run a command with all its children; `place` is the outermost prefix."""
 
 
 def _output(command: tuple[str, ...]) -> str:
@@ -58,7 +56,7 @@ def _output(command: tuple[str, ...]) -> str:
 
 
 class ProcessorTime(Meter):
-    """Nanoseconds, of user and kernel."""
+    """Nanoseconds of user and kernel time."""
 
     name, unit = "processor time", "ns"
 
@@ -74,7 +72,7 @@ class ProcessorTime(Meter):
 
 
 class Callgrind(Meter):
-    """Instructions as valgrind counts them: everywhere, some fifty times as slow."""
+    """Instructions counted by valgrind: works everywhere, some fifty times as slow."""
 
     name, unit = "valgrind --tool=callgrind", "instructions"
 
@@ -105,7 +103,7 @@ class Callgrind(Meter):
         _output(("vgdb", f"--pid={process}", *command))
 
     def take(self, pattern: str) -> float:
-        """The sum of the files of that name, which are removed."""
+        """Return the sum of the matching files' counts, and remove the files."""
         total = 0
         for path in self._directory.glob(pattern):
             with path.open() as lines:
@@ -117,7 +115,7 @@ class Callgrind(Meter):
 
 
 class Perf(Meter):
-    """Instructions as the processor counts them."""
+    """Instructions counted by the processor."""
 
     name, unit = "perf stat", "instructions"
     event = "instructions:u"
@@ -141,7 +139,7 @@ class Perf(Meter):
         return Used(self.take(), output)
 
     def take(self) -> float:
-        """The count; RuntimeError where there is none, as in most virtual machines."""
+        """Return the count; raise RuntimeError if there is none, as in most virtual machines."""
         lines = self._path.read_text().splitlines()
         count = next((line.partition(",")[0] for line in lines if self.event in line and "," in line), "")
         if not count.isdecimal():
@@ -150,7 +148,7 @@ class Perf(Meter):
 
 
 def instructions(directory: Path) -> Meter | None:
-    """The best counter of instructions that this machine has, with a directory of its own; None where there is none."""
+    """Return the best available counter of instructions, with a separate directory; None if there is none."""
     if shutil.which("perf") is not None:
         perf = Perf(directory)
         try:

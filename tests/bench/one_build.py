@@ -1,9 +1,9 @@
-"""Work with the package of one build, in a process of its own: a turn for each line read, a line for each turn.
+"""Work with the package of one build, in a separate process: a turn for each line read, a line for each turn.
 
     python tests/bench/one_build.py blocking|trio|lookup PLACE COUNT
 
 `tests.bench.builds` starts it with that build on the module path, so it imports only names that builds have in common.
-PLACE is the address of a node, or where the file of the lookups goes.  Every value is compared.
+PLACE is the address of a node, or the path for the file of lookups. Every value is compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TASKS = 64
 
 
 class WrongValueError(Exception):
-    """A build that returns what it should not is not measured."""
+    """A build that returns a wrong value is not measured."""
 
 
 def check(found: object, expected: object) -> None:
@@ -40,7 +40,7 @@ def check(found: object, expected: object) -> None:
 
 @contextmanager
 def blocking(place: str, asked: list[data.Record]) -> Iterator[Callable[[], None]]:
-    """The blocking client, a value at a time."""
+    """Read with the blocking client, a value at a time."""
     with gossipkv.blocking.connect(place) as client:
         get = client.dataset(DATABASE).get
 
@@ -53,7 +53,7 @@ def blocking(place: str, asked: list[data.Record]) -> Iterator[Callable[[], None
 
 @contextmanager
 def tasks(place: str, asked: list[data.Record]) -> Iterator[Callable[[], None]]:
-    """The client for Trio: each task reads its share, a value at a time."""
+    """Read with the Trio client: each task reads its share, a value at a time."""
 
     async def run() -> None:
         async with gossipkv.connect(place) as client, trio.open_nursery() as nursery:
@@ -71,7 +71,7 @@ def tasks(place: str, asked: list[data.Record]) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def lookup(place: str, asked: list[data.Record]) -> Iterator[Callable[[], None]]:
-    """A sorted file of this build's own making, a value at a time."""
+    """Read from a sorted file of this build, a value at a time."""
     path = Path(place)
     path.unlink(missing_ok=True)
     build(path, data.make(KEYS, data.SMALL_VALUE_BYTES).records)

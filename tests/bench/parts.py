@@ -1,4 +1,4 @@
-"""The parts of the benchmark: what measures each, its rows, and its sizes when it only shows that it works."""
+"""The parts of the benchmark: the measuring function of each, its rows, and its sizes for a quick run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Part:
     measure: Callable[..., None]
     rows: tuple[Row, ...]
     quick: dict[str, object]
-    missing: Callable[[], str | None]  # Names a package without which there is nothing to measure.
+    missing: Callable[[], str | None]  # Returns the name of a required package that is missing.
 
 
 def part(
@@ -45,13 +45,13 @@ def part(
     needs: Callable[[], str | None] = lambda: None,
     **quick: object,
 ) -> Part:
-    """Make a part of rows, or of groups of them."""
+    """Make a part of rows, or of groups of rows."""
     found = tuple(each for row in rows for each in ([row] if isinstance(row, str) else row))
     return Part(measure, found, quick, needs)
 
 
 PARTS = {
-    # Sorted files beside the engines that people would use instead.
+    # Sorted files beside the engines that users would choose instead.
     "small": part(
         engines.small, goals.GET_HIT_SMALL, goals.GET_MISS_SMALL, goals.GET_MANY_SMALL, goals.SCAN, goals.RANGE,
         goals.GET_NEIGHBOURS, goals.GET_SORTED, goals.GET_COMPRESSED, goals.BUILD_SMALL, goals.SIZE,
@@ -61,7 +61,7 @@ PARTS = {
         engines.large, goals.GET_HIT_LARGE, goals.GET_MANY_LARGE, goals.BUILD_LARGE,
         keys=20_000, rounds=2, build_rounds=1,
     ),
-    # Enough records for something to be cold beside the least memory that a process can have.
+    # The records suffice for cold ones beside the minimum memory of a process.
     "larger-library": part(
         library.measure, goals.LARGER_GET, goals.LARGER_GET_PAGES, goals.LARGER_ZIPF, goals.LARGER_ZIPF_PAGES,
         goals.LARGER_MANY, goals.LARGER_SCAN, goals.LARGER_LZ4, goals.LARGER_LZ4_PAGES, goals.LARGER_LZ4_ZIPF,
@@ -72,10 +72,11 @@ PARTS = {
         larger_node.measure, goals.LARGER_NODE, goals.LARGER_NODE_PAGES, goals.LARGER_HOT,
         needs=cgroup.missing, records=300_000, connections=8, cold_rate=200, warm_s=0.5, turn_s=0.3, rounds=1,
     ),
-    # Builds of datasets, and reads while they go on.
+    # Builds of datasets, and reads during builds.
     "build-memory": part(building.measure_memory, goals.BUILD_MEMORY, sorted_bytes=16 * MIB),
     "sequence": part(sequence_files.measure, goals.SEQUENCES, short=20_000, long=10_000, rounds=1),
-    "lanes": part(two_lanes.measure, goals.LANES, goals.LANES_MEMORY, records=400_000, rounds=1),  # Enough for two.
+    # The records suffice for two lanes.
+    "lanes": part(two_lanes.measure, goals.LANES, goals.LANES_MEMORY, records=400_000, rounds=1),
     "switching": part(switching.measure, goals.SWITCH, keys=1_000, warming_s=0.1, before_s=0.3, rounds=1),
     # One node on one core.
     "network-hot": part(

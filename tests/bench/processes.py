@@ -1,8 +1,8 @@
-"""Whoever is measured, as a process of its own: started, waited for, ended; and what it has used meanwhile.
+"""Measured processes: started, awaited, ended, and their resource use.
 
 Processor time is the kernel's own account in nanoseconds, by the process' own clock (clock_getcpuclockid(3)): its
-`stat` has ticks of 10 ms, and the `schedstat` of its threads forgets those that have ended.  It is read while nothing
-is in flight, so it is complete.
+`stat` has ticks of 10 ms, and the `schedstat` of its threads omits ended ones. The clock is read while nothing is in
+flight, so it is complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ READY_TIMEOUT_S = 60.0
 PATIENCE_S = 300.0  # A build may take minutes.
 REQUEST_TIMEOUT_MS = 60_000
 POLL_PERIOD_S = 0.05
-CPUCLOCK_SCHED = 2  # Which of its clocks; before it stands the process, all bits turned over.
+CPUCLOCK_SCHED = 2  # The scheduler clock; the inverted process id precedes it.
 DATABASE = "db"
 MAX_CONNECTIONS = 20_000
 SERVE = ("-m", "gossipkv", "serve")
@@ -46,7 +46,7 @@ NO_POLLING = ("--busy-poll", "off")
 
 
 def wait_for(holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Return when it holds, asked again and again; an error of a node is a no.  Raises RuntimeError: it never does."""
+    """Poll until `holds()` is true; an error of a node counts as False. Raises RuntimeError at the deadline."""
     deadline, why = monotonic() + patience_s, ""
     while True:
         try:
@@ -60,7 +60,7 @@ def wait_for(holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_
 
 
 def connect(address: Address) -> blocking.Client:
-    """A client for what stands beside the measurement."""
+    """Return a client for requests beside the measurement."""
     return blocking.connect(address, timeout_ms=REQUEST_TIMEOUT_MS)
 
 
@@ -83,7 +83,7 @@ def process(
     ready: Callable[[str], bool] = lambda line: line.startswith("ready "),
     end: signal.Signals = signal.SIGTERM,
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server that says on its standard output when it is ready, and what it said; ended with the block."""
+    """Run a server until its output reports ready; yield the process and that line, and end it with the block."""
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:
@@ -105,24 +105,24 @@ def process(
 
 
 def cpu_ns(number: int) -> int:
-    """Processor time of a process since its start, of all its threads: also of those that have ended."""
+    """Return the processor time of a process since its start, of all its threads, including ended ones."""
     return clock_gettime_ns(~number << 3 | CPUCLOCK_SCHED)
 
 
 def children_cpu_s() -> float:
-    """What all processes have had that were waited for, and those that they have waited for."""
+    """Return the processor time of all awaited children and their awaited children."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
 
 def disk_bytes(number: int | str, kind: str) -> int:
-    """What the kernel has read (`read_bytes`) or written (`write_bytes`) for a process and children it waited for."""
+    """Return the bytes that the kernel has read or written for a process and its awaited children."""
     lines = dict(line.split(": ") for line in Path(f"/proc/{number}/io").read_text().splitlines())
     return int(lines[kind])
 
 
 def anonymous_bytes(number: int) -> int:
-    """Memory that is a process' own, and no page of a file; 0 when it is gone."""
+    """Return the anonymous memory of a process; 0 when it is gone."""
     try:
         lines = Path(f"/proc/{number}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -131,7 +131,7 @@ def anonymous_bytes(number: int) -> int:
 
 
 def pin(number: int, core: int | None) -> None:
-    """All threads of a process on one core, where what they start stays as well; None: where the system wants them."""
+    """Pin all threads of a process to one core, which its children inherit; None unpins them."""
     for task in Path(f"/proc/{number}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(task.name), os.sched_getaffinity(0) if core is None else {core})
@@ -139,29 +139,29 @@ def pin(number: int, core: int | None) -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """A process under load, and how it is spoken to."""
+    """A process under load, and the protocol to it."""
 
     name: str
     process: subprocess.Popen[str]
     address: Address
-    dialect: Dialect | None = None  # None: it depends on what is asked.
+    dialect: Dialect | None = None  # None if it depends on the request.
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     def cpu_ns(self) -> int:
-        """Processor time since the start, of all threads."""
+        """Return the processor time since the start, of all threads."""
         return cpu_ns(self.pid)
 
     def resident_bytes(self) -> int:
-        """Memory of its own that is in use."""
+        """Return the resident memory."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @dataclass(frozen=True)
 class Cores:
-    """Where the server runs, and where the load does."""
+    """The cores of the server and of the load."""
 
     server: int
     load: int
@@ -191,7 +191,7 @@ def serve(
     python: tuple[str, ...] = (sys.executable,),
     module: tuple[str, ...] = SERVE,
 ) -> list[str]:
-    """The command of a node as a user starts it, on a free port; with one pump, unless `options` say otherwise."""
+    """Return the command of a node as a user starts it, on a free port; with one pump, unless `options` override it."""
     command = [*python, *module, "--data", str(data), "--listen", "127.0.0.1:0", "--log-level", "warning"]
     command += ["--pumps", "1"]
     return [*command, *(("--source", str(source)) if source else ()), *options]
@@ -206,7 +206,7 @@ def node(
     python: tuple[str, ...] = (sys.executable,),
     module: tuple[str, ...] = SERVE,
 ) -> Iterator[Server]:
-    """A node that serves these records; built before it is pinned, as the build is not what is measured."""
+    """Run a node that serves these records; it is pinned after the build, which is not measured."""
     source = directory / "source"
     if not (source / DATABASE).exists():
         write_database(source, DATABASE, records)

@@ -1,4 +1,4 @@
-"""The table: a line for each peer of a row, in Markdown, as it stands in `docs/development/figures`."""
+"""The report: a line for each peer of a row, in Markdown, as in `docs/development/figures`."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def _lines(measurement: Measurement, *, exact: bool) -> Iterable[tuple[str, ...]
 
 
 def table(measurements: Iterable[Measurement], *, exact: bool = False) -> str:
-    """All rows, columns aligned; `exact` ratios tell 1.003 from 1."""
+    """Return all rows with aligned columns; `exact` ratios distinguish 1.003 from 1."""
     return aligned([HEAD, *(line for measurement in measurements for line in _lines(measurement, exact=exact))])
 
 
 def aligned(rows: list[tuple[str, ...]]) -> str:
-    """A Markdown table of rows of the same length, the first of which is its head."""
+    """Return a Markdown table of rows of the same length, the first of which is its head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
@@ -71,7 +71,7 @@ def page(part: str, measurements: Iterable[Measurement], notes: list[str]) -> st
 
 
 def lines_of(page: str) -> list[list[str]]:
-    """Return the cells of each line of a page's table, but for its head."""
+    """Return the cells of each line of a page's table, without its head."""
     lines = [line for line in page.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
 

@@ -1,4 +1,4 @@
-"""Source files as a user's job would leave them, and whether what is built from them is right."""
+"""Source files as a user's job would leave them, and checks of the files built from them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from tests.bench.data import Record
 
-    # Which file a record goes to.
+    # The file of a record, by its number and key.
     Chooser = Callable[[int, bytes], int]
 
 VERSION = "1"
 FILES = 4
-# As Hadoop's writer, which begins a new block when this much has been put into one.
+# Hadoop's writer begins a new block after so many bytes.
 BLOCK_BYTES = 1_000_000
 
 
@@ -36,7 +36,7 @@ def in_turn(files: int) -> Chooser:
 
 
 def write_text(directory: Path, records: Iterable[Record], files: int, choose: Chooser) -> list[bytes]:
-    """Tab-separated files in a new directory; returns the first key of each."""
+    """Write tab-separated files in a new directory; return the first key of each."""
     directory.mkdir(parents=True)
     first: list[bytes] = [b""] * files
     with ExitStack() as stack:
@@ -54,7 +54,7 @@ def write_text(directory: Path, records: Iterable[Record], files: int, choose: C
 def write_database(
     root: Path, name: str, records: Iterable[Record], files: int = FILES, choose: Chooser | None = None
 ) -> list[bytes]:
-    """The first version of a database, put in place by one rename; returns the first key of each file."""
+    """Publish the first version of a database by one rename; return the first key of each file."""
     staging = root.parent / f"{root.name}-staging"
     first = write_text(staging / VERSION, records, files, choose or in_turn(files))
     root.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def write_database(
 
 
 class Versions:
-    """Databases of which each version has the same records, is written aside, and appears by one rename."""
+    """Databases whose versions all have the same records, are staged, and appear by one rename."""
 
     def __init__(self, directory: Path, names: list[str], records: list[Record], files: int = FILES) -> None:
         self.names = names
@@ -74,7 +74,7 @@ class Versions:
         self._count = 0
 
     def write(self) -> str:
-        """Write the next version of each database where no node looks."""
+        """Stage the next version of each database outside the source."""
         self._count += 1
         version = f"{self._count:04}"
         for name in self.names:
@@ -83,12 +83,12 @@ class Versions:
         return version
 
     def show(self, name: str, version: str) -> None:
-        """Make a version that was written appear at the source."""
+        """Publish a staged version at the source."""
         (self.source / name).mkdir(parents=True, exist_ok=True)
         (self._aside / version / name).rename(self.source / name / version)
 
     def show_first(self) -> str:
-        """Write the first version of each database, and make all of them appear."""
+        """Write and publish the first version of each database."""
         version = self.write()
         for name in self.names:
             self.show(name, version)
@@ -96,7 +96,7 @@ class Versions:
 
 
 def write_sequence_files(directory: Path, records: list[Record], files: int) -> list[Path]:
-    """One version of block-compressed SequenceFiles by the hash of Text keys, as Spark writes them by default."""
+    """Write a version of block-compressed SequenceFiles by the hash of Text keys, as Spark does by default."""
     directory.mkdir(parents=True)
     parts: list[list[Record]] = [[] for _ in range(files)]
     for key, value in records:
@@ -110,7 +110,7 @@ def write_sequence_files(directory: Path, records: list[Record], files: int) -> 
 
 
 def check_numbered(built: Path, count: int, value_bytes: int) -> None:
-    """Every sorted file in order, every record right, all there: then none is missing and none is twice."""
+    """Check that the sorted files have every record exactly once, in order."""
     seen = 0
     for path in sorted(built.glob("*.gkv")):
         with SortedFile(path) as file:
@@ -125,7 +125,7 @@ def check_numbered(built: Path, count: int, value_bytes: int) -> None:
 
 
 def check_all(built: Path, records: list[Record]) -> None:
-    """Every record is found in the sorted file that its key belongs to, and there are no others."""
+    """Check that every record is in the sorted file of its key, and that there are no others."""
     with ExitStack() as stack:
         files = [stack.enter_context(SortedFile(path)) for path in sorted(built.glob("*.gkv"))]
         for key, value in records:

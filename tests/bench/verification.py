@@ -1,7 +1,7 @@
 """Every engine answers every question right before any is timed.
 
-This is also what pre-faults them, all alike: afterwards each mapped page that an answer needs has been touched, each
-block cache is full and each page checksum has been checked, so no round pays for another's first touch.
+This also pre-faults them equally: afterwards each mapped page that an answer needs has been touched, each block cache
+is full and each page checksum has been checked, so no round pays for another's first touch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RANGE = 10
 
 
 def check(engine: Engine, data: Data) -> None:
-    """Raises: WrongAnswerError naming the engine, the operation and the key."""
+    """Check all answers. Raises WrongAnswerError with the engine, the operation and the key."""
     get = engine.get
     for key, value in data.records:
         if get(key) != value:
@@ -35,7 +35,7 @@ def check(engine: Engine, data: Data) -> None:
 
 
 def values_of(found: list[bytes | Record | None]) -> list[bytes | None]:
-    """What a get of many has found: LMDB answers with pairs, the others with values."""
+    """Return the values of a batched get: LMDB answers with pairs, the others with values."""
     return [each[1] if isinstance(each, tuple) else each for each in found]
 
 

@@ -1,8 +1,8 @@
-"""The clients that are compared, each as its experts would set it up, and the same work for all.
+"""The compared clients, each set up as its experts would, with the same work for all.
 
-redis-py: one `Redis` (a pool, of which one thread uses one connection) with hiredis as its parser.  redis.asyncio: one
+redis-py: one `Redis` (a pool, of which one thread uses one connection) with hiredis as its parser. redis.asyncio: one
 `Redis` with a `BlockingConnectionPool` of as many connections as there are tasks, so that no task waits for another's
-and none is opened beyond them; hiredis; uvloop.  Every value is compared with what it should be, on every side.
+and none is opened beyond them; hiredis; uvloop. Every value is compared with the expected one, on every side.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MICROSECOND_NS = 1e3
 
 
 class Figure(NamedTuple):
-    """One run: microseconds for each operation."""
+    """The microseconds per operation of one run."""
 
     wall_us: float
     cpu_us: float
 
 
 class Clock:
-    """Time and processor time of this process, from its making on."""
+    """The time and processor time of this process since the clock was made."""
 
     def __init__(self) -> None:
         self._wall_ns, self._cpu_ns = perf_counter_ns(), process_time_ns()
 
     def stop(self, operations: int) -> Figure:
-        """What each of so many operations took since then."""
+        """Return the time per operation since then."""
         cpu_ns, wall_ns = process_time_ns() - self._cpu_ns, perf_counter_ns() - self._wall_ns
         return Figure(wall_ns / operations / MICROSECOND_NS, cpu_ns / operations / MICROSECOND_NS)
 
@@ -77,7 +77,7 @@ def batches(get_many: Callable[[list[bytes]], object], records: list[Record]) ->
 
 
 def blocking(node: Address, records: list[Record], *, batched: bool = False) -> Figure:
-    """Ours, one value or a hundred at a time."""
+    """Read with GossipKV's blocking client, one value or a hundred at a time."""
     with gossipkv.blocking.connect(node) as client:
         dataset = client.dataset(DATABASE)
         dataset.get(records[0][0])
@@ -91,7 +91,7 @@ def redis_py(server: Address, records: list[Record], *, batched: bool = False) -
 
 
 def trio_tasks(node: Address, records: list[Record], tasks: int) -> Figure:
-    """Ours: each task reads its share, one value at a time."""
+    """Read with GossipKV's Trio client: each task reads its share, one value at a time."""
 
     async def run() -> Figure:
         async with gossipkv.connect(node) as client:
@@ -112,7 +112,7 @@ def trio_tasks(node: Address, records: list[Record], tasks: int) -> Figure:
 
 
 def redis_tasks(server: Address, records: list[Record], tasks: int) -> Figure:
-    """redis.asyncio: the same; every connection of the pool is open before the clock starts."""
+    """Read with redis.asyncio in the same way; every connection of the pool is open before the clock starts."""
 
     async def run() -> Figure:
         pool = redis.asyncio.BlockingConnectionPool(host=server.host, port=server.port, max_connections=tasks)

@@ -1,6 +1,7 @@
 """The rows about clients: a node and redis-server hold the same records, and each side's client reads them.
 
-Servers on one core, this process with the client on the other; the sides in turn, the first round not counted.
+The servers are on one core, this process with the client on the other; the sides run in turn, and the first round does
+not count.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TASKS = 64
 
 
 def missing() -> str | None:
-    """What must be installed before there is anything to compare with."""
+    """Return the packages that must be installed for a comparison, or None."""
     return servers.redis_missing() or (None if all(map(find_spec, NEEDED)) else f"pip install {' '.join(NEEDED)}")
 
 

@@ -1,4 +1,4 @@
-"""Clusters of real nodes: what they are given to serve, when they have it, who decides, and what they have used."""
+"""Clusters of real nodes: their data, their readiness, their acceptors and their resource use."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.client import blocking
 
-NAME = f"bench-{os.getpid()}"  # Keeps out whoever looks for another cluster at these ports.
+NAME = f"bench-{os.getpid()}"  # The name keeps out processes that look for another cluster at these ports.
 SETTINGS = {"cluster": NAME, "time_to_converge": "1s", "log_level": "warning", "max_connections_per_address": "off"}
-SETTINGS |= {"pumps": "1"}  # What is measured of a node is so on one core.
+SETTINGS |= {"pumps": "1"}  # The measured node runs on one core.
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-USER_TICKS, CHILDREN_TICKS_END = 11, 15  # Of user and kernel, of a process and of the children that it has waited for.
-ANY_KEY = b"any"  # A get of any key says which version has answered.
+USER_TICKS, CHILDREN_TICKS_END = 11, 15  # The fields of user and kernel time, of a process and of its ended children.
+ANY_KEY = b"any"  # A get of any key returns the version that has answered.
 FIRST_TABLE = {"kind": "hash", "partitions": 8, "replication": 1}
 
 
@@ -32,7 +32,7 @@ FIRST_TABLE = {"kind": "hash", "partitions": 8, "replication": 1}
 def running(
     directory: Path, count: int, *, source: Path | None = None, replication: int | None = None, **settings: str
 ) -> Iterator[Cluster]:
-    """So many nodes that share what is at the source, all ready."""
+    """Run a cluster of `count` ready nodes that share the source."""
     with Cluster(
         directory,
         nodes=count,
@@ -44,7 +44,7 @@ def running(
 
 
 def options(**settings: str) -> list[str]:
-    """The command line of a node that takes part in such a cluster."""
+    """Return the command line of a node that joins such a cluster."""
     named = {"profile": "local", **SETTINGS, **settings}
     return [part for name, value in named.items() for part in (f"--{name.replace('_', '-')}", value)]
 
@@ -53,7 +53,7 @@ def options(**settings: str) -> list[str]:
 def bare(
     directory: Path, cluster: Cluster, *, python: tuple[str, ...] = (sys.executable,), **settings: str
 ) -> Iterator[Server]:
-    """A node without a source, which holds nothing and has others answer."""
+    """Run a node without a source, which holds nothing and forwards all reads."""
     with serving(serve(directory, *options(join=cluster.addresses[0], **settings), python=python)) as server:
         yield server
 
@@ -78,7 +78,7 @@ def wait_for_version(asked: Iterable[Address], databases: Iterable[str], version
 
 
 def wait_for_copies(asked: list[Address], databases: list[str], version: str = VERSION) -> None:
-    """The same, and each node knows every partition on as many live nodes as there are to be, and all nodes alive."""
+    """Also return only when each node knows all nodes alive, and every partition on the wanted number of live nodes."""
     wait_for_version(asked, databases, version)
     for address in asked:
         with connect(address) as client:
@@ -95,7 +95,7 @@ def _has_all_copies(told: dict[str, object], version: str) -> bool:
 
 
 def cpu_s(cluster: Cluster) -> float:
-    """Processor time of all nodes since they were started, with that of builds that have ended."""
+    """Return the processor time of all nodes since their start, including ended builds."""
     used = 0
     for number in processes(cluster):
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
@@ -122,7 +122,7 @@ class Nodes:
             raise
 
     def acceptors(self, number: int) -> int:
-        """How many decide on the catalogue, as a node knows it; 0: it knows of none, or they change."""
+        """Return the number of the catalogue's acceptors, as a node knows it; 0 if unknown or changing."""
         told = next(iter(self.call(number, "metadata_status", None)), {"old": [], "new": []})
         return len(told["new"]) if told["old"] == told["new"] else 0
 
@@ -134,12 +134,12 @@ class Nodes:
         return sum(member["state"] == "alive" for member in self.call(number, "members"))
 
     def wait_grown(self, size: int) -> None:
-        """Return when all say that so many decide on the catalogue, and all have a store."""
+        """Return when all nodes see so many acceptors of the catalogue, and all have a store."""
         for number in self.numbers:
             wait_for(lambda number=number: self.acceptors(number) == size, f"{size} acceptors at node {number}")
 
     def forget(self, number: int) -> None:
-        """Hang up: it was started anew, maybe elsewhere."""
+        """Drop the client of a node that was restarted, maybe at another address."""
         if number in self._clients:
             self._clients.pop(number).close()
 
@@ -150,7 +150,7 @@ class Nodes:
 
 @contextmanager
 def deciding(directory: Path, count: int) -> Iterator[Nodes]:
-    """Run so many new nodes, all of which decide on the catalogue."""
+    """Run so many new nodes, all of which are acceptors of the catalogue."""
     with running(directory, count, refresh_period="off") as cluster:
         nodes = Nodes(cluster)
         try:

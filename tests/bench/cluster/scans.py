@@ -1,4 +1,4 @@
-"""A scan of which half the records are on another node, beside one of a node that has all of them."""
+"""A scan with half of the records on another node, beside a scan of a node that has all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE_TIMEOUT_MS = 30_000
 
 
 def measure(bench: Bench, *, records: int = 1_000_000, rounds: int = 5) -> None:
-    """Scan both, as a program does, through the client."""
+    """Scan both through the client, as a program does."""
     source = bench.directory / "source"
     write_database(source, DATABASE, data.numbered(records), FILES, by_hash(FILES))
     sides = {}
@@ -43,7 +43,7 @@ def measure(bench: Bench, *, records: int = 1_000_000, rounds: int = 5) -> None:
 
 
 def _record_ns(client: blocking.Client, records: int) -> float:
-    """Return the nanoseconds for each record of a scan of all, by a loop that only counts."""
+    """Return the nanoseconds for each record of a full scan, by a loop that only counts."""
     begin_ns = perf_counter_ns()
     found = sum(1 for _ in client.dataset(DATABASE).scan())
     taken_ns = perf_counter_ns() - begin_ns

@@ -1,4 +1,4 @@
-"""What a new version costs all nodes of a cluster together, beside as many bytes built by a node alone."""
+"""The total cost of a new version for all nodes of a cluster, beside as many bytes built by a node alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def built(bench: Bench, *, records: int = 1_000_000, rounds: int = 2) -> None:
     with ExitStack() as stack:
         clusters = {}
         for name, count, copies in ((OURS, 3, COPIES), (goals.ALONE, 1, 1)):
-            place = bench.directory / f"of-{count}"  # Each cluster looks at the source when it is its turn.
+            place = bench.directory / f"of-{count}"  # Each cluster reads the source only in its turn.
             cluster = nodes.running(place, count, source=versions.source, replication=copies, refresh_period="off")
             clusters[name] = stack.enter_context(cluster)
             nodes.wait_for_copies(nodes.addresses(clusters[name]), [DATABASE], first)

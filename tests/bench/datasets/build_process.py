@@ -1,4 +1,4 @@
-"""A build as a node runs it, in a process of its own, and what it costs."""
+"""A build as a node runs it, in a separate process, and its costs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ BUDGET_BYTES = 256 << 20  # The default of `build_memory`.
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one build."""
+    """The cost of one build."""
 
     seconds: float
-    cpu_s: float  # of all its processes
-    peak_bytes: int  # VmHWM of the one that builds
+    cpu_s: float  # The time of all its processes.
+    peak_bytes: int  # VmHWM of the building process.
 
 
 def job_of(root: Path, database: str, target: Path) -> BuildJob:
-    """The only version of a database, all of whose partitions go into a new directory."""
+    """Return a job that builds all partitions of a database's only version into a new directory."""
     target.mkdir()
     source = SourceRoot(root, RealFiles())
     (version,) = source.versions(database).names
@@ -39,7 +39,7 @@ def job_of(root: Path, database: str, target: Path) -> BuildJob:
 
 
 def run(job: BuildJob, *, lanes: int = 1, memory_bytes: int = BUDGET_BYTES) -> Cost:
-    """Builds, on the cores that this process may use."""
+    """Build on the cores that this process may use."""
     os.sync()
     leash, held = os.pipe()
     begin = perf_counter()

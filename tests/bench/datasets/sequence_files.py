@@ -1,9 +1,9 @@
-"""The rows about SequenceFiles: read, sorted, written and synced by us, against what no program can do without.
+"""The rows about SequenceFiles: read, sorted, written and synced, against the minimum work of any program.
 
-The yardstick is physical: ISA-L inflates the blocks of the same files, and their bytes are copied once.  A build needs
-the first, and has to keep every record until it has seen the last one.  The copy goes into memory that the process
-has not touched before, as that of a build.  It runs in a warm process, and nothing is written.  Ours is charged the
-processor time of all processes that a build starts, from the start of the interpreter.
+The yardstick is physical: ISA-L inflates the blocks of the same files, and their bytes are copied once. A build needs
+the first, and has to keep every record until it has seen the last one. The copy goes into memory that the process has
+not touched before, as that of a build. The yardstick runs in a warm process and writes nothing. The build is charged
+the processor time of all its processes, from the start of the interpreter.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SYLLABLES_IN_WORD = 4
 
 
 def words(count: int) -> list[Record]:
-    """Words and how they sound, 8 and 23 bytes, in random order."""
+    """Return words and their pronunciations, 8 and 23 bytes, in random order."""
     base = len(SYLLABLES)
     found = []
     for number in random.Random(data.SEED).sample(range(base**SYLLABLES_IN_WORD), count):
@@ -54,8 +54,8 @@ def words(count: int) -> list[Record]:
 
 
 def measure(bench: Bench, *, short: int = 2_000_000, long: int = 1_000_000, rounds: int = 5) -> None:
-    """Rows for short records (of 31 bytes) and for long ones (of 116), in random order and in that of their keys."""
-    compileall.compile_dir(gossipkv.__path__[0], quiet=1)  # As pip leaves it: no build is to compile the package.
+    """Measure rows for short records (of 31 bytes) and long ones (of 116), in random order and in key order."""
+    compileall.compile_dir(gossipkv.__path__[0], quiet=1)  # pip compiles the package too: no build is to compile it.
     spoken, objects = words(short), data.make(long).records
     for row, truth in zip(goals.SEQUENCES, (spoken, objects, sorted(spoken), sorted(objects)), strict=True):
         _measure(bench, row, truth, rounds)
@@ -72,7 +72,7 @@ def _measure(bench: Bench, row: Row, truth: list[Record], rounds: int) -> None:
     )
     if {each for path in paths for each in sequence_file.read(path.read_bytes())} != set(truth):
         raise WrongAnswerError("the oracle does not read what it wrote")
-    _build_s(place, truth)  # Once, what is built is checked.
+    _build_s(place, truth)  # The built files are checked once.
     ways = {
         OURS: partial(_build_s, place),
         goals.INFLATE_AND_COPY: partial(_inflate_s, packed, sizes),

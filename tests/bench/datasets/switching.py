@@ -1,8 +1,8 @@
 """The row about switching: a node serves ten databases under closed-loop load, and each gets a new version in turn.
 
-One loop asks all databases all the time, over a connection to each, and compares every value.  A version appears at the
-source by one rename, is built by the node with its defaults beside the load, and switched to; then it is the next
-database's turn.  The percentile over all that time is compared with the one over the seconds before it.
+One loop asks all databases without pause, over a connection to each, and compares every value. A version appears at the
+source by one rename, is built by the node with its defaults beside the load, and becomes active; then the next database
+follows. The percentile over all that time is compared with the one over the seconds before it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measure(
         with Traffic(node.address, dialects, load) as traffic:
             for _ in range(rounds):
                 version = versions.write()
-                _p99_us(traffic, lambda: sleep(warming_s))  # The writing has disturbed it.
+                _p99_us(traffic, lambda: sleep(warming_s))  # The writing has disturbed the percentile.
                 before_us = _p99_us(traffic, lambda: sleep(before_s))
                 bench.add(goals.SWITCH, _p99_us(traffic, partial(_switch, versions, node.address, version)))
                 bench.add(goals.SWITCH, before_us, goals.BEFORE)
@@ -60,7 +60,7 @@ def _switch(versions: Versions, address: Address, version: str) -> None:
 
 
 def _p99_us(traffic: Traffic, work: Callable[[], None]) -> float:
-    """Return the 99th percentile of what gets take while `work` runs."""
+    """Return the 99th percentile of the time of gets while `work` runs."""
     ended = Event()
     found: list[float] = []
 

@@ -28,7 +28,7 @@ LANES = {OURS: 2, goals.ONE_CORE: 1}
 
 
 def measure(bench: Bench, *, records: int = 10_000_000, rounds: int = 6) -> None:
-    """Files by the hash of their keys, whose groups stay in their lanes, and files by no function."""
+    """Measure files by the hash of their keys, whose groups stay in their lanes, and files in no order."""
     for row, choose in ((goals.LANES_BY_HASH, sources.by_hash(FILES)), (goals.LANES_MIXED, sources.in_turn(FILES))):
         place = bench.directory / row
         sources.write_database(place / "source", "numbered", data.numbered(records), FILES, choose)
@@ -38,13 +38,14 @@ def measure(bench: Bench, *, records: int = 10_000_000, rounds: int = 6) -> None
         bench.compare(row, ways, rounds, warm=0)
         for name in LANES:
             sources.check_numbered(place / name, records, data.SMALL_VALUE_BYTES)
-        if len({read_manifest(RealFiles(), place / name) for name in LANES}) != 1:  # Byte for byte, as the seals say.
+        # The manifests' checksums show that the files are equal byte for byte.
+        if len({read_manifest(RealFiles(), place / name) for name in LANES}) != 1:
             raise WrongAnswerError(f"{place}: one lane and two have made different files")
         remove(place)
 
 
 def _cores(name: str) -> Callable[[], AbstractContextManager[None]]:
-    """All, or each time another one, since they need not be equally fast."""
+    """Return all cores, or a different one each time, since cores need not be equally fast."""
     allowed, number = sorted(os.sched_getaffinity(0)), count()
     return nullcontext if name == OURS else lambda: machine.pinned(allowed[next(number) % len(allowed)])
 

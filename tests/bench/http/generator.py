@@ -1,4 +1,4 @@
-"""What the load generator costs, and how punctual it is: beside our own server, and beside redis-benchmark."""
+"""The cost and the punctuality of the load generator, beside GossipKV's server and beside redis-benchmark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MICROSECOND_NS = 1e3
 
 
 def measure(bench: Bench, *, keys: int = 100_000, requests: int = 300_000, run_s: float = 1.5, rounds: int = 5) -> None:
-    """Processor time a request of the generator, beside that of the server it drives, and of redis-benchmark."""
+    """Measure the generator's processor time per request, beside that of its server and of redis-benchmark."""
     cores = Cores.of_this_machine()
     records = _records(keys)
     with ExitStack() as stack:
@@ -71,24 +71,24 @@ def measure(bench: Bench, *, keys: int = 100_000, requests: int = 300_000, run_s
 
 
 def benchmark_missing() -> str | None:
-    """What must be installed before redis-benchmark can take part."""
+    """Return the package that redis-benchmark needs here, or None."""
     return servers.redis_missing() or (None if shutil.which(goals.REDIS_BENCHMARK) else "apt-get install redis-tools")
 
 
 def _records(count: int) -> list[Record]:
-    """Keys as redis-benchmark draws them, and values of their own."""
+    """Return keys as redis-benchmark draws them, with distinct values."""
     return [(b"key:%012d" % number, data.object_of(number)) for number in range(count)]
 
 
 def _used_us(server: Server, traffic: Traffic, run_s: float) -> tuple[float, float]:
-    """What the generator in this process uses for a request, and what the server does."""
+    """Return the processor time per request of the generator in this process, and of the server."""
     before_ns = process_time_ns()
     figure = rows.run(server, traffic, run_s)
     return (process_time_ns() - before_ns) / MICROSECOND_NS / figure.requests, figure.cpu_us
 
 
 def lateness(bench: Bench, *, keys: int = 100_000, run_s: float = 1.5, rounds: int = 5) -> None:
-    """How late requests of an open loop go out, at half of what the node answers in a closed one."""
+    """Measure the lateness of requests of an open loop, at half of the rate of a closed one."""
     cores = Cores.of_this_machine()
     records = _records(keys)
     truth = bench.directory / "truth.tsv"

@@ -1,4 +1,4 @@
-"""What a get by HTTP costs a node; beside it MessagePack-RPC, and a constant by nginx."""
+"""The cost of a get by HTTP for a node, beside MessagePack-RPC and a constant by nginx."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONNECTIONS = 64
 
 
 def gets(bench: Bench, *, keys: int = 100_000, run_s: float = 1.5, rounds: int = 5) -> None:
-    """Processor time a request, of the node and of its gateway, to which it may leave some."""
+    """Measure the processor time per request of the node and of its gateway, which may get some requests."""
     cores = Cores.of_this_machine()
     records = data.make(keys).records
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The HTTP servers that take part: a node, and nginx, which answers a constant."""
+"""The compared HTTP servers: a node, and nginx, which answers a constant."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from tests.unit.serving.secured import Pair
 
 GATEWAY_MODULE = "gossipkv.http"
-VALUE = b"x" * 100  # What the peers answer to whatever is asked.
+VALUE = b"x" * 100  # The peers' answer to every request.
 NGINX_TLS = "ssl_protocols TLSv1.2 TLSv1.3; ssl_conf_command NumTickets 1;"
 
 
 @dataclass(frozen=True)
 class NodeByHttp(Server):
-    """A node that is asked by HTTP: what its gateway uses counts as its own."""
+    """A node that is asked by HTTP: its gateway's use counts too."""
 
     gateways: tuple[int, ...] = ()
 
@@ -47,7 +47,7 @@ class NodeByHttp(Server):
 
 
 def children_with(parent: int, word: str) -> tuple[int, ...]:
-    """The children of a process whose command line has this word."""
+    """Return the children of a process whose command line has this word."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -61,7 +61,7 @@ def children_with(parent: int, word: str) -> tuple[int, ...]:
 
 @contextmanager
 def node_by_http(directory: Path, records: list[Record], cores: Cores) -> Iterator[tuple[NodeByHttp, Server]]:
-    """A node that listens for HTTP as well, its gateway on the same core; and the same as clients of its own ask it."""
+    """Run a node with its HTTP gateway on the same core; yield it for HTTP and for its own protocol."""
     address = Address("127.0.0.1", free_port())
     with node(directory, records, cores, *NO_POLLING, "--http-listen", str(address)) as served:
         _wait_until_it_listens(address)
@@ -73,12 +73,12 @@ def node_by_http(directory: Path, records: list[Record], cores: Cores) -> Iterat
 
 
 def nginx_missing() -> str | None:
-    """What must be installed before it can take part."""
+    """Return the package that nginx needs here, or None."""
     return None if shutil.which("nginx") else "apt-get install nginx"
 
 
 def nginx(directory: Path, address: Address, pair: Pair | None = None) -> list[str]:
-    """Constant bytes by nginx, one worker; by TLS with that certificate, as a node speaks it."""
+    """Return the command of nginx with one worker that answers constant bytes; by TLS with that certificate."""
     directory.mkdir()
     tls = f" ssl; ssl_certificate {pair.certificate}; ssl_certificate_key {pair.key}; {NGINX_TLS}" if pair else ";"
     (directory / "nginx.conf").write_text(
@@ -91,7 +91,7 @@ def nginx(directory: Path, address: Address, pair: Pair | None = None) -> list[s
 
 
 def constants(records: list[Record]) -> list[Record]:
-    """The same keys, all with the constant bytes."""
+    """Return the same keys, all with the constant bytes."""
     return [(key, VALUE) for key, _ in records]
 
 

@@ -1,7 +1,7 @@
-"""Memory that is short: a cgroup of its own for each contestant, version 1 or 2, which is removed afterwards.
+"""Short memory: a separate cgroup for each contestant, version 1 or 2, which is removed afterwards.
 
-What is read into the page cache is charged to the group of whoever reads it first, so a contestant finds only as much
-of its file in memory as its group may hold, while the machine has room.
+A page in the page cache is charged to the group that read it first, so a contestant finds only as much of its file in
+memory as its group may hold, even if the machine has room.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REMOVAL_TIMEOUT_S = 10.0  # The kernel lets a group go a moment after its last process.
+REMOVAL_TIMEOUT_S = 10.0  # The kernel frees a group shortly after its last process ends.
 POLL_PERIOD_S = 0.05
-LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")  # Of version 2, of version 1.
-NO_SWAP = ("memory.swap.max", "memory.swappiness")  # What is swapped out would be beyond the limit.
-ENTER = 'echo 0 > "$0" && exec "$@"'  # Before the program begins, so that all that it reads is charged here.
+LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")  # The files of version 2 and of version 1.
+NO_SWAP = ("memory.swap.max", "memory.swappiness")  # Swapped memory would be beyond the limit.
+# The process enters before the program begins, so that all its reads are charged here.
+ENTER = 'echo 0 > "$0" && exec "$@"'
 
 
 @dataclass(frozen=True)
 class MemoryGroup:
-    """A cgroup that limits memory."""
-
     directory: Path
 
     @property
@@ -34,7 +33,7 @@ class MemoryGroup:
         return next(path for name in LIMIT_FILES if (path := self.directory / name).exists())
 
     def limit(self, size_bytes: int) -> None:
-        """Hold processes and their page cache to so much, from now on."""
+        """Limit processes and their page cache to this size, from now on."""
         self._limit_file.write_text(str(size_bytes))
         for name in NO_SWAP:
             if (path := self.directory / name).exists():
@@ -45,7 +44,7 @@ class MemoryGroup:
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):
-            (self.directory / "memory.force_empty").write_text("0")  # Version 1 alone has it.
+            (self.directory / "memory.force_empty").write_text("0")  # Only version 1 has this file.
         deadline = monotonic() + REMOVAL_TIMEOUT_S
         while True:
             try:
@@ -59,7 +58,7 @@ class MemoryGroup:
 
 
 def _mounts(process: Path) -> Iterator[tuple[Path, Path]]:
-    """Where hierarchies that may limit memory are mounted, and the process' own group there."""
+    """Yield the mounts of hierarchies that may limit memory, and the process' own group in each."""
     own: dict[str, str] = {}
     for line in (process / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -72,7 +71,7 @@ def _mounts(process: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def parents(process: Path) -> Iterator[Path]:
-    """Where a group may be made, the nearest first: version 2 gives none below one that has processes."""
+    """Yield possible parents of a group, the nearest first: version 2 permits none below one that has processes."""
     for mount, own in _mounts(process):
         for parent in (own, *own.parents):
             if parent.is_dir():
@@ -82,7 +81,7 @@ def parents(process: Path) -> Iterator[Path]:
 
 
 def make(name: str) -> MemoryGroup | None:
-    """A new group without a limit; None where this process may not have one."""
+    """Return a new group without a limit; None if this process may not make one."""
     for parent in parents(Path("/proc/self")):
         group = MemoryGroup(parent / f"gossipkv-bench-{os.getpid()}-{name}")
         try:
@@ -97,7 +96,7 @@ def make(name: str) -> MemoryGroup | None:
 
 @contextlib.contextmanager
 def made(name: str) -> Iterator[MemoryGroup]:
-    """A group for the length of a block, at whose end its processes have ended."""
+    """Make a group for the block, at whose end its processes have ended."""
     group = make(name)
     if group is None:
         raise RuntimeError("no memory cgroup can be made here")

@@ -1,4 +1,4 @@
-"""The yardstick under all contestants: random pages of the same file, read by a loop in C past the page cache."""
+"""The yardstick under all contestants: a loop in C reads random pages of the same file past the page cache."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SOURCE = Path(__file__).with_name("direct_reads.c")
 
 
 class Read(NamedTuple):
-    """A read of a page, of many."""
+    """The mean time of a page read."""
 
     wall_us: float
-    cpu_us: float  # Of all threads.
+    cpu_us: float  # The time of all threads.
 
 
 def read(path: Path, threads: int, seconds: float, seed: int) -> Read:
-    """Random pages of a file, with so many threads that read at once."""
+    """Read random pages of a file with so many concurrent threads."""
     command = [str(compiled.from_c(SOURCE, "-pthread")), str(path), str(threads), str(seconds), str(seed)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tests.bench.peers.base import Engine
 
 MADV_RANDOM = 1
-HASH_TABLE_RATIO = 0.75  # Of entries to buckets in a block, as `OptimizeForPointLookup` has it.
+HASH_TABLE_RATIO = 0.75  # The ratio of entries to buckets in a block, as in `OptimizeForPointLookup`.
 
 
 class LmdbShort(Lmdb):
-    """Without read-ahead."""
+    """LMDB without read-ahead."""
 
     settings = "MDB_NORDAHEAD (readahead=False), read-only, lock=False, one long read transaction"
 
@@ -37,7 +37,7 @@ class LmdbShort(Lmdb):
 
 
 class RocksDBShort(RocksDB):
-    """Past the page cache, with a block cache that takes what there is."""
+    """RocksDB with direct reads and a block cache that takes the available memory."""
 
     settings = (
         "direct reads, block cache of four fifths of the memory less filters and indexes (which stay in memory), "
@@ -59,7 +59,7 @@ class RocksDBShort(RocksDB):
 
 
 class RocksDBShortCompressed(RocksDBShort):
-    """The same in lz4."""
+    """RocksDB with direct reads and lz4."""
 
     name = "RocksDB lz4"
     settings = "as RocksDB, its blocks in lz4; the cache has them unpacked"
@@ -67,7 +67,7 @@ class RocksDBShortCompressed(RocksDBShort):
 
 
 class TinyCDBShort(TinyCDB):
-    """Without read-ahead."""
+    """tinycdb without read-ahead."""
 
     settings = "its mapping advised MADV_RANDOM"
 
@@ -79,7 +79,7 @@ class TinyCDBShort(TinyCDB):
 
 
 def advise_random(path: Path) -> None:
-    """Have every mapping of this file in this process read no page but the one that is touched."""
+    """Advise the kernel to read only touched pages, for every mapping of this file in this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     name = str(path.resolve())
     mappings = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(name)]
@@ -91,7 +91,7 @@ def advise_random(path: Path) -> None:
 
 
 class GossipKVShort(GossipKV):
-    """Paged, as a node has files that do not fit."""
+    """GossipKV in paged mode, as a node has files that do not fit in memory."""
 
     settings: ClassVar[str] = "one sorted file, uncompressed, page checksums on; paged, its index read ahead"
 
@@ -102,7 +102,7 @@ class GossipKVShort(GossipKV):
 
 
 class GossipKVShortCompressed(GossipKVCompressed):
-    """lz4, which is always paged."""
+    """GossipKV in lz4, which is always paged."""
 
     settings: ClassVar[str] = "one sorted file in lz4 blocks of 4 KiB, block cache at its default; its index read ahead"
 

@@ -1,4 +1,4 @@
-"""The rows from Python: stores read in processes that have a third of the memory that their records take."""
+"""The rows from Python: stores are read in processes that have a third of the memory that their records take."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from tests.bench.peers.base import Engine
 
 KIB = 1024
-RATIO = 3  # Of data to memory.
-MIN_BYTES = 16 << 20  # A process takes a few more or less on the way.
-CACHE_SHARE = 0.8  # Of memory, for a store that has its own cache: its allocator takes some, too.
-FILTER_BYTES = 3  # A record, of filter and index of a store that keeps them in memory.
+RATIO = 3  # The ratio of data to memory.
+MIN_BYTES = 16 << 20  # A process uses a few MiB more or less at times.
+CACHE_SHARE = 0.8  # The share of memory for a store's own cache: its allocator needs some, too.
+FILTER_BYTES = 3  # The bytes per record of a filter and index that a store keeps in memory.
 RUNS = 300
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A child that reads, and waits for its turn."""
+    """A child process that reads, and waits for its turn."""
 
     name: str
     child: subprocess.Popen[str]
 
     def turn(self, shape: str, seconds: float, seed: int) -> Turn:
-        """Raises WrongAnswerError when the child has found a wrong value."""
+        """Run a turn. Raises WrongAnswerError if the child has found a wrong value."""
         assert self.child.stdin is not None
         assert self.child.stdout is not None
         self.child.stdin.write(f"{shape} {seconds} {seed}\n")
@@ -56,7 +56,7 @@ class Contestant:
 
 @contextmanager
 def _contestant(kind: type[Engine], path: Path, records: int, memory_bytes: int, runs: Path) -> Iterator[Contestant]:
-    """A child in a group that may have `memory_bytes` beyond what the child takes at its start."""
+    """Run a child in a group that may use `memory_bytes` beyond the child's size at its start."""
     cache_bytes = int(memory_bytes * CACHE_SHARE) - FILTER_BYTES * records
     command = [sys.executable, "-m", "tests.bench.memory.reader", kind.name, str(path), str(records)]
     machine.forget(path if path.is_dir() else path.parent)
@@ -79,7 +79,7 @@ def _contestant(kind: type[Engine], path: Path, records: int, memory_bytes: int,
 
 
 def _fill(bench: Bench, made: list[Record]) -> dict[str, Path]:
-    """Write the records in every format that is here, and the runs that scans must find."""
+    """Write the records in every available format, and the expected runs of scans."""
     paths = {}
     for number, kind in enumerate(engines.present(bench, (*short.PLAIN, *short.COMPRESSED))):
         machine.say(f"    filling {kind.name}")
@@ -98,7 +98,8 @@ def measure(
     bench: Bench, *, records: int = 3_000_000, warm_s: float = 5.0, turn_s: float = 2.0, rounds: int = 5
 ) -> None:
     made = data.mixed(records)
-    random.Random(data.SEED).shuffle(made)  # Or what is popular would lie together in a store that keeps their order.
+    # Otherwise popular records would be adjacent in a store that keeps their order.
+    random.Random(data.SEED).shuffle(made)
     paths = _fill(bench, made)
     kept = {name: machine.size_on_disk(path) for name, path in paths.items()}
     memory_bytes = max(records * data.RECORD_BYTES // RATIO, MIN_BYTES)
@@ -124,7 +125,7 @@ def measure(
                 ordered = shape in {reader.BATCHES, reader.SCANS}
                 contestants = [each for each in opened if not ordered or short.ALL[each.name].ordered]
                 for each in contestants:
-                    each.turn(shape, warm_s, 0)  # It does not count, and fills caches.
+                    each.turn(shape, warm_s, 0)  # The turn does not count, and fills caches.
                 sides = {
                     each.name: partial(_figures, each, shape, turn_s, count(1), (row, pages)) for each in contestants
                 }

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.bench.processes import Server
     from tests.load import Outcome
 
-TIMEOUT_S = 60.0  # Of an answer: the machine may do something else, and a disk may be slow.
+TIMEOUT_S = 60.0  # The timeout of an answer: the machine may be busy, and a disk may be slow.
 DEPTH = 16
 HOT_KEYS = 64
 SETTLE_S = 0.5
@@ -40,7 +40,7 @@ SETTLE_S = 0.5
 def _ask(
     server: Server, dialect: Dialect, seconds: float, seed: int, *, connections: int, rate: float | None = None
 ) -> Outcome:
-    """Ask for random keys, one in flight on each connection.  Raises WrongAnswerError if an answer is not right."""
+    """Ask for random keys, one in flight per connection. Raises WrongAnswerError if an answer is wrong."""
     load = Load(connections=connections, rate=rate, timeout_s=TIMEOUT_S, seed=seed)
     with Traffic(server.address, dialect, load) as traffic:
         outcome = traffic.run(duration_s=seconds)
@@ -49,7 +49,7 @@ def _ask(
 
 @contextmanager
 def _serving(directory: Path, made: list[Record]) -> Iterator[tuple[Server, int]]:
-    """Run a node that has built these records with as much memory as it liked, and now has a third of their size."""
+    """Run a node that has built these records in unlimited memory, and now has a third of their size."""
     write_database(directory / "source", DATABASE, made)
     command = serve(directory / "data", *MANY_CONNECTIONS, source=directory / "source")
     with serving(command) as builder:

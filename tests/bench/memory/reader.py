@@ -1,9 +1,9 @@
-"""A contestant in a process of its own: opens its store, asks it as it is told, line by line, and checks each value.
+"""A contestant in a separate process that opens its store, runs turns on request, and checks each value.
 
     python -m tests.bench.memory.reader ENGINE PATH RECORDS CACHE_BYTES RUNS
 
-It says `ready`.  Each line that it is given is a turn, `SHAPE SECONDS SEED`; its answer is one line, a `Turn` as JSON.
-The clock is the wall's, since a cold read is a wait; drawing keys and checking values are outside of it.
+The program prints `ready`. Each input line is a turn, `SHAPE SECONDS SEED`, and each output line a `Turn` as JSON. The
+times are wall-clock times, since a cold read is a wait; drawing keys and checking values are excluded.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 UNIFORM, ZIPF, BATCHES, SCANS = "uniform", "zipf", "batches", "scans"
 CHUNK = 200  # Keys drawn at once.
 BATCH = 100
-RUN = 10_000  # Records of a scan: 1.2 MB.
+RUN = 10_000  # The records of a scan: 1.2 MB.
 PAGE_BYTES = 4096
 SECOND_NS, MICROSECOND_NS = 1e9, 1e3
 
 
 class Turn(NamedTuple):
-    """The outcome of a turn.  A unit is a get, a key of a batch, or a record of a scan; times are of calls."""
+    """The outcome of a turn. A unit is a get, a key of a batch, or a record of a scan; times are of calls."""
 
     units: int
     busy_ns: int
-    pages: float  # Read from the disk, of 4 KiB.
+    pages: float  # Pages of 4 KiB that were read from the disk.
 
     @property
     def unit_us(self) -> float:
@@ -53,13 +53,13 @@ class Turn(NamedTuple):
 
 
 def pages_read(process: int | str = "self") -> float:
-    """Pages that a process has had read from disks since its start: through a mapping, by call, past the page cache."""
+    """Return the pages that a process has read from disks since its start: by mapping, call and direct read."""
     return disk_bytes(process, "read_bytes") / PAGE_BYTES
 
 
 @final
 class Asker:
-    """An open store, and what has been asked of it in this turn."""
+    """An open store, and the counts of this turn."""
 
     def __init__(self, engine: Engine, count: int, runs: list[Run]) -> None:
         self._engine = engine
@@ -69,7 +69,7 @@ class Asker:
         self._busy_ns = 0
 
     def turn(self, shape: str, seconds: float, seed: int) -> Turn:
-        """Ask for so long, of `seconds` that are all spent waiting for the store."""
+        """Ask until `seconds` have been spent waiting for the store."""
         self._units = self._busy_ns = 0
         before_pages = pages_read()
         chooser = KeyChooser(ZIPF if shape == ZIPF else UNIFORM, self._count, seed=seed)

@@ -1,7 +1,7 @@
 """The rows about a server on one core.
 
-A node and redis-server hold the same records and are asked the same shapes by the same loop, every value checked; the
-server that answers a constant of the same size shows what of it is the kernel's.
+A node and redis-server hold the same records and get the same load from the same loop, with every value checked; a
+server that answers a constant of the same size shows the kernel's share.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 KIB = 1024
 SETTLE_S = 0.2
 BATCH = 100
-ID = 0xFFFF  # As long as those of most requests of a run.
+ID = 0xFFFF  # The length of most ids of a run.
 MILLISECOND_NS = 1e6
 KEY, VALUE = b"k" * 16, b"v" * data.SMALL_VALUE_BYTES
 GET_BYTES = len(msgpack.packb([0, ID, "get", [DATABASE, KEY]]))
@@ -43,12 +43,12 @@ GET_MANY_BYTES = len(msgpack.packb([0, ID, "get_many", [DATABASE, [KEY] * BATCH]
 MANY_ANSWER_BYTES = len(msgpack.packb([1, ID, None, [[VALUE] * BATCH, VERSION]]))
 CORES = Cores.of_this_machine()
 KEYS, RUN_S, ROUNDS = 100_000, 1.0, 7
-CHUNKS, CHUNK_REQUESTS = 200, 50  # Of one run of a single connection.
+CHUNKS, CHUNK_REQUESTS = 200, 50  # The short runs of a single connection.
 
 
 @contextmanager
 def peers(bench: Bench, records: list[Record]) -> Iterator[list[Server]]:
-    """A node and, where there is one, redis."""
+    """Run a node and, if installed, redis."""
     with ExitStack() as stack:
         found = [stack.enter_context(node(bench.directory / "node", records, CORES, *NO_POLLING))]
         if bench.takes_part(goals.REDIS, servers.redis_missing()):
@@ -59,7 +59,7 @@ def peers(bench: Bench, records: list[Record]) -> Iterator[list[Server]]:
 
 @contextmanager
 def floors() -> Iterator[tuple[Server, Server]]:
-    """The constants of a get and of a get_many."""
+    """Run servers of constants for a get and a get_many."""
     with (
         servers.floor(GET_BYTES, ANSWER_BYTES, CORES) as one,
         servers.floor(GET_MANY_BYTES, MANY_ANSWER_BYTES, CORES) as many,
@@ -75,7 +75,7 @@ def hot(bench: Bench, *, keys: int = KEYS, run_s: float = RUN_S, rounds: int = R
 
 
 def resp(bench: Bench, *, keys: int = KEYS, run_s: float = RUN_S, rounds: int = ROUNDS) -> None:
-    """The same node asked as Redis is, beside itself asked as clients of its own ask, and beside Redis."""
+    """Compare a node asked by Redis' protocol with itself asked by its own, and with Redis."""
     records = data.make(keys).records
     address = Address("127.0.0.1", free_port())
     listens = ("--resp-listen", str(address), "--resp-databases", DATABASE)
@@ -92,14 +92,14 @@ def resp(bench: Bench, *, keys: int = KEYS, run_s: float = RUN_S, rounds: int = 
 
 
 def cold(bench: Bench, *, keys: int = 2_000_000, run_s: float = RUN_S, rounds: int = ROUNDS) -> None:
-    """So many records that each is fetched from memory."""
+    """Measure so many records that each is fetched from memory."""
     with floors() as (one, many), peers(bench, data.make(keys).records) as both:
         rows.compare(bench, goals.NETWORK_COLD_PIPELINED, [*both, one], Shape(64, 16, run_s=run_s), rounds)
         rows.compare(bench, goals.NETWORK_COLD_BATCHED, [*both, many], Shape(16, 1, BATCH, run_s), rounds)
 
 
 def forwarded(bench: Bench, *, keys: int = KEYS, run_s: float = RUN_S, rounds: int = ROUNDS) -> None:
-    """Records of which a node has none: what it uses to have others answer, beside answering and beside redis."""
+    """Measure a node that forwards all reads, beside answering nodes and redis."""
     records = data.make(keys).records
     with (
         floors() as (one, many),
@@ -135,8 +135,8 @@ def connections(
 
 
 def _memory_kib(server: Server, count: int) -> float:
-    """What a process grows by for each connection that has been asked once and is idle."""
-    with rows.open_traffic(server, Shape(64, 16)):  # What a server allocates once for all.
+    """Return a process' memory growth per connection that was used once and is idle."""
+    with rows.open_traffic(server, Shape(64, 16)):  # This triggers a server's one-time allocations.
         sleep(SETTLE_S)
         before_bytes = server.resident_bytes()
     with rows.opened_for_once(server, Shape(count)):
@@ -153,7 +153,7 @@ def round_trip(
     chunk_requests: int = CHUNK_REQUESTS,
     rounds: int = ROUNDS,
 ) -> None:
-    """One connection, one request at a time: how long it takes, and what it costs; and what it costs with a few."""
+    """Measure time and processor time of one request at a time on one connection, and processor time with a few."""
     records = data.make(keys).records
     with ExitStack() as stack:
         polling = stack.enter_context(node(bench.directory / "polling", records, CORES, "--busy-poll", "on"))
@@ -167,7 +167,7 @@ def round_trip(
                 outcome = rows.checked(traffic.run(requests=chunk_requests), server.name)
                 return rows.MICROSECONDS * outcome.duration_s / outcome.requests
 
-            # The median of many short runs, so that what interrupts one of them does not count.
+            # The median of many short runs ignores interrupted ones.
             return lambda: median(chunk_us() for _ in range(chunks))
 
         for row, asked in (
@@ -184,7 +184,7 @@ def round_trip(
 
 
 def lone(bench: Bench, *, keys: int = KEYS, idle_s: float = 5.0, rounds: int = ROUNDS) -> None:
-    """What a node uses that nobody asks anything."""
+    """Measure the use of an idle node."""
     with node(bench.directory / "node", data.make(keys).records, CORES) as server:
 
         def used_ms() -> float:

@@ -1,7 +1,7 @@
-"""How long a ping waits behind requests that are long, or many.
+"""The time that a ping waits behind long or many requests.
 
-A node is stopped until all of them, and last the ping, have arrived; then it goes on, and what it computes until the
-ping is answered is what the ping has waited for, whatever else the machine does.
+A node is stopped until all requests, and last the ping, have arrived; then it continues. The processor time until the
+answer is the ping's wait, independent of the machine's load.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def measure(
     scans: tuple[int, int] = (32, 8),
     rounds: int = 7,
 ) -> None:
-    """Behind so many connections, each of which asks for many keys, or that many gets, or scans of a thousand."""
+    """Measure behind connections that each ask for many keys, many gets, or scans of a thousand."""
     records = data.make(keys).records
     asked_for, rng = [key for key, _ in records], random.Random(data.SEED)
 
@@ -68,7 +68,7 @@ def measure(
 
 
 def _connected(server: Server) -> socket.socket:
-    """A connection that has been asked on once."""
+    """Return a connection that has been used once."""
     connection = socket.create_connection(server.address, timeout=TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(PING)
@@ -87,7 +87,7 @@ def _wait(
     others: dict[socket.socket, list[bytes]],
     check: Callable[[socket.socket, list[bytes]], None],
 ) -> float:
-    """Milliseconds of processor time that the node takes before it answers a ping that came last."""
+    """Return the node's milliseconds of processor time before it answers the last ping."""
     with _stopped(server):
         for each, requests in others.items():
             each.sendall(b"".join(requests))
@@ -104,7 +104,7 @@ def _wait(
 
 @contextmanager
 def _stopped(server: Server) -> Iterator[None]:
-    """Have it stand, all of its threads, meanwhile."""
+    """Stop all threads of the server for the block."""
     server.process.send_signal(signal.SIGSTOP)
     while not _stands(server.pid):
         pass
@@ -113,7 +113,7 @@ def _stopped(server: Server) -> Iterator[None]:
 
 
 def _stands(number: int) -> bool:
-    """Whether all threads of a process were seen to be stopped; not, if one has ended meanwhile."""
+    """True if all threads of a process are stopped; False if one has ended meanwhile."""
     try:
         said = [(task / "stat").read_text() for task in Path(f"/proc/{number}/task").iterdir()]
     except OSError:
@@ -122,7 +122,7 @@ def _stands(number: int) -> bool:
 
 
 def _check(connection: socket.socket, requests: list[bytes], values: dict[bytes, bytes]) -> None:
-    """Read as many answers as there were requests, and compare each value.  Raises WrongAnswerError."""
+    """Read as many answers as there were requests, and compare each value. Raises WrongAnswerError."""
     wanted = {number: (method, params) for _, number, method, params in map(msgpack.unpackb, requests)}
     unpacker = msgpack.Unpacker(max_buffer_size=LONGEST_ANSWER)
     while wanted:

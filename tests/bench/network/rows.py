@@ -1,4 +1,4 @@
-"""How a row is measured: servers in turn under the same load, what each used for a request, round by round."""
+"""The measurement of a row: servers in turn under the same load, and the use per request, round by round."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 MICROSECOND_NS = 1e3
 MICROSECONDS = 1e6
-TIMEOUT_S = 20.0  # A machine that does something else meanwhile is no fault of the server.
-MANY = 2000  # With so many connections they are open only while their server is asked: descriptors are limited.
+TIMEOUT_S = 20.0  # A busy machine is no fault of the server.
+MANY = 2000  # So many connections are open only while their server is asked: descriptors are limited.
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is asked, and for how long each time."""
+    """The shape and duration of a load."""
 
     connections: int
     in_flight: int = 1
@@ -36,11 +36,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Figure:
-    """One run of one server."""
-
     requests: int
-    cpu_us: float  # of the server, a request
-    wall_us: float  # a request
+    cpu_us: float  # The server's time per request.
+    wall_us: float  # The time per request.
     p99_us: float
 
 
@@ -54,7 +52,7 @@ def checked(outcome: Outcome, name: str) -> Outcome:
 
 
 def run(server: Server, traffic: Traffic, seconds: float) -> Figure:
-    """Ask for so long; every answer is right, else it raises."""
+    """Ask for so long; raise if an answer is wrong."""
     before_ns = server.cpu_ns()
     outcome = checked(traffic.run(duration_s=seconds), server.name)
     used_ns = server.cpu_ns() - before_ns
@@ -67,7 +65,7 @@ def run(server: Server, traffic: Traffic, seconds: float) -> Figure:
 
 
 def open_traffic(server: Server, shape: Shape) -> Traffic:
-    """Connections over which each has been asked once at least."""
+    """Open connections, each of which has been used at least once."""
     assert server.dialect is not None
     load = Load(
         connections=shape.connections,

@@ -1,7 +1,7 @@
 """The rows about TLS.
 
-Client and server take turns on one core: the client asks over all connections, then waits for all.  So a server has as
-much to do at each turn however slow its client is, and what counts is its own processor time.
+Client and server take turns on one core: the client asks over all connections, then waits for all. So a server's work
+per turn is independent of its client's speed, and its own processor time counts.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 CORES = replace(Cores.of_this_machine(), load=Cores.of_this_machine().server)
 HOST = "localhost"
 SELECT = b"*2\r\n$6\r\nSELECT\r\n$1\r\n%d\r\n"
-BURSTS = 1_000  # Asked again and again, each time over another connection.
+BURSTS = 1_000  # Each burst is sent repeatedly, over different connections.
 RECEIVE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Certified:
-    """What a server shows, and a client that trusts it."""
+    """A server's certificate, and a client context that trusts it."""
 
     pair: Pair
     context: ssl.SSLContext
 
     @classmethod
     def in_directory(cls, directory: Path) -> Certified:
-        """A certificate of this machine, ECDSA over P-256."""
+        """Make a certificate of this machine, ECDSA over P-256."""
         directory.mkdir()
         authority = Authority(directory)
         pair = authority.pair("server", HOST)
@@ -64,7 +64,7 @@ class Certified:
 
 @contextmanager
 def node_by_resp(directory: Path, records: list[Record], *options: str) -> Iterator[Server]:
-    """A node as it is asked by RESP."""
+    """Run a node that is asked by RESP."""
     address = Address("127.0.0.1", free_port())
     listens = ("--resp-listen", str(address), "--resp-databases", DATABASE, "--tls-listeners", "resp_listen")
     with node(directory, records, CORES, *NO_POLLING, *listens, *options) as server:
@@ -83,7 +83,7 @@ def redis_by_tls(records: list[Record], certified: Certified) -> Iterator[Server
 
 @contextmanager
 def taking_turns(asked: Iterable[Server]) -> Iterator[None]:
-    """This process on the core of all of these, and nobody interrupts anybody there."""
+    """Put this process on the servers' core, where no process interrupts another."""
     with machine.pinned(CORES.load):
         for process in (0, *(server.pid for server in asked)):
             os.sched_setscheduler(process, os.SCHED_BATCH, os.sched_param(0))
@@ -92,7 +92,7 @@ def taking_turns(asked: Iterable[Server]) -> Iterator[None]:
 
 
 def connect(address: Address, context: ssl.SSLContext | None, ticket: ssl.SSLSession | None = None) -> socket.socket:
-    """A connection, its handshake done; no context: it is plain."""
+    """Return a connection after its handshake; without a context it is plain."""
     connection = socket.create_connection(address, timeout=TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if context is None:
@@ -123,7 +123,7 @@ class Client:
         )
 
     def turn(self) -> int:
-        """Ask over all, and hear all; how many gets."""
+        """Ask over all connections and read all answers; return the number of gets."""
         expected = []
         for connection in self._connections:
             request, answer = next(self._bursts)
@@ -138,7 +138,7 @@ class Client:
         return len(expected) * self._in_flight
 
     def cpu_us(self, run_s: float) -> float:
-        """The server's processor time for a get, asked for so long."""
+        """Return the server's processor time per get over this duration."""
         before_ns, until_s, gets = self._server.cpu_ns(), monotonic() + run_s, 0
         while monotonic() < until_s:
             gets += self.turn()
@@ -150,7 +150,7 @@ class Client:
 
 
 def gets(bench: Bench, *, keys: int = 100_000, connections: int = 64, run_s: float = 1.0, rounds: int = 7) -> None:
-    """A get by TLS beside a plain one of another node, and beside redis by TLS."""
+    """Measure a get by TLS beside a plain one of another node, and beside redis by TLS."""
     records = data.make(keys).records
     certified = Certified.in_directory(bench.directory / "certificates")
     with ExitStack() as stack:
@@ -173,7 +173,7 @@ def gets(bench: Bench, *, keys: int = 100_000, connections: int = 64, run_s: flo
 
 
 def handshakes(bench: Bench, *, count: int = 300, rounds: int = 7) -> None:
-    """A connection that is made and ended, by a full handshake and by a ticket, beside nginx."""
+    """Measure a connection that is made and ended, by a full handshake and by a ticket, beside nginx."""
     certified = Certified.in_directory(bench.directory / "certificates")
     address = Address("127.0.0.1", free_port())
     command = http.nginx(bench.directory / "nginx", address, certified.pair)
@@ -196,7 +196,7 @@ def handshakes(bench: Bench, *, count: int = 300, rounds: int = 7) -> None:
 
 
 def _ticket(server: Server, context: ssl.SSLContext, question: bytes) -> ssl.SSLSession | None:
-    """What shortens later handshakes; it comes with the first answer."""
+    """Return the session for short handshakes, which comes with the first answer."""
     with connect(server.address, context) as connection:
         connection.sendall(question)
         connection.recv(RECEIVE_BYTES)
@@ -209,6 +209,6 @@ def _handshake_us(server: Server, context: ssl.SSLContext, ticket: ssl.SSLSessio
         with connect(server.address, context, ticket) as connection:
             if connection.session_reused != (ticket is not None):
                 raise WrongAnswerError(f"{server.name}: a full handshake where a short one was due, or a short one")
-            with suppress(OSError):  # Who does not say farewell.
+            with suppress(OSError):  # Some servers send no close notification.
                 connection.unwrap()
     return (server.cpu_ns() - before_ns) / MICROSECOND_NS / count

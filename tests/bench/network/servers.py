@@ -1,4 +1,4 @@
-"""The servers that take part beside a node, each pinned to one core."""
+"""The servers beside a node, each pinned to one core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.bench.processes import Cores
 
 HERE = Path(__file__).parent
-CHUNK = 10_000  # Records given to redis at once.
+CHUNK = 10_000  # Records sent to redis at once.
 
 
 def protocols() -> ModuleType:
@@ -37,9 +37,9 @@ def protocols() -> ModuleType:
 def asker(
     directory: Path, records: list[Record], cores: Cores, owners: int, *, python: tuple[str, ...] = (sys.executable,)
 ) -> Iterator[Server]:
-    """A node that holds nothing, and has so many others answer, which have as many of the records each.
+    """Run a node that holds nothing and forwards to `owners` nodes with equal shares of the records.
 
-    `python`: what runs it, and not the others.
+    `python` runs the forwarding node, and not the owners.
     """
     source = directory / "source"
     write_database(source, DATABASE, records)
@@ -68,13 +68,13 @@ def redis_set(key: bytes, value: bytes) -> bytes:
 
 
 def redis_missing() -> str | None:
-    """What must be installed before redis-server can take part."""
+    """Return the package that redis-server needs here, or None."""
     return None if shutil.which("redis-server") else "apt-get install redis-server"
 
 
 @contextmanager
 def redis(records: list[Record], core: int | None, *options: str) -> Iterator[Server]:
-    """redis-server without persistence, as one would run it as a cache."""
+    """Run redis-server without persistence, as a cache."""
     port = free_port()
     command = ["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", str(port)]
     command += ["--maxclients", str(MAX_CONNECTIONS), "--tcp-backlog", "4096", *options]
@@ -87,7 +87,7 @@ def redis(records: list[Record], core: int | None, *options: str) -> Iterator[Se
 
 
 def _tell(address: Address, requests: list[bytes], taken: bytes) -> None:
-    """Each of them, which a server is to answer with `taken`."""
+    """Send all requests, each of which must be answered with `taken`."""
     with socket.create_connection(address) as connection:
         for first in range(0, len(requests), CHUNK):
             chunk = requests[first : first + CHUNK]
@@ -109,6 +109,6 @@ def floor(request_bytes: int, reply_bytes: int, cores: Cores) -> Iterator[Server
 
 
 def allow_descriptors() -> None:
-    """As many as there may be: ten thousand connections have their other ends here."""
+    """Raise the limit of descriptors to its maximum: this process has the other ends of ten thousand connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

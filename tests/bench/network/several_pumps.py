@@ -1,7 +1,7 @@
-"""Two pumps on two cores, beside one: clients are on the same two cores, as processes.
+"""Two pumps on two cores, beside one: the clients are processes on the same two cores.
 
-What two cores can do at most follows from a run of one pump, in which nobody waits for a core: a request takes so much
-of the server's processor time, and so much of its client's, and two cores have twice a second of both.
+The maximum of two cores follows from a run of one pump, in which no process waits for a core: a request takes some
+processor time of the server and of its client, and two cores have two seconds of both per second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHAPES = (Shape(64), Shape(64, 16), Shape(16, 1, 100))
 
 
 class Run(NamedTuple):
-    """What a run of all clients took; of a request."""
+    """The times of a run of all clients, per request."""
 
     wall_us: float
     server_us: float
@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 
 def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: int = 7) -> None:
-    """Requests a second, and processor time of the server a request."""
+    """Measure the time, and the processor time of the server, per request."""
     records = data.make(keys).records
     with ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(PUMPS, get_context("spawn")))
@@ -84,7 +84,7 @@ def _run(pool: ProcessPoolExecutor, keys: int, server: Server, shape: Shape) -> 
 
 
 def ask(name: str, address: Address, keys: int, shape: Shape) -> tuple[int, float, float]:
-    """Ask as a client of its own: how many were answered, in which time, and its processor time; all are checked."""
+    """Ask as a separate client; return the number of checked answers, the duration and the processor time."""
     server = Server(name, None, address, RpcDialect(DATABASE, data.make(keys).records))
     with rows.opened_for_once(server, shape) as traffic:
         began_s = process_time()

@@ -1,7 +1,7 @@
-"""What a round asks of an engine, ours or a peer's: the same few operations, with as little Python as can be.
+"""The operations of an engine in a round, with as little Python as possible.
 
-The clock is the thread's own processor time, since a read from memory waits for nothing else and other processes must
-not count.  The loop is included (about 10 ns a call).
+The clock is the thread's processor time, since a read from memory waits for nothing else and other processes must not
+count. The loop is included (about 10 ns a call).
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 
 class Engine(ABC):
-    """One open store.  `get` is the engine's own bound function, so that no frame of ours is in the figure."""
+    """One open store. `get` is the engine's own bound function, so that no Python frame is in the figure."""
 
     name: ClassVar[str]
-    settings: ClassVar[str]  # Printed beside the figures, with the reason.
-    batched: ClassVar[bool] = True  # Has a call for many keys.
-    ordered: ClassVar[bool] = True  # Has scans in key order.
+    settings: ClassVar[str]  # The setup with its reason, printed beside the figures.
+    batched: ClassVar[bool] = True  # The engine has a call for many keys.
+    ordered: ClassVar[bool] = True  # The engine scans in key order.
 
     get: Callable[[bytes], bytes | None]
 
     @classmethod
     def missing(cls) -> str | None:
-        """What must be installed before this engine can run here."""
+        """Return the package that this engine needs here, or None."""
         return None
 
     @classmethod
     @abstractmethod
     def build(cls, path: Path, records: list[Record]) -> None:
-        """Write all records, given unsorted, the way an expert of this engine would; on the disk when it returns."""
+        """Write all records, given unsorted, as an expert of this engine would; all are synced on return."""
 
     @classmethod
     def open(cls, path: Path, records: list[Record]) -> Self:
-        """Open what `build` wrote at `path`; the records are for an engine that lives in memory."""
+        """Open the output of `build` at `path`; the records are for an engine that lives in memory."""
         del records
         return cls(path)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values in the order asked, or only those found where the engine's API is so."""
+        """Return the values in the order asked, or only the found ones if the engine's API is so."""
         raise NotImplementedError(keys)
 
     def scan(self) -> Iterator[Record]:
@@ -56,10 +56,10 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and memory."""
+        """Free files and memory."""
 
     def time_gets(self, keys: list[bytes]) -> tuple[int, bytes | None]:
-        """Nanoseconds of one get after the other, and the last value."""
+        """Return the nanoseconds of successive gets, and the last value."""
         get = self.get
         value = None
         begin = thread_time_ns()
@@ -68,7 +68,7 @@ class Engine(ABC):
         return thread_time_ns() - begin, value
 
     def time_batches(self, batches: list[list[bytes]]) -> tuple[int, list[bytes | None]]:
-        """Nanoseconds of gets of many, and the last values."""
+        """Return the nanoseconds of batched gets, and the last values."""
         get_many = self.get_many
         values: list[bytes | None] = []
         begin = thread_time_ns()
@@ -77,7 +77,7 @@ class Engine(ABC):
         return thread_time_ns() - begin, values
 
     def time_ranges(self, starts: list[bytes], count: int) -> tuple[int, list[Record]]:
-        """Nanoseconds of lists of the first records from a key on, and the last one."""
+        """Return the nanoseconds of lists of the first records from a key on, and the last list."""
         first = self.first
         records: list[Record] = []
         begin = thread_time_ns()
@@ -86,7 +86,7 @@ class Engine(ABC):
         return thread_time_ns() - begin, records
 
     def time_scan(self) -> tuple[int, bytes]:
-        """Nanoseconds of reading all records as pairs, and the last key."""
+        """Return the nanoseconds of reading all records as pairs, and the last key."""
         key = b""
         begin = thread_time_ns()
         for key, _value in self.scan():  # noqa: B007  # The last key is returned.

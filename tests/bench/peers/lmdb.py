@@ -23,7 +23,7 @@ MAP_BYTES = 16 << 30
 
 
 class Lmdb(Engine):
-    """One read transaction for the whole run, as a read-only process would hold."""
+    """LMDB with one read transaction for the whole run, as in a read-only process."""
 
     name = "LMDB"
     settings = (

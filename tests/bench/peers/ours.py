@@ -1,4 +1,4 @@
-"""Our sorted file, plain and in lz4 blocks."""
+"""GossipKV's sorted file, plain and in lz4 blocks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
     from tests.bench.data import Record
 
-ENOUGH_MEMORY_BYTES = 4 << 30  # The peers sort in memory; so may we.
+ENOUGH_MEMORY_BYTES = 4 << 30  # The peers sort in memory, so GossipKV may as well.
 
 
 class GossipKV(Engine):
-    """A sorted file, uncompressed."""
-
     name = "GossipKV"
     settings = "one sorted file, uncompressed, page checksums on"
     compression: ClassVar[str] = "none"
@@ -45,7 +43,7 @@ class GossipKV(Engine):
 
 
 class GossipKVCompressed(GossipKV):
-    """The same in lz4 blocks of 4 KiB."""
+    """A sorted file in lz4 blocks of 4 KiB."""
 
     name = "GossipKV lz4"
     settings = "one sorted file in lz4 blocks of 4 KiB, the block cache at its default size"

@@ -1,4 +1,4 @@
-"""A dict: what a lookup costs a Python program that has everything as objects in its own memory."""
+"""A dict: the cost of a lookup in a Python program that has everything as objects in its own memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PythonDict(Engine):
-    """No file, no order, and about 300 bytes of memory a record of 116."""
+    """A dict has no file, no order, and takes about 300 bytes of memory for a record of 116."""
 
     name = "dict"
     settings = "dict(records); no file, so it takes no part in builds"

@@ -25,7 +25,7 @@ BLOOM_BITS_PER_KEY = 10
 
 
 class RocksDB(Engine):
-    """Everything in the block cache: the way most deployments read."""
+    """RocksDB with everything in the block cache, as most deployments read."""
 
     name = "RocksDB"
     settings = (
@@ -86,7 +86,7 @@ class RocksDB(Engine):
 
 
 class RocksDBCompressed(RocksDB):
-    """lz4 with the cache holding every block unpacked."""
+    """RocksDB in lz4, with every block unpacked in the cache."""
 
     name = "RocksDB lz4"
     settings = "as RocksDB with lz4, the 2 GiB cache holding every block unpacked"

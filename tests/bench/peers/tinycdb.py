@@ -1,7 +1,7 @@
-"""tinycdb: a constant hash file, the smallest thing that answers a get from a map.
+"""tinycdb: a constant hash file, the smallest engine that answers a get from a map.
 
-PyPI has no binding that builds on Python 3, so one of a few lines (`_tinycdb.pyx`) is compiled on first use into the
-build directory, against Debian's libcdb.
+PyPI has no binding that builds on Python 3, so a binding of a few lines (`_tinycdb.pyx`) is compiled on first use into
+the build directory, against Debian's libcdb.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The yardstick of what waits for the disk: `pwrite` and `fdatasync` of a record, one after the other, and no more."""
+"""The yardstick of disk waits: only `pwrite` and `fdatasync` of successive records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_BYTES = 4 << 20
-RECORD = bytes(range(1, 256))  # About what an acceptor writes for a change, with what the store writes around it.
+RECORD = bytes(range(1, 256))  # About the size of an acceptor's write for a change, including the store's overhead.
 
 
 @final
 class Disk:
-    """A file that is there in full, as a segment of the store's log is."""
+    """A preallocated file, like a segment of the store's log."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR)

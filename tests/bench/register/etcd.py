@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MEMBERS = 3
 KEY_BYTES, VALUE_BYTES = 8, 118
-UNITS_MS = {"secs": 1e3, "ms": 1.0}  # Its versions differ.
+UNITS_MS = {"secs": 1e3, "ms": 1.0}  # The unit depends on the version.
 SETTINGS = (
     "etcd {version}: three members, its defaults, data on the same disk; one client of `benchmark txn-put` at its "
     "leader, one put a transaction"
@@ -25,7 +25,7 @@ SETTINGS = (
 
 
 def missing() -> str | None:
-    """Return what must be installed before it can take part."""
+    """Return the packages that etcd needs here, or None."""
     needed = [] if shutil.which("etcd") else ["apt-get install etcd-server"]
     needed += [] if shutil.which("benchmark") else ["etcd's `tools/benchmark` as `benchmark`"]
     return " and ".join(needed) or None
@@ -38,13 +38,11 @@ def settings() -> str:
 
 @dataclass(frozen=True)
 class Etcd:
-    """A cluster that runs."""
-
     endpoints: str
     processes: list[int]
 
     def transact(self, count: int) -> tuple[float, float]:
-        """Do so many transactions one after another; returns the p50 in ms and the CPU of all members for one in us."""
+        """Do so many transactions in sequence; return the p50 in ms, and the CPU of all members for each in us."""
         command = ["benchmark", f"--endpoints={self.endpoints}", "--target-leader", "--precise", "txn-put"]
         command += [f"--total={count}", f"--key-size={KEY_BYTES}", f"--val-size={VALUE_BYTES}"]
         before_ns = sum(map(cpu_ns, self.processes))
@@ -57,7 +55,7 @@ class Etcd:
 
 @contextmanager
 def running(directory: Path) -> Iterator[Etcd]:
-    """Run a cluster; nothing of it runs afterwards."""
+    """Run a cluster for the block."""
     ports = [free_port() for _ in range(2 * MEMBERS)]
     clients, peers = ([f"http://127.0.0.1:{port}" for port in half] for half in (ports[:MEMBERS], ports[MEMBERS:]))
     cluster = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
@@ -75,5 +73,5 @@ def running(directory: Path) -> Iterator[Etcd]:
             stack.callback(member.kill)
             processes.append(member.pid)
         etcd = Etcd(",".join(f"127.0.0.1:{port}" for port in ports[:MEMBERS]), processes)
-        etcd.transact(1)  # Its client waits until a leader is elected.
+        etcd.transact(1)  # The client waits until a leader is elected.
         yield etcd

@@ -1,10 +1,10 @@
-"""The rows about a stream: thousands of transactions one after another on one table, and etcd asked for as many.
+"""The rows about a stream: thousands of transactions in sequence on one table, and as many of etcd.
 
-What a burst hides is here: what a node learns of its own commits, what it lets go of, and what it tells the others.
-One server is asked by `metadata_transact` for operations that give a partition to a node that nobody is (`assign`), or
-take it away again (`unassign`), each of which changes one leaf of the map.  Nodes take back
-assignments that they did not plan, so a few operations come too late; at the end the map has nothing that was not
-done; after the last of a round it is measured when every node shows it.
+A stream shows costs that a burst hides: learning of own commits, freeing old state, and informing other nodes. One
+server is asked by `metadata_transact` for operations that assign a partition to a nonexistent node (`assign`), or
+remove the assignment (`unassign`), each of which changes one leaf of the map. Nodes remove assignments that they did
+not plan, so a few operations come too late. At the end the map must have nothing that was not done; after the last
+transaction of a round the time until every node shows it is measured.
 """
 
 from __future__ import annotations
@@ -72,14 +72,12 @@ def _theirs(peer: etcd.Etcd, count: int) -> dict[Row, float]:
 
 
 class Place(NamedTuple):
-    """A partition of a table."""
-
     key: bytes
     partition: int
 
 
 class Asked(NamedTuple):
-    """An operation, and what it does at a key: an assignment is there then; None: none is."""
+    """An operation, and the resulting assignment at a key; None removes the assignment."""
 
     operation: Operation
     key: bytes
@@ -87,11 +85,11 @@ class Asked(NamedTuple):
 
 
 class Map:
-    """A table, and what was done to its map."""
+    """A table, and the changes of its map."""
 
     def __init__(self, servers: nodes.Nodes, partitions: int, chance: random.Random) -> None:
         self.partitions = partitions
-        self.count = self.conflicts = 0  # Operations that were done, and that came too late.
+        self.count = self.conflicts = 0  # The operations that were done, and those that came too late.
         self.done: dict[bytes, int] = {}  # The assignment that each key was given.
         self._nodes = servers
         self._chance = chance
@@ -114,7 +112,7 @@ class Map:
         return found
 
     def _next(self) -> Asked:
-        """An assignment somewhere; where there is one, its end."""
+        """Return an assignment for a random place, or the removal of an existing one."""
         place = self._chance.choice(self._places)
         assignment = self.done.get(place.key)
         if assignment is None:
@@ -129,7 +127,7 @@ class Map:
 
     def _take(self, asked: Asked, told: list[object]) -> None:
         id_, outcome, code, message = told
-        if id_ == asked.operation.id and outcome == OperationOutcome.CONFLICT:  # A node has taken an assignment back.
+        if id_ == asked.operation.id and outcome == OperationOutcome.CONFLICT:  # A node has removed an assignment.
             self.conflicts += 1
             self.done.pop(asked.key, None)
             return
@@ -142,7 +140,7 @@ class Map:
             self.done[asked.key] = asked.assignment
 
     def one_by_one(self, count: int) -> float:
-        """Do so many transactions, each with its answer; returns the median of their milliseconds."""
+        """Do so many transactions, each with its answer; return the median in milliseconds."""
         took_s: list[float] = []
         for _ in range(count):
             asked = self._next()
@@ -157,7 +155,7 @@ class Map:
         return 1000 * median(took_s)
 
     def shown_s(self, numbers: Iterable[int]) -> float:
-        """Seconds from now until each of these nodes shows what was done last."""
+        """Return the seconds until each of these nodes shows the last change."""
         begin_s = perf_counter()
         for number in numbers:
             wait_for(partial(self._is_shown, number), f"node {number} to show {self._config} of {self._name}")
@@ -167,7 +165,7 @@ class Map:
         return self._nodes.call(number, "partition_map", self._name, {"limit": 1})["config"] >= self._config
 
     def check(self) -> None:
-        """Raise WrongAnswerError if the map has what was not done, or many operations came too late."""
+        """Raise WrongAnswerError if the map has an unknown assignment, or many operations came too late."""
         for told in self._read():
             for one in told["assignments"]:
                 if one["state"] == "PROPOSED" and int(one["id"], 16) != self.done.get(told["start"]):

@@ -1,4 +1,4 @@
-"""The store as the benchmark speaks to it: through its Trio shell, with one space of records."""
+"""The store under the benchmark: through its Trio shell, with one space of records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def batch_of(space: int, records: Iterable[Record]) -> Batch:
 
 @asynccontextmanager
 async def shell(path: Path, options: EngineOptions) -> AsyncIterator[Shell]:
-    """The store as a node has it, and a new space."""
+    """Open a store as a node has it, with a new space."""
     async with storage.open_store(path, trio_world.real(), options) as store:
         space = store.reserve_space()
         batch = Batch()
@@ -52,7 +52,7 @@ class Shell:
         return self.store.get(self.space, key)
 
     async def write_each(self, records: list[Record]) -> None:
-        """One record after the other, each on its own."""
+        """Write one record after the other, each in its own batch."""
         write, space = self.store.write, self.space
         for key, value in records:
             batch = Batch()
@@ -60,7 +60,7 @@ class Shell:
             await write(batch)
 
     async def write_batch(self, records: list[Record]) -> int:
-        """All at once, or nothing, tried again while merges are behind; how often it was refused."""
+        """Write all records in one batch, with retries while merges lag; return the number of refusals."""
         batch, refused = batch_of(self.space, records), 0
         while True:
             try:

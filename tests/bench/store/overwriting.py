@@ -1,9 +1,9 @@
-"""The rows about what a store writes to the disk for each byte put, and what it takes there.
+"""The rows about a store's disk writes for each byte put, and its disk space.
 
-Each side is a process of its own: records of ten memtables, then as many bytes again and again in any of them; then
-until nothing is left to be merged.  What was written is the kernel's count of pages made dirty (`write_bytes` of
-/proc/self/io), the log's among them, of that process and of the children that it has waited for.  Values cannot be
-compressed, and each says which put it was.
+Each side is a separate process: it puts records of ten memtables, then overwrites as many bytes repeatedly at random,
+until nothing is left to merge. The written bytes are the kernel's count of dirtied pages (`write_bytes` of
+/proc/self/io), including the log, of that process and its awaited children. Values cannot be compressed, and each names
+its put.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ SAMPLE_S: Final = 0.02
 
 
 class Figures(NamedTuple):
-    """What came of it, in bytes."""
+    """The results in bytes."""
 
     put: int  # Keys and values.
     written: int
     live: int  # Keys and values that can still be read.
     resting: int  # Files of records at the end.
-    most: int  # The most they took at any time.
+    most: int  # The maximum of these files at any time.
 
 
 def measure(
     bench: Bench, *, memtable_bytes: int = 64 * MIB, memtables: int = 10, overwrites: int = 3, rounds: int = 1
 ) -> None:
-    """What was written, then what it took: of ten memtables of records, written some ten times over."""
+    """Measure writes and space for ten memtables of records, written some ten times over."""
     keys = memtables * memtable_bytes // RECORD_BYTES
     file_mib = FILE_MEMTABLES * memtable_bytes / MIB
     sides = [OURS, *([goals.ROCKSDB] if bench.takes_part(goals.ROCKSDB, rocksdb.missing()) else [])]
@@ -88,7 +88,7 @@ def measure(
 
 @final
 class Space:
-    """What the files of some kind below a directory take, looked at all the time until the block ends."""
+    """The space of files of some kind below a directory, sampled until the block ends."""
 
     def __init__(self, directory: Path, suffix: str) -> None:
         self._directory = directory
@@ -120,7 +120,7 @@ class Space:
 
 
 async def run_ours(directory: Path, memtable_bytes: int, keys: int, puts: int) -> Figures:
-    """Through the Trio shell, as in a node: a child merges."""
+    """Run through the Trio shell, as in a node: a child merges."""
     options = EngineOptions(segment_bytes=memtable_bytes, table_log=0, file_bytes=FILE_MEMTABLES * memtable_bytes)
     with Space(directory, ".gkv") as space:
         async with ours.shell(directory / "store", options) as store:
@@ -128,7 +128,7 @@ async def run_ours(directory: Path, memtable_bytes: int, keys: int, puts: int) -
 
 
 async def run_rocksdb(directory: Path, memtable_bytes: int, keys: int, puts: int) -> Figures:
-    """With its own settings but for the memtable, and the files and levels that follow from it."""
+    """Run RocksDB with its default settings except the memtable and its derived files and levels."""
     with Space(directory, ".sst") as space:
         store = rocksdb.RocksStore(directory / "rocksdb", sync=True, compressed=True, memtable_bytes=memtable_bytes)
 
@@ -168,7 +168,7 @@ async def _run(
 
 
 def _batches(keys: int, puts: int) -> Iterator[list[tuple[int, int]]]:
-    """Every key once, in the order of their numbers, then any of them: the number of the put, and the key's."""
+    """Yield every key once, in the order of their numbers, then random ones: the put's number and the key's."""
     chance = random.Random(SEED + 1)
     for first in range(0, puts, BATCH):
         numbers = range(first, min(puts, first + BATCH))
@@ -176,7 +176,6 @@ def _batches(keys: int, puts: int) -> Iterator[list[tuple[int, int]]]:
 
 
 def main() -> None:
-    """Do it, and say what came of it."""
     side, directory, *numbers = sys.argv[1:]
     run = {OURS: run_ours, goals.ROCKSDB: run_rocksdb}[side]
     print(json.dumps(trio.run(run, Path(directory), *map(int, numbers))))

@@ -1,9 +1,9 @@
 """The rows about reading: gets, misses, scans and short ranges of a view, beside LMDB, as for sorted files.
 
-Ours is read through a `View`, LMDB through one long read transaction: each is what its store looks like at one
-moment, and is taken once.  The shapes: one run with every record; and a memtable and eight young runs, which have a
-ninth of the records each, so that most gets find nothing in most of them.  They are made of the store's own parts:
-no store would keep eight young runs for long.
+GossipKV is read through a `View`, LMDB through one long read transaction: each is a snapshot of its store, taken once.
+The shapes: one run with every record; and a memtable and eight young runs with a ninth of the records each, so that
+most gets find nothing in most of them. They are made of the store's own parts: no store would keep eight young runs for
+long.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 PAGE = 1_000
 SPACE = 1
 MEMTABLE_BYTES = 96 << 20
-_PREFIX = SPACE.to_bytes(4, "big")  # Of every key in a run.
-_VALUE = b"\1"  # The flag before every value there.
+_PREFIX = SPACE.to_bytes(4, "big")  # The prefix of every key in a run.
+_VALUE = b"\1"  # The flag before every value in a run.
 
 
 class OneRun(Engine):
@@ -42,7 +42,7 @@ class OneRun(Engine):
     name = OURS
     settings = "a view of a store, one space"
     batched = False
-    young = 0  # Runs that share the records with the memtable; 0: one has all.
+    young = 0  # The number of runs that share the records with the memtable; with 0 a single run has all.
 
     def __init__(self, path: Path, records: list[Record]) -> None:
         memtable = Memtable(MEMTABLE_BYTES)
@@ -114,7 +114,7 @@ class YoungRuns(OneRun):
 
 
 def gets(bench: Bench, *, keys: int = 1_000_000, queries: int = reading.QUERIES, rounds: int = 15) -> None:
-    """A key at a time, in both shapes."""
+    """Measure single gets, in both shapes."""
     records = data.make(keys)
     bench.notes.append(f"Gets: {keys:,} records, {rounds} rounds of {queries:,} gets of a view")
     with machine.pinned(bench.core), machine.uncollected():

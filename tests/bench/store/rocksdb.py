@@ -1,7 +1,7 @@
-"""RocksDB as it is written to: with its own settings but for what is named, through rocksdict or `db_bench`.
+"""RocksDB as a written store: with its default settings except those named, through rocksdict or `db_bench`.
 
 rocksdict keeps the interpreter's lock while RocksDB writes and syncs, so that writers in threads would wait for each
-other.  RocksDB gathers what its threads write into one sync, and its own benchmark shows how fast that is.
+other. RocksDB combines its threads' writes into one sync, and its own benchmark shows that speed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ SETTINGS = (
 
 
 def missing() -> str | None:
-    """What must be installed before RocksDB can take part."""
+    """Return the package that RocksDB needs here, or None."""
     return "pip install rocksdict" if rocksdict is None else None
 
 
 @final
 class RocksStore:
-    """A database that is open for writing."""
-
     def __init__(self, path: Path, *, sync: bool, compressed: bool = False, memtable_bytes: int | None = None) -> None:
-        """Make one at `path`, which is not there; `compressed` as RocksDB does by default, with Snappy.
+        """Make a database at `path`, which must not exist; `compressed` uses Snappy, RocksDB's default.
 
-        With other memtables than by default, files and levels are in proportion to them.
+        Files and levels are in proportion to a memtable of another size than the default.
         """
         options = rocksdict.Options(raw_mode=True)
         if not compressed:
@@ -58,7 +56,7 @@ class RocksStore:
         self.get = self._db.get
 
     def write_each(self, records: list[Record]) -> None:
-        """One record after the other, each on its own."""
+        """Write one record after the other, each on its own."""
         put, how = self._db.put, self._how
         for key, value in records:
             put(key, value, how)
@@ -70,7 +68,7 @@ class RocksStore:
         self._db.write(batch, self._how)
 
     def settle(self) -> None:
-        """Everything written out, and nothing left to be merged."""
+        """Flush everything, and wait until nothing is left to merge."""
         self._db.flush()
         while any(map(self._number, ("num-running-compactions", "compaction-pending", "num-running-flushes"))):
             sleep(POLL_PERIOD_S)
@@ -83,7 +81,7 @@ class RocksStore:
 
 
 def bench_missing() -> str | None:
-    """Return what must be installed before RocksDB's own benchmark can take part."""
+    """Return the package that RocksDB's own benchmark needs here, or None."""
     return None if shutil.which("db_bench") else "apt-get install rocksdb-tools"
 
 

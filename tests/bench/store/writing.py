@@ -1,9 +1,9 @@
-"""The rows about writing: puts and batches that are on the disk when they return.
+"""The rows about writing: puts and batches that are synced when they return.
 
 All sides are open at once in one process and write the same records to directories of one file system, in turn and in
-another order each round; the first round does not count.  The clock is the wall's.  Many writers are tasks, each with
-one put in flight, and beside them stands RocksDB's own benchmark.  At the end every record is asked for on every side,
-and must be the last that was written.
+another order each round; the first round does not count. Times are wall-clock times. Concurrent writers are tasks, each
+with one put in flight, beside RocksDB's own benchmark. At the end every record is read on every side, and must be the
+last one written.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def _durable(bench: Bench, keys: int, counts: dict[Row, int], writers: int
 
 
 def _compare(bench: Bench, keys: int, counts: dict[Row, int], sides: dict[str, _Side], rounds: int) -> None:
-    """Each row's rounds, then whether every side holds what was written last."""
+    """Run each row's rounds, then check that every side holds the last writes."""
     asked = [key for key, _ in data.make(keys).records]
     with machine.uncollected():
         for row, count in counts.items():
@@ -87,14 +87,14 @@ def _compare(bench: Bench, keys: int, counts: dict[Row, int], sides: dict[str, _
 
 
 class _Side:
-    """A store, how it does the work of each row, and what it has to hold then."""
+    """A store, its work for each row, and its expected content."""
 
     def __init__(self, get: Callable[[bytes], bytes | None], works: dict[Row, Work]) -> None:
         self.get, self.works = get, works
         self.expected: dict[bytes, bytes] = {}
 
     def work(self, row: Row, keys: list[bytes], count: int) -> Callable[[], float]:
-        """Microseconds of a put; all sides draw the same records, which are others in each round."""
+        """Return a function for the microseconds of a put; all sides draw the same records, new in each round."""
         chance = random.Random(f"{data.SEED} {row}")
 
         def run() -> float:
@@ -135,7 +135,7 @@ def _in_batches(write: Work, records: list[Record]) -> None:
 
 
 def _fresh(keys: list[bytes], count: int, chance: random.Random) -> list[Record]:
-    """Different keys at random, with values that no other round has."""
+    """Return different keys at random, with values unique to the round."""
     stamp = b"%016x" % chance.getrandbits(64)
     rest = data.SMALL_VALUE_BYTES - len(stamp)
     return [(key, stamp + data.value_of(key, rest)) for key in chance.sample(keys, min(count, len(keys)))]

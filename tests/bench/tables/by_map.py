@@ -1,4 +1,4 @@
-"""The row about a client that goes by a table's map, beside one that is told all owners and one that knows one node."""
+"""The row about a client that uses a table's map, beside clients that are told all owners or know one node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MICROSECOND_NS = 1e3
 
 
 def measure(bench: Bench, *, keys: int = 20_000, gets: int = 20_000, rounds: int = 9) -> None:
-    """Three nodes and the client share the cores, so what counts is what all of them use."""
+    """Measure the use of three nodes and the client together, since they share the cores."""
     records = [*data.numbered(keys)]
     with nodes.running(bench.directory / "by-map", NODES) as cluster:
         with gossipkv.blocking.connect(cluster.addresses, timeout_ms=TIMEOUT_MS) as client:
@@ -72,7 +72,7 @@ async def _by_owners(cluster: Cluster, asked: Sequence[Record]) -> float:
 
 
 async def _figure(cluster: Cluster, asked: Sequence[Record], table_of: Callable[[bytes], Table]) -> float:
-    """Microseconds of processor time a get, of this process and of the nodes; connections are there before."""
+    """Return the microseconds of processor time per get, of this process and of the nodes, over open connections."""
 
     async def read(records: Sequence[Record]) -> None:
         for key, value in records:

@@ -1,4 +1,4 @@
-"""The rows about a node that was away: how soon it has what it missed, and what others' reads notice of that."""
+"""The rows about a node that was away: its catch-up time, and the effect on reads at other nodes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from tests.bench.measurement import Bench
 
 NUMBER = 3  # The node that is away.
-RECORDS = {16: 3_000_000, 4_096: 300_000}  # That are missed; each is a batch of its own among thousands of partitions.
+# The records that are missed; each is a separate batch among thousands of partitions.
+RECORDS = {16: 3_000_000, 4_096: 300_000}
 BATCH = 1_000
 WRITERS = 4
 LOOK_S = 0.2
-LOG = "8GiB"  # Of `table_log`: what is missed is all in it, so it is fed, and not loaded to the side.
+LOG = "8GiB"  # A `table_log` that holds all missed records, so the node is fed from the log and not bulk-loaded.
 SAMPLED = 2_000
 MICROSECONDS = 1e6
 
 
 def measure(bench: Bench, *, most: int = 3_000_000, before_s: float = 5.0) -> None:
-    """Once for each number of partitions: filling takes longer than what is measured."""
+    """Measure once for each number of partitions: filling takes longer than the measurement."""
     for partitions, row in goals.CATCH_UP.items():
         records = min(most, RECORDS[partitions])
         machine.say(f"  {row}")
@@ -84,7 +85,7 @@ def _lag(asked: Nodes, number: int, node: str) -> int:
 
 
 def _gets(asked: Nodes, chance: random.Random, records: int) -> Callable[[], float]:
-    """A function that gets a record, and returns the microseconds that it took."""
+    """Return a function that gets a record, and returns the microseconds of the get."""
 
     def get() -> float:
         key, value = _record(chance.randrange(records))
@@ -110,7 +111,7 @@ def _sleepless(seconds: float) -> Iterator[None]:
 
 
 def _lacks(asked: Nodes) -> Iterator[None]:
-    """As long as the others know of something that it lacks."""
+    """Yield as long as the other nodes know of records that the node lacks."""
     while True:
         yield from _sleepless(LOOK_S)
         if not any(_lag(asked, other, f"n{NUMBER}") for other in (1, 2)):

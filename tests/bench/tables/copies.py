@@ -1,7 +1,7 @@
-"""The rows about copies at rest: what thousands take of a node's memory, of its idle time and of its start.
+"""The rows about replicas at rest: the effect of thousands on a node's memory, idle time and start.
 
-Two clusters, one with a table of so many partitions and one with a table of one; the same node of each is started
-again, is left alone, and is looked at.
+Of two clusters, one has a table of so many partitions and the other a table of one; the same node of each is restarted,
+left idle, and measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.bench.cluster.nodes import Nodes
     from tests.bench.measurement import Bench
 
-NUMBER = 3  # The node that is looked at.
+NUMBER = 3  # The node that is measured.
 SETTLE_S = 5.0
 KIB = 1024
 
@@ -42,7 +42,7 @@ def measure(bench: Bench, *, partitions: int = 4_096, idle_s: float = 10.0, roun
 
 
 def _look(asked: Nodes, idle_s: float) -> tuple[float, float, float]:
-    """The seconds of a start; bytes; milliseconds of the processor a second."""
+    """Return the seconds of a start, the bytes, and the milliseconds of processor time per second."""
     asked.cluster.stop(NUMBER)
     asked.forget(NUMBER)
     begin_s = perf_counter()

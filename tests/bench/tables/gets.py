@@ -1,4 +1,4 @@
-"""The row about gets: from a table's copy of the node that is asked, and from a dataset's file, under the same load."""
+"""The row about gets: from a node's own replica of a table, and from a dataset's file, under the same load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTITIONS = 16
 
 
 def measure(bench: Bench, *, keys: int = 20_000, run_s: float = 1.0, rounds: int = 9) -> None:
-    """A node each, alone, on a core of its own."""
+    """Measure one node each, alone, on its own core."""
     cores, records = Cores.of_this_machine(), [*data.numbered(keys)]
     with ExitStack() as stack:
         command = serve(bench.directory / "table", *processes.MANY_CONNECTIONS, "--refresh-period", "off")

@@ -1,6 +1,6 @@
-"""The rows about tables of very many ranges: a division of one, the memory of each, and the range of a key.
+"""The rows about tables of very many ranges: a split of one, the memory of each, and the lookup of a key's range.
 
-The ranges are made by divisions into 64, many in a transaction, as no request to make a table holds so many bounds.
+The ranges are made by splits into 64, many in a transaction, as no request to make a table holds so many bounds.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from tests.bench.cluster.nodes import Nodes
     from tests.bench.measurement import Bench
 
-SERVERS, NODES = 3, 4  # One node is no metadata server: it fetches what it learns.
-NUMBER = 3  # The node whose memory is looked at.
-TOGETHER = 12  # Divisions of one request.
+SERVERS, NODES = 3, 4  # One node is no metadata server: it fetches the changes.
+NUMBER = 3  # The node whose memory is measured.
+TOGETHER = 12  # The splits of one request.
 TIMEOUT_MS = 60_000
-QUIET_S = 5.0  # Without a change of the map: what was divided has settled.
+QUIET_S = 5.0  # After so long without a change of the map, the split ranges have settled.
 SETTLES_S = 3600.0
-AFTER_S = 3.0  # In which a division's children settle.
+AFTER_S = 3.0  # The time in which a split's children settle.
 KIB = 1024
 SETTINGS = {"refresh_period": "off", "split_bytes": "off", "split_rows": "off", "planner": "off"}
 
@@ -61,7 +61,7 @@ class Ranges:
         self.wait_quiet()
 
     def _serves(self, number: int) -> bool:
-        """Whether a node is a metadata server of the table: it judges what it is asked."""
+        """True if a node is a metadata server of the table: it judges requests."""
         try:
             return self._transact([Operation(self._id(), 0, "none", 1, ())], number) is not None
         except GossipKVError:
@@ -85,7 +85,7 @@ class Ranges:
         return found
 
     def _divide(self, told: list[dict[str, object]]) -> None:
-        """Have all that are to be divided be so once, in 64 at most; what comes too late is left."""
+        """Split all ranges that are to be split once, into at most 64; late operations are left for the next pass."""
         firsts = [*(row["start"] for row in told), None]
         held = [Assignment(0, bytes(16), slot, AssignmentState.AVAILABLE) for slot in range(self._replication)]
         asked: list[Operation] = []
@@ -102,7 +102,7 @@ class Ranges:
             self._transact(asked[at : at + TOGETHER])
 
     def wait_quiet(self) -> None:
-        """Return when nothing changes the map any more."""
+        """Return when the map does not change any more."""
         wait_for(self._is_quiet, "the ranges to settle", SETTLES_S)
 
     def _is_quiet(self) -> bool:
@@ -111,11 +111,11 @@ class Ranges:
         return all(self.root(number) == before for number in self._asked.numbers)
 
     def root(self, number: int) -> bytes:
-        """The root of the map that a node knows."""
+        """Return the root of the map that a node knows."""
         return known_of(self._asked.call(number, "metadata_head", self._register)).head.root
 
     def pages(self, root: bytes) -> dict[bytes, int]:
-        """The names of a map's pages; of its root how large it is."""
+        """Return the names of a map's pages, and the size of its root."""
         (page,) = self._asked.call(self._server, "metadata_pages", self._register, [root])
         if page is None:
             raise WrongAnswerError("a map that was known a moment ago is not there any more")
@@ -126,7 +126,7 @@ class Ranges:
         return sum(map(len, found))
 
     def split(self, number: int, at: bytes) -> tuple[float, float, float]:
-        """Milliseconds of a division, seconds until each node's map has it, and KiB that `other` fetched by then."""
+        """Return the milliseconds of a split, the seconds until all maps have it, and the KiB that `other` fetched."""
         roots, known = [self.root(self.other)], self.pages(self.root(self.other))
         began = perf_counter()
         self._asked.call(number, "split", writing.TABLE, at)
@@ -149,7 +149,7 @@ class Ranges:
 
 
 def split(bench: Bench, *, ranges: int = 100_000, splits: int = 20) -> None:
-    """One range of very many is divided, again and again, each time when nothing else is done."""
+    """Measure repeated splits of one range among very many, each while the cluster is idle."""
     machine.say(f"  {goals.SPLIT_MANY}")
     with (
         nodes.running(bench.directory / "many", NODES, **SETTINGS) as cluster,
@@ -170,7 +170,7 @@ def split(bench: Bench, *, ranges: int = 100_000, splits: int = 20) -> None:
 
 
 def memory(bench: Bench, *, ranges: int = 10_000, settle_s: float = 30.0, rounds: int = 3) -> None:
-    """Clusters with a table of many ranges and of one; the same node of each is started again, and looked at."""
+    """Measure the same node of clusters with many ranges and with one, after a restart."""
     machine.say(f"  {goals.RANGES_MEMORY}")
     with ExitStack() as stack:
         looked: list[Nodes] = []
@@ -190,7 +190,7 @@ def memory(bench: Bench, *, ranges: int = 10_000, settle_s: float = 30.0, rounds
 
 
 def _memory_kib(asked: Nodes, settle_s: float) -> float:
-    """What a node that was started again takes, without its memtable."""
+    """Return the memory of a restarted node, without its memtable."""
     asked.cluster.stop(NUMBER)
     asked.forget(NUMBER)
     asked.cluster.start(NUMBER)
@@ -203,7 +203,7 @@ def _memory_kib(asked: Nodes, settle_s: float) -> float:
 
 
 def route(bench: Bench, *, partitions: int = 100_000, few: int = 16, gets: int = 20_000, rounds: int = 5) -> None:
-    """Which partition a key is in, of many ranges and of few."""
+    """Measure the lookup of a key's partition, among many ranges and few."""
     machine.say(f"  {goals.ROUTE}")
     many_, few_ = _ranges(partitions), _ranges(few)
     keys = [data.key_of(number * 7919) for number in range(gets)]

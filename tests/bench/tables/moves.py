@@ -1,4 +1,4 @@
-"""The rows about tables that move under load: a node added to four, then a dead one replaced."""
+"""The rows about tables that move under load: a node is added to four, then a dead one is replaced."""
 
 from __future__ import annotations
 
@@ -30,13 +30,11 @@ NODES, REPLICAS = 4, 3
 BATCH = 1_000
 LOST = 2  # The node that is replaced.
 MIN_RATE = 64 << 10
-LOGGED = {"log_level": "info", "log_format": "json"}  # What was loaded is read there.
+LOGGED = {"log_level": "info", "log_format": "json"}  # The log shows the loaded partitions.
 WARM_S = 1.0
 
 
 class Asked(NamedTuple):
-    """A request of the load."""
-
     is_put: bool
     began_s: float
     took_s: float
@@ -44,7 +42,7 @@ class Asked(NamedTuple):
 
 
 class Steady:
-    """What came of the load, once it has ended."""
+    """The requests of the load, once it has ended."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -57,7 +55,7 @@ class Steady:
 def measure(
     bench: Bench, *, records: int = 1_000_000, partitions: int = 64, copying_s: float = 30.0, before_s: float = 10.0
 ) -> None:
-    """Both in one run, one after the other; `copying_s`: how long what moves is to take at `table_transfer`."""
+    """Measure both in one run; `copying_s` is the time of the moves at `table_transfer`."""
     ideal_bytes = records * data.RECORD_BYTES * REPLICAS / (NODES + 1)
     rate = max(MIN_RATE, int(ideal_bytes / copying_s))
     settings = {"refresh_period": "off", "table_transfer": f"{rate >> 10}KiB/s", **LOGGED}
@@ -71,7 +69,7 @@ def measure(
         _moves(bench, goals.ADDED, asked, records, before_s)
         asked.numbers = range(1, 1 + cluster.add().index)
         asked.wait_alive()
-        last = _moves(bench, goals.REPLACED, asked, records, before_s)  # The same keys are written again.
+        last = _moves(bench, goals.REPLACED, asked, records, before_s)  # The second load writes the same keys again.
         _copied(bench, asked, records, partitions, rate)
         if (lost := _lost(asked, records, last)) > 0:
             raise WrongAnswerError(f"{lost} records are lost")
@@ -86,7 +84,7 @@ def measure(
 
 
 def _moves(bench: Bench, how: str, asked: Nodes, records: int, before_s: float) -> dict[str, int]:
-    """One of both under load; what the load knows to be there in the end."""
+    """Measure one of the moves under load; return the acknowledged writes."""
     machine.say(f"  {how}")
     comer = f"n{asked.numbers[-1]}"
     with load(asked, records) as loaded:
@@ -113,7 +111,7 @@ def _moves(bench: Bench, how: str, asked: Nodes, records: int, before_s: float) 
 
 
 def _copied(bench: Bench, asked: Nodes, records: int, partitions: int, rate: int) -> None:
-    """What the newcomers have loaded, beside their share, and how long that takes at this rate."""
+    """Add the new nodes' loaded bytes beside their share, and the time of loading at this rate."""
     sizes = Counter(TABLE_HASHES["murmur3"](data.key_of(number)) % partitions for number in range(records))
     told = asked.call(1, "partition_map", writing.TABLE)
     assert isinstance(told, dict)
@@ -138,7 +136,7 @@ def fill(asked: Nodes, records: int, table: str = writing.TABLE) -> None:
 
 @contextmanager
 def load(asked: Nodes, records: int) -> Iterator[Steady]:
-    """Clients of all nodes that run, until the block ends."""
+    """Run clients of all running nodes until the block ends."""
     running = [node.address for node in asked.cluster.status() if node.state == "ready"]
     command = [sys.executable, "-m", "tests.bench.tables.steady", writing.TABLE, str(records), *running]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -155,7 +153,7 @@ def load(asked: Nodes, records: int) -> Iterator[Steady]:
 
 
 def _lose(asked: Nodes, number: int) -> None:
-    """Kill a node, take its disk away, and return when all others know."""
+    """Kill a node, remove its disk, and return when all others know."""
     data_ = Path(asked.cluster.kill(number).data)
     shutil.rmtree(data_)
     asked.forget(number)
@@ -171,7 +169,7 @@ def _living(asked: Nodes, number: int) -> int:
 
 
 def _has_moved(asked: Nodes, comer: str) -> bool:
-    """Whether nothing moves, and nothing is to be moved, with that node among those that have the table."""
+    """True if no move is under way or planned, and that node has a part of the table."""
     told, plans = asked.call(1, "partition_map", writing.TABLE), asked.call(1, "plan", writing.TABLE)
     assert isinstance(told, dict)
     assert isinstance(plans, list)
@@ -181,13 +179,13 @@ def _has_moved(asked: Nodes, comer: str) -> bool:
 
 
 def p99_us(some: list[Asked]) -> float:
-    """The 99th percentile of those that were answered."""
+    """Return the 99th percentile of the answered requests."""
     took = [one.took_s * 1e6 for one in some if not one.failed]
     return quantiles(took, n=100)[98]
 
 
 def _lost(asked: Nodes, records: int, acknowledged: dict[str, int]) -> int:
-    """How many of those that were there, or were acknowledged, are not read any more."""
+    """Return how many initial or acknowledged records cannot be read any more."""
     with closing(asked.cluster.connect(1, timeout_ms=60_000)) as client:
         table, lost = client.table(writing.TABLE), 0
         for first in range(0, records, BATCH):

@@ -1,4 +1,4 @@
-"""The rows about puts: one alone beside what the disk and the network take, many beside Redis, and bytes on the way."""
+"""The rows about puts: a single writer beside disk and network, many beside Redis, and bytes between nodes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from tests.bench.measurement import Bench, Row
     from tests.bench.tables.writing import Spoken
 
-HEAD_BYTES = 24 + 1 + 1  # Of a record without dependencies: its order, its kind, and that there are none.
-SETTLE_S = 0.5  # Until the last of it is on its way.
+HEAD_BYTES = 24 + 1 + 1  # The overhead of a record without dependencies: its order, its kind, and their number.
+SETTLE_S = 0.5  # The time until the last bytes are on their way.
 MILLISECOND_NS = 1e6
 MICROSECOND_NS = 1e3
 
 
 def alone(bench: Bench, *, partitions: int = 16, puts: int = 200, rounds: int = 9) -> None:
-    """One writer, who asks a node of his own; a put of each round beside syncs and pings of the same round."""
+    """Measure a single writer at its own node; each round's puts are compared with its syncs and pings."""
     turns = count()
     with (
         writing.tables(bench.directory / "cluster", partitions) as asked,
@@ -62,7 +62,7 @@ def _took_ms(do: Callable[[], object]) -> float:
 
 
 def many(bench: Bench, *, partitions: int = 16, connections: int = 64, puts: int = 5_000, rounds: int = 5) -> None:
-    """Processor time of the one that is asked, and of one that follows, beside Redis'; then bytes between nodes."""
+    """Measure the processor time of the asked node and of a follower, beside Redis'; then bytes between nodes."""
     turns = count()
     with ExitStack() as stack:
         asked = stack.enter_context(writing.tables(bench.directory / "cluster", partitions))
@@ -102,7 +102,7 @@ def many(bench: Bench, *, partitions: int = 16, connections: int = 64, puts: int
 def _cpu_us(
     spoken: Spoken, address: Address, numbers: list[int], records: list[Record], connections: int
 ) -> dict[Row, float]:
-    """Of the one that is asked, and of one other, a put."""
+    """Return the processor time per put of the asked node and of another."""
     puts = len(records)
     before_ns = [cpu_ns(number) for number in numbers]
     writing.write(spoken, [address], records, connections)
@@ -111,7 +111,7 @@ def _cpu_us(
 
 
 def _check_all(asked: Nodes, records: list[Record]) -> None:
-    """Return when each node's own copies have all of these."""
+    """Return when each node's own replicas have all of these."""
     keys, values = [key for key, _ in records], [value for _, value in records]
 
     def has_all(number: int) -> bool:
@@ -123,7 +123,7 @@ def _check_all(asked: Nodes, records: list[Record]) -> None:
 
 
 def _sent(asked: Nodes) -> int:
-    """What the serving loops of all nodes have sent."""
+    """Return the bytes that the serving loops of all nodes have sent."""
     told = [asked.call(number, "info") for number in asked.numbers]
     return sum(one["counters"]["bytes_sent"] for one in told if isinstance(one, dict))
 

@@ -1,8 +1,8 @@
 """`python -m tests.bench.tables.steady TABLE RECORDS ADDRESS ...`: clients that write and read until told to end.
 
-Each goes by the table's map, has a session, and pauses between two requests.  When its standard input ends it writes
-one line of JSON: of each request whether it was a put, when it began (`time.monotonic`), how many seconds it took, and
-what failed, or nothing; and of each key that was written the number that was acknowledged last.
+Each client uses the table's map, has a session, and pauses between requests. When its standard input ends, the program
+writes one line of JSON: for each request if it was a put, its start (`time.monotonic`), its duration in seconds, and
+its error, or ""; and for each written key the last acknowledged number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.bench import data
 from tests.bench.measurement import WrongAnswerError
 
 CLIENTS = 4
-KEYS = 501  # Of each client; an odd number, so that all of them are written.
+KEYS = 501  # Per client; the number is odd, so that all keys are written.
 PAUSE_S = 0.005
 TIMEOUT_MS = 20_000
 WAIT_MS = 5_000
@@ -30,7 +30,7 @@ Asked = tuple[bool, float, float, str]
 def ask(
     number: int, table: str, records: int, addresses: list[str], is_over: threading.Event
 ) -> tuple[list[Asked], dict[str, int]]:
-    """Put numbers under keys of its own, and read them and what was there before."""
+    """Put numbers under its own keys, and read them and the initial records."""
     chance, asked, acknowledged = random.Random(number), list[Asked](), dict[str, int]()
     with blocking.Client(addresses[number % len(addresses) :] + addresses, timeout_ms=TIMEOUT_MS) as client:
         handle, session, turn = client.table(table, by_map=True), client.session(), 0
@@ -53,7 +53,7 @@ def ask(
 def _read(
     handle: blocking.Table, session: object, chance: random.Random, records: int, acknowledged: dict[str, int]
 ) -> None:
-    """A record that was there before, or one's own.  Raises GossipKVError, WrongAnswerError."""
+    """Read an initial record, or one of the client's own. Raises GossipKVError, WrongAnswerError."""
     if acknowledged and chance.random() < 0.5:
         key = chance.choice([*acknowledged])
         found = handle.get(key, session=session, wait_ms=WAIT_MS)

@@ -1,6 +1,6 @@
-"""Writers, each with a connection and one request in flight; and who is written to: a table on three nodes, and Redis.
+"""Writers, each with a connection and one request in flight, against a table on three nodes, and Redis.
 
-The load is the same for both: bytes that were made before, sent as fast as they are answered, each answer checked.
+The load is the same for both: prepared bytes, sent as fast as they are answered, with each answer checked.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TABLE = "t"
 REPLICAS = 3
 RECEIVE_BYTES = 1 << 16
 PATIENCE_S = 30.0
-SET = (b"+OK\r\n:1\r\n", b"+OK\r\n:2\r\n")  # One replica has it, or both.
+SET = (b"+OK\r\n:1\r\n", b"+OK\r\n:2\r\n")  # One replica has confirmed, or both.
 
 
 @dataclass(frozen=True)
 class Spoken:
-    """How a record is put, and whether its answer is whole; WrongAnswerError: it is wrong."""
+    """The encoding of a put, and a test for a complete answer, which raises WrongAnswerError if it is wrong."""
 
     put: Callable[[bytes, bytes], bytes]
     is_whole: Callable[[bytes], bool]
@@ -76,7 +76,7 @@ TABLES, REDIS = Spoken(_put, _is_put), Spoken(_set_and_wait, _is_set)
 
 
 def write(spoken: Spoken, to: Sequence[Address], records: Sequence[Record], connections: int) -> tuple[float, int]:
-    """Put all of them, by so many connections to each; the seconds that it took, and how many bytes were answered."""
+    """Put all records over so many connections to each; return the seconds, and the bytes of the answers."""
     left = iter([spoken.put(key, value) for key, value in records])
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
@@ -116,7 +116,7 @@ def write(spoken: Spoken, to: Sequence[Address], records: Sequence[Record], conn
 
 @contextmanager
 def tables(directory: Path, partitions: int, **settings: str) -> Iterator[Nodes]:
-    """Three nodes that take writes of a new table at all of its copies."""
+    """Run three nodes that take writes of a new table at all of its replicas."""
     with nodes.running(directory, REPLICAS, refresh_period="off", **settings) as cluster:
         asked = nodes.Nodes(cluster)
         try:
@@ -128,7 +128,7 @@ def tables(directory: Path, partitions: int, **settings: str) -> Iterator[Nodes]
 
 
 def make(asked: Nodes, partitions: int) -> None:
-    """The table, which is there on all nodes afterwards."""
+    """Make the table, and return when it exists on all nodes."""
     options = {"kind": "hash", "partitions": partitions, "replication": REPLICAS}
     asked.call(1, "create_table", TABLE, options)
     for number in asked.numbers:
@@ -145,14 +145,14 @@ def wait_for_records(client: blocking.Client, records: Sequence[Record]) -> None
 
 
 def records_of(turn: int, count: int) -> list[Record]:
-    """Those of a turn: keys that no other turn has."""
+    """Return the records of a turn, with keys that no other turn has."""
     keys = map(data.key_of, range(turn * count, (turn + 1) * count))
     return [(key, data.value_of(key)) for key in keys]
 
 
 @contextmanager
 def redis(directory: Path) -> Iterator[list[tuple[int, Address]]]:
-    """A master and two replicas that sync before they answer: their processes, and where they are."""
+    """Run a master and two replicas that sync before they answer; yield their processes and addresses."""
     found: list[tuple[int, Address]] = []
     with ExitStack() as stack:
         for number in range(REPLICAS):
