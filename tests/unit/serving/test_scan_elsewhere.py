@@ -68,9 +68,7 @@ class Node:
     asked: list[dict[str, Value]] = field(default_factory=list)
     counted: list[tuple[str, bool]] = field(default_factory=list)
     elsewhere: Elsewhere | None = None
-    newer: PartitionSet = field(
-        default_factory=lambda: PartitionSet.empty(PARTITIONS)
-    )  # Partitions of v2 on this node.
+    newer: PartitionSet = field(default_factory=lambda: PartitionSet.empty(PARTITIONS))  # Held partitions of v2.
 
 
 @dataclass
