@@ -19,7 +19,7 @@ COPIES = 2
 
 
 def built(bench: Bench, *, records: int = 1_000_000, rounds: int = 2) -> None:
-    """Measure one version that three nodes share in two copies, and one that a node builds twice."""
+    """Measure one version that three nodes share in two replicas, and one that a node builds twice."""
     versions = sources.Versions(bench.directory, [DATABASE], [*data.numbered(records)], FILES)
     first = versions.show_first()
     with ExitStack() as stack:

@@ -55,7 +55,7 @@ def words(count: int) -> list[Record]:
 
 def measure(bench: Bench, *, short: int = 2_000_000, long: int = 1_000_000, rounds: int = 5) -> None:
     """Measure rows for short records (of 31 bytes) and long ones (of 116), in random order and in key order."""
-    compileall.compile_dir(gossipkv.__path__[0], quiet=1)  # pip compiles the package too: no build is to compile it.
+    compileall.compile_dir(gossipkv.__path__[0], quiet=1)  # pip compiles the package too, so no build should have to.
     spoken, objects = words(short), data.make(long).records
     for row, truth in zip(goals.SEQUENCES, (spoken, objects, sorted(spoken), sorted(objects)), strict=True):
         _measure(bench, row, truth, rounds)

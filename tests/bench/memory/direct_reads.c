@@ -1,9 +1,9 @@
-/* What a disk gives: random reads of a page each, past the page cache, by so many threads at once.
+/* The speed of a disk: random reads of a page each, past the page cache, by concurrent threads.
  *
  *     direct_reads FILE THREADS SECONDS SEED
  *
- * Prints how many reads were done, in how many nanoseconds, and with how many of processor time.  A file system without O_DIRECT is read through a page
- * cache that is dropped before, and asked not to read ahead. */
+ * Prints the number of reads, their nanoseconds, and their nanoseconds of processor time. A file system without
+ * O_DIRECT is read through a page cache that is dropped before, and asked not to read ahead. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-"""What peers speak, for the very loop that asks a node: so the servers are compared, and not the clients.
+"""The protocols of peers, for the same loop that asks a node: so the servers are compared, and not the clients.
 
-    ConstantDialect   requests and answers of a fixed size that mean nothing: the kernel's share
+    ConstantDialect   requests and answers of a fixed size without meaning: the kernel's share
     CallDialect       a method of a node without parameters, whose result is known
 """
 
@@ -28,7 +28,7 @@ from gossipkv.wire._message cimport HEAD_BYTES, Cursor, put_bytes, put_request, 
 
 @cython.final
 cdef class ConstantDialect(Dialect):
-    """So many bytes there, so many bytes back."""
+    """Requests of one fixed size, and answers of another."""
 
     cdef Py_ssize_t request_size
     cdef Py_ssize_t reply_size
@@ -55,10 +55,10 @@ cdef class ConstantDialect(Dialect):
 
 @cython.final
 cdef class CallDialect(Dialect):
-    """`[0, id, method, []]` and `[1, id, nil, <the result>]`, which is compared as it is encoded."""
+    """`[0, id, method, []]` and `[1, id, nil, <the result>]`, whose encoding is compared."""
 
-    cdef bytes tail  # the owner of `tail_at`
-    cdef bytes expected  # and of `expected_at`
+    cdef bytes tail  # This owns `tail_at`.
+    cdef bytes expected  # This owns `expected_at`.
     cdef const uint8_t* tail_at
     cdef Py_ssize_t tail_size
     cdef const uint8_t* expected_at

@@ -2,8 +2,8 @@
  *
  *     floor REQUEST_BYTES ANSWER_BYTES
  *
- * Each REQUEST_BYTES that have arrived on a connection are answered with ANSWER_BYTES that mean nothing; all that one
- * receive completes goes out with one send.  It prints its port, and runs until it is killed. */
+ * Each REQUEST_BYTES that arrive on a connection are answered with ANSWER_BYTES without meaning; all answers that one
+ * receive completes go out with one send. The program prints its port, and runs until it is killed. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-"""The least a binding of tinycdb can cost: one call into the library and one `bytes` for each hit."""
+"""A minimal binding of tinycdb: one call into the library and one `bytes` for each hit."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
@@ -32,7 +32,7 @@ cdef class Reader:
             raise OSError(f"{path}: not a cdb file")
 
     def get(self, bytes key not None):
-        """The value, or None."""
+        """Return the value, or None."""
         if cdb_find(&self._cdb, PyBytes_AS_STRING(key), <unsigned> PyBytes_GET_SIZE(key)) <= 0:
             return None
         cdef unsigned size = cdb_datalen(&self._cdb)

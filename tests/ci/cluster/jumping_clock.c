@@ -1,6 +1,6 @@
-/* A wall clock that jumps: every look at it finds it an hour later, or earlier, than the one before.
+/* A wall clock that jumps: every read is an hour later, or earlier, than the read before.
  *
- * It is loaded before libc.  The monotonic clocks are as they are.
+ * The library is loaded before libc. The monotonic clocks are unchanged.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
-/* A disk that keeps its readers waiting, or fails, as long as a file says so: `hold`, `fail`, anything else or no file.
+/* A disk that delays or fails reads while a file says `hold` or `fail`.
  *
- * It is loaded before libc.  A read of one byte is one that waits for a page to come into memory (`storage/pager.h`);
- * all others are as they are.  `SLOW_DISK` names the file; each read that is held, or failed, adds a byte to the one
- * beside it, `.met`.
+ * The library is loaded before libc. A read of one byte waits for a page to come into memory (`storage/pager.h`);
+ * all other reads are unchanged. `SLOW_DISK` names the file; each held or failed read adds a byte to the file `.met`
+ * beside it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -59,7 +59,7 @@ ssize_t pread64(int file, void *into, size_t size, off_t at) {
     return pread(file, into, size, at);
 }
 
-/* What is begun beforehand would be there although its read fails. */
+/* Read-ahead would load the page although its read fails. */
 int posix_fadvise(int file, off_t at, off_t size, int advice) {
     static int (*real)(int, off_t, off_t, int);
     if (real == NULL) real = (int (*)(int, off_t, off_t, int))dlsym(RTLD_NEXT, "posix_fadvise");

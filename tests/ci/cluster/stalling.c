@@ -1,7 +1,7 @@
-/* A connection that stalls amid a long answer: the next one to be sent after a file was put there.
+/* A connection that stalls amid the next long answer after a file appears.
  *
- * It is loaded before libc.  `STALLING` names the file, which gets `.met` behind its name; until that goes nothing
- * follows the beginning of the answer.
+ * The library is loaded before libc. `STALLING` names the file, which is renamed to end in `.met`; the rest of the
+ * answer is withheld until that file is removed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ ssize_t send(int socket, const void *data, size_t size, int flags) {
     if (real == NULL) real = (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
     snprintf(met, sizeof met, "%s.met", path);
     if (socket == stalled && access(met, F_OK) == 0) {
-        usleep(1000); /* There is room, so it is tried again at once. */
+        usleep(1000); /* The socket has room, so the caller retries at once. */
         errno = EAGAIN;
         return -1;
     }

@@ -28,7 +28,7 @@ def waiting(nodes, index):
 
 
 def test_puts_that_wait_outlive_their_node(tmp_path):
-    """Puts accepted by a node survive two kills; on SIGTERM the node forwards all, each exactly once."""
+    """Puts accepted by a node survive repeated kills; on SIGTERM the node forwards all, each exactly once."""
     with Cluster(tmp_path, nodes=3, settings=LOGGED) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, 4))
         bounds = [NOW.to_bytes(8, "big"), (NOW + 30).to_bytes(8, "big")]

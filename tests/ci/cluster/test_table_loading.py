@@ -32,7 +32,7 @@ def put(client, key, value):
 
 
 def test_a_node_is_away_for_longer_than_the_logs_last(tmp_path):
-    """The node has everything, deletes included; a replica that was killed for good meanwhile is not missed."""
+    """The node gets everything, deletes included, and has it still when another node is killed for good."""
     random_bytes = random.Random(1).randbytes
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive((1, 2, 3))

@@ -1,18 +1,18 @@
-/* Kills a process before its Nth call that changes what is below a directory, and writes down each call before that.
+/* Kills a process before its Nth call that changes a file below a directory, and records each earlier call.
  *
- * Loaded by LD_PRELOAD into a process and all that it starts.  What it is to do stands in the environment:
+ * The library is loaded by LD_PRELOAD into a process and its children. The environment configures it:
  *
- *     CRASH_BELOW  the directory, an absolute path; calls about anything else are neither counted nor written down
- *     CRASH_NOTES  a directory with two files: `calls` of 8 bytes, how many calls all processes have made together,
- *                  and `trace`, a line for each: what it was, TAB, its path, and for a rename TAB and the new path
+ *     CRASH_BELOW  the directory, an absolute path; calls outside are neither counted nor recorded
+ *     CRASH_NOTES  a directory with two files: `calls` of 8 bytes, the number of calls of all processes, and
+ *                  `trace`, a line for each call: its kind, TAB, its path, and for a rename TAB and the new path
  *     CRASH_AT     N; 0 kills nobody
  *
- * The Nth call is written down as `crash` and not made, but that of one which writes the first half is.  After it
- * nothing below the directory changes any more: whoever tries is killed as well, so that the parent of a process that
- * was killed does not mend what a restart is to find.
+ * The Nth call is recorded as `crash` and not made, except that a write writes its first half. Afterwards nothing
+ * below the directory changes any more: a process that tries is killed as well, so that the parent of a killed process
+ * does not repair the state before a restart finds it.
  *
- * A killed process leaves what it wrote, synced or not.  What the power takes with it is forgotten by
- * `tests.world.simulated_files`; that the real calls are made, and in which order, is read from the trace.
+ * A killed process leaves its writes, synced or not. `tests.world.simulated_files` simulates the losses of a power
+ * cut; the trace shows that the real calls are made, and in which order.
  */
 
 #define _GNU_SOURCE
@@ -56,7 +56,7 @@ __attribute__((constructor)) static void begin(void) {
     calls = page;
 }
 
-/* Where a descriptor leads; the empty text if nowhere. */
+/* The path of a descriptor; empty if it has none. */
 static void path_of(int descriptor, Path found) {
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
@@ -64,7 +64,7 @@ static void path_of(int descriptor, Path found) {
     found[size < 0 ? 0 : size] = 0;
 }
 
-/* The absolute path of what a call names. */
+/* The absolute path of a call's argument. */
 static void path_at(int directory, const char *path, Path found) {
     found[0] = 0;
     if (path[0] != '/') {
@@ -94,7 +94,7 @@ static void write_down(const char *what, const char *path, const char *target) {
     syscall(SYS_close, descriptor);
 }
 
-/* Whether a call is the one before which the process ends; counts and writes down those that are watched. */
+/* Count and record a watched call; return true if the process must end before it. */
 static int is_last(const char *what, const char *path, const char *target) {
     if (calls == NULL || !(is_below(path) || (target != NULL && is_below(target))))
         return 0;
@@ -117,7 +117,7 @@ static int before(const char *what, const char *path, const char *target) {
     return 0;
 }
 
-/* How many bytes of a write are to be made. */
+/* The number of bytes that a write may still write. */
 static size_t before_write(int descriptor, size_t size, int *last) {
     int saved = errno;
     Path path;

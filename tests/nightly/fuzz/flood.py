@@ -200,7 +200,7 @@ def noise(link: Flooded, count: int) -> dict[str, object]:
 
 
 def forged(link: Flooded, count: int) -> dict[str, object]:
-    """Send forged packets as datagrams and requests: afterwards the cluster recovers."""
+    """Send forged packets as datagrams and requests: afterwards the cluster is as before."""
     for number in range(count):
         if number % 100 == 0:
             link.stranger.epochs = [node.core.members.own.epoch for node in link.cluster_nodes]

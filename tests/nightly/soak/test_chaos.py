@@ -41,7 +41,7 @@ LOOK_S: Final = 1.0  # The interval between checks of the threads' waits for a c
 STARVED_S: Final = 0.5  # A node with a thread that waited so long between two checks was as good as stopped.
 HEARD_S: Final = 10.0  # The time in which all others hear of a restarted node and connect to it.
 KEPT: Final = 6  # Versions at the source.
-LATE_S: Final = 5.0  # An unnoticed wait takes up to 10 s; a noticed one 50 ms, and up to 12 of these under load.
+LATE_S: Final = 5.0  # A wait that nothing ends takes up to 10 s; otherwise 50 ms, even under a load of 12.
 
 pytestmark = pytest.mark.timeout(SECONDS + 600)
 

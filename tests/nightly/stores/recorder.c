@@ -1,12 +1,11 @@
-/* In the place of ThreadSanitizer's library: which cache lines each thread stores to, and from where.
+/* A replacement of ThreadSanitizer's library that records each thread's stores, by cache line and instruction.
  *
- * What is compiled with -fsanitize=thread calls a function before each access.  Here the stores and the atomic
- * operations are written down, between `recorder_begin` and `recorder_end`, by the thread in a table of its own, and so
- * is what memcpy and its kin store to, and each mutex that is locked.  What the kernel stores (a receive, a wait for
- * events) and the allocator's own books are not seen.
+ * Code compiled with -fsanitize=thread calls a function before each access. Between `recorder_begin` and `recorder_end`
+ * each thread records its stores and atomic operations in its own table, with the stores of memcpy and its relatives
+ * and each locked mutex. Stores of the kernel (a receive, a wait for events) and of the allocator are not seen.
  *
- * Only threads that run what is so compiled are told of.  Each word of a table: the first store to a line, and the
- * instruction behind it.
+ * Only threads that run such code are reported. An entry has the first store to a line, and the instruction behind
+ * the store.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -67,12 +66,12 @@ static void stored(const void *where, size_t size, void *instruction, bool is_to
     }
 }
 
-/* For whoever asks ------------------------------------------------------------------------------------------------- */
+/* The interface ---------------------------------------------------------------------------------------------------- */
 
 void recorder_begin(void) { __atomic_store_n(&is_recording, true, __ATOMIC_SEQ_CST); }
 void recorder_end(void) { __atomic_store_n(&is_recording, false, __ATOMIC_SEQ_CST); }
 
-/* How many entries a thread has, which are written to `entries`; 0: it is not told of; -1: there is none, -2: too many. */
+/* Copy a thread's entries to `entries` and return their number; 0: unreported, -1: no such thread, -2: too many. */
 long recorder_take(unsigned thread, struct entry *entries) {
     long count = 0;
     if (thread >= __atomic_load_n(&table_count, __ATOMIC_SEQ_CST))
@@ -85,7 +84,7 @@ long recorder_take(unsigned thread, struct entry *entries) {
     return count;
 }
 
-/* What is called before each access -------------------------------------------------------------------------------- */
+/* Calls before each access ----------------------------------------------------------------------------------------- */
 
 #define FROM __builtin_return_address(0)
 
@@ -138,7 +137,7 @@ void __tsan_func_exit(void) {}
 void __tsan_read_range(void *at, size_t size) { (void)at, (void)size; }
 void __tsan_write_range(void *at, size_t size) { stored(at, size, FROM, true); }
 
-/* What is called instead of libc ----------------------------------------------------------------------------------- */
+/* Calls in place of libc ------------------------------------------------------------------------------------------- */
 
 void *memcpy(void *restrict to, const void *restrict from, size_t size) {
     void *at = to;
@@ -164,7 +163,7 @@ void *memmove(void *to, const void *from, size_t size) {
     }
     while (size-- > 0) {
         at[size] = source[size];
-        __asm__ volatile("" : : : "memory"); /* Else the compiler would call this very function. */
+        __asm__ volatile("" : : : "memory"); /* Otherwise the compiler would call this function itself. */
     }
     return to;
 }
