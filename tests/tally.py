@@ -41,7 +41,6 @@ class Tally:
         (place / uuid4().hex).write_text(json.dumps(record), encoding="utf-8")
 
     def judge(self) -> list[str]:
-        """Return the complaints of this run's judges."""
         complaints = []
         for place in sorted(self.directory.iterdir()):
             module, _, name = place.name.partition(":")

@@ -33,7 +33,6 @@ def arguments() -> argparse.Namespace:
 
 
 def run(name: str, options: argparse.Namespace) -> Bench:
-    """Run one part in a temporary directory."""
     machine.say(f"{name}:")
     part = PARTS[name]
     sizes = dict(part.quick) if options.quick else {}

@@ -49,8 +49,6 @@ class Row(str):
 
 
 class Ratio(NamedTuple):
-    """GossipKV's figure over the peer's."""
-
     median: float
     least: float
     greatest: float

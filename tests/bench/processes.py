@@ -155,7 +155,6 @@ class Server:
         return cpu_ns(self.pid)
 
     def resident_bytes(self) -> int:
-        """Return the resident memory."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 

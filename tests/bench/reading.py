@@ -79,7 +79,6 @@ def some_present(data: Data, rng: random.Random, queries: int) -> list[bytes]:
 
 
 def neighbours(data: Data, rng: random.Random, queries: int) -> list[bytes]:
-    """Return a run of adjacent keys."""
     begin = rng.randrange(max(1, data.count - queries))
     return [key for key, _ in data.in_order[begin : begin + queries]]
 

@@ -83,7 +83,6 @@ class Versions:
         return version
 
     def show(self, name: str, version: str) -> None:
-        """Publish a staged version at the source."""
         (self.source / name).mkdir(parents=True, exist_ok=True)
         (self._aside / version / name).rename(self.source / name / version)
 

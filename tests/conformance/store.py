@@ -244,7 +244,6 @@ def begun(place: Place, *others: int) -> Witness:
 
 
 def rest(witness: Witness) -> None:
-    """Run the store's maintenance to its end."""
     for _ in range(1_000):
         if not witness.store.maintain():
             return

@@ -25,7 +25,6 @@ def test_wrong():
 
 @pytest.fixture
 def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two tests, one of which fails."""
     monkeypatch.setattr(nightly, "SCRATCH", tmp_path / "scratch")
     place = tmp_path / "test_two.py"
     place.write_text(TESTS)

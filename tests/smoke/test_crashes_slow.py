@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_crashes.py` has the others."""
+"""Tests over real processes, sockets, threads or time; `test_crashes.py` has the other tests."""
 
 from __future__ import annotations
 

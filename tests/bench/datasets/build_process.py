@@ -23,8 +23,6 @@ BUDGET_BYTES = 256 << 20  # The default of `build_memory`.
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one build."""
-
     seconds: float
     cpu_s: float  # The time of all its processes.
     peak_bytes: int  # VmHWM of the building process.

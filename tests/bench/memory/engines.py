@@ -28,8 +28,6 @@ HASH_TABLE_RATIO = 0.75  # The ratio of entries to buckets in a block, as in `Op
 
 
 class LmdbShort(Lmdb):
-    """LMDB without read-ahead."""
-
     settings = "MDB_NORDAHEAD (readahead=False), read-only, lock=False, one long read transaction"
 
     def __init__(self, path: Path) -> None:
@@ -59,16 +57,12 @@ class RocksDBShort(RocksDB):
 
 
 class RocksDBShortCompressed(RocksDBShort):
-    """RocksDB with direct reads and lz4."""
-
     name = "RocksDB lz4"
     settings = "as RocksDB, its blocks in lz4; the cache has them unpacked"
     compressed = True
 
 
 class TinyCDBShort(TinyCDB):
-    """tinycdb without read-ahead."""
-
     settings = "its mapping advised MADV_RANDOM"
 
     @classmethod

@@ -184,7 +184,6 @@ def round_trip(
 
 
 def lone(bench: Bench, *, keys: int = KEYS, idle_s: float = 5.0, rounds: int = ROUNDS) -> None:
-    """Measure the use of an idle node."""
     with node(bench.directory / "node", data.make(keys).records, CORES) as server:
 
         def used_ms() -> float:

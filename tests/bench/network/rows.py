@@ -26,8 +26,6 @@ MANY = 2000  # So many connections are open only while their server is asked: de
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape and duration of a load."""
-
     connections: int
     in_flight: int = 1
     batch: int = 1

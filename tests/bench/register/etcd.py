@@ -55,7 +55,6 @@ class Etcd:
 
 @contextmanager
 def running(directory: Path) -> Iterator[Etcd]:
-    """Run a cluster for the block."""
     ports = [free_port() for _ in range(2 * MEMBERS)]
     clients, peers = ([f"http://127.0.0.1:{port}" for port in half] for half in (ports[:MEMBERS], ports[MEMBERS:]))
     cluster = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))

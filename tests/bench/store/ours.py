@@ -42,8 +42,6 @@ async def shell(path: Path, options: EngineOptions) -> AsyncIterator[Shell]:
 
 @final
 class Shell:
-    """A store that is open under Trio."""
-
     def __init__(self, store: storage.Store, space: int) -> None:
         self.store = store
         self.space = space

@@ -114,7 +114,6 @@ class YoungRuns(OneRun):
 
 
 def gets(bench: Bench, *, keys: int = 1_000_000, queries: int = reading.QUERIES, rounds: int = 15) -> None:
-    """Measure single gets, in both shapes."""
     records = data.make(keys)
     bench.notes.append(f"Gets: {keys:,} records, {rounds} rounds of {queries:,} gets of a view")
     with machine.pinned(bench.core), machine.uncollected():

@@ -54,7 +54,6 @@ class Arguments:
         self.defects: list[str] = []
 
     def next(self, form: str) -> tuple[tuple[str, str], list[object]]:
-        """Return a method and arguments for it."""
         name = self.draw.choice([name for name in self.kept if name[0] == form])
         params: list[object] = list(self.draw.choice(self.kept[name]))
         for _ in range(self.draw.choice([0, 1, 1, 1, 2, 3])):
@@ -129,8 +128,6 @@ def _as_resp(name: str, params: list[object]) -> bytes:
 
 
 class Peer:
-    """A connection with one request under way."""
-
     def __init__(self, form: str, address: str, arguments: Arguments) -> None:
         self.form, self.arguments = form, arguments
         self.socket = socket.create_connection(parse_address(address), SAID_S)

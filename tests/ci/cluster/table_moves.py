@@ -46,8 +46,6 @@ class Failed(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The assignment of a partition."""
-
     partition: int
     slot: int
     node: str

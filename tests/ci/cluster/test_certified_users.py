@@ -49,8 +49,6 @@ def page(address: str, path: str, context: ssl.SSLContext, **more: object) -> tu
 
 
 class Staying(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect."""
-
     def redirect_request(self, *_: object) -> None:
         """Return None: do not follow."""
 

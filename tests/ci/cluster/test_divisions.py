@@ -85,7 +85,6 @@ def test_ranges_are_divided_as_they_grow(tmp_path):
 
 
 def goes_on(scans):
-    """Return when three more scans have ended."""
     done = scans.done
     until(lambda: scans.done, lambda now: now >= done + 3)
 

@@ -243,8 +243,6 @@ def test_a_thousand_idle_connections(tmp_path, source):
 
 
 class Alone:
-    """A running `gossipkv http`."""
-
     def __init__(self, *options):
         command = [sys.executable, "-m", "gossipkv", "http", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -25,7 +25,6 @@ KEYS = 300
 
 @pytest.fixture
 def node(tmp_path):
-    """A node with a database."""
     files = tmp_path / "source" / "geo" / "v1"
     files.mkdir(parents=True)
     (files / "part-0").write_bytes(b"".join(b"k%d\tv%d\n" % (number, number) for number in range(KEYS)))

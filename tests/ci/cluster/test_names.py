@@ -22,7 +22,6 @@ HASH = {"kind": "hash", "partitions": 2, "replication": 1}
 
 
 def publish(source, database):
-    """Publish the version `v1` atomically."""
     staged = source / database / "_v1"
     staged.mkdir(parents=True)
     (staged / "part-00000").write_bytes(b"france\tParis\n")

@@ -51,7 +51,6 @@ class NodeProcess:
         self.process.communicate()
 
     def add(self, database: str, version: str, *files: bytes) -> None:
-        """Publish a version at the source atomically."""
         add(self.source, database, version, *files)
 
     def ready(self) -> None:

@@ -41,7 +41,6 @@ class Group:
         self._limit = place / limit
 
     def allow(self, size_bytes: int) -> None:
-        """Set the memory limit of the group."""
         self._limit.write_text(str(size_bytes))
 
     @property

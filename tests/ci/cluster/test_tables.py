@@ -120,7 +120,6 @@ def test_a_node_is_replaced_on_all_registers(tmp_path):
 
 
 def begun(stack, tmp_path, name, *flags):
-    """Start a node in its own directory."""
     (tmp_path / name).mkdir()
     told = ("--node", name, "--cluster", NAME, "--profile", "local", *flags)
     node = stack.enter_context(NodeProcess(tmp_path / name, *told))

@@ -35,7 +35,6 @@ def disk(tmp_path):
 
 @pytest.fixture
 def nodes(tmp_path, disk):
-    """Three nodes that are acceptors."""
     settings = {**LOGGED, "refresh_period": "off", "table_segment": "1MiB"}
     with Cluster(tmp_path, nodes=3, settings=settings) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)

@@ -80,8 +80,6 @@ exec $there sh -c "$2"
 
 
 class Machines:
-    """Four machines, and shells on them."""
-
     def __init__(self, place: Path, network: Network) -> None:
         self._network = network
         self._tools = place

@@ -79,7 +79,6 @@ class Source:
 
     @property
     def is_cython(self) -> bool:
-        """True for Cython and its headers."""
         return self.path.suffix in {".pyx", ".pxd"}
 
     @cached_property
@@ -88,7 +87,6 @@ class Source:
 
     @cached_property
     def imports(self) -> list[Import]:
-        """Return all imports, anywhere in the file."""
         return list(_cython_imports(self.lines) if self.is_cython else _python_imports(self.tree))
 
     @cached_property

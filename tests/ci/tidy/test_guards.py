@@ -87,7 +87,6 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
 
 
 def test_no_test_of_the_line_is_listed() -> None:
-    """The README's line skips no test."""
     files = [skip.test.partition("::")[0] for skip in read_skips(ROOT / "tests" / "skips.txt")]
     assert [file for file in files if tier_of(ROOT / file) == "line"] == []
 

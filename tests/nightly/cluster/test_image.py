@@ -63,7 +63,6 @@ def words(stage: list[tuple[str, str]], wanted: str) -> list[str]:
 
 
 def run(place: Path, wheels: Path, steps: list[str]) -> None:
-    """Run these steps in a new stage."""
     context = place / "context"
     kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
     tracked = subprocess.run(["git", "ls-files", "--", *kept], cwd=ROOT, check=True, stdout=-1, text=True).stdout

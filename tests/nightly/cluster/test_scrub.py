@@ -145,7 +145,6 @@ class Reader(threading.Thread):
         self.reads += len(values)
 
     def go_on(self, reads: int) -> None:
-        """Return after so many more reads."""
         until = self.reads + reads
         give_up_s = time.monotonic() + PATIENCE_S
         while self.reads < until:

@@ -163,6 +163,5 @@ def test_what_many_tables_take(tmp_path, record_property):
 
 
 def peak_bytes(node):
-    """Return the peak memory of a process."""
     status = Path(f"/proc/{node.process.pid}/status").read_text()
     return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) << 10

@@ -149,7 +149,6 @@ def is_dropped(message: bytes, own: bytes) -> bool:
 
 
 def peak_bytes() -> int:
-    """Return the peak resident memory (VmHWM)."""
     (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kibibytes) << 10
 

@@ -227,7 +227,6 @@ def attempt(number: int) -> str:
 
 
 def peak_bytes() -> int:
-    """Return the peak resident memory (VmHWM)."""
     (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kibibytes) * 1024
 
