@@ -1,6 +1,6 @@
 """Short memory: a separate cgroup for each contestant, version 1 or 2, which is removed afterwards.
 
-A page in the page cache is charged to the group that read it first, so a contestant finds only as much of its file in
+A page in the page cache is charged to the group that read it first. So a contestant finds only as much of its file in
 memory as its group may hold, even if the machine has room.
 """
 

@@ -2,7 +2,7 @@
 
 A stream shows costs that a burst hides: learning of own commits, freeing old state, and informing other nodes. One
 server is asked by `metadata_transact` for operations that assign a partition to a nonexistent node (`assign`), or
-remove the assignment (`unassign`), each of which changes one leaf of the map. Nodes remove assignments that they did
+remove the assignment (`unassign`). Each operation changes one leaf of the map. Nodes remove assignments that they did
 not plan, so a few operations come too late. At the end the map must have nothing that was not done; after the last
 transaction of a round the time until every node shows it is measured.
 """

@@ -1,7 +1,7 @@
 """Requests with random arguments, of every method of the wire and every command of RESP, for a real node.
 
-The first requests have no arguments. Arguments that got an answer of a new kind are kept and mutated, and names and ids
-from answers become arguments, so the errors of a node teach how to get past them.
+The first requests have no arguments. Arguments that got an answer of a new kind are kept and mutated. Names and ids
+from answers become arguments. So the errors of a node teach how to get past them.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def wait_named(nodes: Sequence[NodeProcess], name: str) -> None:
 
 
 def test_an_owner_that_comes_after_the_switch_with_other_bytes(tmp_path: Path) -> None:
-    """No client gets the differing bytes, all nodes report both owners, and a restart changes nothing."""
+    """No client gets the differing bytes, all nodes report the difference, and a restart changes nothing."""
     with contextlib.ExitStack() as stack:
         nodes: list[NodeProcess] = []
         for number in (1, 2, 3):

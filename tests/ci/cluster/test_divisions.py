@@ -38,7 +38,7 @@ def gossipkv(*arguments):
 
 
 def test_ranges_are_divided_as_they_grow(tmp_path):
-    """Ranges split by size and on request while one node is killed and another sleeps: no read, write or scan fails."""
+    """Ranges split amid a kill and a freeze: no read fails, and writes and scans fail only during these faults."""
     with Cluster(tmp_path, nodes=3, settings={**SETTINGS, "split_rows": str(ROWS)}) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, 4))
         records = lay(cluster, kind="range", replication=3)

@@ -457,7 +457,7 @@ def test_the_commands_from_another_shell(tmp_path):
 
 
 def test_up_says_ready_when_its_datasets_can_be_read(tmp_path):
-    """Databases are readable at every node at once, since all expected nodes are there; an unreadable one is named."""
+    """`up` reports readiness once every node can read the datasets, and names a dataset that cannot be read."""
     part = tmp_path / "source" / "capitals" / "1" / "part-0"
     part.parent.mkdir(parents=True)
     part.write_text("peru\tLima\n")

@@ -1,7 +1,7 @@
 """Damage after the first reading, on a real disk under a real node, is found, named, repaired and served no more.
 
-The disk is a file system in a file (a loop device), so that a page can be damaged on the disk alone, in the cache
-alone, or in both, while a reader checks every answer.
+The disk is a file system in a file (a loop device). So a page can be damaged on the disk alone, in the cache alone, or
+in both, while a reader checks every answer.
 """
 
 from __future__ import annotations

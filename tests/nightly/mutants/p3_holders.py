@@ -1,4 +1,4 @@
-"""Bugs by which one holder of a partition is not enough (P3)."""
+"""Bugs by which one owner of a partition is not enough (P3)."""
 
 from __future__ import annotations
 
