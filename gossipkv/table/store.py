@@ -140,7 +140,7 @@ class TableStore:
         try:
             while not self._end.is_set():
                 self._look = trio.Event()
-                await self._have_open()
+                await self._open_and_keep()
                 self._settle()
                 with trio.move_on_after(self._pause_s()):
                     await self._look.wait()
@@ -165,7 +165,7 @@ class TableStore:
         """Try again to open a closed store: the data directory may be writable now."""
         self._look.set()
 
-    async def _have_open(self) -> None:
+    async def _open_and_keep(self) -> None:
         """Open the store if that is allowed, and keep it open until the end or a failure."""
         decision = await self._environment.threads.run(self._decide)
         if isinstance(decision, ClosedStore):

@@ -91,7 +91,7 @@ def test_a_host_that_skips_three_divisions():
             await answered(cluster, put(cluster, 0, b"%d2" % number, b"heard", MAJORITY))
         cluster.register.deaf -= deaf
         await adopted(cluster, 2)
-        await cluster.until(lambda: cluster.is_level)
+        await cluster.until(lambda: cluster.is_caught_up)
         assert all(copy_at(cluster, at, b"61").bounds.first == b"6" for at in range(3))
 
     witness = staged(play, ranges=1)
@@ -112,7 +112,7 @@ def test_power_is_lost_around_the_adopting_batch(at):
         node.crashes_at = node.strikes + at
         cluster.network.heal(cuts)
         await cluster.until(lambda: node.strikes >= node.crashes_at)
-        await cluster.until(lambda: cluster.is_level, 20.0)
+        await cluster.until(lambda: cluster.is_caught_up, 20.0)
         assert all(copy_at(cluster, 0, key).synced for key in (LOW, b"41", HIGH))
 
     witness = staged(play, at, ranges=1, tail_bytes=SHORT_BYTES)
@@ -164,7 +164,7 @@ def test_a_load_while_its_partition_is_divided():
         (before,) = loading.loads
         await divide(cluster, 0, b"1")
         await adopted(cluster, 0, 1, 2)
-        await cluster.until(lambda: cluster.is_level, 20.0)
+        await cluster.until(lambda: cluster.is_caught_up, 20.0)
         assert before.children
 
     witness = staged(play, ranges=1, tail_bytes=SHORT_BYTES)
@@ -234,7 +234,7 @@ def test_a_token_of_a_parent_at_a_grandchild():
         assert isinstance(stale.error, NotReady)
         cluster.register.deaf.clear()
         cluster.network.heal(cuts)
-        await cluster.until(lambda: cluster.is_level)
+        await cluster.until(lambda: cluster.is_caught_up)
         assert copy_at(cluster, 2, LOW).bounds.end == b"2"
         assert (await asked(cluster, 2, LOW, wrote.token)).value == b"seen"
 
@@ -257,7 +257,7 @@ def test_a_stale_reader_with_a_token_of_a_child():
         assert (await asked(cluster, 2, LOW)).value == b"before"
         cluster.register.deaf -= deaf
         await adopted(cluster, 2)
-        await cluster.until(lambda: cluster.is_level)
+        await cluster.until(lambda: cluster.is_caught_up)
         assert (await asked(cluster, 2, LOW, wrote.token)).value == b"after"
 
     staged(play, ranges=1)

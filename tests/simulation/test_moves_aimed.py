@@ -185,7 +185,7 @@ def test_one_of_two_replicas_is_replaced_by_force():
         put(cluster, 0, b"alone", ONE)
         lose(cluster, 0)
         assert await cluster.operator.replace(cluster.nodes[0], cluster.nodes[3], is_gone=True)
-        await cluster.until(lambda: cluster.is_placed and cluster.is_level, 40.0)
+        await cluster.until(lambda: cluster.is_placed and cluster.is_caught_up, 40.0)
         assert states(cluster, 3) == [AssignmentState.AVAILABLE]
         cluster.register.serve([cluster.nodes[2].uuid])  # One metadata server is left.
         lose(cluster, 1)

@@ -71,14 +71,14 @@ def test_pushes_of_every_former_life():
         for turn in range(2):
             for number in range(6):
                 put(cluster, number % 3, b"%d" % turn, ALL, b"key%d" % (number % 3))
-            await cluster.until(lambda: cluster.is_level)
+            await cluster.until(lambda: cluster.is_caught_up)
             for out, come in ((0, 3), (3, 0)):
                 assert await cluster.operator.replace(nodes[out], nodes[come])
-                await cluster.until(lambda: cluster.is_placed and cluster.is_level, 40.0)
+                await cluster.until(lambda: cluster.is_placed and cluster.is_caught_up, 40.0)
                 assert await recorder.say_again()
                 await trio.sleep(0.5)
         cluster.make_anew(b"another_another_", 10)
-        await cluster.until(lambda: cluster.is_level and cluster.is_ready, 20.0)
+        await cluster.until(lambda: cluster.is_caught_up and cluster.is_ready, 20.0)
         number = cluster.have(nodes[0], 10, [RecordWrite(KEY, b"another")], ALL, 1.0)
         await answered(cluster, number)
         assert await recorder.say_again()

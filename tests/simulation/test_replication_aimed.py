@@ -41,7 +41,7 @@ def test_a_delete_against_an_older_write_that_comes_late():
         await trio.sleep(0.1)
         await answered(cluster, put(cluster, 1, None, MAJORITY))
         cluster.network.heal(cuts)
-        await cluster.until(lambda: cluster.is_level)
+        await cluster.until(lambda: cluster.is_caught_up)
         newest = cluster.newest(FIRST, KEY)
         assert newest[0] == newest[1] == newest[2]
         assert int.from_bytes(newest[0][8:16], "big") == cluster.map[FIRST].hosts[1].assignment
@@ -86,7 +86,7 @@ def test_an_older_copy_of_a_disk():
         assert "copy_set_aside" in str(logs)
         assert cluster.have(node, FIRST, [RecordWrite(KEY, b"other")], ONE, 1.0) is None
         await answered(cluster, put(cluster, 1, level=ALL))
-        await cluster.until(lambda: cluster.is_level)
+        await cluster.until(lambda: cluster.is_caught_up)
         await _restart(cluster, node)
 
     staged(play)
@@ -144,7 +144,7 @@ def test_a_record_travels_twice():
         for number in range(100):
             put(cluster, number % 3, b"%d" % number, key=b"%d" % (number % 7))
             await trio.sleep(0.003)
-        await cluster.until(lambda: cluster.is_level)
+        await cluster.until(lambda: cluster.is_caught_up)
         cluster.witness.check_travel()
 
     assert staged(play).travelled == 2.0
@@ -208,6 +208,6 @@ def test_all_load_from_each_other_and_again(seed):
             await trio.sleep(0.2)
             await fill(*cluster.nodes)
             cluster.network.heal(cuts)
-            await cluster.until(lambda: cluster.is_level and cluster.is_ready, 12.0)
+            await cluster.until(lambda: cluster.is_caught_up and cluster.is_ready, 12.0)
 
     assert staged(play, seed, tail_bytes=SHORT_BYTES).counts["loads"] > 2

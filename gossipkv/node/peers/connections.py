@@ -60,7 +60,7 @@ class PeerEvents(NamedTuple):
 
 
 @final
-class _Line:
+class _PeerConnection:
     def __init__(self, peer: NodePeer, column: int) -> None:
         self.peer = peer
         self.column = column
@@ -107,9 +107,9 @@ class NodePeers:
         self._ways = ways
         self._events = events
         self._beside = beside
-        self._lines: dict[str, _Line] = {}
-        self._columns: list[_Line | None] = []
-        self._questions: dict[int, tuple[_Line, int, OnAnswer]] = {}
+        self._lines: dict[str, _PeerConnection] = {}
+        self._columns: list[_PeerConnection | None] = []
+        self._questions: dict[int, tuple[_PeerConnection, int, OnAnswer]] = {}
         self._on_begun: list[OnConnection] = []
         self._on_ended: list[OnConnection] = []
         self._nursery: trio.Nursery | None = None
@@ -239,27 +239,27 @@ class NodePeers:
 
     # Connections
 
-    def _begin(self, peer: NodePeer) -> _Line:
+    def _begin(self, peer: NodePeer) -> _PeerConnection:
         free = next((column for column, line in enumerate(self._columns) if line is None), len(self._columns))
-        line = _Line(peer, free)
+        line = _PeerConnection(peer, free)
         self._columns[free : free + 1] = [line]
         if self._nursery is not None:
             self._nursery.start_soon(self._keep, line)
         return line
 
-    def _forget(self, line: _Line) -> None:
+    def _forget(self, line: _PeerConnection) -> None:
         line.scope.cancel()
         self._columns[line.column] = None
         self._ways.forget_peer(line.column)
         self._end(line)
 
-    def _end(self, line: _Line) -> None:
+    def _end(self, line: _PeerConnection) -> None:
         if line.epoch is not None:
             line.epoch = None
             for tell in self._on_ended:
                 tell(line.peer.name, line.peer.uuid)
 
-    async def _keep(self, line: _Line) -> None:
+    async def _keep(self, line: _PeerConnection) -> None:
         with line.scope:
             pauses = self._pauses()
             while True:
@@ -281,7 +281,7 @@ class NodePeers:
             yield self._random.uniform(0, pause_s)
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
-    async def _dial(self, line: _Line) -> bool:
+    async def _dial(self, line: _PeerConnection) -> bool:
         """Return True if the serving loop got a new connection; only then the older one is dropped."""
         newest = line.peer.epoch
         try:
@@ -299,7 +299,7 @@ class NodePeers:
             tell(line.peer.name, line.peer.uuid)
         return True
 
-    def _say(self, line: _Line, failure: str) -> None:
+    def _say(self, line: _PeerConnection, failure: str) -> None:
         """Note why there is no connection; log a new reason, at most once a minute for each."""
         is_new = line.failure != failure and line.peer.state == 0
         if is_new and self._sparing.lets(trio.current_time(), line.peer.name, failure):

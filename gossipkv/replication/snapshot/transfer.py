@@ -273,7 +273,7 @@ class BulkLoader:
         except (Overloaded, StorageError):
             return
         if replica.joining is None and now - self._loaded.get(replica, now - TOO_SMALL_S) < TOO_SMALL_S:
-            self._is_too_small(replica)
+            self._note_log_too_small(replica)
         self.loads[replica] = load
         self._outside.loads(replica, source, "began")
         self._ask(load)
@@ -376,7 +376,7 @@ class BulkLoader:
             return
         if batches is None:
             self._loaded[load.replica] = self._outside.now()
-            self._is_too_small(load.replica)
+            self._note_log_too_small(load.replica)
             self._abort(load, "the log here was let go of before the load was done")
             return
         if self._merge(load, _puts(batches, load.replica.space, load.replica.bounds)):
@@ -483,7 +483,7 @@ class BulkLoader:
         self._outside.loads(load.replica, load.source, f"torn: {why}")
         self._outside.wake()
 
-    def _is_too_small(self, replica: Replica) -> None:
+    def _note_log_too_small(self, replica: Replica) -> None:
         if replica not in self.log_too_small:
             self.log_too_small.add(replica)
             self._outside.log_too_small(replica)

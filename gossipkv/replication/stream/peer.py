@@ -127,7 +127,7 @@ class ReplicaPeer:
     @property
     def is_littered(self) -> bool:
         """True if most numbers on the outgoing link are obsolete: the link should restart."""
-        return len(self.numbered) > 2 * len(self.numbers) + FEW_ROWS and self.greeted and self.sender.is_level
+        return len(self.numbered) > 2 * len(self.numbers) + FEW_ROWS and self.greeted and self.sender.is_caught_up
 
     def is_named(self, replica: Replica) -> bool:
         """Return True if a replica has a number with its present assignments."""

@@ -284,7 +284,7 @@ class LogSender:
         return cursor is not None and bool(cursor.needs)
 
     @property
-    def is_level(self) -> bool:
+    def is_caught_up(self) -> bool:
         """True if the target is not known to lack anything."""
         return self._connected and not (self._back or self._gap or self._cursors or self._shared.open)
 

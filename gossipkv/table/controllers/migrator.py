@@ -110,7 +110,7 @@ class Migrator:
                 steps[replica.partition[0]].append((replica, step))
         async with trio.open_nursery() as nursery:
             for table, due in steps.items():
-                nursery.start_soon(self._have_done, table, due)
+                nursery.start_soon(self._transact, table, due)
 
     def _with(self, gone: Collection[bytes]) -> list[Replica]:
         """Return the replicas that share their partition with a node that is lost for good."""
@@ -191,7 +191,7 @@ class Migrator:
         self._sent[replica] = replica.config, now
         return True
 
-    async def _have_done(self, table: bytes, steps: Sequence[tuple[Replica, Step]]) -> None:
+    async def _transact(self, table: bytes, steps: Sequence[tuple[Replica, Step]]) -> None:
         """Apply steps to a table's map; later maps show their effect."""
         known_map = self._metadata.known.get(table)
         if known_map is None or known_map.head.ended:

@@ -228,18 +228,18 @@ class Rebalancer:
             return
         groups = grouped(described, nodes)
         if groups != described.groups:
-            await self._have_done(table, known_map.config, [("set_groups", tuple(b"".join(group) for group in groups))])
+            await self._transact(table, known_map.config, [("set_groups", tuple(b"".join(group) for group in groups))])
             return
         if seen.wanted_of != wanted_of:
             seen.wanted = (await self._beside(partial(planned, tree, nodes))).wanted
             seen.wanted_of = wanted_of
         partitions = [*seen.partitions.values()]
-        able = {*self._alive()} - self.shunned_s().keys()
+        able = {*self._alive()} - self.passed_over_s().keys()
         asked = self._asked(seen, next_moves(partitions, seen.wanted, self._max_moves, able=able.__contains__))
         is_left = bool(asked or seen.moving)
         # A target may be dead or passed over for a while: then no step is possible, but moves are left.
         seen.is_quiet = not (is_left or TablePlan(described, partitions, seen.wanted, groups).moves())
-        await self._have_done(table, known_map.config, asked)
+        await self._transact(table, known_map.config, asked)
 
     async def _look_at_ranges(
         self, table: TableMeta, base: int, seen: _TableView, planning: RangePlanner, nodes: Sequence[SpreadNode]
@@ -252,9 +252,9 @@ class Rebalancer:
         partitions = [*seen.partitions.values()]
         situation = replace(around, partitions=partitions, replication=table.replication)
         steps = await planning.steps(situation, of, self._max_moves, self._beside)
-        await self._have_done(table.id, base, self._asked(seen, steps))
+        await self._transact(table.id, base, self._asked(seen, steps))
         if around.is_on and (cuts := planning.cuts(seen.partitions, self._random)):
-            await self._have_done(table.id, base, cuts)
+            await self._transact(table.id, base, cuts)
         await planning.divide(table.id, partitions, around.alive, self._hosts)
 
     def known(self, table: bytes, nodes: Sequence[SpreadNode], measures: Mapping[int, RangeMeasure]) -> Situation:
@@ -270,7 +270,7 @@ class Rebalancer:
         return Situation(
             nodes=nodes,
             alive={*self._alive()},
-            shunned={*self.shunned_s()},
+            shunned={*self.passed_over_s()},
             measures=planning.measures,
             limits=self._hosts.limits,
             lately=planning.lately,
@@ -278,7 +278,7 @@ class Rebalancer:
             is_on=self._hosts.is_on,
         )
 
-    def shunned_s(self) -> dict[bytes, float]:
+    def passed_over_s(self) -> dict[bytes, float]:
         """Return the nodes that are no targets now, and for how many more seconds."""
         now = trio.current_time()
         return {node: until - now for node, until in self.passed_over.items() if now < until}
@@ -318,7 +318,7 @@ class Rebalancer:
             if assignment.state in {AssignmentState.PROPOSED, AssignmentState.INITIALIZING}
         }
 
-    async def _have_done(self, table: bytes, base: int, asked: Sequence[tuple[str, object]]) -> None:
+    async def _transact(self, table: bytes, base: int, asked: Sequence[tuple[str, object]]) -> None:
         operations = [
             Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, 1, argument) for name, argument in asked
         ]

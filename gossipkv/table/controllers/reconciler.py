@@ -127,7 +127,7 @@ class Reconciler:
     def __init__(self, tables: LocalTables, last_hour: WriteStats) -> None:
         self._metadata, self._catalogue, self._replication = tables.metadata, tables.catalogue, tables.replication
         self._last_hour = last_hour
-        self._taken_up: dict[bytes, _Reconciled] = {}  # By table.
+        self._reconciled: dict[bytes, _Reconciled] = {}  # By table.
         self._news = trio.Event()
         self._log = Log("gossipkv.node")
         self._may_be_left = True  # True if dropped tables may have replicas here, as after a restart.
@@ -163,7 +163,7 @@ class Reconciler:
         refused: Overloaded | None = None
         for table in self._catalogue.tables().values():
             known_map = self._metadata.known.get(table.id)
-            taken_up = self._taken_up.get(table.id, NOTHING)
+            taken_up = self._reconciled.get(table.id, NOTHING)
             if known_map is None or known_map.head.ended or known_map.head.root == taken_up.root:
                 continue
             tree = self._metadata.tree(table.id)
@@ -176,13 +176,13 @@ class Reconciler:
             waits: Overloaded | None = None
             for number, part in enumerate(_changed(tree, taken_up.leaves)):
                 if part.version > taken_up.config:
-                    waits = self._take_up(described, part) or waits
+                    waits = self._reconcile(described, part) or waits
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
             if waits is not None:
                 refused = waits
                 continue
-            self._taken_up[table.id] = _Reconciled(known_map.head.root, tree.root.config, frozenset(tree.root.leaves))
+            self._reconciled[table.id] = _Reconciled(known_map.head.root, tree.root.config, frozenset(tree.root.leaves))
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
         if refused is not None:
@@ -192,7 +192,7 @@ class Reconciler:
         me = self._metadata.me.node
         return next((assignment for assignment in partition.assignments if assignment.node == me), None)
 
-    def _take_up(self, described: TableMeta, part: LocalPartition) -> Overloaded | None:
+    def _reconcile(self, described: TableMeta, part: LocalPartition) -> Overloaded | None:
         """Reconcile the local replica of a partition; return the error if a replica cannot be made now."""
         replicas, partition, table = self._replication.replicas, part.partition, described.id
         own = self._own(partition)
@@ -264,10 +264,14 @@ class Reconciler:
         for part in parts:
             bounds, partition = part.bounds, part.partition
             own = self._own(partition)
-            is_heir = own is not None and own.state in _HELD
-            # A replica of the child may be here already: departed, and not dropped yet.
-            is_heir &= (table, partition.id) not in replicas.by_partition
-            if is_heir and own is not None and replica.assignment in partition.former and replica.bounds.covers(bounds):
+            if (
+                own is not None
+                and own.state in _HELD
+                # A replica of the child may be here already: departed, and not dropped yet.
+                and (table, partition.id) not in replicas.by_partition
+                and replica.assignment in partition.former
+                and replica.bounds.covers(bounds)
+            ):
                 children.append(_child_of(described, part, own))
             else:
                 why = f"its range was divided, and partition {partition.id:016x} went on without it"
@@ -288,10 +292,10 @@ class Reconciler:
             NotReady, Overloaded, StorageError: the replica stays.
         """
         self._replication.let_go(replica)
-        self._taken_up.pop(replica.partition[0], None)
+        self._reconciled.pop(replica.partition[0], None)
 
     def _forget(self, table: bytes) -> None:
-        self._taken_up.pop(table, None)
+        self._reconciled.pop(table, None)
         self._last_hour.forget(table)
         departed = self._replication.departed
         for replica in [replica for replica in departed if replica.partition[0] == table]:

@@ -235,7 +235,7 @@ class SmearBuffer:
 
     # -- status ------------------------------------------------------------------------------------------------------
 
-    def told(self, table: bytes) -> dict[str, Detail] | None:
+    def backlog_of(self, table: bytes) -> dict[str, Detail] | None:
         """Return the backlog of a table for `status`: puts, bytes, longest wait, reason; None if no put waits."""
         waits = self._smearing.tables.get(table)
         if waits is None:

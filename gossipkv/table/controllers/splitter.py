@@ -112,7 +112,7 @@ class Splitter:
         asked: dict[bytes, list[tuple[Replica, Operation]]] = defaultdict(list)
         for replica in due:
             self._large[replica] = now + RETRY_S
-            with self._told(replica):
+            with self._logging_errors(replica):
                 if (operation := self._operation(replica)) is not None:
                     asked[replica.partition[0]].append((replica, operation))
                 elif replica not in self._said:
@@ -120,7 +120,7 @@ class Splitter:
         for table, divisions in asked.items():
             for at in range(0, len(divisions), MAX_JUDGED):
                 with contextlib.suppress(GossipKVError):  # A later round tries again.
-                    await self._have_done(table, divisions[at : at + MAX_JUDGED])
+                    await self._transact(table, divisions[at : at + MAX_JUDGED])
 
     async def divide(self, table: bytes, partition: int) -> bool:
         """Request the division of a partition of this node, whatever its size; return False if impossible now.
@@ -135,7 +135,7 @@ class Splitter:
         operation = self._operation(replica)
         if operation is None:
             return False
-        await self._have_done(table, [(replica, operation)])
+        await self._transact(table, [(replica, operation)])
         return True
 
     def _is_here(self, replica: Replica) -> bool:
@@ -151,7 +151,7 @@ class Splitter:
         for number in range(min(len(self._round), MAX_MEASURED)):
             replica = self._round.pop()
             turn = turn_of(replica, alive) if self._is_here(replica) else None
-            with self._told(replica):
+            with self._logging_errors(replica):
                 if turn is not None and self._limits.are_exceeded(self._replication.measure(replica)):
                     self._large.setdefault(replica, trio.current_time() + turn * TURN_S)
                 else:
@@ -180,7 +180,7 @@ class Splitter:
         argument = division(key, partition, [at], self._random)
         return Operation(self._random.randbytes(OPERATION_ID_BYTES), known_map.config, DIVIDE, 1, argument)
 
-    async def _have_done(self, table: bytes, asked: Sequence[tuple[Replica, Operation]]) -> None:
+    async def _transact(self, table: bytes, asked: Sequence[tuple[Replica, Operation]]) -> None:
         answers = await self._catalogue.transact(table, [operation for _, operation in asked], DONE_S)
         for (replica, _), answer in zip(asked, answers, strict=True):
             if answer.outcome is OperationOutcome.DONE:
@@ -192,7 +192,7 @@ class Splitter:
         self._look_at(table)
 
     @contextlib.contextmanager
-    def _told(self, replica: Replica) -> Iterator[None]:
+    def _logging_errors(self, replica: Replica) -> Iterator[None]:
         """Log an error that concerns one replica, so that the others are still divided."""
         try:
             yield

@@ -115,7 +115,7 @@ class RecordMethods:
         return Later(begin)
 
     def _load(self, arguments: Arguments) -> Later:
-        replication, replica = self._copy(arguments)
+        replication, replica = self._replica_of(arguments)
         space, position = arguments.whole("space", MAX_LINK), arguments.whole("position", MAX_LINK)
         page = LoadPage(space, position, arguments.blob("key"))
         arguments.end()
@@ -153,13 +153,13 @@ class RecordMethods:
         return packed
 
     def _digest(self, arguments: Arguments) -> Value:
-        replication, replica = self._copy(arguments)
+        replication, replica = self._replica_of(arguments)
         at = arguments.blob("clock")
         arguments.end()
         clock.check(at)
         return replication.digests.digest(replica, at)
 
-    def _copy(self, arguments: Arguments) -> tuple[Replication, Replica]:
+    def _replica_of(self, arguments: Arguments) -> tuple[Replication, Replica]:
         arguments.blob("node")
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_LINK)
         replication = self._service.replicating()

@@ -266,13 +266,13 @@ class TableWrites:
 
     def _write_here(self, batch: _PartitionWrite, deadline: float, on_answer: OnAnswer) -> None:
         """Write to the local replicas once they are ready. Raises GossipKVError: nothing was applied."""
-        replicas = [*self._copies_of(batch)]
+        replicas = [*self._replicas_of(batch)]
         if not all(replica.originates for replica in replicas):
             raise NotServed("the partition leaves this node: others take its writes", {"partition": batch.partition})
         wanted = batch.wanted._replace(until=min(batch.wanted.until, deadline))
         self._ready.begin(replicas, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)
 
-    def _copies_of(self, batch: _PartitionWrite) -> dict[Replica, list[RecordWrite]]:
+    def _replicas_of(self, batch: _PartitionWrite) -> dict[Replica, list[RecordWrite]]:
         """Return the local replicas of a batch's keys: several, if the sender has not heard of a split of their range.
 
         Raises:
@@ -291,7 +291,7 @@ class TableWrites:
         replication = self._replication()
         check_left(deadline - replication.now())
         replicas, level = replication.replicas, batch.level
-        by_replica = self._copies_of(batch)
+        by_replica = self._replicas_of(batch)
         for replica in by_replica:
             _check_originates(replicas, replica)
             _check_level(replicas, replica, level)

@@ -160,7 +160,7 @@ class TableReporter:
             row |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
             nodes.append({**row, "lag_records": lag.records, "lag_s": lag.seconds})
         refusal = f"this node takes no writes: {replication.refusal}"
-        shunned_s, smears = self._service.controllers().rebalancer.shunned_s(), self._service.smear_buffer
+        passed_over_s, smears = self._service.controllers().rebalancer.passed_over_s(), self._service.smear_buffer
         return {
             **({"error": refusal} if replication.refusal is not None and replicas.me in held else {}),
             "kind": route.table.kind,
@@ -171,11 +171,11 @@ class TableReporter:
             "missing": moves.missing,
             "waits_for": [*sorted(map(self._directory.name_of, moves.waits_for))],
             **self._progress(route.table, moves, replication),
-            "passed_over": {self._directory.name_of(node): int(s) for node, s in shunned_s.items()},
+            "passed_over": {self._directory.name_of(node): int(s) for node, s in passed_over_s.items()},
             "aside": self._quarantined(route.table, replication),
             "warning": self._warning(route.table),
             "no_majority": self._no_majority(route.table, alive),
-            "smeared": None if smears is None else smears.told(route.table.id),
+            "smeared": None if smears is None else smears.backlog_of(route.table.id),
             "loading": sum(replica.identity.table == route.table.id for replica in replicas.loader.loads),
             "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
             "unwell": unwell,

@@ -38,7 +38,7 @@ class WantedClock(NamedTuple):
     until: float  # The end of the wait.
 
 
-class _ParkedReads(NamedTuple):
+class _ParkedOnReplica(NamedTuple):
     replicas: Sequence[Replica]
     token: Token
     do: Callable[[], object]
@@ -54,7 +54,7 @@ class ReplicaReadiness:
         """`replication` returns the open store's; `look_at` starts a read of a table's register, at a bounded rate."""
         self._replication = replication
         self._look_at = look_at
-        self._waiting: dict[Replica, list[_ParkedReads]] = {}  # By the replica that is not ready.
+        self._waiting: dict[Replica, list[_ParkedOnReplica]] = {}  # By the replica that is not ready.
 
     def is_ready(self, replica: Replica, token: Token) -> bool:
         """Return True if a local replica may answer at once."""
@@ -88,7 +88,7 @@ class ReplicaReadiness:
                 on_answer(None, why if found is None else found[1])
 
         waiter = replication.waiting.begin(wanted.until, sum(len(seen.clock) for seen in wanted.token.values()), late)
-        self._wait(replica, _ParkedReads(replicas, wanted.token, do, on_answer, waiter))
+        self._wait(replica, _ParkedOnReplica(replicas, wanted.token, do, on_answer, waiter))
 
     def _unready(
         self, replication: Replication, replicas: Sequence[Replica], token: Token
@@ -117,7 +117,7 @@ class ReplicaReadiness:
                     return replica, _behind(replica, "this replica has not yet what the session has seen", "records")
         return None
 
-    def _wait(self, replica: Replica, waits: _ParkedReads) -> None:
+    def _wait(self, replica: Replica, waits: _ParkedOnReplica) -> None:
         replicas = self._replication().replicas
         replicas.on_moved = self._moved
         waiting = [parked for parked in self._waiting.get(replica, ()) if parked.waiter.on_late is not None]

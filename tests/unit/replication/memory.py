@@ -318,6 +318,6 @@ class Cluster:
             self.pass_s(STEP_S)
 
     @property
-    def is_level(self):
+    def is_caught_up(self):
         """Return True if all nodes have the same clock and records."""
         return all(clock.compare(node.copy.synced, self.nodes[0].copy.synced) == clock.EQUAL for node in self.nodes)

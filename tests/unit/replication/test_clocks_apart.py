@@ -34,7 +34,7 @@ def test_the_later_write_stays(seed):
         chance.choice(cluster.nodes).write(a=wrote)
         cluster.pass_s(0.1)
     cluster.connect()
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     assert [node.live for node in cluster.nodes] == [{} if wrote is None else {b"a": wrote}] * 3
 
 

@@ -293,7 +293,7 @@ class Cluster:
             self.operator.lose(node, spared=self.slots)
 
     @property
-    def is_level(self) -> bool:
+    def is_caught_up(self) -> bool:
         """True if all remaining replicas have the same clock, and all nodes are up."""
         models = self.witness.models
         for partition in self.partitions.values():
@@ -326,7 +326,7 @@ class Cluster:
 
         A mover whose transaction was lost waits for its answer, and plans the next moves only after that.
         """
-        return self.is_level and self.is_placed and not self.register.unanswered
+        return self.is_caught_up and self.is_placed and not self.register.unanswered
 
     @property
     def appends(self) -> int:

@@ -140,7 +140,7 @@ def test_a_copy_that_lacks_something_of_another_keeps_its_tombstones():
     assert one.tombstones == three.tombstones == {b"a"}
     assert one.collector.held_back == {one.copy: (one.uuid,)}
     cluster.connect(two)
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     collect(cluster)
     assert [node.live for node in cluster.nodes] == [{}] * 3
     assert not one.tombstones
@@ -204,7 +204,7 @@ def test_a_copy_that_loads_collects_nothing(monkeypatch):
     cluster.until(lambda: three.replicas.loader.loads)
     collect(cluster)
     assert three.tombstones == {b"a"}
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     cluster.pass_s(0.5)
     collect(cluster)
     assert not three.tombstones

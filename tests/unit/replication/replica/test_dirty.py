@@ -116,7 +116,7 @@ def test_a_load_that_is_torn_leaves_the_tombstones_to_be_looked_at(watched, monk
     assert three.tombstones == {b"a"}
     assert [*three.replicas.dirty.unswept] == [three.copy]
     watched.cluster.connect(three)
-    watched.cluster.until(lambda: watched.cluster.is_level)
+    watched.cluster.until(lambda: watched.cluster.is_caught_up)
     watched.cluster.pass_s(0.5)
     watched.look()
     assert not any(node.tombstones for node in watched.cluster.nodes)

@@ -42,7 +42,7 @@ def test_a_copy_below_every_log_loads():
     left_behind(cluster, three)
     space = three.copy.space
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     assert three.told == ["began", "done"]
     assert one.live == two.live == three.live
     assert len(three.live) == 10
@@ -57,7 +57,7 @@ def test_who_has_but_missed_a_part_that_the_logs_have_does_not_load():
     cluster.cut(three)
     one.write(a=b"1", b=b"2")
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     assert not three.told
 
 
@@ -76,9 +76,9 @@ def test_one_host_that_can_feed_is_waited_for():
     cluster.cuts -= {(one, three), (three, one), (three, cluster.nodes[1])}
     cluster.pass_s(2.0)
     assert three.replicas.loader._below.get(three.copy) == {one.uuid}
-    assert not cluster.is_level
+    assert not cluster.is_caught_up
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     assert not three.told
 
 
@@ -103,7 +103,7 @@ def test_what_is_written_meanwhile_comes_too():
     cluster.connect(three)
     cluster.until(lambda: "done" in three.told)
     assert not three.ahead
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     assert len(written) > 6
     assert one.live == two.live == three.live
     assert three.live.items() >= written.items()
@@ -128,7 +128,7 @@ def test_what_is_written_here_while_the_old_space_is_merged_over():
 
     three.scan = scans
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level and "done" in three.told)
+    cluster.until(lambda: cluster.is_caught_up and "done" in three.told)
     assert written
     assert (three.live.get(b"a"), three.live[b"old0"]) == (b"3", b"later")
     assert one.live == three.live
@@ -147,7 +147,7 @@ def test_what_was_collected_elsewhere_does_not_come_back():
         node.spaces[node.copy.space].pop(b"\1a")
         node.trim()
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level and "done" in three.told)
+    cluster.until(lambda: cluster.is_caught_up and "done" in three.told)
     assert one.live == three.live == {b"b": b"1"}
 
 
@@ -196,7 +196,7 @@ def test_nothing_is_taken_while_it_ends():
     three.syncs, three.keeps_spaces = True, False
     three.sync()
     cluster.connect()
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     assert two.live == three.live == one.live
     assert three.live[b"late"] == b"%d" % (clock.counter(two.copy.synced, 2) - 1)
 
@@ -232,7 +232,7 @@ def test_a_log_that_is_cut_under_a_feed():
     one, two, three = cluster.nodes
     one.write(a=b"1")
     one.trim()
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     assert two.live == three.live == {b"a": b"1"}
     assert two.told == three.told == ["began", "done"]
 
@@ -248,7 +248,7 @@ def test_two_that_load_from_each_other():
     one.trim()
     two.trim()
     cluster.connect()
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     assert one.live == two.live
     assert one.live.keys() == {b"a", b"b", b"c"}
     cluster.pass_s(2.0)
@@ -265,7 +265,7 @@ def test_a_log_that_is_too_small_is_told():
     cluster.until(lambda: "done" in three.told)
     left_behind(cluster, three, again=b"1")
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level and three.told.count("done") == 2)
+    cluster.until(lambda: cluster.is_caught_up and three.told.count("done") == 2)
     assert three.copy in three.replicas.loader.log_too_small
     assert three.told == ["began", "done", "too small", "began", "done"]
 
@@ -305,7 +305,7 @@ def test_a_load_that_is_outrun_by_the_log_here_says_so_until_it_has_kept_up(monk
     cluster.connect(three)
     cluster.until(lambda: "too small" in three.told)
     three.read_log, three.scan = read_log, scan
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     cluster.pass_s(2.5)
     assert three.copy in load.log_too_small
     cluster.pass_s(1.0)
@@ -336,7 +336,7 @@ def test_who_cannot_load_yet_is_looked_at_now_and_then():
     three.replicas.loader._abort(three.replicas.loader.loads[three.copy], "as asked")
     assert three.replicas.loader.due is None
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
 
 
 def test_a_config_that_comes_while_it_ends_is_adopted_afterwards():
@@ -351,7 +351,7 @@ def test_a_config_that_comes_while_it_ends_is_adopted_afterwards():
     assert three.copy.config == 1
     three.syncs, three.keeps_spaces = True, False
     three.sync()
-    cluster.until(lambda: cluster.is_level and three.copy.config == three.copy.synced_config == 2)
+    cluster.until(lambda: cluster.is_caught_up and three.copy.config == three.copy.synced_config == 2)
     assert three.live == one.live
 
 
@@ -403,7 +403,7 @@ def test_what_has_ended_is_not_merged_over():
     cluster.nodes.remove(gone)
     left_behind(cluster, three)
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     assert three.told == ["began", "done"]
     assert three.live == one.live
 
@@ -489,7 +489,7 @@ def test_what_has_ended_is_nothing_that_others_have_more():
     for node in (one, two, three):
         node.trim()
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level)
+    cluster.until(lambda: cluster.is_caught_up)
     cluster.pass_s(2.0)
     assert one.live == two.live == three.live
     assert [node.told.count("began") <= 2 for node in (one, two, three)] == [True] * 3

@@ -47,7 +47,7 @@ def test_a_load_that_is_torn_at_any_page(how):
         three.refuses = None
         if how in {"crash", "source crash"}:
             cluster.connect()
-        cluster.until(lambda cluster=cluster: cluster.is_level)
+        cluster.until(lambda cluster=cluster: cluster.is_caught_up)
         cluster.pass_s(1.0)
         for node in cluster.nodes:
             assert node.live == one.live

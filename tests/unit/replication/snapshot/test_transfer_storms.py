@@ -74,7 +74,7 @@ def test_storms(seed):
         node.syncs, node.refuses = True, None
         node.sync()
     cluster.connect()
-    cluster.until(lambda: cluster.is_level and not any(node.replicas.loader.loads for node in cluster.nodes))
+    cluster.until(lambda: cluster.is_caught_up and not any(node.replicas.loader.loads for node in cluster.nodes))
     check_equal(cluster)
     cluster.pass_s(1.0)
     expected = {key: record.value(data) for key, data in cluster.durable.items()}

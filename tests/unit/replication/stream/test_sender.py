@@ -151,7 +151,7 @@ def test_a_copy_that_cannot_take_keeps_nobody_s_place():
     assert scene.sent(1.1) == ats
     scene.answered(1.2, mine=1, third=1)
     assert scene.sent(1.2) == []
-    assert scene.feed.is_level
+    assert scene.feed.is_caught_up
 
 
 def test_messages_are_small():
@@ -183,7 +183,7 @@ def test_what_has_ended_is_covered():
     scene.feed.hears(scene.copy, scene.told._replace(clock=clock.named(scene.copy.synced, named), config=2), 1.0)
     scene.feed.answered(scene.ships[0].number, [], 1.0)
     assert scene.sent(1.0) == []
-    assert scene.feed.is_level
+    assert scene.feed.is_caught_up
 
 
 def test_who_is_no_host_is_fed_nothing():
@@ -194,7 +194,7 @@ def test_who_is_no_host_is_fed_nothing():
     scene.feed.adopted(scene.copy, 0.0)
     scene.synced(MINE)
     assert scene.sent(0.0) == []
-    assert scene.feed.is_level
+    assert scene.feed.is_caught_up
     target, span = 9, SpanEnds(b"", b"")
     told = ReplicaStatus(target, b"", 3, can_take=True, available=False, span=span)
     scene.feed.hears(scene.copy, told, 0.1)
@@ -217,7 +217,7 @@ def test_who_has_departed_feeds_nobody():
     scene.feed.adopted(scene.copy, 0.0)
     scene.answered(0.1)
     assert scene.sent(1.0) == []
-    assert scene.feed.is_level
+    assert scene.feed.is_caught_up
     scene.feed.connected({scene.copy: scene.told}, 2.0, goes_back=True)
     assert scene.sent(2.0) == []
 

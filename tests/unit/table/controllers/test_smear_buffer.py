@@ -69,12 +69,12 @@ def test_a_put_of_a_short_range_is_kept_and_comes_to_its_host(smeared):
     """The put is synced and answered without a token; the host gets it within two minutes, and the buffer is empty."""
     assert smeared.put(b"v") == ACCEPTED
     assert smeared.value() is None
-    told = smeared.smearer.accepting.told(smeared.id)
+    told = smeared.smearer.accepting.backlog_of(smeared.id)
     assert (told["puts"], told["why"], 0 < told["until_s"] <= MAX_WAIT_MS / 1000) == (1, None, True)
     smeared.pass_s(WAIT_S)
     assert smeared.value() == b"v"
     assert smeared.host.asked == ["table_accepted"]
-    assert smeared.smearer.accepting.told(smeared.id) is None
+    assert smeared.smearer.accepting.backlog_of(smeared.id) is None
     assert len(smeared.smearer.spaces[smeared.smearer.smeared]) == 1  # The marker of the space is left.
 
 
@@ -169,7 +169,7 @@ def test_what_waits_outlives_a_crash(smeared):
     smeared.smearer.now_ms = lambda: 1000  # The clock is hours slow.
     smeared.smearer.replicas.skew.most_ms = 1e9
     smeared.crash(smeared.smearer)
-    assert smeared.smearer.accepting.told(smeared.id)["puts"] == 300
+    assert smeared.smearer.accepting.backlog_of(smeared.id)["puts"] == 300
     smeared.pass_s(WAIT_S)
     assert [smeared.value(SHORT + b"%d" % number) for number in range(300)] == [b"v"] * 300
     assert smeared.smearer.accepting.waiting == 0
@@ -261,7 +261,7 @@ def test_what_hosts_refuse_is_forwarded_again(smeared):
     smeared.put(b"v")
     smeared.host.is_lost = True
     smeared.pass_s(WAIT_S)
-    assert "no host takes the write" in smeared.smearer.accepting.told(smeared.id)["why"]
+    assert "no host takes the write" in smeared.smearer.accepting.backlog_of(smeared.id)["why"]
     smeared.smearer.refuses = StorageError("no space left")
     smeared.pass_s(60)
     smeared.smearer.refuses = None
