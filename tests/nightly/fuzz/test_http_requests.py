@@ -191,7 +191,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("what", ENDLESS)
 def test_what_never_ends_takes_bounded_memory(what: str) -> None:
-    """Of 8 MiB in receives of 64 KiB, little more is held than the longest request."""
+    """Endless input in receives of 64 KiB takes little more memory than the longest request."""
     begin, more = ENDLESS[what]
     piece = more * (64 * 1024 // len(more))
     exchange = HttpExchange(RequestLimits())
