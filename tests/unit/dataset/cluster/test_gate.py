@@ -295,12 +295,13 @@ def test_what_clients_have_stays_what_it_is():
     assert node.core.owners(ONE)[1] == held("c", 0, 2, 3)
 
 
-def test_a_copy_of_its_own_that_differs_is_built_anew_once_and_neither_answered_nor_shown():
-    """This also holds if the own copy comes last."""
-    node = passed("b")
+@pytest.mark.parametrize("other", ["b", "A"], ids=["the greater uuid is there", "the greater uuid is here"])
+def test_a_copy_of_its_own_that_differs_is_built_anew_once_and_neither_answered_nor_shown(other):
+    """This also holds if the own copy comes last, and for either order of uuids."""
+    node = passed(other)
     node.core.activate(ONE)
     node.has(0, 1, 2, 3, seals={"1/none": {0: 7, 1: 7, 2: 7, 3: 9}})
-    assert node.core.disputes == {"1": [Dispute("b", "a", some(3))]}
+    assert node.core.disputes == {"1": [Dispute(other, "a", some(3))]}
     node.step(1_000)
     assert node.published["1"].ready == some(0, 1, 2)
     assert node.core.answer("b", ONE.wire_id, now_ms=node.now_ms).ready == some(0, 1, 2)
@@ -357,6 +358,18 @@ def test_of_two_contents_that_stand_it_goes_with_the_first_and_names_both():
     assert node.passes()
     assert node.core.disputes == {"1": [Dispute("b", "c", some(3))]}
     assert node.core.owners(ONE) == (held("b", 2, 3), held("c", 2))
+
+
+def test_of_two_contents_that_stand_neither_is_completed_from_the_other():
+    """Each partition has an owner, but the two active owners disagree on the partition that only the second has."""
+    node = gated("b", "c")
+    others = {"1/none": {0: 7, 1: 7, 2: 7, 3: 8}}
+    node.hear("b", statement("b", (2,)), database=active())
+    node.hear("c", statement("c", (3,)), database=active())
+    node.answered("b", answer(2)._replace(fixed=answer(0, 1, 2, 3).seals))
+    node.answered("c", answer(3, seals={"1/none": {3: 8}})._replace(fixed=others))
+    assert not node.passes()
+    assert node.core.owners(ONE) == (held("b", 2),)
 
 
 def test_a_restart_keeps_what_clients_had():
