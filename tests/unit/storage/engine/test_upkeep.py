@@ -269,10 +269,10 @@ def test_numbers_of_merges_are_not_used_again():
 
 
 def test_a_purge_of_every_run():
-    """Runs are purged from the newest to the oldest, by all newer runs, which stay."""
+    """Runs are purged from the newest to the oldest, by all newer runs, which stay; a begun compaction restarts."""
     upkeep = upkeep_of(manifest(young="ab", oldest=[file("o.gkv", 0, 999)]))
-    upkeep.begin_compaction(Compaction(0, 2), {1}, 0, 1000)
-    upkeep.merge_failed()
+    compacted(upkeep, Compaction(0, 2), ("o.gkv",), (file("p.gkv", 0, 999),), b"0500")
+    switch(upkeep)
     upkeep.begin_compaction(Compaction(2, 0), {1}, 0, 1000)
     names = []
     while upkeep.merge is not None:
@@ -284,7 +284,10 @@ def test_a_purge_of_every_run():
         upkeep.switched(upkeep.next_switch(NOW), {made.files[0].name: object()})
         if (begun := upkeep.state(active_share=0.0, free_bytes=0).begun) is not None:
             upkeep.begin_compaction(begun, {1}, 0, 1000)
-    assert names == [["a"], ["a", "b"], ["a", "b", "o"]]
+    assert names == [["a"], ["a", "b"], ["a", "b", "p"]]
+    again = upkeep.begin_compaction(Compaction(0, 2), {1}, 0, 1000).order
+    assert [run[0].name for run in again.runs] == ["a2.gkv", "b2.gkv", "p2.gkv"]
+    assert again.start == b"", "the stretch that was merged before the purge is merged again"
 
 
 def test_debt_of_dropped_spaces():
