@@ -226,6 +226,20 @@ async def test_a_map_that_has_ended_is_not_taken_up():
     assert one.copies == []
 
 
+async def test_what_was_held_is_dropped_once_its_map_has_ended_and_is_forgotten():
+    """The replica is neither kept for other nodes nor quarantined."""
+    one = Node()
+    await one.look()
+    await one.write()
+    one.map.known[TABLE].head.ended = True
+    await one.look()
+    assert one.copies == [ME]
+    del one.map.known[TABLE]
+    one.map.on_forgotten(TABLE)
+    await one.look()
+    assert (one.copies, one.departed, one.aside, one.store.records) == ([], [], [], {})
+
+
 async def test_a_space_that_is_not_synced_yet_takes_nothing():
     """A request for sizes may come as a load begins."""
     one = Node()
