@@ -15,6 +15,7 @@ KEEPING = range(30 if MANY else 3)
 PLANS = [WholePlan(name, members, seed) for name in sorted(DECIDING) for members, seed in SEEDS] + [
     WholePlan(name, 3, seed) for name in sorted(RECORDS) for seed in KEEPING
 ]
+PLANS.append(WholePlan("acceptor_lost", 4, 0))  # One of the four is no acceptor, and can take the lost one's place.
 CHEAP = {"two_lone", "founder_lost", "tables", "records"}
 IN_LINE = PLANS if MANY else [plan for plan in PLANS if plan.scenario in CHEAP and plan.seed == 0]
 

@@ -189,7 +189,10 @@ async def founder_lost(cluster: SimulatedCluster) -> None:
 
 
 async def acceptor_lost(cluster: SimulatedCluster) -> None:
-    """The founder is lost once the catalogue has grown: tables come and go, and it is removed from the acceptors."""
+    """The founder is lost once the catalogue has grown: tables come and go, and it is removed from the acceptors.
+
+    Every survivor shows the other acceptors, and a node that was none takes the founder's place if there is one.
+    """
     async with _clients(cluster) as clients:
         founder = await _founder(cluster)
         await clients.create("a", at=founder)
@@ -201,9 +204,19 @@ async def acceptor_lost(cluster: SimulatedCluster) -> None:
         await clients.drop("a")
         await shown(cluster, founder, "dead", 45.0)
         others = [machine for machine in cluster.machines if machine is not founder]
+        deciding = set(await acceptors(cluster, others[0])) - {founder.name}
         await _until_done(cluster, others[0], "metadata_leave", None, founder.name)
         if founder.name in await acceptors(cluster, others[0]):
             raise Violation(f"{founder.name} has left, and decides")
+        if spare := sorted({machine.name for machine in others} - deciding):
+            await _until_done(cluster, others[0], "metadata_join", None, spare[0])
+            deciding.add(spare[0])
+
+        async def decide() -> bool:
+            """Every survivor shows exactly the acceptors that should be there."""
+            return all([set(await acceptors(cluster, machine)) == deciding for machine in others])
+
+        await cluster.until(decide, within_s=GROWN_S)
         await clients.create("c")
         await clients.agree()
 
