@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import stat
+import sys
 import weakref
 from pathlib import Path
 
@@ -250,7 +251,7 @@ def test_what_is_no_source(wrong) -> None:
 
 
 def test_many_files_open_and_close(path: Path) -> None:
-    """Thousands of openings leave no maps and no descriptors."""
+    """Thousands of openings, also those that fail, leave no maps, descriptors or references."""
     descriptors = descriptors_open()
     files = [SortedFile(path, name=str(number)) for number in range(200)]
     assert all(file.get(b"003") == b"vvv" for file in files)
@@ -258,9 +259,15 @@ def test_many_files_open_and_close(path: Path) -> None:
         file.close()
     assert maps_of(path) == 0
     assert descriptors_open() == descriptors
+    source, refused, name = IMAGE + b"", bytes(14), str(path)
+    references = [sys.getrefcount(one) for one in (source, refused, name)]
     for _ in range(2000):
+        with SortedFile(source, name=name) as file:
+            assert file.get(b"003") == b"vvv"
         with pytest.raises(UnsupportedFormat):
-            SortedFile(b"something else")
+            SortedFile(refused, name=name)
+    del file
+    assert [sys.getrefcount(one) for one in (source, refused, name)] == references
 
 
 def test_no_reference_cycles() -> None:
