@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gossipkv.address import Address
@@ -11,16 +13,17 @@ from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, MemberSta
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.messages import BranchChange, BranchHead, Delta, KnownMember, MemberVerdict, Who
+from gossipkv.gossip.profile import LAN, TimingProfile
 from tests.unit.gossip.links import Link, Node, all_alive
 
 LIED_ABOUT = member_id("n01")
 FAR = 1 << 40
 
 
-def cluster(size: int = 4) -> tuple[Link, list[Node]]:
+def cluster(size: int = 4, *, profile: TimingProfile = LAN) -> tuple[Link, list[Node]]:
     """Return nodes that know each other and each other's keys."""
     link = Link()
-    nodes = link.cluster(size)
+    nodes = link.cluster(size, profile=profile)
     for node in nodes:
         node.core.tree.publish(f"nodes/{node.me.name}")
     assert link.run(10_000, lambda: same(nodes))
@@ -137,6 +140,19 @@ def test_the_last_epoch_does_no_more_harm_than_it_must() -> None:
     others = [nodes[0], *nodes[2:]]
     assert all(node.states() == {"n00": "ALIVE", "n01": "LEFT", "n02": "ALIVE", "n03": "ALIVE"} for node in others)
     assert all(node.stopped is None for node in nodes)
+
+
+@pytest.mark.parametrize("uuid", [None, b"new directory---"], ids=["its own directory", "a new directory"])
+def test_a_name_without_a_next_epoch_is_free_once_it_is_forgotten(uuid: bytes | None) -> None:
+    """While the others remember the name, the node is lost even with a new data directory."""
+    link, nodes = cluster(profile=replace(LAN, dead_retention_ms=60_000))
+    lie(link, nodes[0], record(nodes[1], epoch=MAX_EPOCH, state=MemberState.LEFT))
+    link.run(5000)
+    others = [nodes[0], *nodes[2:]]
+    link.kill(nodes[1])
+    assert link.run(90_000, lambda: all_alive(others))
+    again = link.start(link.node("n01", uuid=uuid, port=nodes[1].address.port), nodes[0])
+    assert link.run(10_000, lambda: all_alive([again, *others])), [node.states() for node in others]
 
 
 def test_an_invented_member_dies() -> None:
