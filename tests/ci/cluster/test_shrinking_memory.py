@@ -16,6 +16,8 @@ import pytest
 from gossipkv.environment.memory import mounts_of, numbers
 from gossipkv.errors import GossipKVError
 from gossipkv.status import sentences
+from gossipkv.status.codec import decode
+from gossipkv.status.reports import InfoReport
 from tests.ci.cluster.node_process import PATIENCE_S, UNHURRIED, NodeProcess, connect, wait_for
 
 if TYPE_CHECKING:
@@ -156,7 +158,7 @@ def _follow(client: blocking.Client, group: Group, readers: list[Reader]) -> Non
     info = client.info()
     assert info["memory"]["resident"] == "none"
     assert info["memory"]["room_bytes"] < CACHED < info["memory"]["mapped_bytes"]
-    line = sentences.of_memory(info)
+    line = sentences.of_memory(decode(InfoReport, info))
     assert "mapped, paged: room for" in line
     assert line.endswith(str(PurePosixPath(group.place)))
     read_more(readers)

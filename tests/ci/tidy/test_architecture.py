@@ -87,7 +87,7 @@ def test_every_promise_has_tests_or_says_that_it_has_none(number: int) -> None:
 def test_what_code_cites_is_defined() -> None:
     """Promises and seeds that code cites by number have a row."""
     cited = architecture.cited(source.text for source in sources(ROOT, "gossipkv", "src_ext"))
-    assert {"P2", "seed 002"} <= cited
+    assert "P2" in cited
     assert {name for name in cited if f"\n| {name} | " not in PROMISES} == set()
 
 

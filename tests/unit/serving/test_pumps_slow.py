@@ -314,7 +314,7 @@ async def test_a_generation_is_published_at_one_moment(tmp_path: Path) -> None:
         held, early, newer = threading.Event(), [], generation(tmp_path, 2)
 
         def hold() -> None:
-            with running.pumps._turns[COUNT - 1]:
+            with running.pumps._locks[COUNT - 1]:
                 held.set()
                 for _ in range(20):  # The loop lasts until the publisher waits, and longer.
                     for client in clients[: COUNT - 1]:
