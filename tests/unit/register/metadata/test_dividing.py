@@ -223,7 +223,7 @@ class Both:
 
     def __init__(self):
         self.map = Map(RANGES, {b"": hosted(1, (1, 0, A), (2, 1, A), (3, 2, A))})
-        self.oracle = DividedMap(POINTS, 1, {slot: (node(slot + 1), slot + 1) for slot in range(3)})
+        self.oracle = DividedMap([b"", *POINTS], 1, {slot: (node(slot + 1), slot + 1) for slot in range(3)})
         self.ids = count(4)
 
     def ask(self, name, which, what):
