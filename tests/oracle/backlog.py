@@ -18,7 +18,7 @@ class Backlog:
     def __init__(self) -> None:
         self._waiting: dict[int, deque[HandOff]] = {}  # By connection, in the order of their turns.
         self._parked: dict[int, deque[HandOff]] = {}
-        self.size_bytes = 0  # Of methods and parameters that can be taken.
+        self.size_bytes = 0  # Methods and parameters that can be taken.
         self.parked_bytes = 0
 
     def __bool__(self) -> bool:

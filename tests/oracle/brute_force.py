@@ -37,7 +37,7 @@ def has_order(left: Sequence[Operation], state: State = ()) -> bool:
     for at, (name, argument, invoked, _, outcome) in enumerate(left):
         rest = [*left[:at], *left[at + 1 :]]
         if any(other[4] is not None and other[3] < invoked for other in rest):
-            continue  # That operation completed before this one began.
+            continue  # Another operation completed before this one began.
         told, after = perform(name, argument, state)
         if outcome is not None and (outcome[0] != told or outcome[1] not in {None, after}):
             continue

@@ -19,11 +19,11 @@ GENERATIONS_LEAP = 64
 class Asked(NamedTuple):
     kind: str  # read, prepare, accept, create
     ballot: Ballot | None = None
-    value: object = None  # Of accept and create.
-    stays: bool = False  # Of accept: the same proposer's next ballot is promised as well.
-    is_newcomer: bool = False  # Of prepare: the acceptor is to join the set.
+    value: object = None  # Only accept and create have one.
+    stays: bool = False  # Accept: the same proposer's next ballot is promised as well.
+    is_newcomer: bool = False  # Prepare: the acceptor is to join the set.
     holds: bool = True  # This acceptor has the data of the value, or of the value that a newcomer is to hold.
-    names_it: bool = True  # Of create: the value names this acceptor, and has one set.
+    names_it: bool = True  # Create: the value names this acceptor, and has one set.
 
 
 @dataclass

@@ -59,7 +59,7 @@ class LogSender:
         self._connected = False
         self._back = False
         self._shared = CatchUpCursor(place)
-        self._cursors: dict[Replica, CatchUpCursor] = {}  # Of replicas that do not use the shared cursor.
+        self._cursors: dict[Replica, CatchUpCursor] = {}  # Only replicas with a cursor of their own.
         self._lagging: dict[CatchUpCursor, None] = {}  # These cursors, each once.
         self._joined: dict[int, CatchUpCursor] = {}  # By space: the newest cursor that replicas share.
         self._late_from = place  # Start of the cursor of a replica that the target reports late.

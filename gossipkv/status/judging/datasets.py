@@ -54,7 +54,7 @@ class BuildFailure(NamedTuple):
     error: str
     nodes: list[str]
     file: str | None  # The file at fault.
-    again: bool  # That file may still change.
+    again: bool  # The file may still change.
 
 
 @final

@@ -66,7 +66,9 @@ def _are_calm(by_node: Mapping[str, object]) -> bool:
     first = next(iter(by_node.values()))
     if not isinstance(first, dict) or first.keys() - _NO_DEVIATION:
         return False
-    return (is_table(first) or first.get("active") is not None) and all(entry == first for entry in by_node.values())
+    return (is_table(first) or first.get("active") is not None) and all(
+        database == first for database in by_node.values()
+    )
 
 
 def grouped(statements: Mapping[str, R], field: Callable[[R], object]) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 """The rows about replicas at rest: the effect of thousands on a node's memory, idle time and start.
 
-Of two clusters, one has a table of so many partitions and the other a table of one; the same node of each is restarted,
-left idle, and measured.
+Two clusters are compared: one has a table of so many partitions, the other a table of one. The same node of each is
+restarted, left idle, and measured.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 TABLE = "records"
 OPTIONS = {"kind": "hash", "partitions": 16, "replication": 3}
 SHARED = [f"shared/{number}".encode() for number in range(40)]
-SHARES = 0.3  # Of the writes; their keys are written by all clients.
+SHARES = 0.3  # This share of the writes has keys that all clients write.
 CLIENTS = 4  # Per kind.
-DELETES = 0.1  # Of the writes.
-READS = 0.5  # Of all requests.
+DELETES = 0.1  # The share of deletes in all writes.
+READS = 0.5  # The share of reads in all requests.
 TIMEOUT_MS = 20_000  # A live node answers much sooner, even on a busy machine.
 PAUSE_S = 0.002
 DONE, OPEN, REFUSED = "done", "open", "refused"

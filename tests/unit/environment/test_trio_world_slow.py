@@ -143,7 +143,7 @@ def test_what_the_system_has_no_room_for_is_counted():
                 one.receive()
                 heard += 1
         assert heard + one.lost == sent
-        assert heard > 80  # As many as the smallest buffer of Linux holds.
+        assert heard > 80  # The smallest buffer of Linux holds so many.
 
 
 async def test_a_connection():

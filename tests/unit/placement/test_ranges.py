@@ -349,7 +349,7 @@ def picking(hosts, groups, *, held=(), **more):
     ((1, 2), "....", {}, 2),  # Fewer replicas than slots: the empty slot.
     ((1, 0, 3), "....", {}, 1),
     ((1, 2, 3), "abca", {}, 0),  # The replica that shares the newcomer's isolation group.
-    ((1, 2, 3), "aabc", {}, 0),  # Of two replicas that share a group, the first.
+    ((1, 2, 3), "aabc", {}, 0),  # The first of two replicas that share a group.
     ((1, 2, 3), "aabc", {"held": (1, 2, 9)}, 1),  # Or the fuller of them; the fullest node is farther apart from all.
     ((1, 2, 3), "....", {"held": (5, 9, 5)}, 1),
     ((1, 2, 3), "....", {"held": (5, 9, 5), "weights": (1, 3, 1, 1)}, 0),  # Load counts by weight.

@@ -166,7 +166,7 @@ class Odds:
     pass_time: int = 60
     reconfigure: int = 12
     crash: int = 8
-    restart: int = 4  # Of a proposer.
+    restart: int = 4  # Restart a proposer.
     stop: int = 6  # Stop a node, or start it again.
     lose: int = 0  # Lose a disk.
     put_back: int = 0  # Put back an older disk under a new id.

@@ -48,7 +48,7 @@ async def test_what_comes_meanwhile_goes_together(scene, nursery, autojump_clock
     assert told == []
     await space.write({b"kb": None})
     assert told == [0, 1, 2, 3]
-    assert [len(records) for records in scene[2].seen] == [1, 2]  # Of each key only the last record is written.
+    assert [len(records) for records in scene[2].seen] == [1, 2]  # Only the last record of each key is written.
     assert space.get(b"ka") == b"3"
     assert space.scan(b"k") == [(b"ka", b"3")]
 

@@ -98,7 +98,7 @@ SHORT_S: Final = 5.0
 LONG_S: Final = 240.0  # By then an isolated node, which probes more slowly, has found all others dead.
 
 _SELDOM: Final = (True,) + 9 * (False,)
-_WAYS: Final = ((False, False), (False, False), (True, False), (False, True))  # Of a cut: one way; of datagrams only.
+_WAYS: Final = ((False, False), (False, False), (True, False), (False, True))  # A cut is one way, or of datagrams only.
 
 
 async def partition(cluster: SimulatedCluster) -> None:

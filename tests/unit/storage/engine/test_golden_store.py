@@ -20,7 +20,7 @@ from tests.world.blocking_store import Store
 
 FILES = RealFiles()
 GOLDEN = {path.name: path.read_bytes() for path in make_golden.HERE.glob("store-*")}
-STRIDE = 31  # Of the bytes that are not 0, so many are passed over between two flips.
+STRIDE = 31  # One in so many bytes that are not 0 is flipped.
 OPTIONS = EngineOptions(segment_bytes=SEGMENT_BYTES)
 FIRST, THIRD = SegmentName(1, SALTS[1]), SegmentName(3, SALTS[3])
 
@@ -149,7 +149,7 @@ def test_the_engine_writes_them_again(tmp_path):
     store.mark()
     write(store, 6)
     write(store, 7)
-    store._let_go()  # As a kill: the synced position is not recorded.
+    store._let_go()  # This stands for a kill: the synced position is not recorded.
     with opened() as store:
         write(store, BEGAN + 1)
     assert files_of(tmp_path / "store") == GOLDEN

@@ -12,7 +12,7 @@ from tests.oracle import store as oracle
 
 HEAD = struct.Struct("<IIQ")
 DIRECTORY = PurePosixPath("/store")
-MAX_FRAMES = 1_000  # Of a life: the next life's positions are above them.
+MAX_FRAMES = 1_000  # A life has at most so many: the next life's positions are above them.
 
 
 class ToyStore(oracle.Store):
