@@ -1,0 +1,170 @@
+"""Counts of the Python calls that a put and a get cost each node of a simulated cluster.
+
+`python -m tests.simulation.calls` prints them. A call counts if its function is the package's; an entry into a
+suspended coroutine or generator is a re-entry. The counts of idle nodes over the same virtual time are subtracted, so
+the rest belongs to the requests: from the arrival of a request to its answer, and the feed of its record.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+import gossipkv
+from tests.world.nodes.machine import SPEAKER
+from tests.world.nodes.phases import begin
+from tests.world.nodes.table_clients import TableClients
+from tests.world.nodes.whole_cluster import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from tests.world.nodes.whole_cluster import Connection, SimulatedCluster
+
+SEED: Final = 0
+REQUESTS: Final = 64
+PACKAGE: Final = f"{Path(gossipkv.__file__).parent}/"
+TABLE: Final = "t"
+VALUE: Final = b"v" * 100
+SETTLED_S: Final = 5.0  # The time until the creation of the table and the first puts have no more effect.
+LONGEST: Final = 25  # The functions in a message.
+USUALLY: Final = 0.5  # A file counts if each second request calls one of its functions.
+RESUMED: Final = 3  # The bits of the argument of RESUME that are zero at the start of a function.
+
+
+class Function(NamedTuple):
+    file: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.name}"
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls of one node for each request."""
+
+    by_function: dict[Function, float]
+    reentries: float
+
+    @property
+    def total(self) -> float:
+        return sum(self.by_function.values())
+
+    @property
+    def files(self) -> set[str]:
+        by_file: Counter[str] = Counter()
+        for function, calls in self.by_function.items():
+            by_file[function.file] += calls
+        return {file for file, calls in by_file.items() if calls >= USUALLY}
+
+    def __str__(self) -> str:
+        most = sorted(self.by_function.items(), key=lambda item: -item[1])[:LONGEST]
+        lines = [f"{calls:8.2f}  {function}" for function, calls in most]
+        return "\n".join(
+            [f"{self.total:.1f} calls in {len(self.files)} files, {self.reentries:.1f} re-entries; most often:", *lines]
+        )
+
+
+class _Profile:
+    """Entries by machine, function, and True for re-entries."""
+
+    def __init__(self) -> None:
+        self.entries: Counter[tuple[str, Function, bool]] = Counter()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        before = sys.getprofile()
+        sys.setprofile(self._note)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def _note(self, frame: FrameType, event: str, argument: object) -> None:
+        del argument
+        code = frame.f_code
+        machine = SPEAKER.get() if event == "call" and code.co_filename.startswith(PACKAGE) else None
+        if machine is not None:
+            function = Function(code.co_filename.removeprefix(PACKAGE), code.co_qualname)
+            self.entries[machine.name, function, code.co_code[frame.f_lasti + 1] & RESUMED != 0] += 1
+
+
+async def _ask_all(connections: list[Connection], method: str, *value: bytes) -> None:
+    """Send `REQUESTS` requests with keys of their own, one at a time over each connection."""
+
+    async def ask(connection: Connection, numbers: range) -> None:
+        for number in numbers:
+            await connection.send(method, TABLE, b"key %d" % number, *value)
+            response = await connection.read()
+            if response.error is not None:
+                raise response.error
+
+    async with trio.open_nursery() as nursery:
+        for first, connection in enumerate(connections):
+            nursery.start_soon(ask, connection, range(first, REQUESTS, len(connections)))
+
+
+async def _count(cluster: SimulatedCluster, method: str, *value: bytes, in_flight: int) -> dict[str, Calls]:
+    """Return the calls of each node while the first is asked."""
+    asked, idle = _Profile(), _Profile()
+    async with AsyncExitStack() as stack:
+        origin = cluster.machines[0]
+        connections = [await stack.enter_async_context(cluster.connected(origin)) for _ in range(in_flight)]
+        await _ask_all(connections, method, *value)  # Fills what the node keeps for later requests.
+        await trio.sleep(SETTLED_S)
+        began_s = trio.current_time()
+        with asked.running():
+            await _ask_all(connections, method, *value)
+        took_s = trio.current_time() - began_s
+        with idle.running():
+            await trio.sleep(took_s)
+    asked.entries.subtract(idle.entries)
+    return {machine.name: _of(machine.name, asked.entries) for machine in cluster.machines}
+
+
+def _of(machine: str, entries: Counter[tuple[str, Function, bool]]) -> Calls:
+    mine = [
+        (function, again, number / REQUESTS) for (name, function, again), number in entries.items() if name == machine
+    ]
+    return Calls(
+        {function: number for function, again, number in mine if not again},
+        sum(number for _, again, number in mine if again),
+    )
+
+
+def count_calls() -> dict[str, Calls]:
+    """Return the calls by request and node: three nodes, three replicas, and the level `majority`."""
+    found: dict[str, Calls] = {}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await begin(cluster)
+        await TableClients(cluster).create(TABLE, replication=len(cluster.machines))
+        for in_flight in (1, REQUESTS):
+            of_puts = await _count(cluster, "put", VALUE, in_flight=in_flight)
+            found[f"put, {in_flight} in flight, origin"] = of_puts["n1"]
+            found[f"put, {in_flight} in flight, target"] = of_puts["n2"]
+        found["get"] = (await _count(cluster, "get", in_flight=1))["n1"]
+
+    simulate(scenario, SEED, machines=3)
+    return found
+
+
+def main() -> None:
+    found = count_calls()
+    lines = ["| request | calls | re-entries | files |", "|---|---|---|---|"]
+    lines += [
+        f"| {name} | {calls.total:.0f} | {calls.reentries:.0f} | {len(calls.files)} |" for name, calls in found.items()
+    ]
+    sys.stdout.write("\n".join([*lines, *(f"\n{name}: {calls}" for name, calls in found.items()), ""]))
+
+
+if __name__ == "__main__":
+    main()
