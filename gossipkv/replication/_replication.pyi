@@ -24,6 +24,7 @@ def check_clock(data: bytes, /) -> None: ...
 
 PUT: int
 DELETED: int
+EXPIRING: int
 
 class Record(NamedTuple):
     time: int
@@ -32,8 +33,11 @@ class Record(NamedTuple):
     kind: int
     dependencies: bytes
     value: bytes
+    expires_ms: int
 
-def encode(time: int, assignment: int, counter: int, kind: int, dependencies: bytes, value: bytes, /) -> bytes: ...
+def encode(
+    time: int, assignment: int, counter: int, kind: int, dependencies: bytes, value: bytes, expires_ms: int = 0, /
+) -> bytes: ...
 def decode(data: bytes, /) -> Record: ...
 def check_record(data: bytes, /) -> None: ...
 def wins(one: bytes, other: bytes, /) -> bool: ...

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 
-PUT, DELETED = 1, 2
+PUT, DELETED, EXPIRING = 1, 2, 3
 HEAD = struct.Struct(">QQQB")
 MAX_LENGTH_BYTES = 5
-Fields = tuple[int, int, int, int, bytes, bytes]
+EXPIRY = struct.Struct(">Q")
+Fields = tuple[int, int, int, int, bytes, bytes, int]
 
 
 def varint(number: int) -> bytes:
@@ -17,8 +18,9 @@ def varint(number: int) -> bytes:
 
 
 def encode(fields: Fields) -> bytes:
-    *head, dependencies, value = fields
-    return HEAD.pack(*head) + varint(len(dependencies)) + dependencies + value
+    *head, dependencies, value, expires_ms = fields
+    expiry = EXPIRY.pack(expires_ms) if expires_ms else b""
+    return HEAD.pack(*head) + varint(len(dependencies)) + dependencies + expiry + value
 
 
 def decode(data: bytes) -> Fields | None:
@@ -27,8 +29,13 @@ def decode(data: bytes) -> Fields | None:
         at = HEAD.size + width
         if len(data) >= at and not data[at - 1] & 0x80:
             length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data[HEAD.size : at]))
-            fields = (*HEAD.unpack_from(data), data[at : at + length], data[at + length :])
-            _, _, counter, kind, _, value = fields
-            sound = counter > 0 and (kind == PUT or (kind == DELETED and not value))
+            head, rest, expires_ms = HEAD.unpack_from(data), data[at + length :], 0
+            _, _, counter, kind = head
+            if kind == EXPIRING and len(rest) >= EXPIRY.size:
+                ((expires_ms,), rest) = EXPIRY.unpack_from(rest), rest[EXPIRY.size :]
+            fields = (*head, data[at : at + length], rest, expires_ms)
+            sound = counter > 0 and (
+                kind == PUT or (kind == DELETED and not rest) or (kind == EXPIRING and expires_ms > 0)
+            )
             return fields if sound and encode(fields) == data and length <= len(data) - at else None
     return None

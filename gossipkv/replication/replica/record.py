@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from gossipkv.replication._replication import DELETED, PUT, Record, decode, dot, encode, value
+from gossipkv.replication._replication import DELETED, EXPIRING, PUT, Record, decode, dot, encode, value
 from gossipkv.replication._replication import check_record as check
 
-__all__ = ["DELETED", "PUT", "Record", "check", "decode", "dependencies", "dot", "encode", "is_deleted", "value"]
+__all__ = [
+    "DELETED",
+    "EXPIRING",
+    "PUT",
+    "Record",
+    "check",
+    "decode",
+    "dependencies",
+    "dot",
+    "encode",
+    "is_deleted",
+    "value",
+]
 
 _KIND_AT: Final = 24
 _LENGTH_AT: Final = 25  # Length of the dependencies.

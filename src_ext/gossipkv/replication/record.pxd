@@ -4,9 +4,10 @@
 #     0      8    time: hybrid, 48 bits of milliseconds, then 16 of counting
 #     8      8    assignment of the origin
 #     16     8    counter of the origin's writes, from 1
-#     24     1    kind: 1 put, 2 deleted
+#     24     1    kind: 1 put, 2 deleted, 3 put with an expiry
 #     25     1-5  size d of the dependencies, LEB128, in as few bytes as it takes
 #            d    dependencies
+#            8    of kind 3 alone: the expiry, milliseconds of the wall clock, from 1
 #            rest value; empty in a tombstone
 #
 # Numbers are big-endian, so the first 24 bytes order two records. A record's dot is bytes 8 to 24: an entry of a packed
@@ -17,10 +18,12 @@ from libc.stdint cimport uint8_t, uint64_t
 cdef enum:
     KIND_PUT = 1
     KIND_DELETED = 2
+    KIND_EXPIRING = 3
     DOT_OFFSET = 8
     DOT_END = 24
     HEAD_BYTES = 25
     MAX_LENGTH_BYTES = 5
+    EXPIRY_BYTES = 8
 
 
 cdef enum Fault:
@@ -31,12 +34,14 @@ cdef enum Fault:
     NO_LENGTH = 4
     TOO_LONG = 5
     VALUED = 6
+    NO_EXPIRY = 7
 
 
 cdef struct RecordView:
     uint8_t kind
     const unsigned char* dependencies
     Py_ssize_t dependencies_size
+    uint64_t expires_ms  # 0: never
     const unsigned char* value
     Py_ssize_t value_size
 

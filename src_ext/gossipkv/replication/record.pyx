@@ -3,7 +3,7 @@
 A record names its origin by a dot (`vector_clock.pyx`). A delete is a record too, a tombstone. Of two records of a key
 the later one by (time, assignment, counter) wins: the same one on every replica, in any order of arrival. `record.pxd`
 draws the bytes; the dependencies are not interpreted here. `check_record` or `decode` validates received bytes. The
-other functions expect validated bytes, and refuse others.
+other functions expect validated bytes, and refuse others. The expiry of a record is kept, and has no effect yet.
 """
 
 from typing import NamedTuple
@@ -17,19 +17,21 @@ from gossipkv.errors import ProtocolError
 
 PUT = KIND_PUT
 DELETED = KIND_DELETED
+EXPIRING = KIND_EXPIRING
 
 cdef dict REASONS = {
     CUT: "it ends within its head",
     NO_COUNTER: "the counter at byte 16 is 0, where they count from 1",
-    NO_KIND: "the kind at byte 24 is neither 1, a put, nor 2, deleted",
+    NO_KIND: "the kind at byte 24 is neither 1, a put, nor 2, deleted, nor 3, a put with an expiry",
     NO_LENGTH: "the size of the dependencies at byte 25 is not in the fewest bytes, or has more than 5",
     TOO_LONG: "the dependencies go on beyond its end",
     VALUED: "it is deleted, and has a value",
+    NO_EXPIRY: "the expiry behind the dependencies is cut, or 0",
 }
 
 
 class Record(NamedTuple):
-    """A record as fields; `kind` is PUT or DELETED."""
+    """A record as fields; `kind` is PUT, DELETED or EXPIRING, and only EXPIRING has an expiry."""
 
     time: int
     assignment: int
@@ -37,6 +39,7 @@ class Record(NamedTuple):
     kind: int
     dependencies: bytes
     value: bytes
+    expires_ms: int = 0
 
 
 cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil:
@@ -48,7 +51,7 @@ cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* 
     if load_number(data + DOT_END - 8) == 0:
         return NO_COUNTER
     view.kind = data[DOT_END]
-    if view.kind != KIND_PUT and view.kind != KIND_DELETED:
+    if not KIND_PUT <= view.kind <= KIND_EXPIRING:
         return NO_KIND
     while byte & 0x80:
         if at == HEAD_BYTES + MAX_LENGTH_BYTES:
@@ -66,6 +69,14 @@ cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* 
     view.dependencies_size = <Py_ssize_t>length
     view.value = view.dependencies + view.dependencies_size
     view.value_size = size - at - view.dependencies_size
+    view.expires_ms = 0
+    if view.kind == KIND_EXPIRING:
+        if view.value_size >= EXPIRY_BYTES:
+            view.expires_ms = load_number(view.value)
+        if view.expires_ms == 0:
+            return NO_EXPIRY
+        view.value += EXPIRY_BYTES
+        view.value_size -= EXPIRY_BYTES
     return VALUED if view.kind == KIND_DELETED and view.value_size else SOUND
 
 
@@ -90,11 +101,11 @@ cdef const unsigned char* head_of(bytes data) except NULL:
 
 def encode(
     uint64_t time, uint64_t assignment, uint64_t counter, uint8_t kind,
-    bytes dependencies not None, bytes value not None, /,
+    bytes dependencies not None, bytes value not None, uint64_t expires_ms=0, /,
 ):
     """Return the bytes of a record.
 
-    Requires: the counter is from 1, and a tombstone has the value b"".
+    Requires: the counter is from 1, a tombstone has the value b"", and the kind is EXPIRING if there is an expiry.
 
     Raises:
         OverflowError: a number is negative, or has more than 64 bits; a kind, more than 8.
@@ -102,6 +113,7 @@ def encode(
     cdef uint64_t length = PyBytes_GET_SIZE(dependencies)
     cdef unsigned char head[HEAD_BYTES + 10]
     cdef Py_ssize_t size = HEAD_BYTES
+    cdef Py_ssize_t expiry_size = EXPIRY_BYTES if expires_ms else 0
     cdef RecordView view
     store_number(head, time)
     store_number(head + DOT_OFFSET, assignment)
@@ -113,12 +125,19 @@ def encode(
         size += 1
     head[size] = <unsigned char>length
     size += 1
-    cdef bytes data = PyBytes_FromStringAndSize(NULL, size + PyBytes_GET_SIZE(dependencies) + PyBytes_GET_SIZE(value))
-    cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(data)
+    cdef bytes data = PyBytes_FromStringAndSize(
+        NULL, size + PyBytes_GET_SIZE(dependencies) + expiry_size + PyBytes_GET_SIZE(value)
+    )
+    cdef unsigned char* whole = <unsigned char*>PyBytes_AS_STRING(data)
+    cdef unsigned char* at = whole
     memcpy(at, head, size)
-    memcpy(at + size, bytes_of(dependencies), PyBytes_GET_SIZE(dependencies))
-    memcpy(at + size + PyBytes_GET_SIZE(dependencies), bytes_of(value), PyBytes_GET_SIZE(value))
-    assert parse_record(at, PyBytes_GET_SIZE(data), &view) == SOUND, "what is written is read"
+    at += size
+    memcpy(at, bytes_of(dependencies), PyBytes_GET_SIZE(dependencies))
+    at += PyBytes_GET_SIZE(dependencies)
+    if expires_ms:
+        store_number(at, expires_ms)
+    memcpy(at + expiry_size, bytes_of(value), PyBytes_GET_SIZE(value))
+    assert parse_record(whole, PyBytes_GET_SIZE(data), &view) == SOUND, "what is written is read"
     return data
 
 
@@ -134,6 +153,7 @@ def decode(bytes data not None, /):
     return Record(
         load_number(head), load_number(head + DOT_OFFSET), load_number(head + DOT_END - 8), view.kind,
         (<const char*>view.dependencies)[:view.dependencies_size], (<const char*>view.value)[:view.value_size],
+        view.expires_ms,
     )
 
 

@@ -15,8 +15,10 @@ MOST = 2**64 - 1
 numbers = st.integers(0, 2) | st.sampled_from([255, 256, 2**63]) | st.integers(0, MOST)
 dots = st.tuples(numbers, numbers, numbers.filter(bool))
 dependencies = st.binary(max_size=40) | st.integers(100, 20_000).map(bytes)
-contents = st.tuples(st.just(oracle.PUT), dependencies, st.binary()) | st.tuples(
-    st.just(oracle.DELETED), dependencies, st.just(b"")
+contents = (
+    st.tuples(st.just(oracle.PUT), dependencies, st.binary(), st.just(0))
+    | st.tuples(st.just(oracle.DELETED), dependencies, st.just(b""), st.just(0))
+    | st.tuples(st.just(oracle.EXPIRING), dependencies, st.binary(), numbers.filter(bool))
 )
 fields = st.tuples(dots, contents).map(lambda parts: parts[0] + parts[1])
 
@@ -35,7 +37,7 @@ def test_a_record_is_the_oracle_s(written: oracle.Fields) -> None:
     assert record.decode(data) == written == oracle.decode(data)
     record.check(data)
     assert clock.entries(record.dot(data)) == [written[1:3]]
-    assert record.value(data) == (written[-1] if written[3] == record.PUT else None)
+    assert record.value(data) == (None if written[3] == record.DELETED else written[5])
 
 
 @given(one=fields, other=fields)
@@ -44,7 +46,7 @@ def test_the_later_record_wins(one: oracle.Fields, other: oracle.Fields) -> None
     assert wins(record.encode(*one), record.encode(*other)) is (one[:3] > other[:3])
 
 
-@given(data=st.binary(max_size=80), head=dots, kind=st.integers(0, 3), tail=st.binary(max_size=8))
+@given(data=st.binary(max_size=80), head=dots, kind=st.integers(0, 4), tail=st.binary(max_size=18))
 def test_decode_refuses_what_the_oracle_refuses(data: bytes, head: tuple[int, ...], kind: int, tail: bytes) -> None:
     """Any bytes, and heads with any kind, size and rest, decode to the oracle's fields or to an error."""
     for tried in (data, oracle.HEAD.pack(*head, kind) + tail):
@@ -59,7 +61,7 @@ def test_decode_refuses_what_the_oracle_refuses(data: bytes, head: tuple[int, ..
 def test_a_cut_record_is_refused(written: oracle.Fields, place: int) -> None:
     """A record that ends before its value is refused; without a whole head, it has no dot or order."""
     data = record.encode(*written)
-    whole = len(data) - len(written[-1])
+    whole = len(data) - len(written[5])
     cut = data[: place % whole]
     refused(cut)
     if len(cut) <= oracle.HEAD.size:
@@ -72,13 +74,15 @@ def test_a_cut_record_is_refused(written: oracle.Fields, place: int) -> None:
     ("why", "tail"),
     [
         ("the counter at byte 16 is 0", None),
-        ("the kind at byte 24", b"\x03\x00"),
+        ("the kind at byte 24", b"\x04\x00"),
         ("ends within its head", b"\x01\x80"),
         ("not in the fewest bytes", b"\x01\x80\x00"),
         ("not in the fewest bytes", b"\x01\x80\x80\x80\x80\x80\x01"),
         ("go on beyond its end", b"\x01\x02a"),
         ("go on beyond its end", b"\x01\xff\xff\xff\xff\x7f"),
         ("it is deleted, and has a value", b"\x02\x00v"),
+        ("the expiry behind the dependencies", b"\x03\x00" + bytes(7)),
+        ("the expiry behind the dependencies", b"\x03\x00" + bytes(8)),
     ],
 )
 def test_a_refusal_says_why(why: str, tail: bytes | None) -> None:
