@@ -236,13 +236,15 @@ class ReplicaSet:
 
     def refusal(self, replica: Replica) -> str | None:
         """The reason why a replica originates nothing until an operator acts; None: it may."""
-        if replica.time.last > MAX_TIME:
+        if replica.time > MAX_TIME:
             return "it has taken a record whose time is near the end of times, and can give none after it"
         return replica.barred or self.skew.refusal()
 
     def originate(self, writes: Mapping[Replica, Sequence[RecordWrite]]) -> Mapping[int, int]:
-        """Write to local replicas in one batch; return counters by assignment. Raises as `ReplicationPorts.append`."""
-        assert all(map(self.may_originate, writes))
+        """Write to local replicas in one batch; return counters by assignment. Raises as `ReplicationPorts.append`.
+
+        Requires: each of them may originate.
+        """
         batch, now_ms, ahead_ms = Batch(), self._outside.now_ms(), self.skew.ahead_ms
         pairs = [(replica, write) for replica, group in writes.items() for write in group]
         batch.may_fill = all(write.value is None for _, write in pairs)

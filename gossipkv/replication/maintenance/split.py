@@ -100,7 +100,7 @@ def divide(
 
 def _put(batch: Batch, parent: Replica, child: ChildReplica) -> Replica:
     suffix, begins = suffix_of(child.identity.partition), clock.named(parent.appended, child.named)
-    state = encode_state(parent.time.last, child.config, begins, begins)
+    state = encode_state(parent.time, child.config, begins, begins)
     replica = Replica(parent.space, child.identity, state, parent.made_at, suffix=suffix)
     replica.put(batch, IDENTITY, child.identity.encode())
     replica.put(batch, STATE, state)
@@ -114,7 +114,7 @@ def _put(batch: Batch, parent: Replica, child: ChildReplica) -> Replica:
 
 def _put_quarantined(batch: Batch, whole: Replica, parts: Sequence[QuarantinedReplica]) -> None:
     """Quarantine parts of a replica with its state: operators may revive a range from a part."""
-    state = encode_state(whole.time.last, whole.config, whole.appended, whole.appended)
+    state = encode_state(whole.time, whole.config, whole.appended, whole.appended)
     for part in parts:
         rows = {IDENTITY: part.identity.encode(), STATE: state, QUARANTINED: part.why.encode()}
         rows |= {ENDED: whole.ended} if whole.ended else {}

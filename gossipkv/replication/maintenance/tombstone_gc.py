@@ -50,13 +50,13 @@ def confirmed(replicas: ReplicaSet, replica: Replica) -> Iterator[tuple[bytes, b
     """
     if replica.role is None or replica.synced_joining is not None:
         yield replicas.me, None
-    for host in replica.hosts:
-        if host.assignment != replica.assignment:
-            peer = replicas.peers.get(host.node)
+    for assignment, role in replica.assigned_roles():
+        if assignment != replica.assignment:
+            peer = replicas.peers.get(role.node)
             status = None if peer is None else peer.sender.statuses.get(replica)
             is_whole = status is not None and status.span is None
-            counts = status is not None and (status.assignment, status.config) == (host.assignment, replica.config)
-            yield host.node, status.clock if status is not None and counts and is_whole else None
+            counts = status is not None and (status.assignment, status.config) == (assignment, replica.config)
+            yield role.node, status.clock if status is not None and counts and is_whole else None
 
 
 def settled(replicas: ReplicaSet, replica: Replica) -> bytes:

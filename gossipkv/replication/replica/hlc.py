@@ -27,22 +27,9 @@ MAX_SKEW_S: Final = 60.0  # Default of `max_clock_skew`.
 SLOW_S: Final = 0.005  # An answer that took so much longer than the last one is a worse measurement.
 
 
-class HybridTime:
-    """The greatest time seen; gives the next one."""
-
-    __slots__ = ("last",)
-
-    def __init__(self, last: int = 0) -> None:
-        self.last = last
-
-    def next(self, now_ms: int) -> int:
-        """Return a time for a new record, after all times seen."""
-        self.last = max(self.last + 1, now_ms << COUNT_BITS)
-        return self.last
-
-    def merge(self, time: int) -> None:
-        """Take note of a record's time."""
-        self.last = max(self.last, time)
+def next_time(last: int, now_ms: int) -> int:
+    """Return a time for a new record, after the last time seen."""
+    return max(last + 1, now_ms << COUNT_BITS)
 
 
 def ms_of(time: int) -> int:

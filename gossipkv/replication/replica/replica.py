@@ -20,7 +20,7 @@ from gossipkv.placement.partition import HAD
 from gossipkv.replication._replication import size_bytes
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.bootstrap import Bootstrap
-from gossipkv.replication.replica.hlc import HybridTime
+from gossipkv.replication.replica.hlc import next_time
 from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.keys import (
     ENDED,
@@ -174,9 +174,9 @@ class Replica:
     """
 
     __slots__ = (
-        "_named",
         "_unsynced",
         "appended",
+        "assigned",
         "assignment",
         "barred",
         "bounds",
@@ -188,6 +188,8 @@ class Replica:
         "joining",
         "lineage",
         "made_at",
+        "named",
+        "originates",
         "partition",
         "requests",
         "roles",
@@ -199,7 +201,6 @@ class Replica:
         "synced_joining",
         "taken_config",
         "time",
-        "was_available",
     )
 
     def __init__(
@@ -231,17 +232,18 @@ class Replica:
         self.config = shared(config)
         self.synced, self.synced_config = self.appended, self.config
         self.taken_config = self.config  # Newest config of accepted records or of a garbage-collected tombstone.
-        self.time = HybridTime(time)
+        self.time = time  # The greatest hybrid time seen.
         self.joining = self.synced_joining = joining
         self.rules = NO_RULES
         self.ended = b""  # Ended assignments that the clock omits, as a clock; at startup set from the store.
-        self.was_available = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
-        self.roles: tuple[AssignmentRole, ...] = ()  # In the order of the hosts' assignments.
+        # Assignments of the clock in order, former ones included; and without these.
+        self.named = self.assigned = tuple(origin for origin, _ in clock.entries(self.appended))
+        self.roles: tuple[AssignmentRole, ...] = ()  # In the order of the assigned; empty before a placement is known.
+        self.originates = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
         self.barred: str | None = None  # The reason why the replica never originates again.
         self.requests = 0  # Client requests since the last count.
         self.digest: ReplicaDigest | None = None  # Last result of `DigestExchange`.
-        self._named: tuple[int, ...] = tuple(origin for origin, _ in clock.entries(self.appended))
         self.assignment = self.id_here(identity.assignment)  # The local assignment, under which it originates.
         self._unsynced = NOTHING  # Order of the last record of each unsynced key.
 
@@ -275,26 +277,23 @@ class Replica:
 
     @hosts.setter
     def hosts(self, hosts: Iterable[AssignedReplica]) -> None:
-        in_order = sorted(hosts)
-        named = _named(in_order, self.rules.former)
-        self._named = self._named if named == self._named else named
+        in_order, former = sorted(hosts), self.rules.former
+        named = _named(in_order, former)
+        self.named = self.named if named == self.named else named
+        self.assigned = tuple(host.assignment for host in in_order) if former else self.named
         self.roles = shared(tuple(shared(AssignmentRole(*host[1:])) for host in in_order))
+        self.originates = (role := self.role) is None or (role.available and role.counts)
         self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
 
     def assigned_roles(self) -> Iterable[tuple[int, AssignmentRole]]:
         """Yield the hosts without building an object for each."""
-        return zip(self.assigned, self.roles, strict=bool(self.roles))  # Roles are missing at first.
-
-    @property
-    def assigned(self) -> tuple[int, ...]:
-        """The present assignments of its partition, in order."""
-        former = self.rules.former
-        return tuple(assignment for assignment in self._named if assignment not in former) if former else self._named
+        return zip(self.assigned, self.roles, strict=bool(self.roles))
 
     @property
     def role(self) -> AssignmentRole | None:
         """The local assignment's role; None: no placement was adopted yet, or it does not name the assignment."""
-        return next((role for assignment, role in self.assigned_roles() if assignment == self.assignment), None)
+        is_named = self.roles and self.assignment in self.assigned
+        return self.roles[self.assigned.index(self.assignment)] if is_named else None
 
     def host_at(self, node: bytes) -> int:
         """Return the assignment of a host; 0: the node has none."""
@@ -315,27 +314,16 @@ class Replica:
 
     def marks(self) -> Iterable[tuple[bytes, bytes]]:
         """Return the replica's own rows except for identity and state."""
-        return [*([] if self.was_available else [(MOVES, b"")]), *([(ENDED, self.ended)] if self.ended else [])]
+        return [*([] if self.originates else [(MOVES, b"")]), *([(ENDED, self.ended)] if self.ended else [])]
 
     @property
     def reported_clock(self) -> bytes:
         """The clock that is reported to other nodes: zero while the replica is incomplete."""
-        return self.synced if self.synced_joining is None else clock.named(b"", self._named)
-
-    @property
-    def originates(self) -> bool:
-        """True if the local assignment is AVAILABLE, or no placement was adopted yet."""
-        role = self.role
-        return role is None or (role.available and role.counts)
+        return self.synced if self.synced_joining is None else clock.named(b"", self.named)
 
     def id_here(self, assignment: int) -> int:
         """Return the equal assignment id that is kept here already, to share one object."""
-        return next((present for present in self._named if present == assignment), assignment)
-
-    @property
-    def named(self) -> tuple[int, ...]:
-        """The assignments of the clock in order, former ones included."""
-        return self._named
+        return next((present for present in self.named if present == assignment), assignment)
 
     def adopting(self, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules = NO_RULES) -> Batch | None:
         """Return the batch that adopts a placement, to be appended before `adopts`; None: nothing changes in the store.
@@ -344,18 +332,18 @@ class Replica:
         """
         named = _named(hosts, rules.former)
         assert any(host.assignment == self.assignment for host in hosts), self.identity
-        if (config, named) == (self.config, self._named):
+        if (config, named) == (self.config, self.named):
             return None
         clock_now = clock.named(self.appended, named)
         batch = Batch()
         batch.relieves = True  # Moves and garbage collection wait for the new assignments.
-        self.put(batch, STATE, encode_state(self.time.last, config, clock_now, clock_now))
+        self.put(batch, STATE, encode_state(self.time, config, clock_now, clock_now))
         if ended_now := rules.ended(named):
             self.put(batch, ENDED, ended_now)
         is_available_now = is_available(self.assignment, hosts)
-        if is_available_now and not self.was_available:
+        if is_available_now and not self.originates:
             self.remove(batch, MOVES)
-        elif self.was_available and not is_available_now:
+        elif self.originates and not is_available_now:
             self.put(batch, MOVES, b"")
         return batch
 
@@ -363,9 +351,9 @@ class Replica:
         """Adopt a placement; its batch is appended."""
         self.rules = shared(rules)
         self.hosts = tuple(hosts)
-        self.config, self.was_available = shared(config), self.originates
-        self.appended = clock.named(self.appended, self._named)
-        self.ended = shared(rules.ended(self._named))
+        self.config = shared(config)
+        self.appended = clock.named(self.appended, self.named)
+        self.ended = shared(rules.ended(self.named))
         self._has_synced(self.synced)
 
     def has_adopted(self, config: int) -> None:
@@ -402,20 +390,17 @@ class Replica:
     def originate(self, batch: Batch, writes: Sequence[RecordWrite], now_ms: int) -> LogEntry:
         """Add records for client writes, in order, to a batch; the caller appends it and calls `appends`.
 
-        Requires: all keys are in range.
+        Requires: the replica may originate, and all keys are in range.
         """
-        assert self.barred is None, self.barred
-        assert not self.is_frozen
         assert self.joining is None, "an incomplete replica originates nothing"
-        assert all(self.bounds.has(write.key) for write in writes), self.bounds
         before = self.appended
         count = clock.counter(before, self.assignment)
         records: list[tuple[bytes, bytes]] = []
         for key, value, dependencies, accepted in writes:
             count += 1
             kind = record.DELETED if value is None else record.PUT
-            time = accepted or self.time.next(now_ms)
-            self.time.merge(time)
+            time = accepted or next_time(self.time, now_ms)
+            self.time = max(self.time, time)
             data = record.encode(time, self.assignment, count, kind, dependencies, value or b"")
             records.append((key, data))
             put_record(batch, self.space, key, data)
@@ -427,7 +412,7 @@ class Replica:
     def covers(self, after: bytes, merged: Merged | None = None) -> bool:
         """Return True if all up to a clock is appended or merged; assignments that are no longer named have ended."""
         reached = self.appended if merged is None else merged.after
-        return clock.covers(reached, after) or clock.covers(reached, clock.named(after, self._named))
+        return clock.covers(reached, after) or clock.covers(reached, clock.named(after, self.named))
 
     def never_gave_out(self, other: bytes) -> bool:
         """Return True if a peer's clock has more records of this assignment than the replica knows to have originated.
@@ -439,7 +424,7 @@ class Replica:
 
     def covers_synced(self, other: bytes) -> bool:
         """Return True if all up to a clock is synced, ended assignments aside."""
-        return clock.covers(self.synced, clock.named(other, self._named))
+        return clock.covers(self.synced, clock.named(other, self.named))
 
     def has(self, entry: LogEntry, merged: Merged | None = None) -> bool:
         """Return True if an entry of another replica brings nothing new."""
@@ -447,7 +432,7 @@ class Replica:
             return clock.covers(self.appended, entry.after)
         joining = self.joining if merged is None else merged.joining
         span = None if joining is None else joining.span(entry.source)
-        is_merged = span is not None and clock.covers(span.after, clock.named(entry.after, self._named))
+        is_merged = span is not None and clock.covers(span.after, clock.named(entry.after, self.named))
         return is_merged or self.covers(entry.after, merged)
 
     def follows(self, entry: LogEntry, merged: Merged | None = None) -> bool:
@@ -466,14 +451,14 @@ class Replica:
         """
         assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"
         before, won = merged.after, merged.won
-        named = clock.named(entry.after, self._named)
+        named = clock.named(entry.after, self.named)
         after = clock.merge(before, named)
         for key, data in entry.records:
             dot = record.dot(data)
             # Also skip records whose origin the placement no longer names.
             if clock.covers(before, dot) or not clock.covers(after, dot):
                 continue
-            self.time.merge(int.from_bytes(data[:8], "big"))
+            self.time = max(self.time, int.from_bytes(data[:TIME_BYTES], "big"))
             standing = won.get(key) or self._unsynced.get(key) or read(self.space, RECORD + key)
             if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
                 won[key] = data
@@ -481,7 +466,7 @@ class Replica:
         if merged.joining is None:
             merged.after = after
         else:
-            merged.joining = merged.joining.taken(entry.source, clock.named(entry.before, self._named), named)
+            merged.joining = merged.joining.taken(entry.source, clock.named(entry.before, self.named), named)
 
     def take(self, merged: Merged, batch: Batch) -> LogEntry:
         """Put merged records into a batch as one entry; the caller appends the batch and calls `appends`."""
@@ -489,7 +474,7 @@ class Replica:
             put_record(batch, self.space, key, data)
         joining, after = merged.joining, merged.after
         if joining is not None:
-            joining, after = joining.closed(after, self._named)
+            joining, after = joining.closed(after, self.named)
             joining.put(batch, self.space)
         records = (*merged.won.items(),)
         return self._finished(batch, LogEntry(self, records, merged.before, after, is_own=False, joining=joining))
@@ -498,7 +483,7 @@ class Replica:
         assert clock.covers(entry.after, entry.before), "a clock never goes back"
         # Equal clocks: the entry of an incomplete replica feeds no host (`replica.bootstrap`).
         before = entry.before if entry.joining is None else entry.after
-        self.put(batch, STATE, encode_state(self.time.last, self.config, entry.after, before))
+        self.put(batch, STATE, encode_state(self.time, self.config, entry.after, before))
         return entry
 
     def appends(self, entry: LogEntry) -> None:
@@ -521,7 +506,7 @@ class Replica:
         self._unsynced = self._unsynced or NOTHING
 
     def _has_synced(self, after: bytes) -> None:
-        synced = clock.named(after, self._named)  # The entry may be older than the adopted placement.
+        synced = clock.named(after, self.named)  # The entry may be older than the adopted placement.
         self.synced = self.appended if synced == self.appended else synced
 
     # -- the log -----------------------------------------------------------------------------------------------------
@@ -542,7 +527,7 @@ class Replica:
 
     def inherits(self, parent: Replica) -> None:
         """Take over all records of the parent in this child's range, synced or not."""
-        self.time.merge(parent.time.last)
+        self.time = max(self.time, parent.time)
         self.synced_config, self.taken_config = parent.synced_config, parent.taken_config
         self.is_new = parent.is_new
         self._unsynced = {key: order for key, order in parent._unsynced.items() if self.bounds.has(key)} or NOTHING

@@ -337,6 +337,6 @@ def _replica_of(space: int, suffix: bytes, row: Mapping[bytes, bytes]) -> Replic
         joining=None if joining is None else decode_joining(joining),
         suffix=suffix,
     )
-    replica.was_available = MOVES not in row
+    replica.originates = MOVES not in row
     replica.ended = row.get(ENDED, b"")
     return replica

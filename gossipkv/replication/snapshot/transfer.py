@@ -423,7 +423,7 @@ class BulkLoader:
         for key, value in replica.marks():
             batch.put(load.space, key, value)
         # With equal clocks the batch is no log entry: the log begins behind it.
-        batch.put(load.space, STATE, encode_state(max(time, replica.time.last), config, joined, joined))
+        batch.put(load.space, STATE, encode_state(max(time, replica.time), config, joined, joined))
         batch.delete(load.space, LOADING)
         self._around.spaces.leaves(replica, batch)
         batch.relieves = True
@@ -436,7 +436,7 @@ class BulkLoader:
             self._abort(load, f"{error}")
             return
         load.is_switching = True
-        replica.time.merge(time)
+        replica.time = max(replica.time, time)
 
     def _switched(self, load: BulkLoad, joined: bytes, position: int, joining: Bootstrap | None) -> None:
         replica = load.replica

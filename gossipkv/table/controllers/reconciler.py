@@ -229,7 +229,7 @@ class Reconciler:
         # An end shows that the assignment was removed by force, so no other node may have the replica's last records. A
         # replica that had departed before was handed over.
         has_end = any(end.assignment == replica.assignment for partition in partitions for end in partition.ends)
-        if replica.was_available:
+        if replica.originates:
             self._replication.let_go(replica, why=why)
         elif has_end and replica not in self._replication.departed:
             self._replication.let_go(replica, why="its assignment was taken by force")

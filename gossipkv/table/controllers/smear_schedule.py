@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import msgpack
 
 from gossipkv.errors import ProtocolError
-from gossipkv.replication.replica.hlc import HybridTime, ms_of
+from gossipkv.replication.replica.hlc import ms_of, next_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,7 +90,7 @@ class SmearSchedule:
         self._random = random
         self._is_on = is_on
         self._most_puts, self._most_bytes = most_puts, most_bytes
-        self._time = HybridTime()
+        self._time = 0  # The last hybrid time of an acceptance.
         self._ahead_ms = 0.0  # Offset of the clock of due times from the monotonic clock.
         self._cursor = FIRST  # All rows before the cursor are under way.
         self._sent: dict[bytes, SmearedPut] = {}
@@ -117,19 +117,19 @@ class SmearSchedule:
     def admits(self, size_bytes: int, wall_ms: int, most_ahead_ms: float) -> bool:
         """True if a put of that size may wait; False while the time of day is far behind the last acceptance."""
         has_room = self.puts < self._most_puts and self.bytes + size_bytes + ROW_BYTES <= self._most_bytes
-        is_in_step = ms_of(self._time.last) <= wall_ms + most_ahead_ms
+        is_in_step = ms_of(self._time) <= wall_ms + most_ahead_ms
         return self._is_on and self.is_counted and not self.drains and has_room and is_in_step
 
     def accept(self, table: bytes, key: bytes, value: bytes, now: float, wall_ms: int) -> SmearedPut:
         """Return a new waiting put; call `forget` if the put cannot be synced."""
         after_ms = self._random.randrange(MAX_WAIT_MS)
-        put = SmearedPut(self._row_at(now, after_ms), table, key, value, self._time.next(wall_ms))
+        put = SmearedPut(self._row_at(now, after_ms), table, key, value, next_time(self._time, wall_ms))
         self.count(put)
         return put
 
     def count(self, put: SmearedPut) -> None:
         """Count a put that waits: an accepted one, or one found at the start."""
-        self._time.merge(put.time)
+        self._time = max(self._time, put.time)
         waits = self.tables.setdefault(put.table, TableBacklog())
         waits.puts += 1
         waits.bytes += put.size_bytes

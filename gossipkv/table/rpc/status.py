@@ -304,7 +304,7 @@ def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> di
         records[table] += count
         if count:
             lacks.add(replica)
-            oldest[table] = min(replica.time.last, oldest.get(table, replica.time.last))
+            oldest[table] = min(replica.time, oldest.get(table, replica.time))
     not_found, position = {*oldest}, max(sender.place, tail.first)
     for _ in range(MAX_BATCHES):
         batch = tail.next(position) if not_found else ()

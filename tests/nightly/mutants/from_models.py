@@ -34,7 +34,7 @@ IN_STEPS = "gossipkv.table.controllers.move_step"
 IN_TAKING = "gossipkv.replication.stream.receiver:entries_of"
 IN_TURN = "gossipkv.serving.loop._core_lock:CoreLock"
 
-STATE_LINE = "batch.put(load.space, STATE, encode_state(max(time, replica.time.last), config, joined, joined))"
+STATE_LINE = "batch.put(load.space, STATE, encode_state(max(time, replica.time), config, joined, joined))"
 AT_END = "load.own_position, load.start = self._outside.synced(), replica.bounds.records[0]"
 HEIR_LINE = "replica = Replica(parent.space, child.identity, state, parent.made_at, suffix=suffix)"
 NAMED = "return tuple(sorted((*(host.assignment for host in self.hosts), *self.rules.former)))"

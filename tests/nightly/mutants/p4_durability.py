@@ -221,7 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "an AVAILABLE copy is dropped once it is not in the map",
         "gossipkv.table.controllers.reconciler:Reconciler._departs",
-        "if replica.was_available:",
+        "if replica.originates:",
         "if False:",
         "tests/unit/table/test_aside.py",
     ),

@@ -126,7 +126,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a replica's time does not merge the time of others",
         "gossipkv.replication.replica.replica:Replica.merge",
-        'self.time.merge(int.from_bytes(data[:8], "big"))',
+        'self.time = max(self.time, int.from_bytes(data[:TIME_BYTES], "big"))',
         "pass",
         "tests/unit/replication/test_replica_set.py",
     ),

@@ -49,10 +49,10 @@ def spread(node):
                 if key[:1] == b"\1":
                     found[key] = max(data, found.get(key, b""), key=lambda record: record[:24])
     copies = [copy for one in node.records.nodes for copy in one.replicas.by_partition.values()]
-    joined, time = reduce(clock.merge, (copy.synced for copy in copies)), max(copy.time.last for copy in copies)
+    joined, time = reduce(clock.merge, (copy.synced for copy in copies)), max(copy.time for copy in copies)
     for copy in copies:
         copy.synced = copy.appended = clock.merge(copy.synced, clock.named(joined, copy.named))
-        copy.time.merge(time)
+        copy.time = max(copy.time, time)
     for one in node.records.nodes:
         for space in one.spaces:
             one.spaces[space] |= found

@@ -81,7 +81,7 @@ def test_one_that_is_leaving_goes_on(held):
     assert (held.copies, held.parts) == ({LOW: True, HIGH: True}, [])
     leaving = held.node.replicas.by_partition[held.table, HIGH]
     assert not leaving.originates
-    assert not leaving.was_available
+    assert not leaving.originates
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_host_that_none_names(held):
 
 def test_one_that_was_to_go_before_goes(held):
     """Other replicas have all its records, as its next check finds."""
-    held.parent.was_available = False
+    held.parent.originates = False
     held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER))
     held.look()
     assert (held.aside, [*held.departed]) == ([], [held.parent])
@@ -127,7 +127,7 @@ def test_one_that_was_to_go_before_goes(held):
 
 def test_one_that_was_to_go_before_is_no_heir(held):
     """The node has meanwhile joined a child with a new, empty replica, which holds these keys."""
-    held.parent.was_available = False
+    held.parent.originates = False
     held.records.divide("t", MIDDLE, lambda child: child if child.id == HIGH else own(child, held.node, node=OTHER))
     part = next(part for part in parts_of(held.records.tree(held.table)) if part.partition.id == HIGH)
     (assignment,) = [one.id for one in part.partition.assignments if one.node == held.node.uuid]
@@ -141,7 +141,7 @@ def test_one_that_was_to_go_before_is_no_heir(held):
 
 def test_one_that_was_taken_by_force_is_set_aside(held):
     """The replica may have records that others lack."""
-    held.parent.was_available = False
+    held.parent.originates = False
     ends = (ForcedEnd(held.parent.assignment, 1),)
     held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER)._replace(ends=ends))
     held.look()
@@ -151,7 +151,7 @@ def test_one_that_was_taken_by_force_is_set_aside(held):
 def test_one_that_had_gone_before_another_was_taken_by_force(held):
     """The ends of all former assignments are named then; the replica's earlier hand-over stays valid."""
     mine = held.parent.assignment
-    held.parent.was_available = False
+    held.parent.originates = False
     for ends in ((), (ForcedEnd(mine, None), ForcedEnd(OTHER[0], None))):
         held.records.change(
             "t",

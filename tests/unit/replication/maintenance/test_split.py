@@ -118,7 +118,7 @@ def test_heirs_have_what_the_parent_had(cluster):
     for copy, number in ((low, LOW), (high, HIGH)):
         own = [(assignment_of(number, one), 0) for one in PARENTS]
         assert clock.entries(copy.synced) == [*clock.entries(before.synced), *own]
-        assert copy.time.last == before.time.last
+        assert copy.time == before.time
         assert copy.synced_config == 2
     cluster.pass_s(1.0)
     assert are_equal(cluster)
@@ -217,7 +217,7 @@ def test_a_next_life_reads_it_so_too(cluster):
     """A restart recovers the children and reads the parent's log for both."""
     cluster.cut(cluster.nodes[0])
     cluster.write(1, b"b")
-    last = cluster.nodes[0].replicas.by_partition[TABLE, 7].time.last
+    last = cluster.nodes[0].replicas.by_partition[TABLE, 7].time
     cluster.divide(1)
     cluster.write(1, b"z", b"w")
     node = cluster.nodes[0]
@@ -225,7 +225,7 @@ def test_a_next_life_reads_it_so_too(cluster):
     low, high = child(node, LOW), child(node, HIGH)
     assert (low.bounds, high.bounds) == (BOUNDS[LOW], BOUNDS[HIGH])
     assert low.named == (*PARENTS, *(assignment_of(LOW, one) for one in PARENTS))
-    assert low.time.last == last
+    assert low.time == last
     node.replicas.spaces.index_ranges(TABLE)
     node.replicas.maps[TABLE] = 2
     for number in (LOW, HIGH):

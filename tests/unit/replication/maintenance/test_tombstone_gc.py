@@ -282,7 +282,7 @@ def test_a_record_from_the_end_of_times_is_taken():
     cluster = Cluster()
     one, two, three = cluster.nodes
     two.write(b=b"1")
-    one.copy.time.last = (1 << 64) - 3
+    one.copy.time = (1 << 64) - 3
     batch = Batch()
     entry = one.copy.originate(batch, [RecordWrite(b"a", b"1")], one.now_ms())
     one.replicas._append(batch, [entry])
