@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import Overloaded
@@ -34,6 +35,7 @@ class ParkedRequests:
         self._on_sooner = on_sooner
         self._heap: list[tuple[float, int, ParkedRequest]] = []
         self._count = 0
+        self.due = inf  # No deadline is before; sooner than the next one if its request has ended since.
         self.most_bytes = most_bytes
         self.bytes = 0
         self.waiting = 0
@@ -48,7 +50,8 @@ class ParkedRequests:
             raise Overloaded("too many requests wait on this node; try again later", {"limit": self.most_bytes})
         waiter = ParkedRequest(deadline, size_bytes, on_late)
         self._count += 1
-        if (due := self.due) is None or deadline < due:
+        if deadline < self.due:
+            self.due = deadline
             self._on_sooner()
         heappush(self._heap, (deadline, self._count, waiter))
         self.bytes += size_bytes
@@ -62,18 +65,14 @@ class ParkedRequests:
             self.bytes -= waiter.size_bytes
             self.waiting -= 1
 
-    @property
-    def due(self) -> float | None:
-        """The next deadline; None: no request waits."""
-        while self._heap and self._heap[0][2].on_late is None:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
-
     def wake(self, now: float) -> None:
         """Call `on_late` of the requests whose deadline has passed."""
-        while (due := self.due) is not None and due <= now:
+        while self._heap and (self._heap[0][0] <= now or self._heap[0][2].on_late is None):
             waiter = heappop(self._heap)[2]
-            on_late = waiter.on_late
-            self.end(waiter)
-            assert on_late is not None
-            on_late()
+            if (on_late := waiter.on_late) is not None:
+                self.end(waiter)
+                on_late()
+        if self._heap:
+            self.due = self._heap[0][0]
+        elif self.due <= now:
+            self.due = inf

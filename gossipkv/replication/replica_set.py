@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
-from operator import attrgetter
+from math import inf
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, final
 
 import msgpack
@@ -23,7 +24,6 @@ from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
 from gossipkv.replication.replica.hlc import MAX_MS, MAX_TIME, ClockSkew
-from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica, first_batch
 from gossipkv.replication.replica.spaces import Spaces
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_served
@@ -31,15 +31,7 @@ from gossipkv.replication.snapshot.transfer import BulkLoader
 from gossipkv.replication.stream.cursors import OutgoingEntries
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail, by_children
 from gossipkv.replication.stream.messages import ReplicaState, clock_of, ends_of_span, state_of, status_row_of, unpacked
-from gossipkv.replication.stream.peer import (
-    EarlyEntries,
-    Numbered,
-    PeerReplica,
-    ReplicaPeer,
-    answer_row,
-    entry_rows,
-    rows_of,
-)
+from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer, answer_row, entry_rows, rows_of
 from gossipkv.replication.stream.receiver import LogReceiver, entries_of
 from gossipkv.replication.stream.sender import LogSender
 from gossipkv.storage.engine.shell import Batch
@@ -98,6 +90,7 @@ class ReplicaSet:
         self.is_up: Callable[[bytes], bool] = lambda _: True  # False if gossip calls the node dead.
         self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node follows a newer placement.
         self._began = outside.now()
+        self.due = 0.0  # The time of the next work for `pump` if nothing happens before; inf: never.
 
     # -- replicas ----------------------------------------------------------------------------------------------------
 
@@ -147,8 +140,7 @@ class ReplicaSet:
         self.dirty.placed(replica)
         if replica in self.acks:
             self.acks[replica].look()
-            for peer in self.peers.values():
-                peer.sender.adopted(replica, self._outside.now())
+            self.adopted(replica)
             self._connect_sharers(replica)
 
     @property
@@ -172,8 +164,13 @@ class ReplicaSet:
         replica.has_adopted(config)
         if replica in self.acks:
             self._connect_sharers(replica)
-            if any(peer.early.entries for peer in self.peers.values()):
-                self._receiver.retry(self.peers.values())  # Peers that adopted earlier have sent entries.
+            self._receiver.retry()  # Peers that adopted earlier have sent entries.
+
+    def adopted(self, replica: Replica) -> None:
+        """Update the log senders after a replica adopted a placement or departed."""
+        for peer in self.peers.values():
+            peer.sender.adopted(replica, self._outside.now())
+        self._look_at_all()
 
     def take_over(self, parent: Replica, children: Sequence[Replica]) -> None:
         """Replace a parent by its children in all local state; the store has them already."""
@@ -197,9 +194,7 @@ class ReplicaSet:
         if self._of_origin is not None:
             self._of_origin |= dict.fromkeys(replica.assigned, replica)
         for node in replica.sharers:
-            peer = self._peer(node)
-            peer.unreported[replica] = None
-            peer.report_at = self._outside.now()
+            self._peer(node).changed(replica, self._outside.now())
         self._outside.wake()
 
     def drop(self, replica: Replica, batch: Batch) -> None:
@@ -215,6 +210,7 @@ class ReplicaSet:
         self._of_origin = None
         self._unvouched.pop(replica, None)
         self.beginnings.let_go(replica)
+        self._receiver.let_go(replica)
         self.dirty.let_go(replica)
         for peer in self.peers.values():
             peer.let_go(replica)
@@ -280,16 +276,13 @@ class ReplicaSet:
             replica = entry.replica
             self.dirty.synced(entry)
             for node in replica.sharers:
-                peer = self._peer(node)
-                peer.unreported[replica] = None
-                if peer.report_at is None:
-                    peer.report_at = tell_at
+                self._peer(node).changed(replica, tell_at)
             self.acks[replica].look()
             self.loader.synced(replica)
             self.on_moved(replica)
         if on_synced is not None:
             on_synced()
-        self._outside.wake()
+        self._look_at_all()
 
     # -- as `LoadPorts` ----------------------------------------------------------------------------------------------
 
@@ -313,7 +306,7 @@ class ReplicaSet:
         self.dirty.moved(replica)
         self.changes(replica)
         self.acks[replica].look()
-        self._receiver.retry(self.peers.values())
+        self._receiver.retry()
 
     # -- links -------------------------------------------------------------------------------------------------------
 
@@ -337,9 +330,14 @@ class ReplicaSet:
     def disconnected(self, node: bytes) -> None:
         """End the link to a node."""
         peer = self._peer(node)
-        peer.link, peer.greeted, peer.restart_at = 0, False, None
-        peer.sender.disconnected()
-        self._outside.wake()  # Senders no longer wait for this node to send its own records.
+        peer.end_link()
+        peer.restart_at = None
+        self._look_at_all()  # Senders no longer wait for this node to send its own records.
+
+    def _look_at_all(self) -> None:
+        for peer in self.peers.values():
+            peer.due = 0.0
+        self._outside.wake()
 
     def reaches(self, node: bytes) -> bool:
         """Return True if a node is connected and has reported its clocks."""
@@ -360,38 +358,42 @@ class ReplicaSet:
         return are_heard and all(table in self.maps for table, _ in self.by_partition)
 
     def _is_broken(self, replica: Replica, origin: int) -> bool:
-        node = next((role.node for assignment, role in replica.assigned_roles() if assignment == origin), self.me)
-        return node != self.me and not self.reaches(node)
+        if not replica.roles or origin not in replica.assigned:
+            return False
+        node = replica.roles[replica.assigned.index(origin)].node
+        peer = self.peers.get(node)
+        return node != self.me and (peer is None or not peer.greeted)
 
     def _greet(self, peer: ReplicaPeer) -> None:
-        link = peer.link = self._random.getrandbits(63) | 1
-        peer.numbers, peer.numbered, peer.states = {}, Numbered(), {}
+        link = self._random.getrandbits(63) | 1
+        peer.begin_link(link)
         shared = [replica for replica in self.by_partition.values() if peer.node in replica.sharers]
         rows = rows_of(peer, shared)
         self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
 
     def _ask(self, peer: ReplicaPeer, method: str, params: list[Value], on_reply: OnReply) -> None:
-        link, asked = peer.link, self._outside.now()
+        replied = partial(self._replied, peer, peer.link, self._outside.now(), on_reply)
+        self._outside.ask(peer.node, method, [self.me, peer.link, *params], replied)
 
-        def replied(result: Value) -> None:
-            if peer.link != link:
-                return
-            peer.asked = asked
-            try:
-                if result is None:
-                    raise NotReady("no answer")
-                on_reply(unpacked(result))
-            except GossipKVError:  # A lost connection ends here, too.
-                peer.link, peer.greeted = 0, False
-                peer.sender.disconnected()
-                peer.restart_at = self._outside.now() + self.relay_s
+    def _replied(self, peer: ReplicaPeer, link: int, asked: float, on_reply: OnReply, result: Value) -> None:
+        if peer.link != link:
+            return
+        peer.asked = asked
+        try:
+            if result is None:
+                raise NotReady("no answer")
+            on_reply(unpacked(result))
+            peer.due = 0.0
             self._outside.wake()
-
-        self._outside.ask(peer.node, method, [self.me, link, *params], replied)
+        except GossipKVError:  # A lost connection ends here, too.
+            peer.end_link()
+            peer.restart_at = self._outside.now() + self.relay_s
+            self._look_at_all()
 
     def _greeted(self, peer: ReplicaPeer, link: int, result: Value) -> None:
         assert peer.link == link
         peer.greeted, peer.clock_at = True, self._outside.now() + CLOCK_S
+        peer.report_at = min(peer.report_at, peer.clock_at)
         statuses = dict(self._hear_answer(peer, result))
         lower = {node for replica in statuses for node in replica.sharers if node < self.me and self.reaches(node)}
         peer.sender.connected(statuses, self._outside.now(), goes_back=not lower - {peer.node})
@@ -403,18 +405,18 @@ class ReplicaSet:
         for row in rows if isinstance(rows, list) else ():
             match row:
                 case [int(number), [], 0, int(config), False] if 0 <= number < len(peer.numbered):
-                    self._hear_none(peer, peer.numbered[number][0], config)
+                    self._hear_none(peer, peer.numbered[number], config)
                 case [int(number), list(counters), *rest] if 0 <= number < len(peer.numbered):
-                    replica, ids = peer.numbered[number]  # The ids as numbered; the replica may have a newer number.
-                    theirs, state = clock_of(ids, counters), state_of(rest) or peer.states.get(number)
+                    # The ids as numbered; the replica may have a newer number.
+                    replica, ids = peer.numbered[number], peer.ids[number]
+                    theirs, state = clock_of(ids, counters), state_of(rest) if rest else peer.states.get(number)
                     if state is None:
                         raise ProtocolError("a row of an answer has only its counters, and none before had more")
+                    if is_fed and rest:
+                        state = peer.states[number] = state.shared_with(replica)
                     if replica in self.acks:  # Dropped replicas are skipped.
-                        heard.append((replica, self._hear(peer, replica, theirs, state, ends_of_span(ids, rest[3:]))))
-                    if is_fed:
-                        peer.states[number] = state._replace(
-                            assignment=replica.id_here(state.assignment), config=shared(state.config)
-                        )
+                        span = ends_of_span(ids, rest[3:]) if rest else None
+                        heard.append((replica, self._hear(peer, replica, theirs, state, span)))
                 case int(time_ms) if 0 <= time_ms < MAX_MS:
                     self.skew.hears(peer.node, time_ms, peer.asked)
                 case _:
@@ -432,15 +434,19 @@ class ReplicaSet:
         self, peer: ReplicaPeer, replica: Replica, theirs: bytes, state: ReplicaState, span: SpanEnds | None = None
     ) -> ReplicaStatus:
         """Apply a node's status of its replica; `span`: what an incomplete replica has merged of this log."""
-        assignment, config, can = state
         if theirs == replica.synced:
             theirs = replica.synced  # Share one clock among all nodes of a replica at rest.
         if replica.never_gave_out(theirs):
             replica.barred = BARRED
             self._outside.barred(replica)
-        host, is_available = replica.id_here(assignment), is_served(assignment, replica)
-        status = ReplicaStatus(host, theirs, shared(config), can, is_available, span)
-        if config > replica.config:
+        last = peer.sender.statuses.get(replica)
+        if last is None or (last.assignment, last.config) != state[:2]:
+            state = state.shared_with(replica)
+            is_available = is_served(state.assignment, replica)
+        else:
+            state, is_available = ReplicaState(last.assignment, last.config, state.can_take), last.available
+        status = ReplicaStatus(state.assignment, theirs, state.config, state.can_take, is_available, span)
+        if state.config > replica.config:
             self.on_newer(replica.partition[0], peer.node)
         peer.sender.hears(replica, status, self._outside.now())
         self.acks[replica].confirms(status)
@@ -455,13 +461,7 @@ class ReplicaSet:
             NotReady: the node or link is unknown here; the sender must restart the link.
             ProtocolError: a row is malformed.
         """
-        peer = self._asking(node)
-        if whole:
-            peer.their_link = link
-            peer.rows.clear()
-            peer.newer.clear()
-            peer.early = EarlyEntries()
-        self._check_link(peer, link)
+        peer = self._asking(node, link, begins=whole)
         answer: list[Value] = [self._outside.now_ms()]
         for row in rows:
             report = status_row_of(row)
@@ -469,7 +469,8 @@ class ReplicaSet:
             replica = None if reported is None else self.by_partition.get(reported.partition)
             if reported is not None and replica is not None:
                 state = ReplicaState(reported.assignment, report.config, report.can_take)
-                theirs, span = clock_of(reported.ids, report.counters), ends_of_span(reported.ids, report.span)
+                theirs = clock_of(reported.ids, report.counters)
+                span = ends_of_span(reported.ids, report.span) if report.span else None
                 self._hear(peer, replica, theirs, state, span)
                 self.loader.hears(node, replica, below=report.is_below)
                 if reported.is_new or replica in peer.unreported:  # Otherwise the peer has this status already.
@@ -477,6 +478,7 @@ class ReplicaSet:
                     answer.append(answer_row(peer, report.number, reported, replica))
             elif reported is not None:
                 answer += self._none_here(peer, report.number, report.config)
+        peer.due = 0.0
         self._outside.wake()
         return msgpack.packb(answer)
 
@@ -488,31 +490,34 @@ class ReplicaSet:
         is_divided = ours > config and table in self.spaces.ranges  # Shards are never split.
         return [[number, [], 0, ours, False]] if is_divided else []
 
-    def _asking(self, node: bytes) -> ReplicaPeer:
-        if node not in self.peers and all(node not in replica.sharers for replica in self.by_partition.values()):
-            raise NotReady("that node is not connected from here, and shares no partition")
-        return self._peer(node)
-
-    @staticmethod
-    def _check_link(peer: ReplicaPeer, link: int) -> None:
+    def _asking(self, node: bytes, link: int, *, begins: bool = False) -> ReplicaPeer:
+        """Return the node that asks on its link. Raises NotReady: the node or link is unknown."""
+        peer = self.peers.get(node)
+        if peer is None:
+            if all(node not in replica.sharers for replica in self.by_partition.values()):
+                raise NotReady("that node is not connected from here, and shares no partition")
+            peer = self._peer(node)
+        if begins:
+            peer.hears_link(link)
+            self._receiver.early.pop(peer, None)
         if link != peer.their_link:
             raise NotReady("this link was not begun here, or was begun anew")
+        return peer
 
     def take_entries(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[bytes], object]) -> None:
         """Take log entries; once synced, call `on_taken` with the packed answer. Raises as `take_report`."""
-        peer = self._asking(node)
-        self._check_link(peer, link)
+        peer = self._asking(node, link)
+        read, lacking = entries_of(peer, self.by_partition, entries)  # A malformed message is refused whole.
         replicas: dict[int, tuple[Replica, PeerReplica]] = {}  # The link may restart before all is synced.
         news: list[Value] = []
-        read = [*entries_of(peer, self.by_partition, entries)]  # A malformed message is refused whole.
         for number, entry in read:
             row = peer.rows[number]
             replicas[number] = entry.replica, row
-            if not entry.replica.has(entry):
+            if entry.origins != (row.assignment,) and not entry.replica.has(entry):
                 news += [[number, origin] for origin in entry.origins if origin != row.assignment]
-        numbers = {row[0]: None for row in entries if isinstance(row, list) and isinstance(row[0], int)}
-        lacking = [at for at in numbers if at in peer.rows and peer.rows[at].partition not in self.by_partition]
-        none = [row for at in lacking for row in self._none_here(peer, at, peer.newer.get(at, 0))]
+        none: list[Value] = []
+        for at in lacking:
+            none += self._none_here(peer, at, peer.newer.get(at, 0))
         waits = 1
 
         def synced() -> None:
@@ -522,79 +527,82 @@ class ReplicaSet:
                 rows = [answer_row(peer, at, row, replica, is_fed=True) for at, (replica, row) in replicas.items()]
                 on_taken(msgpack.packb([rows + none, news]))
 
-        waits += self._receiver.take(peer, (entry for _, entry in read), synced)
-        self._receiver.retry(self.peers.values())
+        waits += self._receiver.take(peer, map(itemgetter(1), read), synced)
+        if self._receiver.early:
+            self._receiver.retry()
+            self._outside.wake()  # Early entries expire after the relay time.
         synced()
-        self._outside.wake()  # Early entries expire after the relay time.
 
     # -- periodic work -----------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Do all work that is due now."""
         now = self._outside.now()
-        self.loader.look(now)
+        if loads := not self.loader.rests:
+            self.loader.look(now)
+        if self._receiver.early:
+            self._receiver.forget(now, self.relay_s)
         for peer in [*self.peers.values()]:
-            if peer.is_littered or (peer.restart_at is not None and peer.restart_at <= now):
-                peer.restart_at = None
-                self._greet(peer)
-            peer.early.forget(now, self.relay_s)
-            while (do := peer.sender.next(now)) is not None:
-                if isinstance(do, OutgoingEntries):
-                    self._ship(peer, do)
-                    self._outside.wake()  # Other tasks run before the next message.
-                    break
-                self._outside.look(peer.node, do)
-            if peer.sender.turned:
-                turned = sorted(peer.sender.turned & self.acks.keys(), key=attrgetter("space"))
-                peer.unreported.update(dict.fromkeys(turned))
-                peer.sender.turned.clear()
-                peer.report_at = now
-            if peer.greeted and peer.next_report_at <= now:
-                rows = rows_of(peer, [*islice(peer.unreported, MAX_REPORTED)])
-                self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
-                peer.report_at, peer.clock_at = now, now + CLOCK_S
-            if not peer.unreported:
-                peer.report_at = None
-                peer.unreported.clear()  # Replacing or clearing an emptied dict frees its memory.
+            if peer.due <= now:
+                self._look_at(peer, now)
+        self.due = min(map(attrgetter("due"), self.peers.values()), default=inf)
+        if self._receiver.early:
+            self.due = min(self.due, self._receiver.first_early + self.relay_s)
+        if loads:
+            self.due = min(self.due, self.loader.due)
 
-    @property
-    def due(self) -> float | None:
-        """The time of the next work for `pump` if nothing happens before; None: never."""
-        now = self._outside.now()
-        times = [
-            time
-            for peer in self.peers.values()
-            for time in (
-                peer.restart_at,
-                peer.next_report_at if peer.greeted else None,
-                peer.sender.due(now),
-                peer.early.entries[0][0] + self.relay_s if peer.early.entries else None,
-            )
-            if time is not None
-        ]
-        times += [] if (due := self.loader.due) is None else [due]
-        return min(times, default=None)
+    def _look_at(self, peer: ReplicaPeer, now: float) -> None:
+        is_littered = peer.is_littered and peer.greeted and peer.sender.is_caught_up
+        if is_littered or (peer.restart_at is not None and peer.restart_at <= now):
+            self._greet(peer)
+        while (do := peer.sender.next(now)) is not None:
+            if isinstance(do, OutgoingEntries):
+                self._ship(peer, do)
+                break
+            self._outside.look(peer.node, do)
+        if peer.sender.turned:
+            for replica in sorted(peer.sender.turned & self.acks.keys(), key=attrgetter("space")):
+                peer.changed(replica, now)
+            peer.sender.turned.clear()
+        if peer.greeted and peer.report_at <= now:
+            if peer.unreported or peer.clock_at <= now:
+                self._report(peer, [*islice(peer.unreported, MAX_REPORTED)])
+                peer.clock_at = now + CLOCK_S
+            peer.report_at = now if peer.unreported else peer.clock_at
+        if not peer.unreported:
+            peer.unreported.clear()  # Replacing or clearing an emptied dict frees its memory.
+        if do is not None and peer.sender.has_more:
+            peer.due = now  # Other tasks run before the next message.
+        else:
+            restart_at = inf if peer.restart_at is None else peer.restart_at
+            peer.due = min(restart_at, peer.report_at if peer.greeted else inf, peer.sender.due(now))
+
+    def _report(self, peer: ReplicaPeer, replicas: Iterable[Replica]) -> None:
+        rows = msgpack.packb(rows_of(peer, replicas))
+        self._ask(peer, "replica_tell", [0, rows], partial(self._hear_answer, peer))
 
     def _ship(self, peer: ReplicaPeer, ship: OutgoingEntries) -> None:
-        replicas = dict.fromkeys(entry.replica for entry in ship.entries)
-        if unnamed := [replica for replica in replicas if not peer.is_named(replica)]:
-            rows = rows_of(peer, unnamed)
-            self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
+        unnamed: dict[Replica, None] = {}
+        for entry in ship.entries:
+            if not peer.is_named(entry.replica):
+                unnamed[entry.replica] = None
+        if unnamed:
+            self._report(peer, unnamed)
+        rows = msgpack.packb(entry_rows(peer, ship.entries))
+        self._ask(peer, "replica_feed", [rows], partial(self._fed, peer, ship.number))
 
-        def on_reply(result: Value) -> None:
-            match result:
-                case [list(heard), list(news)]:
-                    self._hear_answer(peer, heard, is_fed=True)
-                    pairs: list[tuple[Replica, int]] = []
-                    for row in news:
-                        match row:
-                            case [int(number), int(origin)] if 0 <= number < len(peer.numbered):
-                                pairs.append((peer.numbered[number][0], origin))
-                    peer.sender.answered(ship.number, pairs, self._outside.now())
-                case _:
-                    raise ProtocolError("the answer to a feed is [rows, news]")
-
-        self._ask(peer, "replica_feed", [msgpack.packb(entry_rows(peer, ship.entries))], on_reply)
+    def _fed(self, peer: ReplicaPeer, number: int, result: Value) -> None:
+        match result:
+            case [list(heard), list(news)]:
+                self._hear_answer(peer, heard, is_fed=True)
+                pairs: list[tuple[Replica, int]] = []
+                for row in news:
+                    match row:
+                        case [int(of), int(origin)] if 0 <= of < len(peer.numbered):
+                            pairs.append((peer.numbered[of], origin))
+                peer.sender.answered(number, pairs, self._outside.now())
+            case _:
+                raise ProtocolError("the answer to a feed is [rows, news]")
 
     def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
         """The resume position and cursors of each log sender, to be saved."""

@@ -93,6 +93,7 @@ class Replication:
         self._store = store
         self._ask_node = ask
         self._clock = environment.clock
+        self.now = trio.current_time
         self._log = Log("gossipkv.replication")
         self._news = trio.Event()
         self._nursery: trio.Nursery | None = None
@@ -125,8 +126,7 @@ class Replication:
                 now = self.now()
                 self.replicas.pump()
                 self.waiting.wake(now)
-                dues = [due for due in (self.replicas.due, self.waiting.due) if due is not None]
-                with trio.move_on_at(min(dues, default=now + 3600.0)):
+                with trio.move_on_at(min(self.replicas.due, self.waiting.due)):
                     await self._news.wait()
 
     def connected(self, node: bytes) -> None:
@@ -168,9 +168,7 @@ class Replication:
         self.departed[replica] = None
         replica.departs()
         self.replicas.spaces.hides(replica)
-        for peer in self.replicas.peers.values():
-            peer.sender.adopted(replica, self.now())
-        self.wake()
+        self.replicas.adopted(replica)
 
     def let_go(self, replica: Replica, *, why: str = "") -> None:
         """Drop a replica; with a reason `why`, quarantine it for operators instead.
@@ -354,7 +352,7 @@ class Replication:
 
     def ask(self, node: bytes, method: str, params: list[Value], on_reply: OnReply) -> None:
         """Send a request to a node."""
-        self.ask_whole(node, method, params, ANSWER_S, lambda result, error: on_reply(None if error else result))
+        self._ask_node(node, method, params, ANSWER_S, lambda result, error: on_reply(None if error else result))
 
     def ask_whole(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
         """Send a request to a node; `on_answer` also gets the error."""
@@ -366,8 +364,8 @@ class Replication:
         self._nursery.start_soon(self._read_for_sender, node, request)
 
     async def _read_for_sender(self, node: bytes, request: LogRead) -> None:
-        replicas = self.replicas
-        sender = replicas.peers[node].sender
+        replicas, peer = self.replicas, self.replicas.peers[node]
+        sender = peer.sender
         fed = request.cursor.replicas or sender.statuses
         spaces, is_cut = frozenset(replica.space for replica in fed), False
         # Another read for this catch-up cursor may start meanwhile; on one store cursor each would get only a part.
@@ -389,15 +387,12 @@ class Replication:
                 request.cursor.log_cursor = log_cursor
         entries = [entry for entry in replicas.spaces.read(batches, sender.lacks) if entry.replica.space in spaces]
         sender.read(request, entries, position, is_cut=is_cut)
+        peer.due = 0.0
         self.wake()
 
     def wake(self) -> None:
         """Wake the loop that pumps."""
         self._news.set()
-
-    def now(self) -> float:
-        """Return Trio's time in seconds."""
-        return trio.current_time()
 
     def now_ms(self) -> int:
         """Return the time of day in milliseconds."""

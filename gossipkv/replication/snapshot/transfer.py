@@ -154,6 +154,12 @@ class BulkLoader:
                 del self._below[replica]
                 self._since.pop(replica, None)
 
+    @property
+    def rests(self) -> bool:
+        """True if there is nothing to do before something happens; the rest follows from these."""
+        has_loads = self.loads or self.joining or self.unplaced or self.litter
+        return not (has_loads or self._below or self.log_too_small)
+
     def look(self, now: float) -> None:
         """Begin due loads and continue running ones."""
         self._drop_litter()
@@ -182,15 +188,15 @@ class BulkLoader:
                 self.litter.popleft()
 
     @property
-    def due(self) -> float | None:
-        """The time of the next work if nothing happens before; None: never."""
+    def due(self) -> float:
+        """The time of the next work if nothing happens before; inf: never."""
         times = [load.at for load in self.loads.values() if load.at is not None]
         times += [self._keeps_up_at(replica) for replica in self.log_too_small]
         times += [self._outside.now() + self._relay_s for replica in self.unplaced if not replica.is_frozen]
         times += [since + self._stall_s for since in self._open.values()]
         if len(self.loads) < MAX_LOADS:
             times += [since + self._relay_s for replica, since in self._since.items() if replica not in self.loads]
-        return min(times, default=None)
+        return min(times, default=inf)
 
     def _may_begin(self, replica: Replica, now: float) -> None:
         statuses = [(node, status.counted(replica)) for node, status in self._around.host_statuses(replica)]

@@ -70,6 +70,11 @@ class CatchUpCursor:
     def __post_init__(self) -> None:
         self.begun = self.at
 
+    @property
+    def covered_to(self) -> int:
+        """The position up to which the target covers all."""
+        return min(self.at, self.open[0].position - 1) if self.open else self.at
+
     def restart(self, at: int) -> None:
         """Restart behind a position."""
         self.at, self.is_reading = at, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 TAIL_BYTES: Final = 8 << 20
 FEW: Final = 1024  # Dropped batches that may remain in the lists.
+_SIZE_BYTES: Final = attrgetter("size_bytes")
 
 
 @final
@@ -56,7 +58,7 @@ class LogTail:
 
 def size_bytes_of(entries: Sequence[LogEntry]) -> int:
     """Return the approximate size of entries on the wire."""
-    return sum(entry.size_bytes for entry in entries)
+    return sum(map(_SIZE_BYTES, entries))
 
 
 @final

@@ -23,6 +23,7 @@ import msgpack
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication._replication import clock_of, counters_of, ends_of, records_of
+from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.status import NOTHING, SpanEnds
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class ReplicaState(NamedTuple):
     config: int
     can_take: bool
 
+    def shared_with(self, replica: Replica) -> ReplicaState:
+        """Return the same state of objects that are kept here already."""
+        return ReplicaState(replica.id_here(self.assignment), shared(self.config), self.can_take)
+
 
 def unpacked(answer: Value) -> Value:
     """Unpack an answer. Raises ProtocolError."""
@@ -73,11 +78,9 @@ def ids_of(ids: Sequence[Raw]) -> tuple[int, ...]:
     return whole
 
 
-def state_of(rest: Sequence[Value]) -> ReplicaState | None:
-    """Read a row's part behind the counters; None: it has none. Raises ProtocolError."""
+def state_of(rest: Sequence[Value]) -> ReplicaState:
+    """Read a row's part behind the counters. Raises ProtocolError."""
     match rest:
-        case []:
-            return None
         case [int(assignment), int(config), bool(can), *_]:
             return ReplicaState(assignment, config, can)
     raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")

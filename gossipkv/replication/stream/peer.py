@@ -1,9 +1,9 @@
-"""A peer node as local replicas know it: statuses sent and received on its links, and early entries."""
+"""A peer node as local replicas know it: statuses sent and received on its links."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 FEW_ROWS: Final = 4096
 MAX_ROWS: Final = 1 << 17  # Rows that a peer may number on a link: more than a node can hold.
-KEPT_BYTES: Final = 8 << 20  # Early entries kept of one peer.
 
 
 @final
@@ -37,58 +36,6 @@ class PeerReplica:
 
 
 @final
-class Numbered:
-    """Replicas by number, with the assignments of their clocks at that time; two lists use less memory than pairs."""
-
-    __slots__ = ("_ids", "_replicas")
-
-    def __init__(self) -> None:
-        self._replicas: list[Replica] = []
-        self._ids: list[tuple[int, ...]] = []
-
-    def append(self, replica: Replica, ids: tuple[int, ...]) -> int:
-        """Give a replica the next number, and return it."""
-        self._replicas.append(replica)
-        self._ids.append(ids)
-        return len(self._replicas) - 1
-
-    def __len__(self) -> int:
-        return len(self._replicas)
-
-    def __getitem__(self, number: int) -> tuple[Replica, tuple[int, ...]]:
-        return self._replicas[number], self._ids[number]
-
-
-@final
-class EarlyEntries:
-    """Entries that arrived before their predecessors, in order of arrival, as far as there is room."""
-
-    __slots__ = ("_bytes", "entries")
-
-    def __init__(self) -> None:
-        self.entries: deque[tuple[float, LogEntry]] = deque()  # Each with its time of arrival.
-        self._bytes = 0
-
-    def add(self, at: float, entry: LogEntry) -> None:
-        """Keep an entry if there is room; otherwise the peer sends it again."""
-        if self._bytes + entry.size_bytes <= KEPT_BYTES:
-            self.entries.append((at, entry))
-            self._bytes += entry.size_bytes
-
-    def forget(self, now: float, after_s: float) -> None:
-        """Drop entries older than `after_s`."""
-        # Compare as `due` does: with other rounding it would never fire.
-        while self.entries and self.entries[0][0] + after_s <= now:
-            self._bytes -= self.entries.popleft()[1].size_bytes
-
-    def let_go(self, replica: Replica) -> None:
-        """Drop the entries of a replica."""
-        if self.entries:
-            self.entries = deque(kept for kept in self.entries if kept[1].replica is not replica)
-            self._bytes = sum(entry.size_bytes for _, entry in self.entries)
-
-
-@final
 @dataclass(slots=True, eq=False)
 class ReplicaPeer:
     """A peer node and the state of both links with it."""
@@ -97,42 +44,57 @@ class ReplicaPeer:
     sender: LogSender
     link: int = 0  # Number drawn for the outgoing link; 0: there is none.
     greeted: bool = False  # The peer has answered the first report on the link.
+    due: float = 0.0  # Time at which `ReplicaSet.pump` looks at the peer again; 0: something has happened.
     restart_at: float | None = None  # Time at which the link restarts.
     numbers: dict[Replica, int] = field(default_factory=dict)  # Numbers of replicas on the outgoing link.
-    numbered: Numbered = field(default_factory=Numbered)  # Replicas by these numbers, with ids.
+    # Replicas by these numbers, and the assignments of their clocks at that time; two lists are smaller than pairs.
+    numbered: list[Replica] = field(default_factory=list)
+    ids: list[tuple[int, ...]] = field(default_factory=list)
+    is_littered: bool = False  # Most of these are obsolete: the link restarts once the peer has caught up.
     # By number: status in the peer's last answer to a feed.
     states: dict[int, ReplicaState] = field(default_factory=dict)
     unreported: dict[Replica, None] = field(default_factory=dict)  # Replicas with unreported changes, oldest first.
-    report_at: float | None = None
+    report_at: float = inf  # Time of the next report, to a greeted peer.
     clock_at: float = inf  # Time at which an otherwise silent peer is asked for its time.
     asked: float = 0.0  # Time of the question to which the peer answers.
     their_link: int = 0
     rows: dict[int, PeerReplica] = field(default_factory=dict)  # Rows by the peer's numbers.
     # By the peer's number: its config, if newer than the local one.
     newer: dict[int, int] = field(default_factory=dict)
-    early: EarlyEntries = field(default_factory=EarlyEntries)
 
     def let_go(self, replica: Replica) -> None:
         """Forget a local replica."""
         self.sender.let_go(replica)
-        self.early.let_go(replica)
         self.unreported.pop(replica, None)
         self.numbers.pop(replica, None)
+        self.due = 0.0
 
-    @property
-    def next_report_at(self) -> float:
-        """The time of the next status report to the peer."""
-        return min(self.clock_at, self.report_at) if self.unreported and self.report_at is not None else self.clock_at
+    def begin_link(self, link: int) -> None:
+        """Begin an outgoing link: nothing is numbered yet."""
+        self.link, self.restart_at = link, None
+        self.numbers, self.numbered, self.ids, self.states, self.is_littered = {}, [], [], {}, False
 
-    @property
-    def is_littered(self) -> bool:
-        """True if most numbers on the outgoing link are obsolete: the link should restart."""
-        return len(self.numbered) > 2 * len(self.numbers) + FEW_ROWS and self.greeted and self.sender.is_caught_up
+    def end_link(self) -> None:
+        """End the outgoing link."""
+        self.link, self.greeted = 0, False
+        self.sender.disconnected()
+
+    def hears_link(self, link: int) -> None:
+        """Begin the peer's link."""
+        self.their_link = link
+        self.rows.clear()
+        self.newer.clear()
+
+    def changed(self, replica: Replica, report_at: float) -> None:
+        """Report a replica's changed status to the peer by that time."""
+        self.report_at = min(report_at, self.report_at if self.unreported else self.clock_at)
+        self.unreported[replica] = None
+        self.due = 0.0
 
     def is_named(self, replica: Replica) -> bool:
         """Return True if a replica has a number with its present assignments."""
         number = self.numbers.get(replica)
-        return number is not None and self.numbered[number][1] == replica.named
+        return number is not None and self.ids[number] == replica.named
 
     def row_of(self, report: StatusRow, by_partition: Mapping[tuple[bytes, int], Replica]) -> PeerReplica | None:
         """Return the peer's replica that a row describes. Raises ProtocolError: too many rows."""
@@ -166,9 +128,12 @@ def rows_of(peer: ReplicaPeer, replicas: Iterable[Replica]) -> list[Value]:
         if peer.is_named(replica):
             rows.append([peer.numbers[replica], replica.synced_config, counters, not replica.is_frozen, below, *span])
         else:
-            number = peer.numbers[replica] = peer.numbered.append(replica, replica.named)
+            number = peer.numbers[replica] = len(peer.numbered)
+            peer.numbered.append(replica)
+            peer.ids.append(replica.named)
             whole: list[Value] = [*replica.partition, replica.assignment, replica.synced_config, [*replica.named]]
             rows.append([number, *whole, counters, not replica.is_frozen, below, *span])
+            peer.is_littered = len(peer.numbered) > 2 * len(peer.numbers) + FEW_ROWS
         peer.unreported.pop(replica, None)
     return rows
 
@@ -179,11 +144,12 @@ def entry_rows(peer: ReplicaPeer, entries: Iterable[LogEntry]) -> list[Value]:
     last: dict[int, bytes] = {}
     for entry in entries:
         number = peer.numbers[entry.replica]
-        ids = peer.numbered[number][1]
+        ids = peer.ids[number]
         before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
         after = None if entry.is_own else counters_of(entry.after, ids)
         last[number] = entry.after
-        rows.append([number, before, after, [part for pair in entry.records_of(ids) for part in pair]])
+        records = entry.records if entry.is_own else entry.records_of(ids)
+        rows.append([number, before, after, [*chain.from_iterable(records)]])
     return rows
 
 

@@ -7,18 +7,20 @@ syncs. A batch has one entry for each replica, merged from all its received entr
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from functools import partial
+from itertools import repeat
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import Overloaded, ProtocolError, StorageError
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.replica import LogEntry, Merged, Replica
 from gossipkv.replication.stream.messages import clock_of, ends_of, records_of
-from gossipkv.replication.stream.peer import EarlyEntries
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gossipkv.replication.replica.replica import Read
     from gossipkv.replication.stream.peer import ReplicaPeer
@@ -28,12 +30,18 @@ if TYPE_CHECKING:
     Append = Callable[[Batch, Sequence[LogEntry], Callable[[], object]], None]
 
 MAX_BYTES: Final = 32 << 10  # Records in one batch: a segment of the log has room for these.
+KEPT_BYTES: Final = 8 << 20  # Early entries kept of one peer.
 
 
 def entries_of(
     peer: ReplicaPeer, by_partition: Mapping[tuple[bytes, int], Replica], message: Sequence[Raw]
-) -> Iterator[tuple[int, LogEntry]]:
-    """Yield the entries of a message, each with the peer's number of its replica. Raises ProtocolError."""
+) -> tuple[list[tuple[int, LogEntry]], list[int]]:
+    """Return the entries of a message, each with the peer's number of its replica, and numbers of replicas not here.
+
+    Raises ProtocolError.
+    """
+    found: list[tuple[int, LogEntry]] = []
+    lacking: dict[int, None] = {}
     last: dict[int, bytes] = {}
     for item in message:
         match item:
@@ -45,6 +53,8 @@ def entries_of(
         replica = None if row is None else by_partition.get(row.partition)
         # The peer sends skipped entries again once it knows of the replica here, or is a host here.
         if row is None or replica is None or peer.node not in replica.sharers or row.assignment not in replica.assigned:
+            if row is not None and replica is None:
+                lacking[number] = None
             continue
         records = records_of(flat)
         begins = last.get(number) if before is None else clock_of(row.ids, before)
@@ -55,7 +65,9 @@ def entries_of(
             given = clock.counter(replica.appended, replica.assignment)
             raise ProtocolError(f"an entry has more of this copy's own records than the {given} that it gave out")
         config = peer.newer.get(number, 0)
-        yield number, LogEntry(replica, records, begins, ends, is_own=False, source=row.assignment, config=config)
+        entry = LogEntry(replica, records, begins, ends, is_own=False, source=row.assignment, config=config)
+        found.append((number, entry))
+    return found, [*lacking]
 
 
 @final
@@ -65,39 +77,54 @@ class ReceivedEntries:
     def __init__(self, read: Read) -> None:
         self._read = read
         self._merged: dict[Replica, Merged] = {}
-        self._bytes = 0
+        self.size_bytes = 0
 
-    def has(self, entry: LogEntry) -> bool:
-        """Return True if an entry brings nothing new."""
-        return entry.replica.has(entry, self._merged.get(entry.replica))
-
-    def follows(self, entry: LogEntry) -> bool:
-        """Return True if an entry can be merged now."""
-        return entry.replica.follows(entry, self._merged.get(entry.replica))
-
-    def take(self, entry: LogEntry) -> None:
-        """Merge an entry. Requires: `follows` and not `has`."""
+    def take(self, entry: LogEntry) -> bool:
+        """Merge an entry unless it brings nothing new; return False if it cannot be merged yet."""
         replica = entry.replica
         merged = self._merged.get(replica)
+        if replica.has(entry, merged):
+            return True
+        if not replica.follows(entry, merged):
+            return False
         if merged is None:
             merged = self._merged[replica] = Merged(replica.appended, replica.appended, replica.joining)
         replica.merge(entry, merged, self._read)
-        self._bytes += entry.size_bytes
-
-    @property
-    def is_full(self) -> bool:
-        """True if the merged entries fill a batch."""
-        return self._bytes >= MAX_BYTES
+        self.size_bytes += entry.size_bytes
+        return True
 
     def finish(self) -> tuple[Batch, list[LogEntry]]:
         """Return the batch of merged entries, to be appended, and begin the next."""
-        batch = Batch()
+        batch, entries = Batch(), []
         batch.may_fill = True  # Other nodes have accepted these writes, and deletes that make room come behind them.
-        batch.relieves = all(merged.relieves for merged in self._merged.values())
-        entries = [replica.take(merged, batch) for replica, merged in self._merged.items()]
+        batch.relieves = True
+        for replica, merged in self._merged.items():
+            batch.relieves &= merged.relieves
+            entries.append(replica.take(merged, batch))
         self._merged.clear()
-        self._bytes = 0
+        self.size_bytes = 0
         return batch, entries
+
+
+@final
+class EarlyEntries:
+    """Entries that arrived before their predecessors, in order of arrival, as far as there is room."""
+
+    __slots__ = ("_bytes", "entries")
+
+    def __init__(self, entries: Iterable[tuple[float, LogEntry]] = ()) -> None:
+        self.entries = deque(entries)  # Each with its time of arrival.
+        self._bytes = sum(entry.size_bytes for _, entry in self.entries)
+
+    def add(self, at: float, entry: LogEntry) -> None:
+        """Keep an entry if there is room; otherwise the peer sends it again."""
+        if self._bytes + entry.size_bytes <= KEPT_BYTES:
+            self.entries.append((at, entry))
+            self._bytes += entry.size_bytes
+
+    def drop_first(self) -> None:
+        """Drop the entry that arrived first."""
+        self._bytes -= self.entries.popleft()[1].size_bytes
 
 
 @final
@@ -108,43 +135,53 @@ class LogReceiver:
         self._read = read
         self._append = append
         self._now = now
+        self.early: dict[ReplicaPeer, EarlyEntries] = {}  # Of peers that have sent such entries.
 
     def take(self, peer: ReplicaPeer, entries: Iterable[LogEntry], on_synced: Callable[[], object]) -> int:
         """Merge the entries of a message; return how often `on_synced` will be called."""
+        return self._take(peer, zip(repeat(self._now()), entries), on_synced)
+
+    def _take(
+        self, peer: ReplicaPeer, entries: Iterable[tuple[float, LogEntry]], on_synced: Callable[[], object]
+    ) -> int:
         waits, taking = 0, ReceivedEntries(self._read)
-        for entry in entries:
-            waits += self._take_or_keep(peer, entry, taking, on_synced)
+        for at, entry in entries:
+            if not taking.take(entry):
+                self.early.setdefault(peer, EarlyEntries()).add(at, entry)
+            elif taking.size_bytes >= MAX_BYTES:
+                waits += self._append_taken(taking, on_synced)
         return waits + self._append_taken(taking, on_synced)
 
-    def retry(self, peers: Iterable[ReplicaPeer]) -> None:
+    def retry(self) -> None:
         """Merge early entries whose predecessors are here by now."""
-        among = [*peers]
         # No request fails here: the peer sends the entries again and then hears of the closed store.
         with contextlib.suppress(StorageError):
-            while any(self._retry_kept(peer) for peer in among):
-                pass
+            has_moved = True
+            while has_moved:
+                kept, self.early = self.early, {}
+                taken = [
+                    self._take(peer, early.entries, partial(self._report_soon, peer)) for peer, early in kept.items()
+                ]
+                has_moved = any(taken)
 
-    def _retry_kept(self, peer: ReplicaPeer) -> bool:
-        taking, tell_soon, moved = ReceivedEntries(self._read), partial(self._report_soon, peer), False
-        kept, peer.early = peer.early, EarlyEntries()
-        for at, entry in kept.entries:
-            if taking.follows(entry):
-                moved |= self._take_or_keep(peer, entry, taking, tell_soon)
-            else:
-                peer.early.add(at, entry)
-        return self._append_taken(taking, tell_soon) or moved
+    @property
+    def first_early(self) -> float:
+        """The time at which the first early entry arrived; inf: there is none."""
+        return min((early.entries[0][0] for early in self.early.values() if early.entries), default=inf)
 
-    def _take_or_keep(
-        self, peer: ReplicaPeer, entry: LogEntry, taking: ReceivedEntries, on_synced: Callable[[], object]
-    ) -> bool:
-        """Merge an entry or keep it; return True if a full batch was appended."""
-        if taking.has(entry):
-            return False
-        if taking.follows(entry):
-            taking.take(entry)
-            return taking.is_full and self._append_taken(taking, on_synced)
-        peer.early.add(self._now(), entry)
-        return False
+    def forget(self, now: float, after_s: float) -> None:
+        """Drop early entries older than `after_s`."""
+        for peer, early in [*self.early.items()]:
+            # Compare as `ReplicaSet.due` does: with other rounding it would never fire.
+            while early.entries and early.entries[0][0] + after_s <= now:
+                early.drop_first()
+            if not early.entries:
+                del self.early[peer]
+
+    def let_go(self, replica: Replica) -> None:
+        """Drop the early entries of a replica."""
+        for peer, early in self.early.items():
+            self.early[peer] = EarlyEntries(kept for kept in early.entries if kept[1].replica is not replica)
 
     def _append_taken(self, taking: ReceivedEntries, on_synced: Callable[[], object]) -> bool:
         """Append merged entries; return True if a sync must be awaited."""
@@ -160,3 +197,4 @@ class LogReceiver:
     def _report_soon(self, peer: ReplicaPeer) -> None:
         """Report now instead of after the relay time: the message's answer did not confirm these entries."""
         peer.report_at = self._now()
+        peer.due = 0.0

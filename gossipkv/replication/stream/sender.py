@@ -15,7 +15,9 @@ there. It is saved, so a restarted sender resumes there.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from itertools import islice, takewhile
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
@@ -40,6 +42,7 @@ MAX_OF_CURSORS: Final = 2  # Catch-up cursors may have so many of the messages u
 MAX_LOOKS: Final = 4  # Cursors for which the log is read at a time.
 MAX_OPEN: Final = 1 << 16  # Entries passed and not covered by the target; further ones wait in the log.
 RELAYED_FOR: Final = 5  # Keep relaying for so many relay times.
+_REPLICA: Final = attrgetter("replica")
 
 
 @final
@@ -52,7 +55,7 @@ class LogSender:
         self.statuses: dict[Replica, ReplicaStatus] = {}
         self.kept_positions: dict[int, int] = {}  # By the target's assignment: saved cursor positions.
         self._tail = tail
-        self._place = place
+        self.place = place  # The target covers all up to here, catch-up cursors aside.
         self._relay_s = relay_s
         self._is_broken = is_broken
         self._beginnings = beginnings
@@ -82,6 +85,7 @@ class LogSender:
 
     def connected(self, statuses: Mapping[Replica, ReplicaStatus], now: float, *, goes_back: bool) -> None:
         """Begin a connection with the target's status; `goes_back`: go back now, not only if nobody else feeds."""
+        positions = {**self.kept_positions, **self.positions}
         self._connected, self.statuses = True, dict(statuses)
         self._messages.clear()
         self._under_way.clear()
@@ -91,7 +95,6 @@ class LogSender:
         joining = {replica: status for replica, status in hosts.items() if status.span is not None}
         lacking = [replica for replica in hosts if replica not in joining and not self._covers(replica, replica.synced)]
         self._gap = {replica: replica.synced for replica in lacking}
-        positions = {**self.kept_positions, **self.positions}
         self.turned.update(replica for replica, cursor in self._cursors.items() if cursor.needs)
         self._cursors, self._lagging, self._joined = {}, {}, {}
         for replica, status in hosts.items():
@@ -101,9 +104,9 @@ class LogSender:
             if at is None and replica in joining:
                 at = self._beginnings.of(replica, status.assignment)
             if at is not None or not status.can_take:
-                self._begin(replica, self._place if at is None else at, is_alone=not status.can_take)
+                self._begin(replica, self.place if at is None else at, is_alone=not status.can_take)
         self.kept_positions = {}
-        self._late_from = self._place
+        self._late_from = self.place
         self._since = now
         if goes_back or not self._gap:
             self._go_back(now)
@@ -117,14 +120,15 @@ class LogSender:
 
     def hears(self, replica: Replica, status: ReplicaStatus, now: float) -> None:
         """Apply a replica's status; over the two links an older one may arrive later."""
-        if not replica.feeds(status.assignment):
+        before = self.statuses.get(replica)
+        is_known = before is not None and before.assignment == status.assignment
+        if replica in self._strangers if is_known else not replica.feeds(status.assignment):
             self.let_go(replica)
             self.statuses[replica] = status
             self._strangers[replica] = None
             return
         self._strangers.pop(replica, None)
-        before = self.statuses.get(replica)
-        if before is not None and before.assignment == status.assignment:
+        if before is not None and is_known:
             merged = clock.merge(before.clock, status.clock)
             if before.span is None and status.span is not None:  # A complete replica stays complete.
                 status = status._replace(span=None)
@@ -165,7 +169,7 @@ class LogSender:
         """Replace a split replica by its children; each resumes at its position once the target reports the child."""
         cursor = self._cursors.get(replica)
         items = [item.position - 1 for item in self._shared.open if item.replica is replica]
-        at = min([self._shared.at, *items] if cursor is None else [self._first_open(cursor)])
+        at = min([self._shared.at, *items] if cursor is None else [cursor.covered_to])
         at = min(at, self._resumes.get(replica, at))
         is_told = replica in self.statuses or replica in self._resumes
         self._shared.open = deque(item for item in self._shared.open if item.replica is not replica)
@@ -213,16 +217,27 @@ class LogSender:
         if not self._connected:
             return None
         self._advance(now)
-        if self._is_stuck(now):
+        if (self._shared.open or self._gap) and self.due(now) <= now:
+            item = self._shared.open[0] if self._shared.open and not self._gap else None
+            if item is not None and not item.is_own and self._stuck_at(item) <= now:
+                for origin in item.origins:
+                    self._relayed[item.replica, origin] = now + RELAYED_FOR * self._relay_s
             self._go_back(now)
-        if len(self._messages) >= MAX_UNDER_WAY:
-            return None
-        done = self._pass_cursors(now) or self._pass(self._shared, now)
-        while done is None and self._begun:
+        done: OutgoingEntries | LogRead | None = None
+        self._begun = True
+        while done is None and self._begun and len(self._messages) < MAX_UNDER_WAY:
             self._begun = False
-            done = self._pass_cursors(now) or self._pass(self._shared, now)
-        self._move_place()
+            done = self._pass_cursors(now) if self._lagging else None
+            if done is None and (self._shared.at < self._tail.end or self._shared.read or self._back):
+                done = self._pass(self._shared, now)
+        if not self._gap or self._back:
+            self.place = self._shared.covered_to
         return done
+
+    @property
+    def has_more(self) -> bool:
+        """True if `next` may return another step at once, messages under way aside."""
+        return self._shared.at < self._tail.end or bool(self._shared.read or self._lagging)
 
     def _pass_cursors(self, now: float) -> OutgoingEntries | LogRead | None:
         if sum(cursor.replicas is not None for cursor, _ in self._messages.values()) >= MAX_OF_CURSORS:
@@ -243,25 +258,23 @@ class LogSender:
                 return done
         return None
 
-    def due(self, now: float) -> float | None:
-        """The time when an entry may have lain too long; None: none can."""
+    def due(self, now: float) -> float:
+        """The time from which the sender must go back, as an entry has lain too long; inf: none can."""
         if not self._connected or self._back:
-            return None
+            return inf
         item = self._shared.open[0] if self._shared.open else None
-        if item is None or item.under_way:
-            return self._since + self._relay_s if self._gap else None
-        return now if self._is_orphaned(item) else max(now, self._stuck_since(item) + self._relay_s)
-
-    @property
-    def place(self) -> int:
-        """The position up to which the target covers all, catch-up cursors aside."""
-        return self._place
+        was_sent = item is None or item.is_own or item.under_way or item.answered is not None
+        if item is not None and not was_sent and any(map(partial(self._is_broken, item.replica), item.origins)):
+            return now
+        if self._gap:
+            return self._since + self._relay_s
+        return inf if item is None or item.under_way else self._stuck_at(item)
 
     @property
     def positions(self) -> dict[int, int]:
         """The catch-up cursors' positions by the target's assignment, saved with `place`."""
         cursors = self._cursors.items()
-        return {self.statuses[replica].assignment: self._first_open(cursor) for replica, cursor in cursors}
+        return {self.statuses[replica].assignment: cursor.covered_to for replica, cursor in cursors}
 
     def lag(self, replica: Replica) -> int:
         """Return the number of a replica's records that the target lacks; ended assignments do not count."""
@@ -302,57 +315,21 @@ class LogSender:
         left = clock.named(after, replica.named)
         return clock.covers(status.clock, left) or (status.span is not None and clock.covers(status.span.after, left))
 
-    @staticmethod
-    def _first_open(cursor: CatchUpCursor) -> int:
-        return min(cursor.at, cursor.open[0].position - 1) if cursor.open else cursor.at
-
     def _advance(self, now: float) -> None:
+        """Drop the first open entries that hold their cursor no more: they are covered, or their replica has left."""
         for cursor in (self._shared, *self._lagging):
-            moved = False
-            while cursor.open and not self._is_open(cursor, cursor.open[0]):
+            while cursor.open:
+                item = cursor.open[0]
+                is_here = self._cursors.get(item.replica, self._shared) is cursor
+                if is_here and not self._covers(item.replica, item.after):
+                    break
                 cursor.open.popleft()
-                moved = True
-            if cursor is self._shared and moved:
-                self._since = now
-        self._move_place()
+                if cursor is self._shared:
+                    self._since = now
 
-    def _move_place(self) -> None:
-        if not self._gap or self._back:
-            self._place = self._first_open(self._shared)
-
-    def _is_open(self, cursor: CatchUpCursor, item: OpenEntry) -> bool:
-        """Return True if a passed entry still holds its cursor: the replica uses it and lacks the entry."""
-        return self._goes_by(cursor, item.replica) and not self._covers(item.replica, item.after)
-
-    def _goes_by(self, cursor: CatchUpCursor, replica: Replica) -> bool:
-        return self._cursors.get(replica, self._shared) is cursor
-
-    def _stuck_since(self, item: OpenEntry) -> float:
-        return max(self._since, item.noted, item.answered or 0.0)
-
-    def _is_stuck(self, now: float) -> bool:
-        """Return True if the entry at the resume position has lain there too long."""
-        if self._back:
-            return False
-        # Compare as `due` does: with other rounding it would never fire.
-        if self._gap and now >= self._since + self._relay_s:
-            return True
-        if not self._shared.open:
-            return False
-        item = self._shared.open[0]
-        if item.under_way:
-            return False
-        if now >= self._stuck_since(item) + self._relay_s:
-            if not item.is_own:
-                for origin in item.origins:
-                    self._relayed[item.replica, origin] = now + RELAYED_FOR * self._relay_s
-            return True
-        return self._is_orphaned(item)
-
-    def _is_orphaned(self, item: OpenEntry) -> bool:
-        """Return True if the entry was never sent and a link to an origin of it is broken."""
-        was_sent = item.answered is not None
-        return not (item.is_own or was_sent) and any(self._is_broken(item.replica, origin) for origin in item.origins)
+    def _stuck_at(self, item: OpenEntry) -> float:
+        """Return the time from which an entry has lain at the resume position for too long."""
+        return max(self._since, item.noted, item.answered or 0.0) + self._relay_s
 
     def _begin(self, replica: Replica, at: int, *, is_alone: bool = False) -> CatchUpCursor:
         """Move a replica to a catch-up cursor at a position: the newest of its space unless that has passed more."""
@@ -384,7 +361,7 @@ class LogSender:
         """Give a replica that cannot accept entries a cursor of its own."""
         cursor = self._cursors.get(replica)
         if cursor is None or not cursor.is_alone:
-            self._begin(replica, self._place if cursor is None else self._first_open(cursor), is_alone=True)
+            self._begin(replica, self.place if cursor is None else cursor.covered_to, is_alone=True)
 
     def _leave(self, replica: Replica) -> None:
         cursor = self._cursors.pop(replica, None)
@@ -395,7 +372,7 @@ class LogSender:
 
     def _go_back(self, now: float) -> None:
         self._back, self._since = True, now
-        self._shared.restart(self._place)
+        self._shared.restart(self.place)
 
     # -- passing the log ---------------------------------------------------------------------------------------------
 
@@ -405,25 +382,26 @@ class LogSender:
         items: list[OpenEntry] = []
         size_bytes = 0
         while batch := self._ahead(cursor):
-            size_bytes += size_bytes_of(batch)
             is_full = len(cursor.open) >= MAX_OPEN or len(entries) >= MESSAGE_ENTRIES
-            is_full |= bool(entries) and size_bytes > MESSAGE_BYTES
-            if is_full or not all(self._may_pass(cursor, entry) for entry in batch):
+            is_full |= bool(entries) and size_bytes + size_bytes_of(batch) > MESSAGE_BYTES
+            are_met = cursor.met.issuperset(map(_REPLICA, batch))
+            if is_full or not (are_met or all(self._may_pass(cursor, entry) for entry in batch)):
                 break
             for entry in batch:
                 if cursor.read:
                     cursor.read.popleft()
                 item = self._opened(cursor, entry, now)
-                if item is not None and not item.under_way and self._goes(cursor, entry, now):
+                if item is not None:
                     entries.append(entry)
                     items.append(item)
+                    size_bytes += entry.size_bytes
             # The position is passed only if none of its entries are left for the next message.
             position = batch[0].position
             cursor.at = position - bool(cursor.read and cursor.read[0].position == position)
         else:
             if cursor.at < self._tail.first and not entries:
                 return self._look(cursor)
-            if cursor.at >= self._tail.first:
+            if cursor.at >= self._tail.first and (self._back or cursor.replicas is not None):
                 self._at_end(cursor, now)
         return self._ship(cursor, entries, items) if entries else None
 
@@ -433,7 +411,7 @@ class LogSender:
             position = cursor.read[0].position
             return [*takewhile(lambda entry: entry.position == position, islice(cursor.read, MESSAGE_ENTRIES))]
         cursor.at = max(cursor.at, cursor.read_to)
-        return () if cursor.at < self._tail.first else self._tail.next(cursor.at)
+        return self._tail.next(cursor.at) if self._tail.first <= cursor.at < self._tail.end else ()
 
     @staticmethod
     def _look(cursor: CatchUpCursor) -> LogRead | None:
@@ -445,9 +423,8 @@ class LogSender:
     def _is_of(self, cursor: CatchUpCursor, entry: LogEntry) -> bool:
         """Return True if the entry belongs to the cursor; entries from before the replica's space are obsolete."""
         replica = entry.replica
-        if replica not in self.statuses or entry.position <= replica.made_at:
-            return False
-        return self._goes_by(cursor, replica)
+        is_here = replica in self.statuses and self._cursors.get(replica, self._shared) is cursor
+        return is_here and entry.position > replica.made_at
 
     def _needs(self, cursor: CatchUpCursor, replica: Replica, before: bytes) -> None:
         """Begin at the space's start if the cursor began later, as a target may lose its disk; else mark it below."""
@@ -481,24 +458,18 @@ class LogSender:
         return True
 
     def _opened(self, cursor: CatchUpCursor, entry: LogEntry, now: float) -> OpenEntry | None:
-        """Return the open item of an entry; None: the target covers the entry or it belongs to another cursor."""
-        if not self._is_of(cursor, entry) or self._covers(entry.replica, entry.after):
+        """Open an entry unless the target covers it or it is of another cursor; return it if it must be sent now."""
+        replica = entry.replica
+        if not self._is_of(cursor, entry) or self._covers(replica, entry.after):
             return None
-        item = self._under_way.get((entry.position, entry.replica))
+        item = self._under_way.get((entry.position, replica))
         if item is None or item.after != entry.after:  # A page of a split replica may have held less.
-            item = OpenEntry(entry.position, entry.replica, entry.after, entry.origins, entry.is_own, now)
+            item = OpenEntry(entry.position, replica, entry.after, entry.origins, entry.is_own, now)
         cursor.open.append(item)
-        return item
-
-    def _goes(self, cursor: CatchUpCursor, entry: LogEntry, now: float) -> bool:
-        """Return True if this node must send the entry."""
-        return (
-            entry.is_own
-            or self._back
-            or cursor.replicas is not None
-            or not self.statuses[entry.replica].available
-            or any(self._relayed.get((entry.replica, origin), 0.0) > now for origin in entry.origins)
-        )
+        goes = entry.is_own or self._back or cursor.replicas is not None or not self.statuses[replica].available
+        if not goes and self._relayed:
+            goes = any(self._relayed.get((replica, origin), 0.0) > now for origin in entry.origins)
+        return item if goes and not item.under_way else None
 
     def _ship(self, cursor: CatchUpCursor, entries: list[LogEntry], items: list[OpenEntry]) -> OutgoingEntries:
         self._number += 1

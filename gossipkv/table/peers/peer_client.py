@@ -55,11 +55,16 @@ class PeerClient:
         self._threads = threads
         self._up, self._up_until = set[bytes](), 0.0  # Nodes that may be alive, up to UP_S old.
         self._connected = trio.Event()  # Set, and replaced, when a connection begins.
-        peers.watch(begun=self._begun)
+        self._names: dict[bytes, str] = {}  # By uuid: members with a connection.
+        peers.watch(begun=self._begun, ended=self._ended)
 
-    def _begun(self, _name: str, _uuid: bytes) -> None:
+    def _begun(self, name: str, uuid: bytes) -> None:
+        self._names[uuid] = name
         connected, self._connected = self._connected, trio.Event()
         connected.set()
+
+    def _ended(self, _name: str, uuid: bytes) -> None:
+        self._names.pop(uuid, None)
 
     async def beside(self, do: Callable[[], T]) -> T:
         """Run a slow function in a worker thread."""
@@ -132,7 +137,7 @@ class PeerClient:
             on_reply(value, failed)
 
         try:
-            name = self._name(node)
+            name = self._names.get(node) or self._name(node)
         except Unavailable as unknown:
             on_reply(None, unknown)
             return

@@ -107,12 +107,7 @@ class RecordMethods:
         node, link = _peer(arguments)
         entries = arguments.packed_rows("entries", MAX_ROWS)
         arguments.end()
-        replicas = self._service.replicating().replicas
-
-        def begin(on_result: OnResult) -> None:
-            replicas.take_entries(node, link, entries, on_result)
-
-        return Later(begin)
+        return Later(partial(self._service.replicating().replicas.take_entries, node, link, entries))
 
     def _load(self, arguments: Arguments) -> Later:
         replication, replica = self._replica_of(arguments)

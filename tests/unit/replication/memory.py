@@ -148,11 +148,13 @@ class Node:
         def read(life=self.life):
             if life is not self.life:
                 return
-            feed = self.replicas.peers[node].sender
+            peer = self.replicas.peers[node]
+            feed = peer.sender
             batches = [(at, done) for at, done in self.log if at > max(look.position, self.floor)]
             entries = self.replicas.spaces.read(batches, feed.lacks)
             is_cut, position = look.position < self.floor, max(self.synced(), look.position)
             feed.read(look, entries, position, is_cut=is_cut)
+            peer.due = 0.0
             self.wake()
 
         self.cluster.soon(read)
@@ -303,8 +305,7 @@ class Cluster:
                 do()
             self.run()
             for node in self.nodes:
-                due = node.replicas.due
-                node.is_woken |= due is not None and due <= self.now
+                node.is_woken |= node.replicas.due <= self.now
                 for _ in range(3):
                     if node.is_woken:
                         node.is_woken = False

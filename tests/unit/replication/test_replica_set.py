@@ -107,7 +107,7 @@ def test_an_entry_that_skips(talker):
 
 def test_so_much_is_kept_of_a_peer(talker, monkeypatch):
     """Early entries beyond the limit are dropped and sent again."""
-    monkeypatch.setattr("gossipkv.replication.stream.peer.KEPT_BYTES", 150)
+    monkeypatch.setattr("gossipkv.replication.stream.receiver.KEPT_BYTES", 150)
     for count in (3, 2, 1):
         talker.feed(entry(count, count))
     assert talker.clock == [0, 1, 0]

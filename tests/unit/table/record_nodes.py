@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from math import inf
 from types import SimpleNamespace
 
 import msgpack
@@ -85,7 +86,7 @@ class Node:
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
         self.waiting = ParkedRequests(MAX_BYTES, self.wake)
-        self.woken, self.sleeps_until = False, None  # See `Replication.run`.
+        self.woken, self.sleeps_until = False, inf  # See `Replication.run`.
         self.departed = {}
         self.gives = RateLimit()
         self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, ReplicationLimits(relay_s=0.2))
@@ -364,13 +365,13 @@ class Records:
                 if node.woken:
                     node.woken, node.sleeps_until = False, node.waiting.due
             dues = [node.sleeps_until for node in self.nodes] + [at for at, _, _ in self.timers[:1]]
-            due = min((one for one in dues if one is not None), default=end)
+            due = min(dues, default=end)
             assert due < end, "nobody has answered"
             self.now = max(self.now, due)
             while self.timers and self.timers[0][0] <= self.now:
                 self.timers.pop(0)[2]()
             for node in self.nodes:
-                if node.woken or (node.sleeps_until is not None and node.sleeps_until <= self.now):
+                if node.woken or node.sleeps_until <= self.now:
                     node.waiting.wake(self.now)
                     node.woken = True
             self.run()

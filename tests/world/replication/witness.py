@@ -428,6 +428,8 @@ class Witness:
     def check_turn(self, replicas: ReplicaSet) -> None:
         """Check that one more look for work changes no place of a feed: the last look has done all."""
         before = replicas.kept_places()
+        for peer in replicas.peers.values():
+            peer.due = 0.0
         replicas.pump()
         if (after := replicas.kept_places()) != before:
             self.found("rest", f"one more look has moved {before} to {after}")

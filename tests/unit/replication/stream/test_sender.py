@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from gossipkv.replication.replica import clock
@@ -105,7 +107,7 @@ def test_what_is_under_way_does_not_lie():
     assert len(scene.sent(0.0)) == 1
     scene.synced(THIRD)
     assert scene.sent(10.0) == []
-    assert scene.feed.due(10.0) is None
+    assert scene.feed.due(10.0) == inf
 
 
 def test_an_origin_whose_connection_is_broken_is_not_waited_for():
@@ -138,6 +140,16 @@ def test_after_a_go_back_an_origin_s_entries_go_like_its_own(are_news):
         scene.answered(now, third=number - 1, news=[(scene.copy, THIRD)] if are_news else [])
         scene.synced(THIRD)
         assert len(scene.sent(now)) == (are_news or now < 1.2), number
+
+
+def test_a_target_that_has_dropped_a_copy_is_connected_again():
+    """A replica with its own cursor is gone at the target when the link restarts."""
+    scene = Scene(can_take=False)
+    assert scene.feed.positions == {YOURS: 1}
+    scene.feed.disconnected()
+    scene.feed.connected({}, 1.0, goes_back=True)
+    assert scene.feed.positions == {}
+    assert scene.sent(1.0) == []
 
 
 def test_a_copy_that_cannot_take_keeps_nobody_s_place():
