@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.store import FollowedStore
     from gossipkv.replication.stream.cursors import LogRead
     from gossipkv.storage.engine.log_reader import LogCursor
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
 PLACE: Final = b"\0p"
@@ -54,12 +55,6 @@ MAX_CURSORS: Final = 64
 FEW_SPACES: Final = 256  # Spaces read before other tasks run.
 
 
-class OnAnswer(Protocol):
-    """A callback for the result of a request, or its error."""
-
-    def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
-
-
 class Measured(NamedTuple):
     """The approximate size of a replica."""
 
@@ -68,10 +63,10 @@ class Measured(NamedTuple):
 
 
 class AskNode(Protocol):
-    """A function that asks a node; `on_answer` is called once."""
+    """A function that asks a node; `complete` is called once."""
 
     def __call__(
-        self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer, /
+        self, node: bytes, method: str, params: list[Value], timeout_s: float, complete: Completion[Value], /
     ) -> None: ...
 
 
@@ -352,11 +347,19 @@ class Replication:
 
     def ask(self, node: bytes, method: str, params: list[Value], on_reply: OnReply) -> None:
         """Send a request to a node."""
-        self._ask_node(node, method, params, ANSWER_S, lambda result, error: on_reply(None if error else result))
+        self._ask_node(
+            node,
+            method,
+            params,
+            ANSWER_S,
+            lambda answer: on_reply(None if isinstance(answer, GossipKVError) else answer),
+        )
 
-    def ask_whole(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
-        """Send a request to a node; `on_answer` also gets the error."""
-        self._ask_node(node, method, params, timeout_s, on_answer)
+    def ask_whole(
+        self, node: bytes, method: str, params: list[Value], timeout_s: float, complete: Completion[Value]
+    ) -> None:
+        """Send a request to a node; `complete` also gets the error."""
+        self._ask_node(node, method, params, timeout_s, complete)
 
     def look(self, node: bytes, request: LogRead) -> None:
         """Read the log for a node's log sender."""

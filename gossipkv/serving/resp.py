@@ -6,6 +6,7 @@ protocol version. The loop writes errors of GossipKV, with the code first.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.serving._serving import Caller as Asker
-    from gossipkv.wire.results import OnResult
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
     Answer = Value | Packed | DeferredResult | Later
@@ -386,6 +387,14 @@ def _lines(figures: Mapping[str, Value]) -> list[str]:
     return [f"{name}:{value}" for name, value in figures.items() if isinstance(value, int | float | str)]
 
 
+def _converted(
+    convert: Callable[[Value | Packed], bytes],
+    complete: Completion[Value | Packed],
+    result: Value | Packed | GossipKVError,
+) -> None:
+    complete(result if isinstance(result, GossipKVError) else convert(result))
+
+
 def _then(answer: Answer, convert: Callable[[Value | Packed], bytes]) -> bytes | DeferredResult | Later:
     if isinstance(answer, DeferredResult):
 
@@ -397,8 +406,8 @@ def _then(answer: Answer, convert: Callable[[Value | Packed], bytes]) -> bytes |
         return DeferredResult(wait)
     if isinstance(answer, Later):
 
-        def begin(on_result: OnResult) -> None:
-            answer.begin(lambda result: on_result(result if isinstance(result, GossipKVError) else convert(result)))
+        def begin(complete: Completion[Value | Packed]) -> None:
+            answer.begin(partial(_converted, convert, complete))
 
         return Later(begin)
     return convert(answer)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 from functools import cache
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgpack
 
@@ -114,6 +114,11 @@ class Arguments:
         self._at = 0
 
     def text(self, name: str) -> str:
+        if self._at < len(self._values):  # Most requests are right; `_text` words the errors of the others.
+            value = self._values[self._at]
+            if isinstance(value, bytes) and len(value) <= MAX_NAME_BYTES and value.isascii():
+                self._at += 1
+                return value.decode()
         return _text(self._next(name), f"{self.method}: the {name}")
 
     def text_or_nil(self, name: str) -> str | None:
@@ -135,9 +140,10 @@ class Arguments:
         return found
 
     def blob(self, name: str) -> bytes:
-        value = self._next(name)
+        value = self._values[self._at] if self._at < len(self._values) else self._next(name)
         if not isinstance(value, bytes):
             raise BadRequest(f"{self.method}: the {name} must be bytes, not {kind_of(value)}")
+        self._at += 1
         return value
 
     def blob_or_nil(self, name: str, *, optional: bool = False) -> bytes | None:
@@ -171,7 +177,11 @@ class Arguments:
         return values
 
     def key(self, name: str, limit: int) -> bytes:
-        return self._key(self._next(name), f"the {name}", limit)
+        value = self._values[self._at] if self._at < len(self._values) else self._next(name)
+        self._at += 1
+        if isinstance(value, bytes) and len(value) <= limit:
+            return value
+        return self._key(value, f"the {name}", limit)
 
     def keys(self, name: str, limit: int) -> list[bytes]:
         values = self._next(name)
@@ -190,7 +200,7 @@ class Arguments:
     def options(self, *allowed: str) -> OptionArguments:
         """Take the last parameter: a map of options, or nothing; refuses names that are not `allowed`."""
         if self._at == len(self._values):
-            return OptionArguments(self.method, {})
+            return NO_OPTIONS
         value = self._next("options")
         if not isinstance(value, dict):
             raise BadRequest(f"{self.method}: the options must be a map, not {kind_of(value)}")
@@ -301,3 +311,6 @@ class OptionArguments:
 
     def _where(self, name: str) -> str:
         return f"{self._method}: the option {name}"
+
+
+NO_OPTIONS: Final = OptionArguments("", {})

@@ -6,13 +6,17 @@ Two kinds take time: `DeferredResult` runs in a task, `Later` calls back.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, final
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
+
+    T = TypeVar("T")
+    # Takes the result of a request, or the error for its absence; called once.
+    Completion = Callable[[T | GossipKVError], object]
 
 
 class Packed(NamedTuple):
@@ -37,21 +41,15 @@ class DeferredResult:
     shared_by: Hashable | None = None
 
 
-class OnResult(Protocol):
-    """Receives a result, or the error for its absence."""
-
-    def __call__(self, result: Value | Packed | GossipKVError, /) -> object: ...
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A result by callback, without a task: `begin` gets a callback, and calls it once.
+    """A result without a task: `begin` gets a completion, and calls it once.
 
-    The callback may be called at once. The owner of the pending results bounds their number.
+    The completion may be called at once. The owner of the pending results bounds their number.
     """
 
-    begin: Callable[[OnResult], object]
+    begin: Callable[[Completion[Value | Packed]], object]
 
 
 class OnAnswer(Protocol):

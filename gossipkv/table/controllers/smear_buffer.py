@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.smear_schedule import SmearedPut, SmearSchedule
-    from gossipkv.wire.results import OnResult
+    from gossipkv.wire.results import Completion
+    from gossipkv.wire.rpc import Value
 
-    # Takes puts that were forwarded together, and None or the reason why no host has confirmed them.
-    OnForwarded = Callable[[Sequence[SmearedPut], GossipKVError | None], object]
-    # Sends puts of one table to their hosts, in parts.
-    Forward = Callable[[bytes, Sequence[SmearedPut], OnForwarded], object]
+    # Sends puts of one table to their hosts, in parts. Calls back for each part: with its puts, and None or the reason
+    # why no host has confirmed them.
+    Forward = Callable[
+        [bytes, Sequence[SmearedPut], Callable[[Sequence[SmearedPut], GossipKVError | None], object]], object
+    ]
 
 LOOK_S: Final = 0.1  # Interval between looks for due puts: short compared with the wait of a put.
 IDLE_S: Final = 1.0  # Interval while no put waits.
@@ -84,7 +86,7 @@ class SmearBuffer:
         table: bytes,
         row: tuple[bytes, bytes],
         deadline: float,
-        on_result: OnResult,
+        complete: Completion[Value],
         or_else: Callable[[], None],
         *,
         hosts: Iterable[bytes],
@@ -112,7 +114,7 @@ class SmearBuffer:
         batch.put(space, *put.row())
 
         def late() -> None:
-            on_result(Unknown("the put was not synced in time: it may become visible", {"table": table.hex()}))
+            complete(Unknown("the put was not synced in time: it may become visible", {"table": table.hex()}))
 
         def on_synced(error: StorageError | None) -> None:
             is_late = waiter.on_late is None
@@ -124,7 +126,7 @@ class SmearBuffer:
                 smearing.is_there(put)
                 self.accepted += 1
             if not is_late:
-                on_result({ACCEPTED: True}) if error is None else or_else()
+                complete({ACCEPTED: True}) if error is None else or_else()
 
         try:
             waiter = replication.waiting.begin(deadline, size_bytes, late)

@@ -7,6 +7,7 @@ that was frozen or cut off executes the request in time or not at all.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import msgpack
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Threads
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.shell import OnReply
-    from gossipkv.replication.shell import OnAnswer
     from gossipkv.table.peers.hints import MapHint
     from gossipkv.table.ports import ClusterView, PeerLinks
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
 T = TypeVar("T")
@@ -76,22 +77,23 @@ class PeerClient:
         Raises:
             GossipKVError: the node's answer; `Unavailable` if it was not asked, `Unknown` if it has not answered.
         """
-        answered, answers = trio.Event(), []
+        answered = trio.Event()
+        answers: list[Value | GossipKVError] = []
 
-        def on_reply(result: Value, error: GossipKVError | None) -> None:
-            answers.append((result, error))
+        def complete(answer: Value | GossipKVError) -> None:
+            answers.append(answer)
             answered.set()
 
         name = self._name(node)
         with trio.move_on_after(min(timeout_s, CONNECT_S)):
             while self._peers.store(name) is None:
                 await self._connected.wait()
-        self.ask_soon(node, method, params, timeout_s, on_reply)
+        self.ask_soon(node, method, params, timeout_s, complete)
         await answered.wait()
-        result, error = answers[0]
-        if error is not None:
-            raise error
-        return result
+        (answer,) = answers
+        if isinstance(answer, GossipKVError):
+            raise answer
+        return answer
 
     async def ask_any(self, nodes: Iterable[bytes], method: str, params: list[Value], timeout_s: float) -> Value:
         """Send a request `within` the timeout to one node after the other, while nothing was done.
@@ -112,38 +114,18 @@ class PeerClient:
         raise Unavailable("; ".join(f"{name}: {why}" for name, why in refusals.items()) or "none is alive")
 
     def ask_soon(
-        self,
-        node: bytes,
-        method: str,
-        params: list[Value],
-        timeout_s: float,
-        on_reply: OnAnswer,
+        self, node: bytes, method: str, params: list[Value], timeout_s: float, complete: Completion[Value]
     ) -> None:
-        """Ask the node of that uuid without a task; `on_reply` is called once, with what `ask` returns or raises."""
-
-        def on_answer(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
-            failed: GossipKVError | None = None
-            value: Value = None
-            try:
-                if error is not None:
-                    failed = _error_of(error, name)
-                elif result is None:
-                    not_asked = epoch is None
-                    failed = Unavailable(f"{name} is not reached") if not_asked else Unknown(f"{name} has not answered")
-                else:
-                    value = _read(result, name)
-            except ProtocolError as damaged:
-                failed = damaged
-            on_reply(value, failed)
-
+        """Ask the node of that uuid without a task; `complete` is called once, with what `ask` returns or raises."""
         try:
             name = self._names.get(node) or self._name(node)
         except Unavailable as unknown:
-            on_reply(None, unknown)
+            complete(unknown)
             return
         if method in CHANGES:
             method, params = "within", [self._deadline(node, timeout_s), method, msgpack.packb(params)]
-        self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
+        timeout_ms = max(1, int(timeout_s * 1000))
+        self._peers.ask_unread(name, method, params, timeout_ms, partial(_complete, complete, name))
 
     async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> MapHint | None:
         """Ask a node for its map of a register, once that has at least that config id; None: it knows no map.
@@ -224,6 +206,25 @@ class PeerClient:
             if member.uuid == node:
                 return member.name
         raise Unavailable("it is no member that is known here", {"uuid": node.hex()})
+
+
+def _complete(
+    complete: Completion[Value], name: str, result: bytes | None, error: bytes | None, epoch: int | None
+) -> None:
+    """Complete a request with a node's answer, decoded."""
+    answer: Value | GossipKVError
+    try:
+        if error is not None:
+            answer = _error_of(error, name)
+        elif result is not None:
+            answer = _read(result, name)
+        elif epoch is None:
+            answer = Unavailable(f"{name} is not reached")
+        else:
+            answer = Unknown(f"{name} has not answered")
+    except ProtocolError as damaged:
+        answer = damaged
+    complete(answer)
 
 
 def _read(data: bytes, name: str) -> Value:

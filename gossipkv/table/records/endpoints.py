@@ -16,11 +16,13 @@ from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.controllers.move_step import report_of
-from gossipkv.table.records.forward import Forwarder
 from gossipkv.table.records.read import TableReads
-from gossipkv.table.records.router import WAITS_BYTES, Router
+from gossipkv.table.records.request import WAITS_BYTES
+from gossipkv.table.records.router import Router
 from gossipkv.table.records.scan import TableScans
-from gossipkv.table.records.token_compaction import Sessions, TokenCompactor
+from gossipkv.table.records.services import RecordServices
+from gossipkv.table.records.token_compaction import TokenCompactor
+from gossipkv.table.records.token_survey import settled_here
 from gossipkv.table.records.verify import Verifier
 from gossipkv.table.records.write import TableWrites
 from gossipkv.table.session.readiness import ReplicaReadiness
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from gossipkv.settings.config import Config
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.wire.arguments import Arguments
-    from gossipkv.wire.results import DeferredResult, OnResult
+    from gossipkv.wire.results import Completion, DeferredResult
     from gossipkv.wire.rpc import Value
 
 GIVES_WITHIN_S: Final = ANSWER_S / 2  # Longest throttling of a page: after ANSWER_S the peer aborts the load.
@@ -51,27 +53,19 @@ class RecordMethods:
 
     def __init__(self, participant: MetadataParticipant, random: Random, limits: Config) -> None:
         self.routing = Router(participant, random)
-        self._service = participant.service
-        replication, names = participant.service.replicating, participant.directory.name_of
-        most_key = min(limits.max_key, MAX_KEY_BYTES)
-        forwarding = Forwarder(self.routing, replication, names, limits.stage_timeout / 1000)
-        self._compactor = TokenCompactor(self.routing, forwarding, participant, limits.max_token)
-        sessions = Sessions(ReplicaReadiness(replication, participant.watcher.look_at), self._compactor)
-        reads = TableReads(self.routing, forwarding, replication, names, sessions, most_key=most_key)
-        scans = TableScans(
-            self.routing, forwarding, replication, sessions, most_key=most_key, scan_limit=limits.scan_limit
-        )
-        most_value = min(limits.max_value, MAX_VALUE_BYTES)
-        writes = TableWrites(
+        self._service = service = participant.service
+        services = RecordServices(
+            service,
             self.routing,
-            forwarding,
-            replication,
-            sessions,
-            accepting=lambda: participant.service.smear_buffer,
-            note=participant.service.note,
-            most_key=most_key,
-            most_value=most_value,
+            ReplicaReadiness(service.replicating, participant.watcher.look_at),
+            TokenCompactor(self.routing, participant, limits.max_token),
+            participant.directory.name_of,
+            stage_s=limits.stage_timeout / 1000,
+            most_key=min(limits.max_key, MAX_KEY_BYTES),
+            most_value=min(limits.max_value, MAX_VALUE_BYTES),
+            scan_limit=limits.scan_limit,
         )
+        reads, scans, writes = TableReads(services), TableScans(services), TableWrites(services)
         self.forward = writes.forward
         self.reads: dict[str, Callable[[Arguments], Value | Later]] = {
             "get": reads.get,
@@ -87,7 +81,7 @@ class RecordMethods:
             b"table_accepted": writes.write_accepted,
             b"table_get": reads.get_here,
             b"table_scan": scans.scan_here,
-            b"table_settled": self._compactor.settled_here,
+            b"table_settled": partial(settled_here, services),
             b"verify_table": verifying.verify,
             b"table_digest": verifying.digest,
             b"replica_tell": self._tell,
@@ -114,29 +108,7 @@ class RecordMethods:
         space, position = arguments.whole("space", MAX_LINK), arguments.whole("position", MAX_LINK)
         page = LoadPage(space, position, arguments.blob("key"))
         arguments.end()
-
-        def given(on_result: OnResult, result: Value | GossipKVError) -> None:
-            match result:
-                case [_, _, _, bytes(packed), _]:
-                    replication.gives.took(len(packed), replication.now())
-            on_result(result)
-
-        def give(on_result: OnResult) -> None:
-            try:
-                if replica not in replication.replicas.acks:
-                    raise NotServed("it does not hold the partition any more", {"partition": replica.partition[1]})
-                serve(replication, replica, page, partial(given, on_result))
-            except GossipKVError as error:
-                on_result(error)
-
-        def begin(on_result: OnResult) -> None:
-            now = replication.now()
-            if wait_s := min(replication.gives.wait_s(now), GIVES_WITHIN_S):
-                replication.waiting.begin(now + wait_s, WAITS_BYTES, partial(give, on_result))
-            else:
-                give(on_result)
-
-        return Later(begin)
+        return Later(_LoadGiving(replication, replica, page).begin)
 
     def _report(self, arguments: Arguments) -> Value:
         arguments.blob("node")
@@ -162,6 +134,39 @@ class RecordMethods:
         if replica is None:
             raise NotServed("it does not hold the partition", {"partition": partition})
         return replication, replica
+
+
+@final
+class _LoadGiving:
+    """A page of a bulk load for another node, given at the limited rate."""
+
+    def __init__(self, replication: Replication, replica: Replica, page: LoadPage) -> None:
+        self._replication, self._replica, self._page = replication, replica, page
+        self._complete: Completion[Value]
+
+    def begin(self, complete: Completion[Value]) -> None:
+        """Give the page, now or when there is room in the rate."""
+        self._complete, replication = complete, self._replication
+        now = replication.now()
+        if wait_s := min(replication.gives.wait_s(now), GIVES_WITHIN_S):
+            replication.waiting.begin(now + wait_s, WAITS_BYTES, self._give)
+        else:
+            self._give()
+
+    def _give(self) -> None:
+        replication, replica = self._replication, self._replica
+        try:
+            if replica not in replication.replicas.acks:
+                raise NotServed("it does not hold the partition any more", {"partition": replica.partition[1]})
+            serve(replication, replica, self._page, self._given)
+        except GossipKVError as error:
+            self._complete(error)
+
+    def _given(self, result: Value | GossipKVError) -> None:
+        match result:
+            case [_, _, _, bytes(packed), _]:
+                self._replication.gives.took(len(packed), self._replication.now())
+        self._complete(result)
 
 
 def _peer(arguments: Arguments) -> tuple[bytes, int]:

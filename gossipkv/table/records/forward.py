@@ -1,4 +1,4 @@
-"""Forwarding of a request to a host of its partition: this node first, then the other hosts of the map in turn.
+"""Requests to the hosts of a partition: this node first, then the other hosts of the map in turn.
 
 A host never forwards a request further. A read goes on to the next host after a refusal, a failure or the stage
 timeout; the first answer counts. A write goes on only if it was certainly not applied: refused or never sent. A write
@@ -14,9 +14,9 @@ asked again until the request times out.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, final
 
 from gossipkv.errors import (
     GossipKVError,
@@ -30,25 +30,19 @@ from gossipkv.errors import (
     UnknownMethod,
     WriteLost,
 )
-from gossipkv.table.session.readiness import is_behind
-from gossipkv.table.session.token import encode_body
+from gossipkv.table.session.readiness import WantedClock, is_behind
+from gossipkv.table.session.token import NOTHING, encode_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica_set import ReplicaSet
-    from gossipkv.replication.shell import OnAnswer, Replication
-    from gossipkv.table.records.router import Router
-    from gossipkv.table.session.readiness import WantedClock
-    from gossipkv.wire.results import OnResult
+    from gossipkv.replication.shell import Replication
+    from gossipkv.table.records.services import RecordServices
+    from gossipkv.wire.results import Completion, Packed
     from gossipkv.wire.rpc import Value
 
-    # Takes the result or the error of a request, and the node that answered.
-    OnAnswered = Callable[[Value, GossipKVError | None, bytes], object]
-    # Answers on this node as a host. Raises GossipKVError if this node cannot; then nothing was applied.
-    Here = Callable[[OnAnswer], object]
+T = TypeVar("T")
 
 RETRY_S: Final = 0.02  # Hosts adopt a new map within 100 ms; ask those that lack the partition again at this interval.
 WAIT_PART: Final = 0.9  # A host may wait for this part of the time left, so that its answer arrives in time.
@@ -56,158 +50,224 @@ EARLY: Final = (NotServed, NotReady)
 REFUSED: Final = (*EARLY, Unavailable, Overloaded, TimedOut, UnknownMethod)  # After these errors nothing was applied.
 
 
-@final
-@dataclass(slots=True, eq=False)
-class ForwardRequest:
-    """A pending request to the hosts of one partition, or of several partitions with the same hosts."""
+class RecordRequest(ABC, Generic[T]):
+    """A request about records: of a client, of another node, or of this node itself. Its parts go to hosts."""
 
-    what: str  # Names the target in error messages.
-    nodes: tuple[bytes, ...]
-    here: Here
-    method: str
-    params: list[Value]  # `_go_on` appends a write's deadline by the host's clock, the token and `wait_ms`.
-    size_bytes: int  # The memory that the request holds until it is answered.
+    services: RecordServices
+    replication: Replication  # The replicas of the store that was open when the request began.
+    table: bytes  # The table's id.
+    wanted: WantedClock  # The token that a replica must cover to answer.
     deadline: float
-    on_done: OnAnswered
-    wanted: WantedClock
-    is_write: bool = False
-    renewed: Callable[[], tuple[bytes, ...]] | None = None  # Returns the hosts by the latest map, for a retry.
-    local: bool = False  # True: ask no other node.
-    left: list[bytes] = field(default_factory=list)  # Hosts that are still to be asked.
-    asked: int = 0  # Hosts that were asked and have not answered.
-    refusals: dict[str, GossipKVError] = field(default_factory=dict)  # By host name.
-    waiter: ParkedRequest | None = None
-    is_over: bool = False
+    local: bool  # True: ask no other node.
+
+    __slots__ = ("deadline", "local", "replication", "services", "table", "wanted")
+
+    @abstractmethod
+    def part_done(self, part: HostRequest[T], result: T | GossipKVError) -> None:
+        """Take the result of a part; `part.node` is the node that answered."""
 
 
 @final
-class Forwarder:
-    """Forwards the requests of this node to hosts."""
+class NodeRequest(RecordRequest[T]):
+    """A request of another node to this host."""
 
-    def __init__(
-        self, routing: Router, replication: Callable[[], Replication], name_of: Callable[[bytes], str], stage_s: float
-    ) -> None:
-        """`replication` returns the open store's, or raises `NotReady`; `stage_s`: a read's time for each host."""
-        self._routing = routing
-        self._replication = replication
-        self._name_of = name_of
-        self._stage_s = stage_s
+    __slots__ = ("_complete", "part")
 
-    def begin(self, request: ForwardRequest) -> None:
-        """Start or restart a request; `on_done` is called once."""
-        request.waiter = None
-        if request.refusals and request.renewed is not None:
-            with contextlib.suppress(GossipKVError):
-                request.nodes = request.renewed()
+    def __init__(self, services: RecordServices, table: bytes) -> None:
+        """Begin; the request's part is to be set."""
+        self.services, self.replication, self.table = services, services.service.replicating(), table
+        self.deadline, self.local = self.replication.now(), True
+        self.wanted = WantedClock(NOTHING, self.deadline)
+        self.part: HostRequest[T]
+        self._complete: Completion[Value | Packed]
+
+    def begin(self, complete: Completion[Value | Packed]) -> None:
+        """Answer the request."""
+        self._complete = complete
+        self.part.begin()
+
+    def part_done(self, part: HostRequest[T], result: T | GossipKVError) -> None:
+        """Answer the other node."""
+        self._complete(result if isinstance(result, GossipKVError) else part.encoded(result))
+
+
+class HostRequest(ABC, Generic[T]):
+    """The part of a request that the hosts of one partition answer, or of several partitions with the same hosts."""
+
+    method: ClassVar[str]
+    is_write: ClassVar[bool] = False
+
+    __slots__ = (
+        "_asked",
+        "_is_over",
+        "_left",
+        "_refusals",
+        "_waiter",
+        "node",
+        "nodes",
+        "request",
+        "size_bytes",
+        "table",
+    )
+
+    def __init__(self, request: RecordRequest[T], nodes: tuple[bytes, ...] = ()) -> None:
+        """`nodes`: the hosts; they are not asked if the request is `local`."""
+        self.request, self.table, self.nodes = request, request.table, nodes
+        self.size_bytes = 0  # The memory that the part holds until it is answered.
+        self.node = b""  # The node that answered.
+        self._is_over = False
+        self._waiter: ParkedRequest | None = None
+        self._left: list[bytes] = []  # Hosts that are still to be asked.
+        self._asked = 0  # Hosts that were asked and have not answered.
+        self._refusals: dict[str, GossipKVError] = {}  # By host name.
+
+    @abstractmethod
+    def _here(self) -> None:
+        """Answer as a host, by `here_done`. Raises GossipKVError if this node cannot; then nothing was applied."""
+
+    @abstractmethod
+    def _what(self) -> str:
+        """Return the target, in words for error messages."""
+
+    @abstractmethod
+    def _params(self) -> list[Value]:
+        """Return the parameters for another host, without those that all methods have at their end."""
+
+    @abstractmethod
+    def _parsed(self, answer: Value) -> T:
+        """Read another host's answer. Raises GossipKVError, for the request, if it is malformed."""
+
+    @abstractmethod
+    def encoded(self, result: T) -> Value:
+        """Return the result for another node, which `_parsed` reads."""
+
+    def _latest_hosts(self) -> tuple[bytes, ...]:
+        """Return the hosts for a retry. Raises GossipKVError if they are not known now."""
+        return self.nodes
+
+    # -- the way through the hosts -------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin; the request gets one result."""
         try:
-            request.here(partial(self._answered_here, request))
+            self._here()
         except GossipKVError as error:
-            self._answered_here(request, None, error)
+            self.here_done(error)
 
-    def _answered_here(self, request: ForwardRequest, result: Value, error: GossipKVError | None) -> None:
-        me = self._replication().replicas.me
-        if error is None or not _may_go_on(error, request):
-            self._end(request, result, error, me)
+    def here_done(self, result: T | GossipKVError) -> None:
+        """Take the local answer; after a refusal, go on to the other hosts."""
+        me = self.request.replication.replicas.me
+        if not isinstance(result, GossipKVError) or not self._may_go_on(result):
+            self._end(result, me)
             return
-        is_host = me in request.nodes or not isinstance(error, NotServed)
-        request.refusals = {self._name_of(me): error} if is_host else {}
-        remaining = [node for node in request.nodes if node != me]
-        if request.is_write:  # A dead host would leave the outcome unknown.
-            down = self._routing.down(remaining)
-            request.refusals |= dict.fromkeys(down, Unavailable("it is dead, as far as gossip knows"))
-            remaining = [node for node in remaining if self._name_of(node) not in down]
-        request.left = self._routing.hosts(remaining)
-        self._go_on(request)
+        is_host = me in self.nodes or not isinstance(result, NotServed)
+        name_of, routing = self.request.services.name_of, self.request.services.routing
+        self._refusals = {name_of(me): result} if is_host else {}
+        remaining = [node for node in self.nodes if node != me]
+        if self.is_write:  # A dead host would leave the outcome unknown.
+            down = routing.down(remaining)
+            self._refusals |= dict.fromkeys(down, Unavailable("it is dead, as far as gossip knows"))
+            remaining = [node for node in remaining if name_of(node) not in down]
+        self._left = routing.hosts(remaining)
+        self._go_on()
 
-    def _go_on(self, request: ForwardRequest) -> None:
+    def _again(self) -> None:
+        self._waiter = None
+        with contextlib.suppress(GossipKVError):
+            self.nodes = self._latest_hosts()
+        self.begin()
+
+    def _go_on(self) -> None:
         """Ask the next host, unless a write is pending; if no host is left, wait for the hosts that were asked."""
-        if request.is_over:
+        if self._is_over:
             return
-        replication = self._replication()
-        self._wait_no_more(request)
-        now = replication.now()
-        is_late = now >= request.deadline
-        may_ask = not is_late and not (request.is_write and request.asked)
-        host = request.left.pop(0) if request.left and may_ask else None
-        do, until = self._go_on, request.deadline
-        if host is None and (is_late or not request.asked):
+        request, replication = self.request, self.request.replication
+        self._wait_no_more()
+        now, deadline = replication.now(), request.deadline
+        is_late = now >= deadline
+        may_ask = not is_late and not (self.is_write and self._asked)
+        host = self._left.pop(0) if self._left and may_ask else None
+        do, until = self._go_on, deadline
+        if host is None and (is_late or not self._asked):
             until = now + RETRY_S
-            if until >= request.deadline or not any(map(_is_early, request.refusals.values())):
-                self._fail(request)
+            if until >= deadline or not any(map(_is_early, self._refusals.values())):
+                self._end(self._failure(), replication.replicas.me)
                 return
-            do = self.begin
-        elif request.left:
-            until = min(until, now + self._stage_s)
+            do = self._again
+        elif self._left:
+            until = min(until, now + request.services.stage_s)
         try:
-            request.waiter = replication.waiting.begin(until, request.size_bytes, partial(do, request))
+            self._waiter = replication.waiting.begin(until, self.size_bytes, do)
         except Overloaded as error:
-            self._end(request, None, error, replication.replicas.me)
+            self._end(error, replication.replicas.me)
             return
         if host is not None:
-            request.asked += 1
-            left_s = request.deadline - now
+            self._asked += 1
+            left_s = deadline - now
             wait_s = max(0.0, min(left_s * WAIT_PART, request.wanted.until - now))
-            is_write, params = request.is_write, [*request.params]
-            params += [replication.replicas.skew.deadline(host, left_s)] if is_write else []
+            params = self._params()
+            params += [replication.replicas.skew.deadline(host, left_s)] if self.is_write else []
             params += encode_body(request.wanted.token), int(wait_s * 1000)
-            replication.ask_whole(host, request.method, params, left_s, partial(self._answered, request, host))
+            replication.ask_whole(host, self.method, params, left_s, partial(self._answered, host))
 
-    def _answered(self, request: ForwardRequest, host: bytes, result: Value, error: GossipKVError | None) -> None:
-        request.asked -= 1
+    def _answered(self, host: bytes, answer: Value | GossipKVError) -> None:
+        self._asked -= 1
+        if not isinstance(answer, GossipKVError):
+            result: T | GossipKVError
+            try:
+                result = self._parsed(answer)
+            except GossipKVError as malformed:
+                result = malformed
+            self._end(result, host)
+            return
         # The deadline has not passed here, so the host's clock was stepped: forget its offset.
-        if isinstance(error, TimedOut) and not request.is_over:
-            self._replication().replicas.skew.forget(host)
-        if error is not None and _may_go_on(error, request):
-            request.refusals[self._name_of(host)] = error
-            self._go_on(request)
-            return
-        if error is not None and not isinstance(error, RequestError | Unknown | WriteLost):
-            error = Unknown(f"{self._name_of(host)}: {error.message}", error.details)
-        self._end(request, result, error, host)
+        if isinstance(answer, TimedOut) and not self._is_over:
+            self.request.replication.replicas.skew.forget(host)
+        name = self.request.services.name_of(host)
+        if self._may_go_on(answer):
+            self._refusals[name] = answer
+            self._go_on()
+        elif isinstance(answer, RequestError | Unknown | WriteLost):
+            self._end(answer, host)
+        else:
+            self._end(Unknown(f"{name}: {answer.message}", answer.details), host)
 
-    def _fail(self, request: ForwardRequest) -> None:
-        me = self._replication().replicas.me
-        if request.is_write and request.asked:
-            self._end(request, None, Unknown(f"{request.what}: the write was sent, and no answer came in time"), me)
-            return
-        lost = next((error for error in request.refusals.values() if isinstance(error, WriteLost)), None)
+    def _failure(self) -> GossipKVError:
+        """Return the error after all hosts have refused, or the time is over."""
+        refusals = self._refusals
+        if self.is_write and self._asked:
+            return Unknown(f"{self._what()}: the write was sent, and no answer came in time")
+        lost = next((error for error in refusals.values() if isinstance(error, WriteLost)), None)
         if lost is not None:  # A lost write outweighs all other refusals.
-            self._end(request, None, lost, me)
-            return
-        reasons = "; ".join(f"{name}: {error.message}" for name, error in request.refusals.items())
-        behind = next(filter(is_behind, request.refusals.values()), None)
+            return lost
+        reasons = "; ".join(f"{name}: {error.message}" for name, error in refusals.items())
+        behind = next(filter(is_behind, refusals.values()), None)
         if behind is not None:
-            words = f"{request.what}: no replica that was asked is ready: {reasons}"
-            self._end(request, None, NotReady(words, behind.details), me)
-            return
-        done = "takes the write, and nothing was applied" if request.is_write else "answers"
-        kinds = {*map(type, request.refusals.values())}
+            return NotReady(f"{self._what()}: no replica that was asked is ready: {reasons}", behind.details)
+        done = "takes the write, and nothing was applied" if self.is_write else "answers"
+        kinds = {*map(type, refusals.values())}
         kind = next((refusal for refusal in (Overloaded, TimedOut) if kinds == {refusal}), Unavailable)
-        self._end(
-            request,
-            None,
-            kind(
-                f"{request.what}: no host {done}: {reasons or 'none has answered in time'}",
-                {"asked": {name: error.message for name, error in request.refusals.items()}},
-            ),
-            me,
+        return kind(
+            f"{self._what()}: no host {done}: {reasons or 'none has answered in time'}",
+            {"asked": {name: error.message for name, error in refusals.items()}},
         )
 
-    def _end(self, request: ForwardRequest, result: Value, error: GossipKVError | None, node: bytes) -> None:
-        if not request.is_over:
-            request.is_over = True
-            self._wait_no_more(request)
-            request.on_done(result, error, node)
+    def _end(self, result: T | GossipKVError, node: bytes) -> None:
+        if not self._is_over:
+            self._is_over, self.node = True, node
+            self._wait_no_more()
+            self.request.part_done(self, result)
 
-    def _wait_no_more(self, request: ForwardRequest) -> None:
-        if request.waiter is not None:
-            self._replication().waiting.end(request.waiter)
-            request.waiter = None
+    def _wait_no_more(self) -> None:
+        if self._waiter is not None:
+            self.request.replication.waiting.end(self._waiter)
+            self._waiter = None
 
-
-def answering(on_result: OnResult) -> OnAnswer:
-    """Adapt `on_result` of a request from another node to the answer of a host."""
-    return lambda result, error: on_result(result if error is None else error)
+    def _may_go_on(self, error: GossipKVError) -> bool:
+        """Return True if another host may be asked after this error."""
+        if self.request.local:
+            return False
+        return isinstance(error, REFUSED) or not (self.is_write or isinstance(error, RequestError))
 
 
 def held(replicas: ReplicaSet, table: bytes, partition: int, key: bytes | None = None) -> Replica:
@@ -227,18 +287,13 @@ def held(replicas: ReplicaSet, table: bytes, partition: int, key: bytes | None =
 
 def serving(replica: Replica | None, partition: int) -> Replica:
     """Return the replica if it answers for its partition. Raises `NotServed` if it does not, or is None."""
-    if replica is not None and (role := replica.role) is not None and role.available:
-        return replica
+    if replica is not None:
+        role = replica.role
+        if role is not None and role.available:
+            return replica
     raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
 
 
 def _is_early(error: GossipKVError) -> bool:
     """Return True if the host may accept the request soon, without a wait for a session."""
     return isinstance(error, EARLY) and not is_behind(error)
-
-
-def _may_go_on(error: GossipKVError, request: ForwardRequest) -> bool:
-    """Return True if another host may be asked after this error."""
-    if request.local:
-        return False
-    return isinstance(error, REFUSED) or not (request.is_write or isinstance(error, RequestError))

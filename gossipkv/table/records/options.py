@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import BadRequest
 from gossipkv.register.metadata.pages import MAX_CONFIG
-from gossipkv.wire.arguments import MAX_TIMEOUT_MS
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS, NO_OPTIONS
 
 if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments, OptionArguments
@@ -27,15 +27,18 @@ class RecordOptions(NamedTuple):
     config: int = 0  # The config id of the client's map; 0: not given.
 
 
+DEFAULTS: Final = RecordOptions(NO_OPTIONS, RECORD_MS / 1000, local=False)
+
+
 def record_options(arguments: Arguments, *specific: str) -> RecordOptions:
     """Read the options of a request that `specific` names, and the options that all requests have.
 
     Raises:
         BadRequest: an option is unknown, has a wrong type, or asks for a version, which tables do not have.
     """
-    if arguments.is_over:  # Most requests have no options.
-        return RecordOptions(arguments.options(), RECORD_MS / 1000, local=False)
     options = arguments.options(*specific, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
+    if options is NO_OPTIONS:  # Most requests have none.
+        return DEFAULTS
     for name in ("version", "min_version"):
         if options.text(name) is not None:
             raise BadRequest(

@@ -37,18 +37,32 @@ class PartitionRoute(NamedTuple):
 class TableRoute:
     """A table's map, as known here."""
 
-    def __init__(self, tree: MapTree) -> None:
+    def __init__(self, tree: MapTree, before: TableRoute | None = None) -> None:
+        """Begin with the leaves that the map shares with the one before it, which are decoded already."""
         self._tree = tree
         self.table, self.config = decode_table(tree.root.meta), tree.root.config
         self.is_hash = self.table.kind == HASH
         self._hash = TABLE_HASHES[self.table.partitioner]
-        self._leaves: dict[int, _RouteLeaf] = {}  # Decoded on first use.
+        self._leaves: dict[tuple[bytes, bytes | None], _RouteLeaf] = {}  # By page and end; decoded on first use.
+        if before is not None:
+            names = {leaf.name for leaf in tree.root.leaves}
+            decoded = before._leaves.items()  # noqa: SLF001  # A former self.
+            self._leaves = {page: leaf for page, leaf in decoded if page[0] in names}
+        self._shards: list[PartitionRoute | None] = [None] * (self.table.shards if self.is_hash else 0)
         self._origins: dict[int, PartitionRoute] = {}
 
     def place(self, key: bytes) -> PartitionRoute:
         """Find the partition that a key is in."""
         if self.is_hash:
-            key = shard_key(self._hash(key) % self.table.shards)
+            shard = self._hash(key) % self.table.shards
+            place = self._shards[shard]
+            if place is None:
+                place = self._shards[shard] = self._find(shard_key(shard))
+            return place
+        return self._find(key)
+
+    def _find(self, key: bytes) -> PartitionRoute:
+        """Find the partition with the last first key up to a key of the map."""
         leaf = self._leaf(self._tree.leaf_of(key))
         return leaf.places[bisect_right(leaf.firsts, key) - 1]
 
@@ -81,12 +95,13 @@ class TableRoute:
         return self._origins
 
     def _leaf(self, at: int) -> _RouteLeaf:
-        leaf = self._leaves.get(at)
+        leaves = self._tree.root.leaves
+        page = leaves[at].name, leaves[at + 1].first if at + 1 < len(leaves) else None
+        leaf = self._leaves.get(page)
         if leaf is None:
-            leaves, entries = self._tree.root.leaves, self._tree.leaf(at)
-            end = leaves[at + 1].first if at + 1 < len(leaves) else None
+            entries, (_, end) = self._tree.leaf(at), page
             firsts = [entry.key for entry in entries]
-            leaf = self._leaves[at] = _RouteLeaf(firsts, [*map(_place_of, entries, [*firsts[1:], end])])
+            leaf = self._leaves[page] = _RouteLeaf(firsts, [*map(_place_of, entries, [*firsts[1:], end])])
         return leaf
 
 

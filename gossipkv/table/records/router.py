@@ -5,22 +5,18 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
+from gossipkv.errors import NotReady, UnknownDatabase
 from gossipkv.gossip.member import MemberState
 from gossipkv.placement.candidates import candidates
 from gossipkv.placement.holders import HolderState
 from gossipkv.table.records.route import TableRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
     from random import Random
 
-    from gossipkv.replication.shell import Replication
     from gossipkv.table.participant.participant import MetadataParticipant
-    from gossipkv.wire.results import OnResult
 
-KNOWN_S: Final = 0.02  # Interval between checks for a newer map.
-WAITS_BYTES: Final = 256  # Approximate memory of one parked request.
 _SEEN: Final = {MemberState.ALIVE: HolderState.ALIVE, MemberState.SUSPECT: HolderState.SUSPECT}
 
 
@@ -50,10 +46,6 @@ class Router:
         named = catalogue.tables().get(name.decode(errors="replace"))
         return None if named is None or named.id in metadata.known else metadata.space.lack
 
-    def replicating(self, name: str) -> Replication:
-        """Return the replicas of this node; `name` is for errors. Raises as `route`."""
-        return self._service.replicating(name)
-
     def route(self, name: str) -> TableRoute:
         """Find a table's map. Raises UnknownDatabase, or NotReady if this node does not know the map yet."""
         metadata, catalogue = self._service.taking_part(name)
@@ -69,7 +61,7 @@ class Router:
             )
         root, route = self._routes.get(name, (b"", None))
         if route is None or root != known_map.head.root or known_map.head.ended:
-            route = TableRoute(metadata.tree(named.id))
+            route = TableRoute(metadata.tree(named.id), route)
             self._routes[name] = known_map.head.root, route
         return route
 
@@ -87,28 +79,9 @@ class Router:
             raise UnknownDatabase("the table was dropped", {"table": table.hex()})
         raise NotReady("the table is not known here", {"table": table.hex()})
 
-    def once_known(
-        self, name: str, config: int, until: float, do: Callable[[TableRoute], object], on_result: OnResult
-    ) -> None:
-        """Call `do` once this node's map of a table has at least that config id, or at the time `until`.
-
-        Raises:
-            GossipKVError: raised by `route` or `do`. After this call has returned, errors go to `on_result`.
-        """
-        route, replication = self.route(name), self._service.replicating()
-        now = replication.now()
-        if config <= route.config or now >= until:
-            do(route)
-            return
-
-        def again() -> None:
-            try:
-                self.once_known(name, config, until, do, on_result)
-            except GossipKVError as error:
-                on_result(error)
-
-        self._watcher.look_at(route.table.id)
-        replication.waiting.begin(min(until, now + KNOWN_S), WAITS_BYTES, again)
+    def look_at(self, table: bytes) -> None:
+        """Read the register of a table soon: a client has seen a newer map."""
+        self._watcher.look_at(table)
 
     def routes(self, tables: Container[bytes]) -> Iterator[tuple[bytes, TableRoute]]:
         """Yield the id and the route of each given table whose map this node knows."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail
     from gossipkv.settings.config import Config
-    from gossipkv.table.controllers.smear_buffer import OnForwarded
     from gossipkv.table.controllers.smear_schedule import SmearedPut
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.table.records.endpoints import RecordMethods
@@ -105,7 +104,12 @@ class TableMethods:
         """Answer `get`, `get_many` or `scan` of a table."""
         return self._elsewhere(arguments) or self._read_here(arguments)
 
-    def _forward(self, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
+    def _forward(
+        self,
+        table: bytes,
+        puts: Sequence[SmearedPut],
+        on_forwarded: Callable[[Sequence[SmearedPut], GossipKVError | None], object],
+    ) -> None:
         self._records.forward(table, puts, on_forwarded)
 
     async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:

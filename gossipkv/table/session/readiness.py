@@ -10,7 +10,7 @@ fails with WriteLost and does not wait. A replica whose assignment has gone is r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Never, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, ProtocolError, WriteLost
 from gossipkv.placement.partition import HAD, LEFT_OUT
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
-    from gossipkv.replication.shell import OnAnswer, Replication
+    from gossipkv.replication.shell import Replication
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.results import Completion
 
 BEHIND: Final = "waits_for"  # A key in the details of NotReady: the kind of state that the replica lacks.
 UNSEEN: Final = TableSeen(0, b"")
@@ -42,7 +43,7 @@ class _ParkedOnReplica(NamedTuple):
     replicas: Sequence[Replica]
     token: Token
     do: Callable[[], object]
-    on_answer: OnAnswer
+    complete: Completion[Never]
     waiter: ParkedRequest
 
 
@@ -61,9 +62,9 @@ class ReplicaReadiness:
         return not token or self._unready(self._replication(), [replica], token) is None
 
     def begin(
-        self, replicas: Sequence[Replica], wanted: WantedClock, do: Callable[[], object], on_answer: OnAnswer
+        self, replicas: Sequence[Replica], wanted: WantedClock, do: Callable[[], object], complete: Completion[Never]
     ) -> None:
-        """Call `do`, which answers, once these replicas are ready; if they stay unready, answer the reason.
+        """Call `do`, which answers, once these replicas are ready; if they stay unready, complete with the reason.
 
         Raises:
             NotReady: a replica is not ready, and the request does not wait.
@@ -83,12 +84,12 @@ class ReplicaReadiness:
             try:
                 found = self._unready(replication, replicas, wanted.token)
             except (WriteLost, NotServed) as gone:
-                on_answer(None, gone)
+                complete(gone)
             else:
-                on_answer(None, why if found is None else found[1])
+                complete(why if found is None else found[1])
 
         waiter = replication.waiting.begin(wanted.until, sum(len(seen.clock) for seen in wanted.token.values()), late)
-        self._wait(replica, _ParkedOnReplica(replicas, wanted.token, do, on_answer, waiter))
+        self._wait(replica, _ParkedOnReplica(replicas, wanted.token, do, complete, waiter))
 
     def _unready(
         self, replication: Replication, replicas: Sequence[Replica], token: Token
@@ -141,7 +142,7 @@ class ReplicaReadiness:
                 parked.do()
             except GossipKVError as error:
                 replication.waiting.end(parked.waiter)
-                parked.on_answer(None, error)
+                parked.complete(error)
 
 
 def wanted_of(arguments: Arguments, now: float) -> WantedClock:

@@ -29,6 +29,7 @@ HEAD: Final = struct.Struct(">BI")
 PART: Final = struct.Struct(">16sQI")
 CHECKSUM: Final = struct.Struct(">I")
 ENTRY_BYTES: Final = 16
+LONG_BYTES: Final = 1 << 10  # Longer tokens are compacted before their request.
 
 
 class TableSeen(NamedTuple):
@@ -188,3 +189,13 @@ class EndedTables:
         if len(self._met) > MAX_MET:
             del self._met[next(iter(self._met))]
         return self._done > met
+
+
+def is_short(token: Token) -> bool:
+    """Return True if a token needs no compaction."""
+    return not token or size(token) <= LONG_BYTES
+
+
+def size(token: Token) -> int:
+    """Return the size of a token's body in bytes."""
+    return sum([PART.size + len(seen.clock) for seen in token.values()]) if token else 0

@@ -39,8 +39,8 @@ REPLACED = frozenset(
         "Works",
     }
 )
-# The blocking client has the classes of the Trio client; the callbacks are one kind in two packages.
-TWICE = frozenset({"Client", "Dataset", "Table", "AskNode", "OnAnswer"})
+# The blocking client has the classes of the Trio client; two packages ask nodes.
+TWICE = frozenset({"Client", "Dataset", "Table", "AskNode"})
 CLASS = re.compile(r"^\s*(?:cdef )?(?:final )?class (\w+)\b", re.MULTILINE)
 OPENING = re.compile(r'(?:"""|(?<![#\w])#)\s*(?:What|Who|Whoever|Whether|Have|Of|As|That)\b')
 OLD_LIMIT = re.compile(r"\bMOST_\w+")

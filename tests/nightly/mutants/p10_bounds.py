@@ -108,9 +108,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a put_many is one batch",
-        "gossipkv.table.records.write:_batches",
-        "if batch.size_bytes >= BATCH_BYTES:",
-        "if False:",
+        "gossipkv.table.records.write:batch_for",
+        "if batch is None or batch.is_full:",
+        "if batch is None:",
         "tests/unit/table/records/test_write.py",
     ),
     planted(

@@ -31,14 +31,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a read waits for a slow replica",
-        "gossipkv.table.records.forward:Forwarder._go_on",
-        "until = min(until, now + self._stage_s)",
+        "gossipkv.table.records.forward:HostRequest._go_on",
+        "until = min(until, now + request.services.stage_s)",
         "pass",
         "tests/unit/table/records/test_read.py",
     ),
     planted(
         "a record that is damaged here is damaged everywhere",
-        "gossipkv.table.records.read:TableReads.get",
+        "gossipkv.table.records.read:ReadRequest.answer_here",
         "except (NotServed, NotReady, Unavailable, Corrupt):",
         "except (NotServed, NotReady):",
         "tests/unit/table/records/test_read.py",
@@ -73,8 +73,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a replica that is not ready is the last that is asked",
-        "gossipkv.table.records.forward:Forwarder._answered_here",
-        "if error is None or not _may_go_on(error, request):",
+        "gossipkv.table.records.forward:HostRequest.here_done",
+        "if not isinstance(result, GossipKVError) or not self._may_go_on(result):",
         "if True:",
         "tests/unit/table/session/test_readiness.py",
     ),

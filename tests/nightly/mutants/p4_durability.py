@@ -21,8 +21,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a write that comes behind its deadline is applied",
-        "gossipkv.table.records.write:TableWrites._originate",
-        "check_left(deadline - replication.now())",
+        "gossipkv.table.records.origin:PartitionWrite._apply",
+        "check_left(request.deadline - replication.now())",
         "pass",
         "tests/unit/table/test_deadlines.py",
     ),
@@ -262,14 +262,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a write is repeated after it was sent",
-        "gossipkv.table.records.forward:_may_go_on",
-        "return isinstance(error, REFUSED) or not (request.is_write or isinstance(error, RequestError))",
+        "gossipkv.table.records.forward:HostRequest._may_go_on",
+        "return isinstance(error, REFUSED) or not (self.is_write or isinstance(error, RequestError))",
         "return not isinstance(error, RequestError)",
         "tests/unit/table/records/test_write.py",
     ),
     planted(
         "a write does not check that its level can be reached",
-        "gossipkv.table.records.write:TableWrites._originate",
+        "gossipkv.table.records.origin:PartitionWrite._apply",
         "_check_level(replicas, replica, level)",
         "pass",
         "tests/unit/table/records/test_write.py",

@@ -42,7 +42,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a scan passes tombstones without a word",
-        "gossipkv.table.records.scan:TableScans.page",
+        "gossipkv.table.records.scan:_page_here",
         "passed.append(data)",
         "passed += [data] if record.value(data) is not None else []",
         "tests/unit/table/session/test_readiness.py",
@@ -50,8 +50,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a newer map settles rows and does not say so",
         "gossipkv.table.records.token_compaction:TokenCompactor._without_settled",
-        "return merged(only(token, keep), by)",
-        "return only(token, keep)",
+        "config = max(config, whole.config)",
+        "pass",
         "tests/unit/table/session/test_readiness.py",
     ),
     planted(
@@ -63,21 +63,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a write waits for nothing",
-        "gossipkv.table.records.write:TableWrites._write_here",
-        "self._ready.begin(replicas, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)",
-        "self._originate(batch, deadline, on_answer)",
+        "gossipkv.table.records.origin:PartitionWrite._here",
+        "if token:",
+        "if False:",
         "tests/unit/table/test_sessions.py",
     ),
     planted(
         "a write depends on nothing",
-        "gossipkv.table.records.write:TableWrites._depending",
-        "if not token:",
-        "if True:",
+        "gossipkv.table.records.origin:PartitionWrite._apply",
+        "elif request.wanted.token:",
+        "elif False:",
         "tests/unit/table/test_sessions.py",
     ),
     planted(
         "rows that one child has settled are left out for its sibling",
-        "gossipkv.table.records.token_compaction:_settled",
+        "gossipkv.table.records.token_compaction:settled_of",
         "whole = clock.named(settled(replicas, replica), replica.assigned)",
         "whole = settled(replicas, replica)",
         "tests/unit/table/test_divided_sessions.py",
@@ -92,8 +92,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a token forgets since when anything is left out of it",
         "gossipkv.table.records.token_compaction:TokenCompactor._without_settled",
-        "by[table] = TableSeen(max(config, had.config), clock.merge(had.clock, clock.named(whole, (LEFT_OUT,))))",
-        "by[table] = TableSeen(max(config, had.config), b'')",
+        "omitted = clock.merge(omitted, clock.named(whole.clock, (LEFT_OUT,)))",
+        "omitted = clock.named(b'', (origin,))",
         "tests/unit/table/session/test_readiness.py",
     ),
     planted(

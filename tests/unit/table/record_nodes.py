@@ -176,21 +176,21 @@ class Node:
     def ask(self, node, method, params, on_reply):
         """Do nothing: no feed runs here."""
 
-    def ask_whole(self, node, method, params, timeout_s, on_answer):
+    def ask_whole(self, node, method, params, timeout_s, complete):
         other = self.records.node(node)
         if other.is_lost:
-            on_answer(None, Unavailable(f"{other.name} is not reached"))
+            complete(Unavailable(f"{other.name} is not reached"))
             return
         other.asked.append(method)
         if other.hangs:
-            self.records.later(timeout_s + 0.5, lambda: on_answer(None, Unknown(f"{other.name} has not answered")))
+            self.records.later(timeout_s + 0.5, lambda: complete(Unknown(f"{other.name} has not answered")))
             return
 
         def on_result(result):
             if isinstance(result, Exception):
-                on_answer(None, from_wire(*msgpack.unpackb(msgpack.packb(to_wire(result)))))
+                complete(from_wire(*msgpack.unpackb(msgpack.packb(to_wire(result)))))
             else:
-                on_answer(msgpack.unpackb(msgpack.packb(result)), None)
+                complete(msgpack.unpackb(msgpack.packb(result)))
 
         come = self.records.soon if other.held is None else other.held
         come.append(lambda: other.answer(method, params, on_result))

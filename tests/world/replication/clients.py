@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.table.participant.participant import MetadataParticipant
-    from gossipkv.table.records.forward import Forwarder
     from gossipkv.table.records.router import Router
     from gossipkv.table.session.token import Token
-    from gossipkv.wire.rpc import Value
     from tests.world.replication.node import Life, Node
     from tests.world.replication.world import Cluster
 
@@ -68,8 +66,7 @@ class Answer:
         self.value: bytes | None = None
         self.token = b""
 
-    def fails(self, result: Value, error: GossipKVError | None) -> None:
-        del result
+    def fails(self, error: GossipKVError) -> None:
         self.is_there, self.error = True, error
 
     def shows(self, value: bytes | None, token: bytes) -> None:
@@ -88,8 +85,8 @@ class Serving:
             service=SimpleNamespace(register=CATALOGUE, replicating=lambda: replication),
             poll=SimpleNamespace(has_ended=lambda _: False),
         )
-        nobody = cast("Router", None), cast("Forwarder", None)
-        self._settling = TokenCompactor(*nobody, cast("MetadataParticipant", participant), MAX_TOKEN)
+        nobody = cast("Router", None)
+        self._settling = TokenCompactor(nobody, cast("MetadataParticipant", participant), MAX_TOKEN)
         self._ready = ReplicaReadiness(lambda: replication, life.look_at)
 
     def _begin(self, asked: Asked, answer: Answer, do: Callable[[Replica, Token], object]) -> None:
@@ -100,7 +97,7 @@ class Serving:
             wanted = WantedClock(token, self._life.replication.now() + asked.wait_s)
             self._ready.begin([copy], wanted, lambda: do(copy, token), answer.fails)
         except GossipKVError as error:
-            answer.fails(None, error)
+            answer.fails(error)
 
     def read(self, asked: Asked, answer: Answer) -> None:
         """Read a key once the replica here is ready."""
@@ -118,7 +115,7 @@ class Serving:
         def do(copy: Replica, token: Token) -> None:
             def on_end(error: GossipKVError | None) -> None:
                 if error is not None:
-                    answer.fails(None, error)
+                    answer.fails(error)
                 else:
                     answer.shows(None, self._settling.write(token, {TABLE: seen}))
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from gossipkv.replication.shell import OnAnswer
     from gossipkv.table.controllers.load_stats import LoadStats
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
 NO_ROWS: Final = [0, msgpack.packb([])]  # The parameters of a `replica_tell` that only asks for the time.
@@ -56,7 +56,7 @@ class Link:
     is_broken: bool = False
     last: dict[bytes, float] = field(default_factory=dict)  # By side: when its last message arrives.
     held: list[tuple[bytes, Callable[[], None]]] = field(default_factory=list)
-    pending: dict[int, OnAnswer] = field(default_factory=dict)
+    pending: dict[int, Completion[Value]] = field(default_factory=dict)
 
 
 @final
@@ -113,8 +113,8 @@ class Network:
         del self.links[link.source.node, link.to.node]
         if not link.source.is_over:
             pending, link.pending = link.pending, {}
-            for on_answer in pending.values():
-                on_answer(None, Unknown("the connection broke"))
+            for complete in pending.values():
+                complete(Unknown("the connection broke"))
             link.source.disconnected(link.to.node)
 
     def ended(self, life: Life) -> None:
@@ -133,12 +133,19 @@ class Network:
     # # -- messages ----------------------------------------------------------------------------------------------------
 
     def ask(
-        self, source: Life, to: bytes, method: str, params: list[Value], *, timeout_s: float, on_answer: OnAnswer
+        self,
+        source: Life,
+        to: bytes,
+        method: str,
+        params: list[Value],
+        *,
+        timeout_s: float,
+        complete: Completion[Value],
     ) -> None:
-        """Ask a node; `on_answer` is called once, unless the asker's life ends first."""
+        """Ask a node; `complete` is called once, unless the asker's life ends first."""
         link = self.links.get((source.node, to))
         if link is None or link.is_broken:
-            self.at(trio.current_time(), partial(self._no_way, source, on_answer))
+            self.at(trio.current_time(), partial(self._no_way, source, complete))
             return
         if method == "replica_tell" and params[-2:] == NO_ROWS:
             self.times_asked[source.node, to] += 1
@@ -146,16 +153,16 @@ class Network:
             self.counts[method] += 1
         self._number += 1
         number = self._number
-        link.pending[number] = on_answer
+        link.pending[number] = complete
         packed = msgpack.packb(params)
         self.counts[f"{method} bytes"] += len(packed)
         self._send(link, source.node, partial(self._arrived, link, number, method, packed))
         self.at(trio.current_time() + timeout_s, partial(self._answered, link, number, None))
 
     @staticmethod
-    def _no_way(source: Life, on_answer: OnAnswer) -> None:
+    def _no_way(source: Life, complete: Completion[Value]) -> None:
         if not source.is_over:
-            on_answer(None, Unavailable("no way"))
+            complete(Unavailable("no way"))
 
     def _send(self, link: Link, source: bytes, deliver: Callable[[], None]) -> None:
         time = max(link.last.get(source, 0.0), trio.current_time() + self._random.uniform(*self.delay_s))
@@ -189,10 +196,10 @@ class Network:
 
     @staticmethod
     def _answered(link: Link, number: int, answer: bytes | GossipKVError | None) -> None:
-        on_answer = link.pending.pop(number, None)
-        if on_answer is None or link.source.is_over:
+        complete = link.pending.pop(number, None)
+        if complete is None or link.source.is_over:
             return
         if isinstance(answer, bytes):
-            on_answer(msgpack.unpackb(answer), None)
+            complete(msgpack.unpackb(answer))
         else:
-            on_answer(None, Unknown("no answer in time") if answer is None else answer)
+            complete(Unknown("no answer in time") if answer is None else answer)

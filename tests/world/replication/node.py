@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import RecordWrite, Replica
-    from gossipkv.replication.shell import OnAnswer
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
     from tests.world.replication.copies import Dot
     from tests.world.replication.network import Network
@@ -252,23 +252,25 @@ class Life:
 
     # # -- messages to and from others ---------------------------------------------------------------------------------
 
-    def _ask(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
+    def _ask(
+        self, node: bytes, method: str, params: list[Value], timeout_s: float, complete: Completion[Value]
+    ) -> None:
         if self._strike():
             return
         if method == "replica_feed":
             self._look_at(params)
-        self._of.network.ask(self, node, method, params, timeout_s=timeout_s, on_answer=on_answer)
+        self._of.network.ask(self, node, method, params, timeout_s=timeout_s, complete=complete)
         self._strike()
 
     async def _ask_soon(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
         answered = trio.Event()
         told: list[Value | GossipKVError] = []
 
-        def on_answer(result: Value, error: GossipKVError | None) -> None:
-            told.append(result if error is None else error)
+        def complete(answer: Value | GossipKVError) -> None:
+            told.append(answer)
             answered.set()
 
-        self._ask(node, method, params, timeout_s, on_answer)
+        self._ask(node, method, params, timeout_s, complete)
         await answered.wait()
         if isinstance(told[0], GossipKVError):
             raise told[0]

@@ -27,7 +27,7 @@ from gossipkv.replication.replica.hlc import COUNT_BITS
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.peer import ReplicaPeer
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
-from gossipkv.table.records.write import BATCH_BYTES
+from gossipkv.table.records.origin import BATCH_BYTES
 from gossipkv.table.rpc.status import TableReporter
 from tests.unit.table.record_nodes import MAX_BYTES, TOKEN, Records
 

@@ -1,0 +1,232 @@
+"""A write to one partition, at the replica that originates it.
+
+here       find the local replicas of its keys, and wait until they are ready for the session
+apply      check that they may originate and that the level can be reached, and write to their store
+reached    answer once the level is reached, or UNKNOWN at the deadline
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import (
+    GossipKVError,
+    LimitExceeded,
+    NotReady,
+    NotServed,
+    ProtocolError,
+    StorageError,
+    TooLarge,
+    Unavailable,
+    Unknown,
+)
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.acks import slots_needed
+from gossipkv.replication.replica.hlc import check_left
+from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.smeared import sift
+from gossipkv.table.records.forward import HostRequest, held
+from gossipkv.table.session.readiness import WantedClock
+from gossipkv.table.session.token import TableSeen, decode_body, only, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.replication.deadlines import ParkedRequest
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.replica_set import ReplicaSet
+    from gossipkv.table.records.forward import RecordRequest
+    from gossipkv.table.session.token import Token
+    from gossipkv.wire.rpc import Value
+
+    Writes = Mapping[Replica, list[RecordWrite]]
+
+BATCH_BYTES: Final = 256 << 10  # A batch exceeds this by one row at most: the smallest log segment has room for four.
+
+
+@final
+class PartitionWrite(HostRequest["Token"]):
+    """A batch of writes to one partition; its result is the token of a session that has seen them."""
+
+    is_write = True
+
+    __slots__ = ("_parked", "_seen", "_token_bytes", "_unreached", "is_accepted", "level", "partition", "writes")
+
+    def __init__(
+        self, request: RecordRequest[Token], partition: int, level: str, nodes: tuple[bytes, ...] = ()
+    ) -> None:
+        super().__init__(request, nodes)
+        self.partition, self.level = partition, level
+        self.writes: list[RecordWrite] = []
+        self.is_accepted = False  # True of smeared puts, which keep the time of their acceptance.
+        self._parked: ParkedRequest
+        self._seen: Token
+        self._token_bytes = size(request.wanted.token)
+        self._unreached = 0  # Replicas, or origins of records that win over smeared puts, below the level.
+
+    def add(self, key: bytes, value: bytes | None, time: int = 0) -> None:
+        """Add a write; `time`: when another node accepted it."""
+        self.writes.append(RecordWrite(key, value, time=time))
+        self.is_accepted = time > 0
+        self.size_bytes += len(key) + len(value or b"") + self._token_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """True if further writes go into another batch."""
+        return self.size_bytes >= BATCH_BYTES
+
+    # -- as a request to hosts -----------------------------------------------------------------------------------------
+
+    @property
+    def method(self) -> str:  # type: ignore[override]  # Two methods have the same way.
+        """The method of other hosts."""
+        return "table_accepted" if self.is_accepted else "table_write"
+
+    def _what(self) -> str:
+        return f"partition {self.partition}"
+
+    def _params(self) -> list[Value]:
+        if self.is_accepted:
+            timed: list[Value] = [part for write in self.writes for part in (write.key, write.value, write.time)]
+            return [self.table, self.partition, timed]
+        flat: list[Value] = [part for write in self.writes for part in (write.key, write.value)]
+        return [self.table, self.partition, self.level, flat]
+
+    def _parsed(self, answer: Value) -> Token:
+        if not isinstance(answer, bytes):
+            raise Unknown("a node answered something else than what it has written")
+        try:
+            return decode_body(answer)
+        except ProtocolError as damaged:
+            raise Unknown(f"a node answered with what is no token: {damaged.message}") from damaged
+
+    def encoded(self, result: Token) -> Value:
+        """Return the body of the token."""
+        return self.request.services.tokens.to_node(result)
+
+    def _latest_hosts(self) -> tuple[bytes, ...]:
+        return self.request.services.routing.route_of(self.table).place(self.writes[0].key).hosts
+
+    # -- here ----------------------------------------------------------------------------------------------------------
+
+    def _here(self) -> None:
+        """Write to the local replicas once they are ready. Raises GossipKVError: nothing was applied."""
+        by_replica = self._by_replica()
+        for replica in by_replica:
+            if not replica.originates:
+                words = "the partition leaves this node: others take its writes"
+                raise NotServed(words, {"partition": self.partition})
+        token, until = self.request.wanted
+        if token:
+            wanted = WantedClock(token, min(until, self.request.deadline))
+            self.request.services.readiness.begin([*by_replica], wanted, self._apply_later, self.here_done)
+        else:
+            self._apply(by_replica)
+
+    def _apply_later(self) -> None:
+        self._apply(self._by_replica())
+
+    def _by_replica(self) -> Writes:
+        """Return the local replicas of the keys: several, if the sender has not heard of a split of their range.
+
+        Raises:
+            NotServed: this node lacks one of them.
+        """
+        replicas = self.request.replication.replicas
+        found: dict[Replica, list[RecordWrite]] = {}
+        for write in self.writes:
+            for replica in found:
+                if replica.bounds.has(write.key):
+                    break
+            else:
+                replica = held(replicas, self.table, self.partition, write.key)
+            found.setdefault(replica, []).append(write)
+        return found
+
+    def _apply(self, by_replica: Writes) -> None:
+        """Write, as the origin. Raises GossipKVError: nothing was applied."""
+        request, replication, level = self.request, self.request.replication, self.level
+        replicas = replication.replicas
+        check_left(request.deadline - replication.now())
+        for replica, writes in by_replica.items():
+            _check_originates(replicas, replica)
+            _check_level(replicas, replica, level)
+            replica.requests += len(writes)
+        lost_to: dict[Replica, set[int]] = {}
+        self._parked = replication.waiting.begin(request.deadline, self.size_bytes, self._late)
+        try:
+            if self.is_accepted:
+                by_replica, lost_to = self._sifted(by_replica)
+            elif request.wanted.token:
+                by_replica = {replica: self._depending(replica, writes) for replica, writes in by_replica.items()}
+            counters = replicas.originate(by_replica) if by_replica else {}
+        except GossipKVError as error:
+            replication.waiting.end(self._parked)
+            match error:
+                case StorageError():
+                    raise Unavailable(f"its store takes no writes: {error.message}") from error
+                case LimitExceeded():
+                    words = f"the log has no room for so much at once: {error.message}"
+                    raise TooLarge(words, error.details) from error
+            raise
+        config = max(replica.config for replica in (*by_replica, *lost_to))
+        self._seen = {self.table: TableSeen(config, clock.of(counters.items()))}
+        request.services.service.note(self.table, self.writes)
+        self._unreached = len(by_replica) + sum(map(len, lost_to.values()))
+        for replica in by_replica:
+            replicas.acks[replica].wait(level, counters[replica.assignment], self._reached)
+        for replica, origins in lost_to.items():
+            acks = replicas.acks[replica]
+            for origin in origins:
+                acks.wait(level, clock.counter(replica.appended, origin), self._reached, origin=origin)
+            acks.look()  # The level may have been reached long before.
+
+    def _sifted(self, by_replica: Writes) -> tuple[Writes, dict[Replica, set[int]]]:
+        """Return the smeared puts to be written; and the origins whose records win over others."""
+        replication = self.request.replication
+        now_ms, most_ahead_ms = replication.now_ms(), replication.replicas.skew.most_ms
+        sifted = {
+            replica: sift(replica, puts, replication.get, now_ms, most_ahead_ms) for replica, puts in by_replica.items()
+        }
+        written = {replica: puts for replica, (puts, _) in sifted.items() if puts}
+        return written, {replica: origins for replica, (_, origins) in sifted.items() if origins}
+
+    def _depending(self, replica: Replica, writes: list[RecordWrite]) -> list[RecordWrite]:
+        """Add the session's token to the writes, as their dependencies.
+
+        Entries of the replica's own present assignments are omitted: the order of its log implies them.
+        """
+        token, own = self.request.wanted.token, self.table
+        needed = only(token, lambda table, origin, _: table != own or origin not in replica.assigned)
+        body = self.request.services.tokens.kept(needed)
+        return [write._replace(dependencies=body) for write in writes]
+
+    def _reached(self) -> None:
+        self._unreached -= 1
+        if not self._unreached and self._parked.on_late is not None:
+            self.request.replication.waiting.end(self._parked)
+            self.here_done(self._seen)
+
+    def _late(self) -> None:
+        words = f"the write was applied, and did not reach the level {self.level} in time: it may become visible"
+        self.here_done(Unknown(words, {"level": self.level, "partition": self.partition}))
+
+
+def _check_originates(replicas: ReplicaSet, replica: Replica) -> None:
+    """Raise Unavailable if the replica may never originate, or NotReady if it may not yet."""
+    if not replicas.may_originate(replica):
+        if (why := replicas.refusal(replica)) is not None:
+            raise Unavailable(why)
+        raise NotReady("it has just begun and asks others what they have of its records, or ends a load")
+
+
+def _check_level(replicas: ReplicaSet, replica: Replica, level: str) -> None:
+    """Raise Unavailable if a write cannot reach the level, or NotReady if only clocks of linked nodes are missing."""
+    levels = replicas.acks[replica]
+    needed = slots_needed(level, levels.slots)
+    if needed > 1 and (there := levels.confirming(replicas.confirms)) < needed:
+        words = f"{level} needs {needed} slots of the partition, and {there} can confirm"
+        details = {"partition": replica.identity.partition, "connected": there, "needed": needed}
+        linked = {node for node, peer in replicas.peers.items() if peer.link or peer.restart_at is not None}
+        is_soon = levels.confirming(lambda node: node in linked and replicas.is_up(node)) >= needed
+        raise (NotReady if is_soon else Unavailable)(words, {**details})

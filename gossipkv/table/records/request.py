@@ -1,0 +1,104 @@
+"""A client's request about records: its table's map, and its session.
+
+resolve    find the table's map, at least as new as the client's
+session    read the token, and compact a long one
+plan       divide the request among the hosts of its partitions; what follows depends on the kind of request
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from gossipkv.errors import GossipKVError
+from gossipkv.table.records.forward import RecordRequest
+from gossipkv.table.records.token_survey import SettledSurvey
+from gossipkv.table.session.readiness import WantedClock
+from gossipkv.table.session.token import is_short
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.table.records.options import RecordOptions
+    from gossipkv.table.records.route import TableRoute
+    from gossipkv.table.records.services import RecordServices
+    from gossipkv.table.session.token import Token
+    from gossipkv.wire.results import Completion, Packed
+    from gossipkv.wire.rpc import Value
+
+T = TypeVar("T")
+
+KNOWN_S: Final = 0.02  # Interval between checks for a newer map.
+WAITS_BYTES: Final = 256  # Approximate memory of one parked request.
+
+
+class ClientRequest(RecordRequest[T]):
+    """A client's request to a table, from its arguments to its answer."""
+
+    __slots__ = ("complete", "name", "options", "route")
+
+    def __init__(self, services: RecordServices, name: str, options: RecordOptions) -> None:
+        """Take the table's name and the options. Raises BadRequest: the token is malformed."""
+        self.services, self.name, self.options, self.local = services, name, options, options.local
+        self.wanted = WantedClock(services.tokens.read(options.token), 0.0)
+        self.complete: Completion[Value | Packed]
+        self.route: TableRoute
+
+    def begin(self, complete: Completion[Value | Packed]) -> None:
+        """Begin; `complete` is called once, unless this call raises.
+
+        Raises:
+            GossipKVError: the error is the answer.
+        """
+        self.complete = complete
+        self.replication = self.services.service.replicating(self.name)
+        now = self.replication.now()
+        self.deadline = now + self.options.timeout_s
+        self.wanted = WantedClock(self.wanted.token, now + self.options.wait_s)
+        self._resolve()
+
+    def _resolve(self) -> None:
+        """Find the table's map, and wait for a newer one if the client has that."""
+        routing, until = self.services.routing, self.wanted.until
+        self.route = routing.route(self.name)
+        if self.options.config > self.route.config and (now := self.replication.now()) < until:
+            routing.look_at(self.route.table.id)
+            again = partial(self._attempt, self._resolve)
+            self.replication.waiting.begin(min(until, now + KNOWN_S), WAITS_BYTES, again)
+            return
+        self._check_map()
+        if is_short(self.wanted.token):
+            self._plan()
+        else:
+            token = self.services.tokens.compacted(self.wanted.token)
+            if is_short(token):
+                self._compacted(token)
+            else:
+                SettledSurvey(self.services, token, self.deadline, self._compacted).begin()
+
+    def _compacted(self, token: Token | GossipKVError) -> None:
+        """Go on with the compacted token, by the map of this time."""
+        if isinstance(token, GossipKVError):
+            self.complete(token)
+        else:
+            self.wanted = WantedClock(token, self.wanted.until)
+            self._attempt(self._plan_anew)
+
+    def _plan_anew(self) -> None:
+        self.route = self.services.routing.route(self.name)
+        self._plan()
+
+    def _attempt(self, step: Callable[[], object]) -> None:
+        """Take a step after `begin` has returned: an error is the answer."""
+        try:
+            step()
+        except GossipKVError as error:
+            self.complete(error)
+
+    def _check_map(self) -> None:
+        """Check that the known map suffices, although it may be older than the client's. Raises NotReady."""
+
+    @abstractmethod
+    def _plan(self) -> None:
+        """Divide the request among hosts, and begin the parts. Raises GossipKVError."""
