@@ -36,6 +36,10 @@ class ReplicationPorts(Protocol):
         """Append a batch, and return its position.  Raises Overloaded, LimitExceeded, StorageError."""
         ...
 
+    def extend(self, batch: Batch, more: Batch, /) -> bool:
+        """Add operations to an appended batch that is open; False: it has no room, and nothing has changed."""
+        ...
+
     def get(self, space: int, key: bytes) -> bytes | None:
         """Return the synced value of a key."""
         ...

@@ -24,6 +24,7 @@ from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
 from gossipkv.replication.replica.hlc import MAX_MS, MAX_TIME, ClockSkew
+from gossipkv.replication.replica.open_batch import OpenBatch
 from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica, first_batch
 from gossipkv.replication.replica.spaces import Spaces
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_served
@@ -83,6 +84,7 @@ class ReplicaSet:
         self.loader = BulkLoader(me, outside, self, relay_s=limits.relay_s, stall_s=limits.stall_s)
         self.loader.pace.rate = limits.transfer
         self.skew = skew or ClockSkew(outside.now, outside.now_ms)
+        self._own = OpenBatch(Batch())  # The last batch of local writes.
         self._receiver = LogReceiver(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Replica] | None = None
@@ -241,23 +243,39 @@ class ReplicaSet:
 
         Requires: each of them may originate.
         """
-        batch, now_ms, ahead_ms = Batch(), self._outside.now_ms(), self.skew.ahead_ms
+        batch, now_ms, ahead_ms, read = Batch(), self._outside.now_ms(), self.skew.ahead_ms, self._outside.get
         pairs = [(replica, write) for replica, group in writes.items() for write in group]
         batch.may_fill = all(write.value is None for _, write in pairs)
         # A tombstone without an older record frees nothing; such deletes must not use up the reserve.
-        read = self._outside.get
         batch.relieves = batch.may_fill and all(replica.order_of(write.key, read) for replica, write in pairs)
-        entries = [
-            replica.originate(batch, group, now_ms + ahead_ms(replica.sharers)) for replica, group in writes.items()
-        ]
-        self._append(batch, entries)
-        return {entry.replica.assignment: clock.counter(entry.after, entry.replica.assignment) for entry in entries}
+        own = self._own if self._own.batch.is_open else OpenBatch(batch)
+        begins = 0 if own.batch is batch else own.batch.size_bytes
+        added = []
+        for replica, group in writes.items():
+            records, after = replica.originate(batch, group, now_ms + ahead_ms(replica.sharers))
+            is_there = replica in own.shares
+            state_at = 0 if is_there else begins + replica.put_state(batch, after, replica.appended)
+            added.append((replica, records, after, state_at))
+        if own.batch is batch:
+            own.position = self._outside.append(batch, partial(self._own_synced, own))
+            self._own = own
+        elif not self._outside.extend(own.batch, batch):
+            self._own = OpenBatch(Batch())  # It has no room.
+            return self.originate(writes)
+        for share in added:
+            own.add(*share)
+        return {replica.assignment: clock.counter(after, replica.assignment) for replica, _, after, _ in added}
+
+    def _own_synced(self, own: OpenBatch) -> None:
+        self._synced(own.entries(), None)
+        if own is self._own:
+            self._own = OpenBatch(Batch())
 
     def _append(self, batch: Batch, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None = None) -> None:
         position = self._outside.append(batch, partial(self._synced, entries, on_synced))
         for entry in entries:
             entry.position = position
-            entry.replica.appends(entry)
+            entry.replica.appends_merged(entry)
 
     def _synced(self, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None) -> None:
         entries = by_children(entries)

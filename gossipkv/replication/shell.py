@@ -86,6 +86,7 @@ class Replication:
     ) -> None:
         """Begin for node `me` (uuid)."""
         self._store = store
+        self.extend = store.extend
         self._ask_node = ask
         self._clock = environment.clock
         self.now = trio.current_time

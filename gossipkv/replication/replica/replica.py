@@ -387,14 +387,16 @@ class Replica:
 
     # -- local writes ------------------------------------------------------------------------------------------------
 
-    def originate(self, batch: Batch, writes: Sequence[RecordWrite], now_ms: int) -> LogEntry:
-        """Add records for client writes, in order, to a batch; the caller appends it and calls `appends`.
+    def originate(
+        self, batch: Batch, writes: Sequence[RecordWrite], now_ms: int
+    ) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """Add records for client writes, in order, to a batch; return them, and the clock after them.
 
-        Requires: the replica may originate, and all keys are in range.
+        The caller puts that clock into the batch, appends the batch and calls `appends`. Requires: the replica may
+        originate, and all keys are in range.
         """
         assert self.joining is None, "an incomplete replica originates nothing"
-        before = self.appended
-        count = clock.counter(before, self.assignment)
+        count = clock.counter(self.appended, self.assignment)
         records: list[tuple[bytes, bytes]] = []
         for key, value, dependencies, accepted in writes:
             count += 1
@@ -404,8 +406,7 @@ class Replica:
             data = record.encode(time, self.assignment, count, kind, dependencies, value or b"")
             records.append((key, data))
             put_record(batch, self.space, key, data)
-        after = clock.raised(before, self.assignment, count)
-        return self._finished(batch, LogEntry(self, tuple(records), before, after, is_own=True))
+        return records, clock.raised(self.appended, self.assignment, count)
 
     # -- entries of other replicas -----------------------------------------------------------------------------------
 
@@ -469,30 +470,37 @@ class Replica:
             merged.joining = merged.joining.taken(entry.source, clock.named(entry.before, self.named), named)
 
     def take(self, merged: Merged, batch: Batch) -> LogEntry:
-        """Put merged records into a batch as one entry; the caller appends the batch and calls `appends`."""
+        """Put merged records into a batch as one entry; the caller appends the batch and calls `appends_merged`."""
         for key, data in merged.won.items():
             put_record(batch, self.space, key, data)
         joining, after = merged.joining, merged.after
         if joining is not None:
             joining, after = joining.closed(after, self.named)
             joining.put(batch, self.space)
-        records = (*merged.won.items(),)
-        return self._finished(batch, LogEntry(self, records, merged.before, after, is_own=False, joining=joining))
-
-    def _finished(self, batch: Batch, entry: LogEntry) -> LogEntry:
-        assert clock.covers(entry.after, entry.before), "a clock never goes back"
+        assert clock.covers(after, merged.before), "a clock never goes back"
         # Equal clocks: the entry of an incomplete replica feeds no host (`replica.bootstrap`).
-        before = entry.before if entry.joining is None else entry.after
-        self.put(batch, STATE, encode_state(self.time, self.config, entry.after, before))
-        return entry
+        self.put_state(batch, after, merged.before if joining is None else after)
+        records = (*merged.won.items(),)
+        return LogEntry(self, records, merged.before, after, is_own=False, joining=joining)
 
-    def appends(self, entry: LogEntry) -> None:
-        """Continue from an entry whose batch is appended."""
+    def put_state(self, batch: Batch, after: bytes, before: bytes) -> int:
+        """Put the clocks after and before a batch; return the offset of the value in the batch."""
+        state = encode_state(self.time, self.config, after, before)
+        self.put(batch, STATE, state)
+        return batch.size_bytes - len(state)
+
+    def appends_merged(self, entry: LogEntry) -> None:
+        """Continue from an entry of other replicas whose batch is appended."""
         assert self.appended == entry.before, "one batch after the other"
-        self.appended, self.joining = entry.after, _left(entry.joining)
-        if entry.records and self._unsynced is NOTHING:
-            self._unsynced = {}
-        for key, data in entry.records:
+        self.appends(entry.records, entry.after)
+        self.joining = _left(entry.joining)
+
+    def appends(self, records: Iterable[tuple[bytes, bytes]], after: bytes) -> None:
+        """Continue from records whose batch is appended."""
+        self.appended = after
+        for key, data in records:
+            if self._unsynced is NOTHING:
+                self._unsynced = {}
             self._unsynced[key] = data[:ORDER_BYTES]
 
     def has_synced(self, entry: LogEntry) -> None:

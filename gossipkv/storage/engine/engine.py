@@ -94,6 +94,7 @@ class Engine:
         self.upkeep = ManifestUpkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # Includes planned changes.
         self._writer = Writer(log.active, log.memtable, self._live, life=manifest.life, position=log.position)
+        self.extend = self._writer.extend  # Adds plain operations to the last batch, unless it is handed out or full.
         self._pressure: policy.Pressure | None = None  # The last computed value.
         self._limits = policy.MergeLimits(options.file_bytes, options.stretch_bytes, margin_bytes=options.margin_bytes)
         self._random = random
@@ -140,7 +141,7 @@ class Engine:
         return space
 
     def append(self, batch: Batch) -> int:
-        """Plan to write a batch, which must not be changed from now on; returns its position.
+        """Plan to write a batch, which only `extend` may change from now on; returns its position.
 
         Raises:
             Overloaded: there is no room now; names the missing room; nothing has changed.
@@ -235,8 +236,8 @@ class Engine:
         """Return the next group to write; None if a group is under way or nothing waits."""
         return None if self.closed is not None else self._writer.group()
 
-    def synced(self, position: int) -> None:
-        """Apply the group that is under way, which is now written and synced."""
+    def synced(self, position: int) -> int:
+        """Apply the group that is under way, which is now written and synced; returns how many writes it had."""
         assert self.closed is None, "nothing is applied after a failure"
         written = self._writer.written(position)
         self.counts.groups += 1
@@ -249,6 +250,7 @@ class Engine:
             self._frozen, self._writer.memtable = self._writer.memtable, Memtable(self.options.memtable_bytes)
             self._replaced, self._frozen_replaced = 0, self._replaced
             self.view = self._new_view()
+        return written.writes
 
     def _apply(self, batch: Batch) -> None:
         self._writer.memtable.apply_batch(batch)

@@ -11,6 +11,9 @@ from gossipkv.storage.engine.segments import RESERVED_BYTES
 # Estimated memtable cost of a record besides its bytes: a place in a node, slack of nodes, the filter.
 RECORD_COST_BYTES: Final = 64
 
+# A batch is extended up to this size: a reader of the log holds all of it, and a message to another node, too.
+MAX_OPEN_BYTES: Final = 32 << 10
+
 # Written at once. A disk takes some milliseconds for this much, which bounds the wait for the next group.
 MAX_GROUP_BYTES: Final = 4 << 20
 

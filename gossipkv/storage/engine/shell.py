@@ -118,6 +118,7 @@ class EngineShell(StoreReading):
 
     def __init__(self, environment: Environment, opened: Opened, thread: Committing, run_merge: RunMerge) -> None:
         super().__init__(environment.files, opened.engine)
+        self.extend = opened.engine.extend
         self.removed, self.torn = opened.removed, opened.torn
         self._environment = environment
         self._lock = opened.lock
@@ -173,7 +174,7 @@ class EngineShell(StoreReading):
                     raise
 
     def append(self, batch: Batch, on_synced: Callable[[StorageError | None], object]) -> int:
-        """Write a batch, which must not be changed from now on, without a waiting task; returns its position at once.
+        """Write a batch, which only `extend` may change from now on, without a waiting task; returns its position.
 
         `on_synced` is called exactly once, in order of positions and never during this call: with None when the batch
         is synced and readable, or with the error that closed the store first. It may append again. An exception in it
@@ -232,22 +233,19 @@ class EngineShell(StoreReading):
             self._began_ns = self._environment.clock.monotonic_ns()
             self._committing.submit(group)
 
-    def _wake(self) -> int:
-        """Tell waiters whose batch is synced, or all of them if the store is closed. Returns how many were told."""
+    def _wake(self) -> None:
+        """Tell waiters whose batch is synced, or all of them if the store is closed."""
         is_closed = self.engine.closed is not None
         synced = self.engine.synced_position
-        woken = 0
         while self._waiting and (is_closed or self._waiting[0].position <= synced):
             waiter = self._waiting.popleft()
             if waiter.tell is None:
                 continue
-            woken += 1
             try:
                 waiter.tell(None if waiter.position <= synced else self.engine.closed_error())
             except Exception as defect:  # noqa: BLE001  # The waiter's defect: the store and other waiters go on.
                 EVENTS.error("callback_defect", position=waiter.position, exc_info=defect)
         self._made_room()  # Batches that waited for the disk are written, or never will be.
-        return woken
 
     # -- following the log -------------------------------------------------------------------------------------------
 
@@ -302,22 +300,23 @@ class EngineShell(StoreReading):
                 self._wake()
                 return
             self.engine.counts.count_sync(self._environment.clock.monotonic_ns() - self._began_ns)
-            self.engine.synced(self._position)
+            writes = self.engine.synced(self._position)
             if self._ends is not None:
                 with contextlib.suppress(OSError):  # All of the segment is synced already.
                     self.files.close(self._ends)
                 self._more.set()
-            await self._gather()
+            await self._gather(writes)
             self._idle_from = trio.current_time()
 
-    async def _gather(self) -> None:
-        """Begin the next group after the woken waiters had their turn, so that it carries their next batches.
+    async def _gather(self, writes: int) -> None:
+        """Begin the next group after the woken writers had their turn, so that it carries their next writes.
 
-        Otherwise the first waiter would get a sync of its own, and all others would wait for it.
+        Otherwise the first writer would get a sync of its own, and all others would wait for it.
         """
         self._gathers = True
         try:
-            if self._wake() > 1:
+            self._wake()
+            if writes > 1:
                 for _ in range(2):  # The first checkpoint lets them run, in any order.
                     await trio.lowlevel.checkpoint()
         finally:

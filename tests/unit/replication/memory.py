@@ -94,15 +94,25 @@ class Node:
         if self.refuses is not None:
             raise self.refuses
         self.position += 1
-        self.unsynced.append((self.position, operations(batch.payload), batch.dropped, on_synced))
+        for _, last, _ in self.unsynced[-1:]:
+            last.is_open = False
+        batch.is_open = True
+        self.unsynced.append((self.position, batch, on_synced))
         self.syncs &= not (self.keeps_spaces and batch.dropped)
         if self.syncs:
             self.cluster.soon(self.sync)
         return self.position
 
+    def extend(self, batch, more):
+        assert batch is self.unsynced[-1][1], "an open batch is the last"
+        if self.refuses is None:
+            batch.extend(more)
+        return self.refuses is None
+
     def sync(self):
         while self.unsynced:
-            position, changes, dropped, on_synced = self.unsynced.pop(0)
+            position, batch, on_synced = self.unsynced.pop(0)
+            changes, batch.is_open = operations(batch.payload), False
             for kind, space, key, value in changes:
                 if kind == PUT and key[:1] == RECORD:
                     self.cluster.durable[key[1:]] = max(value, self.cluster.durable.get(key[1:], b""), key=order_of)
@@ -110,7 +120,7 @@ class Node:
                     self.spaces.setdefault(space, {})[key] = value
                 elif kind == DELETE:
                     self.spaces[space].pop(key, None)
-            for space in dropped:
+            for space in batch.dropped:
                 self.spaces.pop(space)
             self.log.append((position, changes))
             on_synced()

@@ -308,8 +308,8 @@ def test_the_time_of_a_former_life():
     state = talker.node.get(talker.copy.space, b"\0c")
     again = type(talker.copy)(talker.copy.space, talker.copy.identity, state)
     again.adopts(talker.copy.config, talker.copy.hosts)
-    written = again.originate(Batch(), [RecordWrite(b"k", b"later")], 1)
-    assert record.decode(written.records[0][1]).time > YEAR
+    ((_, written),), _ = again.originate(Batch(), [RecordWrite(b"k", b"later")], 1)
+    assert record.decode(written).time > YEAR
 
 
 def test_a_store_that_is_full_or_closed(talker):

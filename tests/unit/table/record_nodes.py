@@ -127,17 +127,28 @@ class Node:
         """Take a batch, and sync it at once or later."""
         if self.refuses is not None:
             raise self.refuses
-        self.unsynced.append((operations(batch.payload), batch.dropped, on_synced))
+        for last, _ in self.unsynced[-1:]:
+            last.is_open = False
+        batch.is_open = True
+        self.unsynced.append((batch, on_synced))
         if self.syncs:
             self.records.soon.append(self.sync)
         return next(self.positions)
 
+    def extend(self, batch, more):
+        """Add operations to the last batch that waits for its sync."""
+        assert batch is self.unsynced[-1][0], "an open batch is the last"
+        if self.refuses is None:
+            batch.extend(more)
+        return self.refuses is None
+
     def sync(self):
         while self.unsynced:
-            changes, dropped, on_synced = self.unsynced.pop(0)
-            for space in dropped:
+            batch, on_synced = self.unsynced.pop(0)
+            batch.is_open = False
+            for space in batch.dropped:
                 self.spaces.pop(space)
-            for kind, space, key, value in changes:
+            for kind, space, key, value in operations(batch.payload):
                 if kind == PUT:
                     self.spaces.setdefault(space, {})[key] = value
                 elif kind == DELETE:

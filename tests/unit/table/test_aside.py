@@ -39,6 +39,9 @@ class Store:
         trio.lowlevel.current_trio_token().run_sync_soon(self._sync, operations(batch.payload), batch.dropped, told)
         return next(self._positions)
 
+    def extend(self, batch, more):
+        """Return False: no batch is open here."""
+
     def _sync(self, changes, dropped, told):
         for kind, space, key, value in changes:
             if kind == PUT:

@@ -106,6 +106,13 @@ class Eye:
         for space in batch.dropped:
             self._drops(position, space)
 
+    def extended(self, batch: Batch) -> None:
+        """Note that the last appended batch, of local writes, has grown."""
+        position = self.pending[-1].position
+        self.pending = [change for change in self.pending if change.position < position]
+        self.appended(position, batch)
+        self.witness.counts["extended a batch"] += 1
+
     def _puts(
         self,
         position: int,
@@ -157,7 +164,7 @@ class Eye:
 
     def _issues(self, assignment: int, records: Sequence[tuple[bytes, bytes]]) -> None:
         for key, data in records:
-            if dot_of(data)[0] == assignment:
+            if dot_of(data)[0] == assignment and self.witness.issued.get(dot_of(data)) != (key, data):
                 self.witness.issued[dot_of(data)] = key, data
                 self.witness.counts["records"] += 1
 

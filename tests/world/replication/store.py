@@ -61,6 +61,8 @@ class Heard(Protocol):
 
     def appended(self, position: int, batch: Batch) -> None: ...
 
+    def extended(self, batch: Batch) -> None: ...
+
     def synced(self, position: int) -> None: ...
 
 
@@ -163,6 +165,12 @@ class RunningStore:
         self._waiting.append((position, on_synced))
         self._more.set()
         return position
+
+    def extend(self, batch: Batch, more: Batch) -> bool:
+        is_extended = not self.is_over and self.refusal is None and self.opened.engine.extend(batch, more)
+        if is_extended:
+            self.heard.extended(batch)
+        return is_extended
 
     async def run(self) -> None:
         while True:

@@ -24,6 +24,7 @@ cdef class Batch:
     cdef bint is_mixed
     cdef bint is_relief             # Set by the maker.
     cdef public bint may_fill       # True: if room is scarce, it may use the open segment only.
+    cdef public bint is_open        # Set by the writer: the batch may be extended.
 
     cdef int add(
         self, uint8_t kind, uint32_t space,

@@ -101,6 +101,36 @@ cdef class Batch:
         """End a space, and delete everything in it."""
         self.add(DROPPED_SPACE, space_number(space), NULL, 0, NULL, 0)
 
+    def extend(self, Batch more not None):
+        """Append the operations of another batch; both must relieve, or be allowed to fill, for the whole to do so.
+
+        Raises:
+            LimitExceeded: the batch would be too long; it is unchanged.
+        """
+        cdef bint relieves = self.relieves and more.relieves
+        self.reserve(more.used)
+        if more.used:
+            memcpy(self.data + self.used, more.data, <size_t> more.used)
+        if self.records == 0:
+            self.space = more.space
+        self.is_mixed = self.is_mixed or more.is_mixed or (more.records > 0 and more.space != self.space)
+        self.used += more.used
+        self.count += more.count
+        self.records += more.records
+        self.puts += more.puts
+        self.is_relief = relieves
+        self.may_fill = self.may_fill and more.may_fill
+
+    def overwrite(self, Py_ssize_t offset, bytes value not None):
+        """Replace a value, or a part of one, that lies at an offset of the payload.
+
+        Raises:
+            ValueError: the payload ends before the value does.
+        """
+        if not 0 <= offset <= self.used - PyBytes_GET_SIZE(value):
+            raise ValueError(f"{len(value)} bytes at {offset} of a batch of {self.used}")
+        memcpy(self.data + offset, PyBytes_AS_STRING(value), <size_t> PyBytes_GET_SIZE(value))
+
     cdef int add(
         self, uint8_t kind, uint32_t space,
         const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size,

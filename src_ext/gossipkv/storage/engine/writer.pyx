@@ -5,7 +5,8 @@ group of frames is handed out to be written. One group is under way at a time; l
 in one segment; the last frame of a segment names the next segment, which must be allocated by then.
 
 Most batches are plain: puts and deletes in one live space that fit segment and memtable. `plan_plain` takes these at
-once; the caller must examine every other batch and then `plan` it.
+once; the caller must examine every other batch and then `plan` it. The last batch that was planned is open until it is
+handed out: plain operations may `extend` it, which saves them a frame.
 """
 
 cimport cython
@@ -22,6 +23,7 @@ from gossipkv.storage.engine import segments as _segments
 # position is used twice, not even that of a lost frame.
 LIFE_GAP = 1 << 32
 
+cdef uint64_t MAX_OPEN = _options.MAX_OPEN_BYTES
 cdef uint64_t MAX_GROUP = _options.MAX_GROUP_BYTES
 cdef uint64_t MAX_WAITING = _options.MAX_WAITING_BYTES
 cdef uint64_t RECORD_COST = _options.RECORD_COST_BYTES
@@ -67,6 +69,7 @@ cdef class PlannedFrame:
     cdef int kind
     cdef uint64_t position
     cdef Batch batch
+    cdef Py_ssize_t writes          # The batch, and those that extended it.
 
 
 @cython.final
@@ -84,9 +87,10 @@ cdef class WriteGroup:
 @cython.final
 @cython.freelist(4)
 cdef class WrittenGroup:
-    """The batches of a written group, and the segment that it ended, if any."""
+    """The batches of a written group, how many writes they had been, and the segment that the group ended, if any."""
 
     cdef readonly list batches
+    cdef readonly Py_ssize_t writes
     cdef readonly uint64_t size_bytes
     cdef readonly object closed
 
@@ -114,6 +118,7 @@ cdef class Writer:
     cdef uint64_t claimed           # The highest position that a written frame calls synced.
     cdef uint64_t last_batch        # Position of the last batch written in this life.
     cdef object planned             # A deque.
+    cdef PlannedFrame last          # The last planned frame while its batch is open.
     cdef list flying
     cdef FrameBuffer frames
     cdef object data
@@ -179,6 +184,27 @@ cdef class Writer:
         self.cost += cost
         return self.plan_frame(BATCH_FRAME, batch, 1, size_bytes)
 
+    def extend(self, Batch batch not None, Batch more not None):
+        """Add plain operations to an open batch; returns False, without effect, if it is not open or has no room."""
+        cdef uint64_t used = <uint64_t> (batch.used + more.used)
+        cdef uint64_t size_bytes = frame_size(used) - frame_size(<uint64_t> batch.used)
+        cdef uint64_t cost = <uint64_t> more.used + RECORD_COST * <uint64_t> more.records
+        if (
+            self.last is None or self.last.batch is not batch or used > MAX_OPEN
+            or self.offset + size_bytes > self.open_until
+            or more.records != more.count or more.is_mixed
+            or self.waiting_bytes + size_bytes > MAX_WAITING
+            or self.cost + cost > self.memtable.most_bytes
+            or more.space not in self.spaces
+        ):
+            return False
+        batch.extend(more)
+        self.offset += size_bytes
+        self.waiting_bytes += size_bytes
+        self.cost += cost
+        self.last.writes += 1
+        return True
+
     def plan(self, Batch batch not None):
         """Plan any batch; returns its position. Requires: it fits."""
         cdef uint64_t size_bytes = frame_size(<uint64_t> batch.used)
@@ -204,7 +230,18 @@ cdef class Writer:
         frame.position = self.position
         frame.batch = batch
         self.planned.append(frame)
+        self.close_last()
+        if batch is not None:
+            batch.is_open = True
+            frame.writes = 1
+            self.last = frame
         return self.position
+
+    cdef void close_last(self) noexcept:
+        """Let nothing extend the last batch any more."""
+        if self.last is not None:
+            self.last.batch.is_open = False
+            self.last = None
 
     @property
     def mark_due(self):
@@ -226,6 +263,8 @@ cdef class Writer:
         frames.clear(self.active.name.salt)
         while self.planned and <uint64_t> frames.used < MAX_GROUP:
             frame = <PlannedFrame> self.planned.popleft()
+            if frame is self.last:
+                self.close_last()
             if frame.batch is not None:
                 frames.append_bytes(frame.kind, frame.position, self.synced, frame.batch.data, frame.batch.used)
                 self.waiting_bytes -= frame_size(<uint64_t> frame.batch.used)
@@ -275,6 +314,7 @@ cdef class Writer:
         for frame in flying:
             if frame.batch is not None:
                 result.batches.append(frame.batch)
+                result.writes += frame.writes
                 self.last_batch = frame.position
         if frame.kind == NEXT_FRAME:
             result.closed = self.active.until(position)
@@ -287,5 +327,6 @@ cdef class Writer:
     def stop(self):
         """Drop all planned frames and the group under way; nothing is handed out or accepted any more."""
         self.planned.clear()
+        self.close_last()
         self.flying = []
         self.open_until = 0

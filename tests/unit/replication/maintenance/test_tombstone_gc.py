@@ -9,7 +9,6 @@ from gossipkv.replication.maintenance.tombstone_gc import collectable, settled
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.replica import RecordWrite
 from gossipkv.replication.replica.smeared import KEEPS_MS
-from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import Cluster
 
 
@@ -283,9 +282,7 @@ def test_a_record_from_the_end_of_times_is_taken():
     one, two, three = cluster.nodes
     two.write(b=b"1")
     one.copy.time = (1 << 64) - 3
-    batch = Batch()
-    entry = one.copy.originate(batch, [RecordWrite(b"a", b"1")], one.now_ms())
-    one.replicas._append(batch, [entry])
+    one.replicas.originate({one.copy: [RecordWrite(b"a", b"1")]})
     cluster.run()
     cluster.pass_s(0.5)
     assert [node.live for node in cluster.nodes] == [{b"a": b"1", b"b": b"1"}] * 3

@@ -52,9 +52,11 @@ def again(copy, batch):
 def test_what_was_written_here(copy):
     """Puts and deletes are read back, with a repeated key."""
     batch = Batch()
-    entry = copy.originate(batch, [RecordWrite(b"k", b"v"), RecordWrite(b"l", None), RecordWrite(b"k", b"w")], 1)
-    assert again(copy, batch) == (entry.records, entry.before, entry.after, True)
-    assert len(entry.records) == 3
+    writes = [RecordWrite(b"k", b"v"), RecordWrite(b"l", None), RecordWrite(b"k", b"w")]
+    records, after = copy.originate(batch, writes, 1)
+    copy.put_state(batch, after, copy.appended)
+    assert again(copy, batch) == (tuple(records), copy.appended, after, True)
+    assert len(records) == 3
 
 
 @pytest.mark.parametrize("origin", [YOURS, MINE])
@@ -83,7 +85,7 @@ def test_a_former_assignment_stands_in_the_clock_until_the_map_lets_go_of_it(cop
     taking = ReceivedEntries(lambda *_: None)
     taking.take(taken)
     _, (entry,) = taking.finish()
-    copy.appends(entry)
+    copy.appends_merged(entry)
     copy.has_synced(entry)
     left = HOSTS[:2]
     copy.adopts(2, left, PartitionRules(3, former=(THIRD,)))

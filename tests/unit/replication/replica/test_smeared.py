@@ -40,9 +40,9 @@ def sifted(copy, *writes):
 
 def write(copy, *writes):
     """Originate the writes; return the times of the records."""
-    entry = copy.originate(Batch(), writes, NOW_MS)
-    copy.appends(entry)
-    return [int.from_bytes(data[:8], "big") for _, data in entry.records]
+    records, after = copy.originate(Batch(), writes, NOW_MS)
+    copy.appends(records, after)
+    return [int.from_bytes(data[:8], "big") for _, data in records]
 
 
 def test_the_time_is_kept_and_merged(copy):
@@ -75,7 +75,7 @@ def test_it_may_be_another_hosts(copy):
     taking = ReceivedEntries(lambda *_: None)
     taking.take(LogEntry(copy, ((key, data),), clock.of([]), clock.of([(YOURS, 1)]), is_own=False))
     _, (entry,) = taking.finish()
-    copy.appends(entry)
+    copy.appends_merged(entry)
     assert sifted(copy, put(5), put(6)) == ([], {YOURS})
     assert sifted(copy, put(4)) == ([put(4)], set())
 
