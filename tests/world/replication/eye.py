@@ -66,6 +66,7 @@ class Eye:
     held: dict[Place, int] = field(default_factory=dict)  # and their former assignments.
     sides: dict[int, Records] = field(default_factory=dict)  # Records appended to spaces that have no replica yet.
     pending: list[Change] = field(default_factory=list)
+    last: tuple[int, Batch] | None = None  # The last batch, which may grow until it is written.
     is_put_back: bool = False  # Its disk is an older copy, from the next life on.
 
     # # -- an opened store ---------------------------------------------------------------------------------------------
@@ -90,6 +91,14 @@ class Eye:
     # # -- batches -----------------------------------------------------------------------------------------------------
 
     def appended(self, position: int, batch: Batch) -> None:
+        self.read()
+        self.last = position, batch
+
+    def read(self) -> None:
+        """Decode the last batch, which does not grow any more."""
+        if self.last is None:
+            return
+        (position, batch), self.last = self.last, None
         puts: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
         gone: defaultdict[int, list[bytes]] = defaultdict(list)
         for kind, space, key, value in operations(batch.payload):
@@ -105,13 +114,6 @@ class Eye:
             self._deletes(position, space, keys, dict(puts[space]))
         for space in batch.dropped:
             self._drops(position, space)
-
-    def extended(self, batch: Batch) -> None:
-        """Note that the last appended batch, of local writes, has grown."""
-        position = self.pending[-1].position
-        self.pending = [change for change in self.pending if change.position < position]
-        self.appended(position, batch)
-        self.witness.counts["extended a batch"] += 1
 
     def _puts(
         self,
@@ -164,7 +166,7 @@ class Eye:
 
     def _issues(self, assignment: int, records: Sequence[tuple[bytes, bytes]]) -> None:
         for key, data in records:
-            if dot_of(data)[0] == assignment and self.witness.issued.get(dot_of(data)) != (key, data):
+            if dot_of(data)[0] == assignment:
                 self.witness.issued[dot_of(data)] = key, data
                 self.witness.counts["records"] += 1
 
@@ -213,5 +215,7 @@ class Eye:
                 self.pending.append(Change(position, assignment, NOTHING, (), (), space, left="dropped"))
 
     def synced(self, position: int) -> None:
+        if self.last is not None and self.last[0] <= position:
+            self.read()
         while self.pending and self.pending[0].position <= position:
             self.witness.applies(self.pending.pop(0), self.node)

@@ -61,8 +61,6 @@ class Heard(Protocol):
 
     def appended(self, position: int, batch: Batch) -> None: ...
 
-    def extended(self, batch: Batch) -> None: ...
-
     def synced(self, position: int) -> None: ...
 
 
@@ -167,10 +165,7 @@ class RunningStore:
         return position
 
     def extend(self, batch: Batch, more: Batch) -> bool:
-        is_extended = not self.is_over and self.refusal is None and self.opened.engine.extend(batch, more)
-        if is_extended:
-            self.heard.extended(batch)
-        return is_extended
+        return not self.is_over and self.refusal is None and self.opened.engine.extend(batch, more)
 
     async def run(self) -> None:
         while True:

@@ -302,6 +302,7 @@ class Witness:
 
     def opened(self, eye: Eye, store: RunningStore) -> None:
         """Check an opened store: batches that were not known as synced may be there."""
+        eye.read()
         pending, eye.pending = eye.pending, []
         spaces = frozenset(change.space for change in pending)
         found = store.found(spaces, pending[0].position - 1) if pending and not eye.is_put_back else 0

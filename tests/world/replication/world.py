@@ -62,6 +62,7 @@ THREE: Final = 3
 SHAPES: Final = ((3, 3, 0), (3, 3, 1), (3, 3, 2), (3, 2, 0), (3, 2, 1), (4, 3, 1), (4, 2, 1), (5, 5, 1))
 REFOUNDED: Final = ((4, 2, 1), (5, 2, 0), (3, 2, 1))  # The shapes of runs with force-joins.
 SHARD_KEYS: Final = tuple(b"key%d" % number for number in range(5))  # The keys of each shard.
+MAX_BURST: Final = 12  # Requests of a client at once, if they happen to go to one node.
 SHORT_BYTES: Final = 100  # The feeds' memory in runs where a trimmed log leaves others behind.
 
 
@@ -247,13 +248,15 @@ class Cluster:
         """Run a client that writes at random hosts, again and again."""
         while True:
             await trio.sleep(random.expovariate(1 / pause_s))
-            partition, node, keys = self._target(random)
-            level = random.choice((MAJORITY, MAJORITY, MAJORITY, ALL, ONE))
-            writes = [
-                RecordWrite(random.choice(keys), None if happens(random, 0.2) else random.randbytes(8))
-                for _ in range(random.choice((1, 1, 1, 3)))
-            ]
-            self.have(node, partition, writes, level, random.choice((0.5, 2.0)))
+            targets = [self._target(random) for _ in range(random.choice((1, 1, 1, MAX_BURST)))]
+            for partition, node, keys in targets:
+                level = random.choice((MAJORITY, MAJORITY, MAJORITY, ALL, ONE))
+                writes = [
+                    RecordWrite(random.choice(keys), None if happens(random, 0.2) else random.randbytes(8))
+                    for _ in range(random.choice((1, 1, 1, 3)))
+                ]
+                if node is targets[0][1]:  # The store of one node takes them as one batch.
+                    self.have(node, partition, writes, level, random.choice((0.5, 2.0)))
 
     def _target(self, random: Random) -> tuple[int, Node, Sequence[bytes]]:
         """Draw a partition, a node with it, and its keys: of ranges by the present map, or by a node's known one."""
