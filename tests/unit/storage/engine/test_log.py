@@ -69,6 +69,34 @@ def test_a_batch_has_the_bytes_of_its_operations(operations):
     assert batch.dropped == tuple(dict.fromkeys(one[1] for one in operations if one[0] == oracle.DROPPED_SPACE))
 
 
+@given(OPERATIONS, OPERATIONS, st.booleans(), st.booleans())
+def test_a_batch_that_is_extended_has_the_bytes_of_both(operations, more, relieves, may_fill):
+    """It is as if all operations had been put into one batch; it relieves, or may fill, if both parts do."""
+    first, second, whole = batch_of(operations), batch_of(more), batch_of(operations + more)
+    first.may_fill, second.may_fill = True, may_fill
+    first.relieves, second.relieves = relieves, True
+    expected = first.relieves
+    first.extend(second)
+    for name in ("payload", "size_bytes", "count", "records", "puts", "steps", "made", "dropped"):
+        assert getattr(first, name) == getattr(whole, name)
+    assert (first.may_fill, first.relieves) == (may_fill, expected)
+
+
+def test_a_value_is_overwritten_in_its_place():
+    """The rest of the batch stays; a place outside is refused."""
+    batch = Batch()
+    batch.put(1, b"a", b"first")
+    at = batch.size_bytes - 5
+    batch.put(1, b"b", b"second")
+    batch.overwrite(at, b"FIRST")
+    batch.overwrite(batch.size_bytes - 3, b"OND")
+    assert [value for *_, value in _engine.operations(batch.payload)] == [b"FIRST", b"secOND"]
+    for offset in (-1, batch.size_bytes - 4):
+        with pytest.raises(ValueError, match="of a batch of"):
+            batch.overwrite(offset, b"FIRST")
+    assert [value for *_, value in _engine.operations(batch.payload)] == [b"FIRST", b"secOND"]
+
+
 @given(OPERATIONS.filter(bool), st.data())
 def test_what_is_no_batch_is_refused(operations, data):
     """The payload is cut within an operation, or has an unknown kind."""

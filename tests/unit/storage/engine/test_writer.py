@@ -22,7 +22,7 @@ from gossipkv.storage.engine._engine import (
     frame_bytes,
 )
 from gossipkv.storage.engine.manifest import SegmentName
-from gossipkv.storage.engine.options import MAX_GROUP_BYTES
+from gossipkv.storage.engine.options import MAX_GROUP_BYTES, MAX_OPEN_BYTES
 from gossipkv.storage.engine.segments import RESERVED_BYTES, next_name
 from tests.unit.storage.engine.logs import begin_payload
 
@@ -91,6 +91,7 @@ def test_a_life_begins_with_its_first_frame(position):
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 6000)),
+        st.tuples(st.just("extend"), st.integers(0, 600)),
         st.tuples(st.just("mark"), st.just(0)),
         st.tuples(st.just("write"), st.just(0)),
     ),
@@ -102,7 +103,8 @@ steps = st.lists(
 def test_what_is_planned_is_written_in_order(steps):
     """Positions rise by one, batches are whole, and frames have the synced position of their group's start."""
     log = Log()
-    writer, expected, synced = log.writer, [], {}
+    writer, expected, synced, since = log.writer, [], {}, []
+    begins = writer.cost
     log.prepare()
     for what, size in steps:
         if what == "write":
@@ -116,15 +118,27 @@ def test_what_is_planned_is_written_in_order(steps):
                 while writer.prepared is None or writer.is_waiting:
                     assert write_checked(log, synced)
                 writer.turn()
+                since.clear()
+                begins = 0
+            since.append(batch)
             position = writer.plan(batch)
             assert position == writer.position
-            expected.append((position, batch.payload))
+            expected.append((position, batch))
+        elif what == "extend" and expected:
+            writer.open(SEGMENT_BYTES)
+            position, batch = expected[-1]
+            assert batch.is_open is (position == writer.position > writer.synced)
+            before, is_extended = batch.size_bytes, writer.extend(batch, batch_of(size))
+            assert is_extended <= batch.is_open
+            assert batch.size_bytes == before + is_extended * batch_of(size).size_bytes
     while write_checked(log, synced):
         pass
     assert writer.waiting_bytes == 0
+    assert writer.cost == begins + sum(map(batch_cost, since))
     frames = [frame for number in range(1, log.number + 1) for frame in log.frames(number)]
     assert [frame.position for frame in frames] == list(range(1, writer.position + 1))
-    assert [(frame.position, frame.payload) for frame in frames if frame.kind == BATCH] == expected
+    batches = [(position, batch.payload) for position, batch in expected]
+    assert [(frame.position, frame.payload) for frame in frames if frame.kind == BATCH] == batches
     assert {frame.position: frame.synced for frame in frames} == synced
     check_segments(log)
 
@@ -273,6 +287,45 @@ def test_plain_batches_are_taken_while_it_is_open():
     assert 0 < taken < 1000, "a segment is not longer than it is"
     log.write_all()
     assert len(log.frames(1)) == taken + 2
+
+
+def test_the_last_batch_is_open_until_it_is_handed_out():
+    """Only plain operations extend it, as far as there is room; then the next batch begins."""
+    log = Log(segment_bytes=1 << 20)
+    writer = log.writer
+    log.write_all()
+    writer.spaces.add(2)
+    writer.open(1 << 19)
+    batch, later = batch_of(1), batch_of(2)
+    assert not writer.extend(batch, batch_of(3)), "not planned yet"
+    position = writer.plan_plain(batch)
+    assert batch.is_open
+    assert writer.extend(batch, batch_of(3))
+    assert writer.extend(batch, batch_of(4, space=2))
+    making, mixed = batch_of(1), batch_of(1)
+    making.new_space(3)
+    mixed.put(2, b"key", b"value")
+    before = batch.payload
+    for more in (making, mixed, batch_of(1, space=3), batch_of(MAX_OPEN_BYTES - batch.size_bytes)):
+        assert not writer.extend(batch, more)
+    writer.open(0)
+    assert not writer.extend(batch, batch_of(1)), "the pressure is to be computed first"
+    assert batch.payload == before
+    writer.open(1 << 19)
+    assert writer.position == position
+    writer.plan_plain(later)
+    assert (batch.is_open, later.is_open) == (False, True)
+    assert not writer.extend(batch, batch_of(1)), "another batch stands behind it"
+    assert writer.extend(later, batch_of(MAX_OPEN_BYTES - later.size_bytes - frame_bytes(0)))
+    group = writer.group()
+    assert not later.is_open
+    assert not writer.extend(later, batch_of(0)), "it is being written"
+    assert writer.written(group.position).writes == 5
+    last = batch_of(1)
+    writer.plan_plain(last)
+    writer.stop()
+    assert not last.is_open
+    assert not writer.extend(last, batch_of(1)), "the store is closed"
 
 
 def test_nothing_is_handed_out_after_the_end():
