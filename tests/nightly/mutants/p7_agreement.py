@@ -75,7 +75,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "restarts",
         "corrupted",
         "remembered",
-        by="assertion of Members.put",
+        by="assertion of MemberTable.put",
     ),
     planted(
         "a late verdict is believed",
@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "3",
         "5",
         "8",
-        by="assertion of Members.put",
+        by="assertion of MemberTable.put",
     ),
     planted(
         "a wrong checksum is let pass",

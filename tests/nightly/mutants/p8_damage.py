@@ -81,7 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if built.identity != existing.identity:",
         "if False:",
         "tests/unit/dataset/local/test_partial_versions.py",
-        by="assertion of Manifest.joined",
+        by="assertion of VersionManifest.joined",
     ),
     planted(
         "the manifest is replaced before the partitions are renamed",
