@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
-from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
 from gossipkv.replication.replica.hlc import MAX_MS, MAX_TIME, ClockSkew
-from gossipkv.replication.replica.open_batch import OpenBatch
+from gossipkv.replication.replica.own_writes import OwnWrites
 from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica, first_batch
 from gossipkv.replication.replica.spaces import Spaces
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_served
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.ports import OnNewer, OnReply, ReplicationLimits, ReplicationPorts
     from gossipkv.replication.replica.keys import ReplicaIdentity
-    from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, RecordWrite
+    from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
     from gossipkv.wire.rpc import Raw, Value
 
 ASK_OWN_S: Final = 1.0  # A restarted node waits so long for reports of its records that others have.
@@ -84,7 +83,7 @@ class ReplicaSet:
         self.loader = BulkLoader(me, outside, self, relay_s=limits.relay_s, stall_s=limits.stall_s)
         self.loader.pace.rate = limits.transfer
         self.skew = skew or ClockSkew(outside.now, outside.now_ms)
-        self._own = OpenBatch(Batch())  # The last batch of local writes.
+        self.originate = OwnWrites(outside, self.skew, self._synced).originate
         self._receiver = LogReceiver(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Replica] | None = None
@@ -178,7 +177,7 @@ class ReplicaSet:
         """Replace a parent by its children in all local state; the store has them already."""
         # A node that reported the parent in this run had no children then. A node that did not may have children with
         # more records, if this store is an older copy.
-        is_vouched = {*parent.assigned} <= {parent.assignment, *self.acks[parent].heard}
+        is_vouched = self.acks[parent].has_heard(parent.assigned)
         parent.lineage = parent.lineage._replace(children=tuple(children))
         for child in children:
             self.by_partition[child.partition] = child
@@ -223,8 +222,7 @@ class ReplicaSet:
         """Return True if the replica may assign counters: a store restored from a backup must not reuse any."""
         if replica.is_frozen or replica.joining is not None or not replica.originates or self.refusal(replica):
             return False
-        heard = self.acks[replica].heard
-        if all(assignment in heard for assignment in replica.assigned if assignment != replica.assignment):
+        if self.acks[replica].has_heard(replica.assigned):
             self._unvouched.pop(replica, None)
             return True
         since = self._unvouched.get(replica)
@@ -238,69 +236,46 @@ class ReplicaSet:
             return "it has taken a record whose time is near the end of times, and can give none after it"
         return replica.barred or self.skew.refusal()
 
-    def originate(self, writes: Mapping[Replica, Sequence[RecordWrite]]) -> Mapping[int, int]:
-        """Write to local replicas in one batch; return counters by assignment. Raises as `ReplicationPorts.append`.
-
-        Requires: each of them may originate.
-        """
-        batch, now_ms, ahead_ms, read = Batch(), self._outside.now_ms(), self.skew.ahead_ms, self._outside.get
-        pairs = [(replica, write) for replica, group in writes.items() for write in group]
-        batch.may_fill = all(write.value is None for _, write in pairs)
-        # A tombstone without an older record frees nothing; such deletes must not use up the reserve.
-        batch.relieves = batch.may_fill and all(replica.order_of(write.key, read) for replica, write in pairs)
-        own = self._own if self._own.batch.is_open else OpenBatch(batch)
-        begins = 0 if own.batch is batch else own.batch.size_bytes
-        added = []
-        for replica, group in writes.items():
-            records, after = replica.originate(batch, group, now_ms + ahead_ms(replica.sharers))
-            is_there = replica in own.shares
-            state_at = 0 if is_there else begins + replica.put_state(batch, after, replica.appended)
-            added.append((replica, records, after, state_at))
-        if own.batch is batch:
-            own.position = self._outside.append(batch, partial(self._own_synced, own))
-            self._own = own
-        elif not self._outside.extend(own.batch, batch):
-            self._own = OpenBatch(Batch())  # It has no room.
-            return self.originate(writes)
-        for share in added:
-            own.add(*share)
-        return {replica.assignment: clock.counter(after, replica.assignment) for replica, _, after, _ in added}
-
-    def _own_synced(self, own: OpenBatch) -> None:
-        self._synced(own.entries(), None)
-        if own is self._own:
-            self._own = OpenBatch(Batch())
-
     def _append(self, batch: Batch, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None = None) -> None:
         position = self._outside.append(batch, partial(self._synced, entries, on_synced))
         for entry in entries:
             entry.position = position
             entry.replica.appends_merged(entry)
 
-    def _synced(self, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None) -> None:
-        entries = by_children(entries)
-        for entry in entries:
+    def _synced(self, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None = None) -> None:
+        here = []
+        for entry in by_children(entries):
             entry.replica.has_synced(entry)
-        here = [entry for entry in entries if entry.replica in self.acks]  # Others were dropped meanwhile.
-        for entry in (own for own in here if own.joining is not None and own.joining.is_over):
-            # Its log begins here: a replica that lacks older records needs a bulk load.
-            entry.replica.made_at = entry.position
-            for peer in self.peers.values():
-                peer.sender.has_moved(entry.replica)
-        if fed := [entry for entry in here if entry.joining is None]:
-            self.tail.append(fed)
+            if entry.replica in self.acks:  # Others were dropped meanwhile.
+                here.append(entry)
+        self._feed(here)
         tell_at = self._outside.now() + self.relay_s / 2
         for entry in here:
             replica = entry.replica
             self.dirty.synced(entry)
             for node in replica.sharers:
-                self._peer(node).changed(replica, tell_at)
+                peer = self.peers.get(node) or self._peer(node)
+                peer.changed(replica, tell_at)
             self.acks[replica].look()
             self.loader.synced(replica)
             self.on_moved(replica)
         if on_synced is not None:
             on_synced()
         self._look_at_all()
+
+    def _feed(self, entries: Sequence[LogEntry]) -> None:
+        """Add synced entries to the end of the log that feeds other nodes; entries of incomplete replicas feed none."""
+        fed = []
+        for entry in entries:
+            if entry.joining is None:
+                fed.append(entry)
+            elif entry.joining.is_over:
+                # Its log begins here: a replica that lacks older records needs a bulk load.
+                entry.replica.made_at = entry.position
+                for peer in self.peers.values():
+                    peer.sender.has_moved(entry.replica)
+        if fed:
+            self.tail.append(fed)
 
     # -- as `LoadPorts` ----------------------------------------------------------------------------------------------
 
@@ -364,7 +339,8 @@ class ReplicaSet:
 
     def confirms(self, node: bytes) -> bool:
         """Return True if a node can confirm a write: reached and not dead; the verdict uses the same rule."""
-        return self.reaches(node) and self.is_up(node)
+        peer = self.peers.get(node)
+        return peer is not None and peer.greeted and self.is_up(node)
 
     @property
     def can_answer(self) -> bool:
@@ -376,11 +352,8 @@ class ReplicaSet:
         return are_heard and all(table in self.maps for table, _ in self.by_partition)
 
     def _is_broken(self, replica: Replica, origin: int) -> bool:
-        if not replica.roles or origin not in replica.assigned:
-            return False
-        node = replica.roles[replica.assigned.index(origin)].node
-        peer = self.peers.get(node)
-        return node != self.me and (peer is None or not peer.greeted)
+        role = replica.role_of(origin)
+        return role is not None and role.node != self.me and not self.reaches(role.node)
 
     def _greet(self, peer: ReplicaPeer) -> None:
         link = self._random.getrandbits(63) | 1

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.replication.replica import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from gossipkv.replication.replica.replica import AssignmentRole, Replica
+    from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica.status import ReplicaStatus
+
+    _PendingWrite = tuple[int, Callable[[], object]]  # The counter of its last record, and what to call then.
 
 ONE: Final = "one"
 MAJORITY: Final = "majority"
@@ -36,11 +38,6 @@ ENDED: Final = 1 << 64  # Greater than each counter.
 def slots_needed(level: str, slots: int) -> int:
     """Return the number of slots that a write at a level needs."""
     return {ONE: 1, MAJORITY: slots // 2 + 1, ALL: slots}[level]
-
-
-class _PendingWrite(NamedTuple):
-    counter: int  # Counter of the write's last record.
-    on_reached: Callable[[], object]
 
 
 def _is_older(status: ReplicaStatus, other: ReplicaStatus) -> bool:
@@ -78,61 +75,65 @@ class AckTracker:
 
     def confirming(self, confirms: Callable[[bytes], bool]) -> int:
         """Return how many slots can confirm now: those whose counting hosts are local or pass `confirms`."""
-        slots: dict[int, bool] = {}
-        for assignment, role in self._counting():
-            there = assignment == self._replica.assignment or confirms(role.node)
-            slots[role.slot] = slots.get(role.slot, True) and there
-        return sum(slots.values())
-
-    def _counting(self) -> Iterable[tuple[int, AssignmentRole]]:
-        """Return the counting hosts: AVAILABLE or INITIALIZING, and in a slot that has an AVAILABLE host."""
-        counting = [host for host in self._replica.assigned_roles() if host[1].counts]
-        slots = {role.slot for _, role in counting if role.available}
-        return (host for host in counting if host[1].slot in slots)
+        replica, there = self._replica, set[int]()
+        missing = set[int]()
+        for place, slot in replica.counting:
+            is_there = replica.assigned[place] == replica.assignment or confirms(replica.roles[place].node)
+            (there if is_there else missing).add(slot)
+        return len(there - missing)
 
     @property
     def slots(self) -> int:
         """The replication factor of the partition."""
         return self._replica.rules.slots or len({role.slot for role in self._replica.roles})
 
-    @property
-    def heard(self) -> Collection[int]:
-        """The assignments whose hosts reported a clock in this run."""
-        return [status.assignment for status in self._statuses]
+    def has_heard(self, assignments: Collection[int]) -> bool:
+        """Return True if all of these hosts but this one have reported a clock in this run."""
+        heard = {self._replica.assignment}
+        for status in self._statuses:
+            heard.add(status.assignment)
+        return heard.issuperset(assignments)
 
     def wait(self, level: str, counter: int, on_reached: Callable[[], object], *, origin: int | None = None) -> None:
         """Call `on_reached` once the record of a counter and all earlier ones have reached the level.
 
         `origin`: the assignment of the local write; None: the replica's.
         """
-        self._pending = self._pending or {}
         by = level, self._replica.assignment if origin is None else origin
+        if self._pending is None:
+            self._pending = {}
         pending = self._pending.setdefault(by, deque())
-        assert not pending or pending[-1].counter <= counter
-        pending.append(_PendingWrite(counter, on_reached))
+        assert not pending or pending[-1][0] <= counter
+        pending.append((counter, on_reached))
 
     def divided(self, children: Sequence[AckTracker]) -> None:
         """Hand waiting writes to the children after a split: all must confirm anew."""
         pending, self._pending = self._pending or {}, None
         for (level, origin), writes in pending.items():
-            for write in writes:
-                everywhere = _SplitWrite(len(children), write.on_reached)
+            for counter, on_reached in writes:
+                everywhere = _SplitWrite(len(children), on_reached)
                 for child in children:
-                    child.wait(level, write.counter, everywhere.child_reached, origin=origin)
+                    child.wait(level, counter, everywhere.child_reached, origin=origin)
 
     def confirms(self, status: ReplicaStatus) -> None:
         """Take a host's status; an older one from its other link is ignored."""
-        before = next((other for other in self._statuses if other.assignment == status.assignment), None)
-        if before is None or not _is_older(status, before):
-            self._statuses = (*(other for other in self._statuses if other is not before), status)
+        others = []
+        for other in self._statuses:
+            if other.assignment != status.assignment:
+                others.append(other)
+            elif _is_older(status, other):
+                status = other
+        self._statuses = (*others, status)
         self.look()
 
     def look(self) -> None:
         """Complete the writes whose level is reached."""
-        for (level, origin), pending in [*(self._pending or {}).items()]:
+        if self._pending is None:
+            return
+        for (level, origin), pending in [*self._pending.items()]:
             reached = self.reached(level, origin=origin)
-            while pending and pending[0].counter <= reached:
-                pending.popleft().on_reached()
+            while pending and pending[0][0] <= reached:
+                pending.popleft()[1]()
             if pending and (begins := self._begins(origin)):
                 self._look_behind(level, origin, pending, begins)
             if not pending and self._pending is not None:
@@ -141,41 +142,42 @@ class AckTracker:
 
     def _begins(self, origin: int) -> int:
         """Return the counter behind which all incomplete hosts' spans begin; 0: all hosts are complete."""
-        spans = (status.span for status in self._statuses if status.span is not None)
-        return max((clock.counter(span.before, origin) for span in spans), default=0)
+        begins = 0
+        for status in self._statuses:
+            if status.span is not None:
+                begins = max(begins, clock.counter(status.span.before, origin))
+        return begins
 
     def _look_behind(self, level: str, origin: int, pending: deque[_PendingWrite], begins: int) -> None:
         """Complete writes from within all spans; earlier ones wait until the targets are complete."""
         reached = self.reached(level, begins, origin=origin)
-        done = [write for write in pending if begins < write.counter <= reached]
+        done = [write for write in pending if begins < write[0] <= reached]
         for write in done:
             pending.remove(write)
-            write.on_reached()
+            write[1]()
 
     def reached(self, level: str, behind: int = 0, *, origin: int | None = None) -> int:
         """Return the last counter of local writes that reached a level; with `behind`, count only records behind that.
 
         `origin`: as in `wait`.
         """
-        origin = self._replica.assignment if origin is None else origin
-        if origin not in self._replica.named:  # The origin is settled: all replicas have its records.
+        replica = self._replica
+        origin = replica.assignment if origin is None else origin
+        if origin not in replica.named:  # The origin is settled: all replicas have its records.
             return ENDED
-        here = clock.counter(self._replica.synced, origin)
+        here = clock.counter(replica.synced, origin)
         if level == ONE:
             return here
+        confirmed = {replica.assignment: here}
+        for status in self._statuses:
+            if status.config == replica.config and status.assignment != replica.assignment:
+                counter, span = clock.counter(status.clock, origin), status.span
+                if span is not None and clock.counter(span.before, origin) <= behind:
+                    counter = max(counter, clock.counter(span.after, origin))
+                confirmed[status.assignment] = counter
         slots: dict[int, int] = {}
-        for assignment, role in self._counting():
-            counter = here if assignment == self._replica.assignment else self._confirmed(assignment, origin, behind)
-            slots[role.slot] = min(slots.get(role.slot, counter), counter)
+        for place, slot in replica.counting:
+            counter = confirmed.get(replica.assigned[place], 0)
+            slots[slot] = min(slots.get(slot, counter), counter)
         needed = slots_needed(level, self.slots)
         return sorted(slots.values(), reverse=True)[needed - 1] if len(slots) >= needed else 0
-
-    def _confirmed(self, assignment: int, origin: int, behind: int) -> int:
-        """Return the last counter of an origin that a host confirmed, or confirmed behind a counter."""
-        for status in self._statuses:
-            if status.assignment == assignment and status.config == self._replica.config:
-                counter = clock.counter(status.clock, origin)
-                if status.span is not None and clock.counter(status.span.before, origin) <= behind:
-                    counter = max(counter, clock.counter(status.span.after, origin))
-                return counter
-        return 0

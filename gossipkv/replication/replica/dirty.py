@@ -33,8 +33,10 @@ class DirtyReplicas:
     def synced(self, entry: LogEntry) -> None:
         """Note a synced entry."""
         self.undigested[entry.replica] = None
-        if any(record.is_deleted(data) for _, data in entry.records):
-            self.unswept[entry.replica] = None
+        for _, data in entry.records:
+            if record.is_deleted(data):
+                self.unswept[entry.replica] = None
+                break
 
     def moved(self, replica: Replica) -> None:
         """Note a replica whose clock and records changed without entries."""

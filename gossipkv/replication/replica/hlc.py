@@ -6,7 +6,7 @@
 
 Invariant: a time is greater than all that this node gave or merged. So a write wins over all that its origin had seen,
 however wrong the wall clocks are; if a wall clock goes back, counting continues. The hosts of a partition follow the
-fastest of their clocks that was heard lately and is not too far ahead (`ClockSkew.ahead_ms`). So the later of two
+fastest of their clocks that was heard lately and is not too far ahead (`ClockSkew.time_ms`). So the later of two
 writes that have not seen each other wins. No write is possible near the last time, which only a broken node reports.
 """
 
@@ -24,6 +24,7 @@ MAX_TIME: Final = (1 << 64) - (1 << 32)  # No time beyond is given: the records 
 MAX_MS: Final = 1 << 47  # Largest accepted time of day (the year 6429): sums with it still fit a hybrid time.
 LATELY_S: Final = 60.0
 MAX_SKEW_S: Final = 60.0  # Default of `max_clock_skew`.
+JUDGED_MS: Final = 100  # Setting this clock by more than this is noticed at once.
 SLOW_S: Final = 0.005  # An answer that took so much longer than the last one is a worse measurement.
 
 
@@ -58,6 +59,9 @@ class ClockSkew:
         self._now, self._now_ms = now, now_ms
         self.most_ms = most_s * 1000
         self._heard: dict[bytes, _PeerClock] = {}
+        # The last judgement of `refusal`; it holds for a second, unless this clock is set or a node answers.
+        self._judged_at: tuple[int, int] | None = None
+        self._judgement: str | None = None
 
     def hears(self, node: bytes, time_ms: int, asked: float) -> None:
         """Take a node's time in an answer to a question of time `asked`; much slower answers are ignored at first."""
@@ -65,10 +69,12 @@ class ClockSkew:
         took_s = now - asked
         if before is None or took_s <= before.took_s + SLOW_S or now - before.at > LATELY_S / 2:
             self._heard[node] = _PeerClock(time_ms - (asked + now) * 500, took_s, now)
+            self._judged_at = None
 
     def forget(self, node: bytes) -> None:
         """Forget the time of a node whose clock may have changed."""
         self._heard.pop(node, None)
+        self._judged_at = None
 
     def deadline(self, node: bytes, left_s: float) -> int:
         """Return the hybrid time of a node's clock by which `left_s` is over for certain.
@@ -86,20 +92,29 @@ class ClockSkew:
         """Return the local seconds until a hybrid time that another node computed (`deadline`)."""
         return (ms_of(deadline) - self._now_ms()) / 1000
 
-    def ahead_ms(self, nodes: Iterable[bytes]) -> int:
-        """Return by how much the fastest of these clocks is surely ahead, or 0; clocks too far ahead do not count."""
-        ahead = [ahead_ms - took_s * 500 for ahead_ms, took_s in self._lately(nodes)]
-        return int(max((ahead_ms for ahead_ms in ahead if 0 < ahead_ms <= self.most_ms), default=0))
-
-    def _lately(self, nodes: Iterable[bytes]) -> list[tuple[float, float]]:
-        """Return how far recently heard clocks are ahead, each with its answer time."""
-        now, now_ms = self._now(), self._now_ms()
-        clocks = [self._heard[node] for node in nodes if node in self._heard]
-        return [(peer.ahead_ms + now * 1000 - now_ms, peer.took_s) for peer in clocks if now - peer.at <= LATELY_S]
+    def time_ms(self, nodes: Iterable[bytes]) -> int:
+        """Return the time of day, by the fastest of these clocks if that is surely ahead, and not too far."""
+        now, now_ms, fastest = self._now(), self._now_ms(), 0.0
+        offset_ms = now * 1000 - now_ms
+        for node in nodes:
+            peer = self._heard.get(node)
+            if peer is not None and now - peer.at <= LATELY_S:
+                ahead_ms = peer.ahead_ms + offset_ms - peer.took_s * 500
+                if fastest < ahead_ms <= self.most_ms:
+                    fastest = ahead_ms
+        return now_ms + int(fastest)
 
     def refusal(self) -> str | None:
         """The reason why this clock must not time records: it is too far off most others; None: it is fine."""
-        lately = [ahead_ms for ahead_ms, _ in self._lately(self._heard)]
+        now = self._now()
+        offset_ms = now * 1000 - self._now_ms()
+        at = int(now), int(offset_ms / JUDGED_MS)
+        if at != self._judged_at:
+            self._judged_at, self._judgement = at, self._judge(now, offset_ms)
+        return self._judgement
+
+    def _judge(self, now: float, offset_ms: float) -> str | None:
+        lately = [peer.ahead_ms + offset_ms for peer in self._heard.values() if now - peer.at <= LATELY_S]
         off = [ahead_ms for ahead_ms in lately if abs(ahead_ms) > self.most_ms]
         if 2 * len(off) <= len(lately):
             return None

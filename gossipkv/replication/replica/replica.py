@@ -141,7 +141,7 @@ class LogEntry:
 
     def records_of(self, named: Sequence[int]) -> Sequence[tuple[bytes, bytes]]:
         """Return the records of the named origins; no clock names an ended origin any more."""
-        if all(origin in named for origin in self.origins):
+        if set(named).issuperset(self.origins):
             return self.records
         left = clock.named(self.after, named)
         return [(key, data) for key, data in self.records if clock.covers(left, record.dot(data))]
@@ -181,6 +181,7 @@ class Replica:
         "barred",
         "bounds",
         "config",
+        "counting",
         "digest",
         "ended",
         "is_frozen",
@@ -192,6 +193,7 @@ class Replica:
         "originates",
         "partition",
         "requests",
+        "role",
         "roles",
         "rules",
         "sharers",
@@ -239,6 +241,9 @@ class Replica:
         # Assignments of the clock in order, former ones included; and without these.
         self.named = self.assigned = tuple(origin for origin, _ in clock.entries(self.appended))
         self.roles: tuple[AssignmentRole, ...] = ()  # In the order of the assigned; empty before a placement is known.
+        self.role: AssignmentRole | None = None  # Of the local assignment; None: no placement is known, or names it.
+        # Place among the assigned, and slot, of each host whose acknowledgement counts (`acks`).
+        self.counting: tuple[tuple[int, int], ...] = ()
         self.originates = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
         self.barred: str | None = None  # The reason why the replica never originates again.
@@ -282,22 +287,28 @@ class Replica:
         self.named = self.named if named == self.named else named
         self.assigned = tuple(host.assignment for host in in_order) if former else self.named
         self.roles = shared(tuple(shared(AssignmentRole(*host[1:])) for host in in_order))
-        self.originates = (role := self.role) is None or (role.available and role.counts)
+        self.role = role = self.role_of(self.assignment)
+        self.originates = role is None or (role.available and role.counts)
+        served = {role.slot for role in self.roles if role.counts and role.available}
+        counting = ((at, role.slot) for at, role in enumerate(self.roles) if role.counts and role.slot in served)
+        self.counting = shared(tuple(counting))
         self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
 
     def assigned_roles(self) -> Iterable[tuple[int, AssignmentRole]]:
         """Yield the hosts without building an object for each."""
         return zip(self.assigned, self.roles, strict=bool(self.roles))
 
-    @property
-    def role(self) -> AssignmentRole | None:
-        """The local assignment's role; None: no placement was adopted yet, or it does not name the assignment."""
-        is_named = self.roles and self.assignment in self.assigned
-        return self.roles[self.assigned.index(self.assignment)] if is_named else None
+    def role_of(self, assignment: int) -> AssignmentRole | None:
+        """Return the role of a host; None: no placement was adopted yet, or it does not name the assignment."""
+        is_named = self.roles and assignment in self.assigned
+        return self.roles[self.assigned.index(assignment)] if is_named else None
 
     def host_at(self, node: bytes) -> int:
         """Return the assignment of a host; 0: the node has none."""
-        return next((assignment for assignment, role in self.assigned_roles() if role.node == node), 0)
+        for assignment, role in self.assigned_roles():
+            if role.node == node:
+                return assignment
+        return 0
 
     def departs(self) -> None:
         """Mark the assignment as gone: all other replicas have its records, even if their clocks do not say so."""
@@ -323,7 +334,7 @@ class Replica:
 
     def id_here(self, assignment: int) -> int:
         """Return the equal assignment id that is kept here already, to share one object."""
-        return next((present for present in self.named if present == assignment), assignment)
+        return self.named[self.named.index(assignment)] if assignment in self.named else assignment
 
     def adopting(self, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules = NO_RULES) -> Batch | None:
         """Return the batch that adopts a placement, to be appended before `adopts`; None: nothing changes in the store.

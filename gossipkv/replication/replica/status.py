@@ -38,4 +38,5 @@ class ReplicaStatus(NamedTuple):
 
 def is_served(assignment: int, replica: Replica) -> bool:
     """Return True if an assignment is AVAILABLE or LEAVING by the placement that a replica follows."""
-    return any(role.available for host, role in replica.assigned_roles() if host == assignment)
+    role = replica.role_of(assignment)
+    return role is not None and role.available

@@ -100,7 +100,7 @@ class SmearBuffer:
         """
         replication, smearing = self._replication, self._smearing
         skew, now, size_bytes = replication.replicas.skew, replication.now(), sum(map(len, row))
-        wall_ms = replication.now_ms() + skew.ahead_ms(hosts)
+        wall_ms = skew.time_ms(hosts)
         check_left(deadline - now)
         if not smearing.admits(size_bytes, wall_ms, skew.most_ms):
             or_else()

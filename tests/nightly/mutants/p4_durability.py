@@ -7,15 +7,15 @@ from tests.nightly.mutants.mutant import Mutant, planted
 MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a host gives times by its own clock alone",
-        "gossipkv.replication.replica.hlc:ClockSkew.ahead_ms",
-        "return int(max((ahead_ms for ahead_ms in ahead if 0 < ahead_ms <= self.most_ms), default=0))",
-        "return 0",
+        "gossipkv.replication.replica.hlc:ClockSkew.time_ms",
+        "return now_ms + int(fastest)",
+        "return now_ms",
         "tests/unit/replication/test_clocks_apart.py",
     ),
     planted(
         "whom gossip calls dead is counted on",
         "gossipkv.replication.replica_set:ReplicaSet.confirms",
-        "return self.reaches(node) and self.is_up(node)",
+        "return peer is not None and peer.greeted and self.is_up(node)",
         "return self.reaches(node)",
         "tests/unit/table/records/test_write.py",
     ),
@@ -50,17 +50,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "the STATE of an earlier write is left in a batch",
-        "gossipkv.replication.replica.open_batch:OpenBatch.add",
+        "gossipkv.replication.replica.own_writes:OpenBatch.add",
         "self.batch.overwrite(share.state_at, state)",
         "pass",
-        "tests/unit/replication/replica/test_open_batch.py",
+        "tests/unit/replication/replica/test_own_writes.py",
     ),
     planted(
         "the clock of an entry does not rise with its batch",
-        "gossipkv.replication.replica.open_batch:OpenBatch.add",
+        "gossipkv.replication.replica.own_writes:OpenBatch.add",
         "share.after = after",
         "pass",
-        "tests/unit/replication/replica/test_open_batch.py",
+        "tests/unit/replication/replica/test_own_writes.py",
     ),
     planted(
         "a batch is extended while it is written",
@@ -162,8 +162,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a write is shown before it is synced",
         "gossipkv.replication.replica.acks:AckTracker.reached",
-        "here = clock.counter(self._replica.synced, origin)",
-        "here = clock.counter(self._replica.appended, origin)",
+        "here = clock.counter(replica.synced, origin)",
+        "here = clock.counter(replica.appended, origin)",
         "tests/unit/replication/test_replica_set.py",
     ),
     planted(
@@ -198,15 +198,15 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "one host confirms for a slot",
         "gossipkv.replication.replica.acks:AckTracker.reached",
-        "slots[role.slot] = min(slots.get(role.slot, counter), counter)",
-        "slots[role.slot] = max(slots.get(role.slot, counter), counter)",
+        "slots[slot] = min(slots.get(slot, counter), counter)",
+        "slots[slot] = max(slots.get(slot, counter), counter)",
         "tests/unit/replication/replica/test_acks.py",
     ),
     planted(
         "a confirmation of another config counts",
-        "gossipkv.replication.replica.acks:AckTracker._confirmed",
-        "if status.assignment == assignment and status.config == self._replica.config:",
-        "if status.assignment == assignment:",
+        "gossipkv.replication.replica.acks:AckTracker.reached",
+        "if status.config == replica.config and status.assignment != replica.assignment:",
+        "if status.assignment != replica.assignment:",
         "tests/unit/replication/test_replica_set.py",
     ),
     planted(
@@ -332,9 +332,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a delete has no part of the reserve",
-        "gossipkv.replication.replica_set:ReplicaSet.originate",
-        "batch.relieves = batch.may_fill and all(replica.order_of(write.key, read) for replica, write in pairs)",
-        "pass",
+        "gossipkv.replication.replica.own_writes:OwnWrites._declare",
+        "batch.may_fill, batch.relieves = True, relieves",
+        "batch.may_fill = True",
         "tests/unit/replication/test_relief.py",
     ),
     planted(

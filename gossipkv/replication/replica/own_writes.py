@@ -1,0 +1,124 @@
+"""Local writes: those that wait for the same sync share a batch, with one STATE and one log entry for each replica.
+
+The last batch that was appended is open until the store hands it out to be written. Meanwhile further local writes
+extend it, and overwrite the STATE of their replicas in place: the clocks keep their names, since a replica that adopts
+a placement, loads or is split appends another batch. So a reader of the log gets one entry for each replica, as if all
+its writes had come in one request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.keys import encode_state
+from gossipkv.replication.replica.replica import LogEntry
+from gossipkv.storage.engine.shell import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gossipkv.replication.ports import ReplicationPorts
+    from gossipkv.replication.replica.hlc import ClockSkew
+    from gossipkv.replication.replica.replica import RecordWrite, Replica
+
+    Records = list[tuple[bytes, bytes]]  # Keys and records.
+    Writes = Mapping[Replica, Sequence[RecordWrite]]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class OpenShare:
+    """The writes of one replica in an open batch."""
+
+    before: bytes  # Packed clocks.
+    after: bytes
+    state_at: int  # Offset of the replica's STATE in the batch.
+    records: Records
+
+
+@final
+@dataclass(slots=True, eq=False)
+class OpenBatch:
+    """A batch of local writes, which grows until it is handed out."""
+
+    batch: Batch
+    position: int = 0
+    shares: dict[Replica, OpenShare] = field(default_factory=dict)
+
+    def add(self, replica: Replica, records: Records, after: bytes, state_at: int) -> None:
+        """Add writes whose records, and whose replica's first STATE, are in the batch."""
+        share = self.shares.get(replica)
+        if share is None:
+            self.shares[replica] = OpenShare(replica.appended, after, state_at, records)
+        else:
+            share.records += records
+            share.after = after
+            state = encode_state(replica.time, replica.config, after, share.before)
+            self.batch.overwrite(share.state_at, state)
+        replica.appends(records, after)
+
+    def entries(self) -> Sequence[LogEntry]:
+        """Return the log entries of the batch, once it is synced."""
+        return [
+            LogEntry(replica, tuple(share.records), share.before, share.after, is_own=True, position=self.position)
+            for replica, share in self.shares.items()
+        ]
+
+
+@final
+class OwnWrites:
+    """The writes that a node originates, in the order of their counters."""
+
+    def __init__(
+        self, outside: ReplicationPorts, skew: ClockSkew, on_synced: Callable[[Sequence[LogEntry]], object]
+    ) -> None:
+        """`on_synced` gets the entries of each batch."""
+        self._outside, self._skew, self._on_synced = outside, skew, on_synced
+        self._last = OpenBatch(Batch())
+
+    def originate(self, writes: Writes) -> Mapping[int, int]:
+        """Write to local replicas in one batch; return counters by assignment. Raises as `ReplicationPorts.append`.
+
+        Requires: each of them may originate.
+        """
+        batch, into = Batch(), self._last
+        if not into.batch.is_open:
+            into = OpenBatch(batch)
+        begins = 0 if into.batch is batch else into.batch.size_bytes
+        added = []
+        for replica, group in writes.items():
+            records, after = replica.originate(batch, group, self._skew.time_ms(replica.sharers))
+            is_there = replica in into.shares
+            state_at = 0 if is_there else begins + replica.put_state(batch, after, replica.appended)
+            added.append((replica, records, after, state_at))
+        self._declare(batch, writes)
+        if into.batch is batch:
+            into.position = self._outside.append(batch, partial(self._synced, into))
+            self._last = into
+        elif not self._outside.extend(into.batch, batch):
+            self._last = OpenBatch(Batch())  # The old one has no room.
+            return self.originate(writes)
+        counters = {}
+        for replica, records, after, state_at in added:
+            into.add(replica, records, after, state_at)
+            counters[replica.assignment] = clock.counter(after, replica.assignment)
+        return counters
+
+    def _declare(self, batch: Batch, writes: Writes) -> None:
+        """Let a batch of deletes use room that is kept for deletes."""
+        relieves = True
+        for replica, group in writes.items():
+            for write in group:
+                if write.value is not None:
+                    return
+                # A tombstone without an older record frees nothing; such deletes must not use up the reserve.
+                relieves = relieves and replica.order_of(write.key, self._outside.get) is not None
+        batch.may_fill, batch.relieves = True, relieves
+
+    def _synced(self, own: OpenBatch) -> None:
+        self._on_synced(own.entries())
+        if own is self._last:
+            self._last = OpenBatch(Batch())
