@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gossipkv.replication._replication import DELETED, EXPIRING, PUT, Record, decode, dot, encode, value
+from gossipkv.replication._replication import DELETED, EXPIRING, PUT, Record, decode, dot, encode, is_deleted, value
 from gossipkv.replication._replication import check_record as check
 
 __all__ = [
@@ -21,13 +21,7 @@ __all__ = [
     "value",
 ]
 
-_KIND_AT: Final = 24
 _LENGTH_AT: Final = 25  # Length of the dependencies.
-
-
-def is_deleted(data: bytes) -> bool:
-    """Return True if a record is a tombstone, without decoding it: this runs for each synced record."""
-    return data[_KIND_AT] == DELETED
 
 
 def dependencies(data: bytes) -> bytes:
