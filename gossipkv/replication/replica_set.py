@@ -440,6 +440,7 @@ class ReplicaSet:
         if state.config > replica.config:
             self.on_newer(replica.partition[0], peer.node)
         peer.sender.hears(replica, status, self._outside.now())
+        replica.settled = None
         self.acks[replica].confirms(status)
         return status
 

@@ -87,6 +87,7 @@ class Replication:
         """Begin for node `me` (uuid)."""
         self._store = store
         self.extend = store.extend
+        self.get = store.get  # Returns the synced value of a key in a space.
         self._ask_node = ask
         self._clock = environment.clock
         self.now = trio.current_time
@@ -304,10 +305,6 @@ class Replication:
     def append_told(self, batch: Batch, on_told: Callable[[StorageError | None], object]) -> int:
         """Append a batch; `on_told` also gets the error if it was not synced. Raises as `append`."""
         return self._store.append(batch, on_told)
-
-    def get(self, space: int, key: bytes) -> bytes | None:
-        """Return the synced value of a key."""
-        return self._store.get(space, key)
 
     def scan(
         self, space: int, start: bytes | None, end: bytes | None, *, reverse: bool, limit: int

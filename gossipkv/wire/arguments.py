@@ -106,6 +106,12 @@ class Arguments:
         return self._values
 
     @property
+    def first_name(self) -> str:
+        """The first parameter as a name; empty if it is none."""
+        name = self._values[0] if self._values else None
+        return name.decode(errors="replace") if isinstance(name, bytes) else ""
+
+    @property
     def is_over(self) -> bool:
         return self._at == len(self._values)
 

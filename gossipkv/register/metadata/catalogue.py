@@ -111,6 +111,7 @@ class Catalogue:
     def __init__(
         self, metadata: Metadata, members: NodeList, servers: OtherServers, random: Random, *, most_copies: int
     ) -> None:
+        self.register = metadata.catalogue  # The register of the catalogue's heads.
         self._metadata = metadata
         self._members = members
         self._ask, self._beside = servers.ask, servers.beside
@@ -120,11 +121,6 @@ class Catalogue:
         self._read: tuple[bytes, Mapping[str, NamedTable]] = b"", {}  # The last read root, and its tables.
         self._grown_for: tuple[int, Sequence[bytes]] | None = None  # Maps and live nodes for which nothing grows.
         self._grown_until_s = 0.0  # The time until which `_grown_for` is valid.
-
-    @property
-    def register(self) -> bytes:
-        """The register of the catalogue's heads."""
-        return self._metadata.catalogue
 
     def tables(self) -> Mapping[str, NamedTable]:
         """Return all tables, as known here. Raises `NotReady`."""

@@ -22,7 +22,7 @@ from gossipkv.register.metadata.head import MapHead, decode_head
 from gossipkv.register.metadata.pages import config_id, pack, sequence_of, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from gossipkv.register.space import Space
 
@@ -81,8 +81,9 @@ class Heads:
         self._space = space
         self._hold = hold
         self._settle = settle
-        self._known = {key[len(KNOWN) :]: known_of(value) for key, value in space.scan(KNOWN)}
-        self._standings = {register: _Standing(known_map) for register, known_map in self._known.items()}
+        # The known heads, by register; only this object changes them.
+        self.known = {key[len(KNOWN) :]: known_of(value) for key, value in space.scan(KNOWN)}
+        self._standings = {register: _Standing(known_map) for register, known_map in self.known.items()}
         self._nursery: trio.Nursery | None = None
         self.on_known: Callable[[], None] | None = None  # Called when more is known, to tell other nodes.
 
@@ -92,11 +93,6 @@ class Heads:
             self._nursery = nursery
             task_status.started()
             await trio.sleep_forever()
-
-    @property
-    def known(self) -> Mapping[bytes, KnownMap]:
-        """The known heads, by register."""
-        return self._known
 
     def shown(self, register: bytes) -> KnownMap | None:
         """Return the newest head that a full round has shown, or that was written here."""
@@ -123,7 +119,7 @@ class Heads:
             standing.written = written or (standing.written and known_map == standing.shown)
             standing.shown = known_map
         standing.failed = None
-        if not standing.learning and standing.shown != self._known.get(register) and self._nursery is not None:
+        if not standing.learning and standing.shown != self.known.get(register) and self._nursery is not None:
             standing.learning = True
             self._nursery.start_soon(self._learn, register, standing)
         return standing.shown
@@ -138,7 +134,7 @@ class Heads:
         """
         wanted, standing = self.show(register, known_map), self._standings[register]
         while self._standings.get(register) is standing:
-            found = self._known.get(register)
+            found = self.known.get(register)
             if found is not None and (found == wanted or found.place > wanted.place):
                 return found
             if standing.failed is not None:
@@ -153,7 +149,7 @@ class Heads:
             UnknownDatabase: no head of the map was ever shown, or the table was dropped.
         """
         while (standing := self._standings.get(register)) is not None and not standing.shown.head.ended:
-            found = self._known.get(register)
+            found = self.known.get(register)
             if found is not None and found.config >= config:
                 return found
             await self._wait_for_change(standing)
@@ -161,7 +157,7 @@ class Heads:
 
     def forget(self, register: bytes, *, but_shown: bool) -> None:
         """Forget the head of a map in memory; with `but_shown`, remember the shown head."""
-        self._known.pop(register, None)
+        self.known.pop(register, None)
         standing = self._standings.pop(register, None)
         if standing is not None:
             if but_shown:
@@ -174,7 +170,7 @@ class Heads:
 
     async def _learn(self, register: bytes, standing: _Standing) -> None:
         """Learn the shown head, until it is known or cannot be."""
-        while self._standings.get(register) is standing and standing.shown != self._known.get(register):
+        while self._standings.get(register) is standing and standing.shown != self.known.get(register):
             shown = standing.shown
             standing.wanted = trio.Event()
             try:
@@ -200,7 +196,7 @@ class Heads:
 
         def synced() -> None:
             if self._standings.get(register) is standing:
-                self._known[register] = shown
+                self.known[register] = shown
 
         await self._space.write({KNOWN + register: shown.encode()}, synced)
         if self._standings.get(register) is standing:

@@ -78,6 +78,7 @@ class Metadata:
         self._random = random
         self._maps: dict[bytes, _Map] = {}
         self.heads = Heads(self.space, self._hold_map, self._settle)
+        self.known: Mapping[bytes, KnownMap] = self.heads.known  # The known heads, by register.
         # Called before the map of an ended table is forgotten.
         self.on_forgotten: Callable[[bytes], object] | None = None
         self._nursery: trio.Nursery | None = None
@@ -103,11 +104,6 @@ class Metadata:
             task_status.started()
 
     # -- known heads ---------------------------------------------------------------------------------------------------
-
-    @property
-    def known(self) -> Mapping[bytes, KnownMap]:
-        """The known heads, by register."""
-        return self.heads.known
 
     def tree(self, register: bytes) -> MapTree:
         """Return the map of a register, as known here.

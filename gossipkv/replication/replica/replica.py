@@ -196,6 +196,7 @@ class Replica:
         "role",
         "roles",
         "rules",
+        "settled",
         "sharers",
         "space",
         "synced",
@@ -248,6 +249,8 @@ class Replica:
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
         self.barred: str | None = None  # The reason why the replica never originates again.
         self.requests = 0  # Client requests since the last count.
+        # Config and settled clock, as `table.records.token_compaction` has computed them; None: to be computed anew.
+        self.settled: tuple[int, bytes] | None = None
         self.digest: ReplicaDigest | None = None  # Last result of `DigestExchange`.
         self.assignment = self.id_here(identity.assignment)  # The local assignment, under which it originates.
         self._unsynced = NOTHING  # Order of the last record of each unsynced key.
@@ -380,7 +383,7 @@ class Replica:
         self.appended = self.synced = joined
         self.joining = self.synced_joining = _left(joining)
         self.taken_config = self.config
-        self.digest = None
+        self.digest = self.settled = None
 
     @property
     def is_unsynced(self) -> bool:
@@ -527,6 +530,7 @@ class Replica:
     def _has_synced(self, after: bytes) -> None:
         synced = clock.named(after, self.named)  # The entry may be older than the adopted placement.
         self.synced = self.appended if synced == self.appended else synced
+        self.settled = None
 
     # -- the log -----------------------------------------------------------------------------------------------------
 

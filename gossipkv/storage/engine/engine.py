@@ -102,7 +102,7 @@ class Engine:
         self._making: MakeSegment | None = None
         self._frozen = log.frozen
         self._turns = log.frozen is not None  # A second memtable is planned, or exists.
-        self._spaces = set(log.spaces)  # The state of the last sync.
+        self.spaces = set(log.spaces)  # The live spaces, as of the last sync.
         self._reserved: set[int] = set()
         self._next_space = log.next_space
         self.view = self._new_view()
@@ -121,10 +121,12 @@ class Engine:
         """Return the error that `check_open` raises once the store is closed."""
         return StorageError(f"the store is closed: {self.closed}", {"reason": self.closed})
 
-    def check_readable(self) -> None:
-        """Raise `StorageError` if the store was closed other than by a failure."""
+    def check_readable(self, space: int) -> None:
+        """Raise `StorageError` if the store was closed other than by a failure, and `ValueError` for no live space."""
         if not self.has_failed:
             self.check_open()
+        if space not in self.spaces:
+            raise ValueError(f"there is no space {space}: it was never made, or is dropped")
 
     def reserve_space(self) -> int:
         """Return the number of a space that a batch may make; it stays used once that batch is synced.
@@ -262,9 +264,9 @@ class Engine:
             self._replaced += batch.puts
         if batch.count == batch.records:
             return
-        self._spaces.update(batch.made)
+        self.spaces.update(batch.made)
         for space in batch.dropped:
-            self._spaces.discard(space)
+            self.spaces.discard(space)
             self.upkeep.dropped_bytes += self.view.size_bytes(space)
 
     def failed(self, error: OSError) -> None:
@@ -296,18 +298,9 @@ class Engine:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     @property
-    def spaces(self) -> frozenset[int]:
-        """The live spaces, as of the last sync."""
-        return frozenset(self._spaces)
-
-    @property
     def first_space(self) -> int | None:
         """The lowest live space, as of the last sync."""
-        return min(self._spaces, default=None)
-
-    def has_space(self, space: int) -> bool:
-        """Return True if `space` is live, as of the last sync."""
-        return space in self._spaces
+        return min(self.spaces, default=None)
 
     def log(self) -> list[Segment]:
         """Return the segments that can be read by position, up to the synced position; the active one is last."""
@@ -386,7 +379,7 @@ class Engine:
         if self.closed is not None:
             return None
         active = self._writer.active
-        synced = SyncedState(self._spaces, self._next_space, active.name, active.offset, self._deletes_wait)
+        synced = SyncedState(self.spaces, self._next_space, active.name, active.offset, self._deletes_wait)
         kinds: tuple[tuple[type[Work], Callable[[], Work | None]], ...] = (
             (Switch, lambda: self.upkeep.next_switch(synced)),
             (Remove, self.upkeep.next_removal),
@@ -411,11 +404,11 @@ class Engine:
         if upkeep.merge is not None or self._is_short(state):
             return None
         if policy.is_flush_due(state, self._limits):
-            return upkeep.begin_flush(self._spaces, self.manner(is_flush=True).bytes_per_second)
+            return upkeep.begin_flush(self.spaces, self.manner(is_flush=True).bytes_per_second)
         chosen, rate = policy.compaction(state, self._limits), self.manner(is_flush=False).bytes_per_second
         if chosen is None:
             return None
-        return upkeep.begin_compaction(chosen, self._spaces, rate, policy.stretch_bytes(state, self._limits))
+        return upkeep.begin_compaction(chosen, self.spaces, rate, policy.stretch_bytes(state, self._limits))
 
     def _next_reserve(self) -> Reserve | None:
         """Plan a change of the reserve: fill it once there is room, and shorten it for merges that free room."""

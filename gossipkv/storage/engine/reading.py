@@ -99,12 +99,14 @@ class StoreReading:
             StorageError: the store is closed.
             ValueError: there is no such space.
         """
-        self._check(space)
-        return self.engine.view.get(space, key)
+        engine = self.engine
+        if engine.closed is not None or space not in engine.spaces:
+            engine.check_readable(space)
+        return engine.view.get(space, key)
 
     def get_many(self, space: int, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of keys, in their order. Raises as `get`."""
-        self._check(space)
+        self.engine.check_readable(space)
         return self.engine.view.get_many(space, keys)
 
     def scan(
@@ -122,7 +124,7 @@ class StoreReading:
         Also returns the key at which the next page begins (backwards: before which it begins); None when there is none.
         All records of a page are of one moment. Raises as `get`.
         """
-        self._check(space)
+        self.engine.check_readable(space)
         most = -1 if limit is None else limit
         return self.engine.view.scan(space, start, end, reverse=reverse, limit=most, most_bytes=most_bytes)
 
@@ -133,7 +135,7 @@ class StoreReading:
         slightly different sizes, and each record counts by its place. Bounds that do not ascend contain 0 bytes. Raises
         as `get`.
         """
-        self._check(space)
+        self.engine.check_readable(space)
         return self.engine.view.size_bytes(space, start, end)
 
     def rows(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
@@ -143,7 +145,7 @@ class StoreReading:
         run. Their records are estimated by bytes, as if all in a file had one size; so each file is off by less than
         its count.
         """
-        self._check(space)
+        self.engine.check_readable(space)
         return self.engine.view.rows(space, start, end)
 
     def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
@@ -152,7 +154,7 @@ class StoreReading:
         It halves the largest memtable or run. If that has a share of those bytes, each side has at least half of that
         share, except for one record. Each side has a record; None: at most one key lies within bounds. Raises as `get`.
         """
-        self._check(space)
+        self.engine.check_readable(space)
         return self.engine.view.middle_key(space, start, end)
 
     def follow(self, spaces: Collection[int], position: int) -> LogCursor:
@@ -199,8 +201,3 @@ class StoreReading:
             raise BelowFloor(
                 f"the log begins behind position {floor}, and {cursor.position} is asked for", {"floor": floor}
             )
-
-    def _check(self, space: int) -> None:
-        self.engine.check_readable()
-        if not self.engine.has_space(space):
-            raise ValueError(f"there is no space {space}: it was never made, or is dropped")

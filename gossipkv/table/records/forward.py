@@ -287,10 +287,8 @@ def held(replicas: ReplicaSet, table: bytes, partition: int, key: bytes | None =
 
 def serving(replica: Replica | None, partition: int) -> Replica:
     """Return the replica if it answers for its partition. Raises `NotServed` if it does not, or is None."""
-    if replica is not None:
-        role = replica.role
-        if role is not None and role.available:
-            return replica
+    if replica is not None and replica.role is not None and replica.role.available:
+        return replica
     raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import NotReady, UnknownDatabase
 from gossipkv.gossip.member import MemberState
@@ -15,9 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
     from random import Random
 
+    from gossipkv.register.metadata.known import KnownMap
     from gossipkv.table.participant.participant import MetadataParticipant
 
 _SEEN: Final = {MemberState.ALIVE: HolderState.ALIVE, MemberState.SUSPECT: HolderState.SUSPECT}
+
+
+class _Routed(NamedTuple):
+    """The route by the known map of a table."""
+
+    table: bytes
+    known_map: KnownMap
+    route: TableRoute
 
 
 @final
@@ -28,28 +37,27 @@ class Router:
         self._service, self._directory = participant.service, participant.directory
         self._watcher, self._poll = participant.watcher, participant.poll
         self._random = random
-        self._routes: dict[str, tuple[bytes, TableRoute]] = {}  # By name: the root of the map, and its route.
-
-    def has(self, name: str) -> bool:
-        """Return True if the local catalogue has a table of that name."""
-        catalogue = self._service.catalogue
-        return catalogue is not None and name in catalogue.tables()
+        self._routes: dict[str, _Routed] = {}  # By name.
 
     def names(self) -> Mapping[str, bytes]:
         """Return the ids of all tables in the local catalogue, by name."""
         catalogue = self._service.catalogue
         return {} if catalogue is None else {name: named.id for name, named in catalogue.tables().items()}
 
-    def lack(self, name: bytes) -> str | None:
+    def lack(self, name: str) -> str | None:
         """Return the missing room if this node lacks the map of a table, and has no room for one; else None."""
+        if name in self._routes:
+            return None
         metadata, catalogue = self._service.taking_part()
-        named = catalogue.tables().get(name.decode(errors="replace"))
+        named = catalogue.tables().get(name)
         return None if named is None or named.id in metadata.known else metadata.space.lack
 
     def route(self, name: str) -> TableRoute:
         """Find a table's map. Raises UnknownDatabase, or NotReady if this node does not know the map yet."""
         metadata, catalogue = self._service.taking_part(name)
-        named = catalogue.tables().get(name)
+        named, routed = catalogue.tables().get(name), self._routes.get(name)
+        if routed is not None and named is not None and metadata.known.get(named.id) is routed.known_map:
+            return routed.route
         if named is None:
             self._routes.pop(name, None)
             self._service.check_knows()
@@ -59,10 +67,10 @@ class Router:
             raise NotReady(
                 f"what is decided of the table {name} is not known here yet", {"table": name, "coming": True}
             )
-        root, route = self._routes.get(name, (b"", None))
-        if route is None or root != known_map.head.root or known_map.head.ended:
-            route = TableRoute(metadata.tree(named.id), route)
-            self._routes[name] = known_map.head.root, route
+        if routed is not None and routed.table != named.id:
+            routed = None
+        route = TableRoute(metadata.tree(named.id), None if routed is None else routed.route)
+        self._routes[name] = _Routed(named.id, known_map, route)
         return route
 
     def route_of(self, table: bytes) -> TableRoute:

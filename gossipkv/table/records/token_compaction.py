@@ -163,5 +163,8 @@ def settled_of(replicas: ReplicaSet, replica: Replica) -> TableSeen:
 
     Former assignments are excluded: after a split several partitions name them. They go when no map names them.
     """
+    if isinstance(replica.settled, TableSeen):
+        return replica.settled
     whole = clock.named(settled(replicas, replica), replica.assigned)
-    return TableSeen(replica.config, clock.merge(whole, left_out(replica.config)))
+    seen = replica.settled = TableSeen(replica.config, clock.merge(whole, left_out(replica.config)))
+    return seen

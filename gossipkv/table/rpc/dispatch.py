@@ -97,7 +97,8 @@ class TableMethods:
 
     def has(self, name: str) -> bool:
         """True if a table of that name exists, or may exist while the tables are not known here."""
-        is_known = self._service.catalogue is not None and self._records.routing.has(name)
+        catalogue = self._service.catalogue
+        is_known = catalogue is not None and name in catalogue.tables()
         return is_known or self._service.has_just_come or self.shut is not None
 
     def read(self, arguments: Arguments) -> Answer:
@@ -184,12 +185,10 @@ class TableMethods:
 
     def _elsewhere(self, arguments: Arguments) -> DeferredResult | None:
         """Forward a client's request if the tables are closed, or the disk is too full for a table's map; else None."""
-        if (why := self.shut) is not None:
-            return self._passed_on(arguments, f"the tables of this node are closed ({why})")
-        name = arguments.values[0] if arguments.values else None
-        if self._service.catalogue is None or not isinstance(name, bytes):
-            return None
-        lack = self._records.routing.lack(name)
+        if self._service.catalogue is None:
+            why = self.shut
+            return None if why is None else self._passed_on(arguments, f"the tables of this node are closed ({why})")
+        lack = self._records.routing.lack(arguments.first_name)
         return None if lack is None else self._passed_on(arguments, f"the map of the table is not taken here ({lack})")
 
     def _passed_on(self, arguments: Arguments, why: str) -> DeferredResult:

@@ -77,7 +77,7 @@ def write_alone(directory: str, seed: int, numbers: list[int]) -> None:
 def begin(store: Store) -> None:
     """Make the space, unless an earlier life has made it."""
     batch = Batch()
-    if not store.engine.has_space(SPACE):
+    if SPACE not in store.engine.spaces:
         batch.new_space(store.reserve_space())
         store.write(batch)
 

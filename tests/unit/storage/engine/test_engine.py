@@ -136,19 +136,19 @@ def test_a_space_is_given_out_once(store):
     with pytest.raises(ValueError, match="there is no space"):
         store.put(b"k", space=first)
     store.engine.append(batch_of(("new_space", first), ("put", first, b"k", b"v")))
-    assert not store.engine.has_space(first), "not before it is synced"
+    assert first not in store.engine.spaces, "not before it is synced"
     store.put(b"l", space=first)
     store.write()
-    assert store.engine.has_space(first)
+    assert first in store.engine.spaces
     assert store.engine.spaces == {1, first}
     store.drop(first)
-    assert store.engine.has_space(first), "the drop is not synced"
+    assert first in store.engine.spaces, "the drop is not synced"
     with pytest.raises(ValueError, match="is dropped"):
         store.put(b"m", space=first)
     with pytest.raises(ValueError, match="is dropped"):
         store.drop(first)
     store.write()
-    assert not store.engine.has_space(first)
+    assert first not in store.engine.spaces
     with pytest.raises(ValueError, match="was not reserved"):
         store.engine.append(batch_of(("new_space", first)))
     assert store.engine.reserve_space() == second + 1

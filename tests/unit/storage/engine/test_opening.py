@@ -298,7 +298,7 @@ def test_debt_of_a_drop_that_only_the_log_has():
     assert owed > 10_000
     killed(store, files)
     with opened(files, options, maintains=False) as store:
-        assert not store.engine.has_space(1)
+        assert 1 not in store.engine.spaces
         assert store.engine.upkeep.dropped_bytes > owed / 2
 
 

@@ -233,7 +233,7 @@ async def a_life(world, kept):
     """Open, write through some segments, close; `kept` collects the acknowledged records."""
     async with world.open() as store:
         space = 1
-        if not store.engine.has_space(space):
+        if space not in store.engine.spaces:
             await made_space(store)
         for number in range(70):
             key = b"%d" % (number % 30)
