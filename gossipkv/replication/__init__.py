@@ -7,6 +7,7 @@ Read in this order:
     store.py        the part of a store that replication uses
     stream/         log entries on their way between two nodes
     snapshot/       bulk loads for replicas that the log does not reach
+    own_writes.py   local writes: one batch for those that wait for the same sync
     replica_set.py  all replicas of a node: the core, without I/O
     maintenance/    garbage collection, digests, range cleanup and splits
     deadlines.py    parked requests, in one heap of deadlines

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
+from gossipkv.replication.own_writes import OwnWrites
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
 from gossipkv.replication.replica.hlc import MAX_MS, MAX_TIME, ClockSkew
-from gossipkv.replication.replica.own_writes import OwnWrites
 from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica, first_batch
 from gossipkv.replication.replica.spaces import Spaces
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_served

@@ -9,7 +9,6 @@ Read in this order:
     intern.py     one object for equal values of many replicas
     bootstrap.py  state of a replica that is still being loaded
     replica.py    the replica: it merges entries and writes batches
-    own_writes.py local writes: one batch for those that wait for the same sync
     smeared.py    smeared puts, originated under the time of their acceptance
     status.py     the status of a replica, as another node reports it
     acks.py       counts the confirmations of a write for its level

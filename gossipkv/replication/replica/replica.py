@@ -242,7 +242,7 @@ class Replica:
         # Assignments of the clock in order, former ones included; and without these.
         self.named = self.assigned = tuple(origin for origin, _ in clock.entries(self.appended))
         self.roles: tuple[AssignmentRole, ...] = ()  # In the order of the assigned; empty before a placement is known.
-        self.role: AssignmentRole | None = None  # Of the local assignment; None: no placement is known, or names it.
+        self.role: AssignmentRole | None = None  # None: no placement is known, or it does not name `assignment`.
         # Place among the assigned, and slot, of each host whose acknowledgement counts (`acks`).
         self.counting: tuple[tuple[int, int], ...] = ()
         self.originates = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.

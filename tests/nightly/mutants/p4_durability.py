@@ -50,17 +50,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "the STATE of an earlier write is left in a batch",
-        "gossipkv.replication.replica.own_writes:OpenBatch.add",
+        "gossipkv.replication.own_writes:OpenBatch.add",
         "self.batch.overwrite(share.state_at, state)",
         "pass",
-        "tests/unit/replication/replica/test_own_writes.py",
+        "tests/unit/replication/test_own_writes.py",
     ),
     planted(
         "the clock of an entry does not rise with its batch",
-        "gossipkv.replication.replica.own_writes:OpenBatch.add",
+        "gossipkv.replication.own_writes:OpenBatch.add",
         "share.after = after",
         "pass",
-        "tests/unit/replication/replica/test_own_writes.py",
+        "tests/unit/replication/test_own_writes.py",
     ),
     planted(
         "a batch is extended while it is written",
@@ -332,7 +332,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a delete has no part of the reserve",
-        "gossipkv.replication.replica.own_writes:OwnWrites._declare",
+        "gossipkv.replication.own_writes:OwnWrites._declare",
         "batch.may_fill, batch.relieves = True, relieves",
         "batch.may_fill = True",
         "tests/unit/replication/test_relief.py",

@@ -102,11 +102,7 @@ cdef class Batch:
         self.add(DROPPED_SPACE, space_number(space), NULL, 0, NULL, 0)
 
     def extend(self, Batch more not None):
-        """Append the operations of another batch; both must relieve, or be allowed to fill, for the whole to do so.
-
-        Raises:
-            LimitExceeded: the batch would be too long; it is unchanged.
-        """
+        """Append another batch; the whole relieves, or may fill, if both do. Raises LimitExceeded: it is unchanged."""
         cdef bint relieves = self.relieves and more.relieves
         self.reserve(more.used)
         if more.used:
@@ -122,11 +118,7 @@ cdef class Batch:
         self.may_fill = self.may_fill and more.may_fill
 
     def overwrite(self, Py_ssize_t offset, bytes value not None):
-        """Replace a value, or a part of one, that lies at an offset of the payload.
-
-        Raises:
-            ValueError: the payload ends before the value does.
-        """
+        """Replace a value, or a part of one, at an offset of the payload. Raises ValueError: it ends beyond."""
         if not 0 <= offset <= self.used - PyBytes_GET_SIZE(value):
             raise ValueError(f"{len(value)} bytes at {offset} of a batch of {self.used}")
         memcpy(self.data + offset, PyBytes_AS_STRING(value), <size_t> PyBytes_GET_SIZE(value))

@@ -112,8 +112,10 @@ def test_a_replica_that_adopts_meanwhile_begins_another_batch(cluster):
     """The clock of the new placement has other names, so the old STATE cannot be overwritten."""
     one, *others = cluster.nodes
     write(one, (b"a", b"1"))
-    hosts = [AssignedReplica(node.number, node.uuid, node.number - 1, True, True) for node in cluster.nodes]  # noqa: FBT003
-    hosts.append(AssignedReplica(9, others[0].uuid, 1, False, False))  # noqa: FBT003
+    hosts = [
+        AssignedReplica(node.number, node.uuid, node.number - 1, counts=True, available=True) for node in cluster.nodes
+    ]
+    hosts.append(AssignedReplica(9, others[0].uuid, 1, counts=False, available=False))
     one.replicas.place(ReplicaIdentity(TABLE, 7, 1), 2, hosts)
     write(one, (b"b", b"2"))
     one.sync()
