@@ -14,12 +14,13 @@ from __future__ import annotations
 from functools import partial
 from itertools import islice
 from math import inf
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
+from gossipkv.replication._replication import clock_of
 from gossipkv.replication.own_writes import OwnWrites
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
@@ -30,7 +31,7 @@ from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_serv
 from gossipkv.replication.snapshot.transfer import BulkLoader
 from gossipkv.replication.stream.cursors import OutgoingEntries
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail, by_children
-from gossipkv.replication.stream.messages import ReplicaState, clock_of, ends_of_span, state_of, status_row_of, unpacked
+from gossipkv.replication.stream.messages import ReplicaState, ends_of_span, state_of, status_row_of, unpacked
 from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer, answer_row, entry_rows, rows_of
 from gossipkv.replication.stream.receiver import LogReceiver, entries_of
 from gossipkv.replication.stream.sender import LogSender
@@ -254,8 +255,7 @@ class ReplicaSet:
             replica = entry.replica
             self.dirty.synced(entry)
             for node in replica.sharers:
-                peer = self.peers.get(node) or self._peer(node)
-                peer.changed(replica, tell_at)
+                self.peers[node].changed(replica, tell_at)
             self.acks[replica].look()
             self.loader.synced(replica)
             self.on_moved(replica)
@@ -519,7 +519,8 @@ class ReplicaSet:
                 rows = [answer_row(peer, at, row, replica, is_fed=True) for at, (replica, row) in replicas.items()]
                 on_taken(msgpack.packb([rows + none, news]))
 
-        waits += self._receiver.take(peer, map(itemgetter(1), read), synced)
+        now = self._outside.now()
+        waits += self._receiver.take(peer, ((now, entry) for _, entry in read), synced)
         if self._receiver.early:
             self._receiver.retry()
             self._outside.wake()  # Early entries expire after the relay time.

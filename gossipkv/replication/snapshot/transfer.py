@@ -33,11 +33,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, StorageError
+from gossipkv.replication._replication import records_of
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import IDENTITY, LOADING, ORDER_BYTES, RECORD, STATE, decode_state, encode_state
 from gossipkv.replication.replica.replica import first_batch, put_record
 from gossipkv.replication.snapshot.rate_limit import RateLimit
-from gossipkv.replication.stream.messages import records_of
 from gossipkv.storage.engine.shell import PUT, Batch
 
 if TYPE_CHECKING:

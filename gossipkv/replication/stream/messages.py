@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgpack
 
 from gossipkv.errors import ProtocolError
-from gossipkv.replication._replication import clock_of, counters_of, ends_of, records_of
+from gossipkv.replication._replication import clock_of, counters_of
 from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.status import NOTHING, SpanEnds
 
@@ -31,20 +31,6 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.wire.rpc import Raw, Value
-
-__all__ = [
-    "ReplicaState",
-    "clock_of",
-    "counters_of",
-    "ends_of",
-    "ends_of_span",
-    "ids_of",
-    "records_of",
-    "span_row",
-    "state_of",
-    "status_row_of",
-    "unpacked",
-]
 
 
 class ReplicaState(NamedTuple):

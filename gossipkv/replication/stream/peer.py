@@ -8,8 +8,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import ProtocolError
+from gossipkv.replication._replication import counters_of
 from gossipkv.replication.replica import clock
-from gossipkv.replication.stream.messages import ReplicaState, counters_of, span_row
+from gossipkv.replication.stream.messages import ReplicaState, span_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from functools import partial
-from itertools import repeat
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import Overloaded, ProtocolError, StorageError
+from gossipkv.replication._replication import clock_of, ends_of, records_of
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.replica import LogEntry, Merged, Replica
-from gossipkv.replication.stream.messages import clock_of, ends_of, records_of
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
@@ -137,13 +136,10 @@ class LogReceiver:
         self._now = now
         self.early: dict[ReplicaPeer, EarlyEntries] = {}  # Of peers that have sent such entries.
 
-    def take(self, peer: ReplicaPeer, entries: Iterable[LogEntry], on_synced: Callable[[], object]) -> int:
-        """Merge the entries of a message; return how often `on_synced` will be called."""
-        return self._take(peer, zip(repeat(self._now()), entries), on_synced)
-
-    def _take(
+    def take(
         self, peer: ReplicaPeer, entries: Iterable[tuple[float, LogEntry]], on_synced: Callable[[], object]
     ) -> int:
+        """Merge entries, each with its time of arrival; return how often `on_synced` will be called."""
         waits, taking = 0, ReceivedEntries(self._read)
         for at, entry in entries:
             if not taking.take(entry):
@@ -160,7 +156,7 @@ class LogReceiver:
             while has_moved:
                 kept, self.early = self.early, {}
                 taken = [
-                    self._take(peer, early.entries, partial(self._report_soon, peer)) for peer, early in kept.items()
+                    self.take(peer, early.entries, partial(self._report_soon, peer)) for peer, early in kept.items()
                 ]
                 has_moved = any(taken)
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
+from gossipkv.replication import _replication
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.replica import LogEntry
-from gossipkv.replication.stream import messages
 from tests.oracle import entry as oracle
 
 counters = st.integers(0, 3) | st.integers(0, 2**64 - 1)
@@ -26,16 +26,16 @@ def test_clocks_by_their_counters(of, chance, more):
     """The order of assignments does not matter; an assignment that the clock lacks is at 0."""
     ids = list({*of, *more})
     chance.shuffle(ids)
-    counted = messages.counters_of(packed(of), tuple(ids))
+    counted = _replication.counters_of(packed(of), tuple(ids))
     assert counted == [of.get(one, 0) for one in ids]
-    assert messages.clock_of(tuple(ids), counted) == packed(dict(zip(ids, counted, strict=True)))
+    assert _replication.clock_of(tuple(ids), counted) == packed(dict(zip(ids, counted, strict=True)))
 
 
 @pytest.mark.parametrize("wrong", [[1], [1, 2, 3], [1, -1], [1, 2**64], [1, None], [b"", 1], [[], 1]])
 def test_counters_that_are_none(wrong):
     """Too few or too many counters, and counters beyond 64 bits, are refused."""
     with pytest.raises(ProtocolError):
-        messages.clock_of((1, 2), wrong)
+        _replication.clock_of((1, 2), wrong)
 
 
 @given(begins=clocks, told=st.none() | clocks, written=st.lists(dots, max_size=4), follow=st.booleans())
@@ -54,9 +54,9 @@ def test_the_clock_after_an_entry_is_the_oracle_s(begins, told, written, follow)
     before, asked = packed(begins), (packed(begins), None if told is None else packed(told), pairs)
     if wanted is None:
         with pytest.raises(ProtocolError):
-            messages.ends_of(*asked)
+            _replication.ends_of(*asked)
     else:
-        assert messages.ends_of(*asked) == packed(wanted)
+        assert _replication.ends_of(*asked) == packed(wanted)
     assert asked[0] == before, "bytes are values"
 
 
@@ -64,7 +64,7 @@ def test_the_clock_after_an_entry_is_the_oracle_s(begins, told, written, follow)
 def test_records_that_are_none(flat):
     """Keys and records come in pairs of bytes, with valid records."""
     with pytest.raises(ProtocolError):
-        messages.records_of(flat)
+        _replication.records_of(flat)
 
 
 @given(records=st.lists(st.tuples(st.binary(max_size=2), dots), max_size=6), left=st.sets(st.integers(0, 4)))
