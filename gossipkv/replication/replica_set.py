@@ -431,13 +431,12 @@ class ReplicaSet:
             replica.barred = BARRED
             self._outside.barred(replica)
         last = peer.sender.statuses.get(replica)
-        if last is None or (last.assignment, last.config) != state[:2]:
-            state = state.shared_with(replica)
-            is_available = is_served(state.assignment, replica)
+        if last is not None and (last.assignment, last.config) == state[:2]:
+            assignment, config, is_available = last.assignment, last.config, last.available
         else:
-            state, is_available = ReplicaState(last.assignment, last.config, state.can_take), last.available
-        status = ReplicaStatus(state.assignment, theirs, state.config, state.can_take, is_available, span)
-        if state.config > replica.config:
+            (assignment, config, _), is_available = state.shared_with(replica), is_served(state.assignment, replica)
+        status = ReplicaStatus(assignment, theirs, config, state.can_take, is_available, span)
+        if config > replica.config:
             self.on_newer(replica.partition[0], peer.node)
         peer.sender.hears(replica, status, self._outside.now())
         replica.settled = None
@@ -575,10 +574,7 @@ class ReplicaSet:
         self._ask(peer, "replica_tell", [0, rows], partial(self._hear_answer, peer))
 
     def _ship(self, peer: ReplicaPeer, ship: OutgoingEntries) -> None:
-        unnamed: dict[Replica, None] = {}
-        for entry in ship.entries:
-            if not peer.is_named(entry.replica):
-                unnamed[entry.replica] = None
+        unnamed = dict.fromkeys(entry.replica for entry in ship.entries if not peer.is_named(entry.replica))
         if unnamed:
             self._report(peer, unnamed)
         rows = msgpack.packb(entry_rows(peer, ship.entries))
