@@ -99,6 +99,7 @@ class Outcome:
     duration_s: float
     latency: LatencyHistogram
     first_wrong: str | None
+    bytes_received: int
 
     @property
     def rate(self) -> float:
@@ -196,6 +197,7 @@ class Traffic:
             duration_s=self._generator.duration_ns / NANOSECONDS,
             latency=tally.histogram,
             first_wrong=wrong_in_words(tally.first_wrong()),
+            bytes_received=tally.bytes_received,
         )
 
 

@@ -18,18 +18,21 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gossipkv
 from tests.bench import data, goals, machine, one_build, processes, report, sources
+from tests.bench.cluster import nodes
 from tests.bench.measurement import Measurement, Row, WrongAnswerError
 from tests.bench.meters import Meter, ProcessorTime, instructions
 from tests.bench.network import one_core, rows, servers
 from tests.bench.network.rows import Shape
 from tests.bench.processes import Cores, Server
+from tests.bench.tables import writing
+from tests.load import RpcDialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,9 +82,9 @@ def served() -> list[Record]:
 
 
 @contextmanager
-def node(side: Side, *options: str) -> Iterator[Server]:
+def node(side: Side, *options: str, name: str = "node") -> Iterator[Server]:
     with processes.node(
-        side.directory / "node", served(), side.cores, *processes.NO_POLLING, *options, python=side.python
+        side.directory / name, served(), side.cores, *processes.NO_POLLING, *options, python=side.python
     ) as running:
         if side.cores.server == side.cores.load:
             give_way(running.process.pid)
@@ -153,6 +156,48 @@ def scanned(side: Side, count: int) -> Iterator[Turn]:
                     raise WrongAnswerError(f"{side.name}: a scan is not as it should be")
 
         yield lambda: side.meter.turn(server.process.pid, scan)
+
+
+@contextmanager
+def of_table(side: Side, requests: int, *, in_flight: int = 1) -> Iterator[Turn]:
+    """Run a node that is asked for the records of a table of its own."""
+    with node(side, name=f"table-{in_flight}-{requests}") as server:
+        writing.fill(server.address, served(), writing.PARTITIONS)
+        asked = replace(server, dialect=RpcDialect(writing.TABLE, served()))
+        with rows.open_traffic(asked, Shape(64, in_flight)) as traffic:
+            yield lambda: side.meter.turn(
+                server.process.pid, lambda: rows.checked(traffic.run(requests=requests), side.name)
+            )
+
+
+@contextmanager
+def put(side: Side, puts: int, *, number: int, in_flight: int = 1) -> Iterator[Turn]:
+    """Run three nodes of this build, with a table that the first is asked to write; measure one of them.
+
+    The others run without the meter, which may be slow.
+    """
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=side.directory)))
+        started: list[Server] = []
+        for each in range(writing.REPLICAS):
+            join = {"join": str(started[0].address)} if started else {}
+            options = nodes.options(refresh_period="off", busy_poll="off", **join)
+            python = side.python if each == number else (*side.place, sys.executable)
+            command = processes.serve(directory / str(each), *options, python=python)
+            started.append(stack.enter_context(processes.serving(command)))
+        origin, measured = started[0], started[number]
+        writing.fill(origin.address, [], writing.PARTITIONS, replication=writing.REPLICAS)
+        dialect = servers.protocols().PutDialect(writing.TABLE.encode(), 0, patient=True)
+        traffic = stack.enter_context(rows.open_traffic(replace(origin, dialect=dialect), Shape(64, in_flight)))
+
+        def turn() -> float:
+            first = dialect.next
+            used = side.meter.turn(measured.process.pid, lambda: rows.checked(traffic.run(requests=puts), side.name))
+            for server in started:
+                writing.wait_for_numbered(server.address, range(first, dialect.next))
+            return used
+
+        yield turn
 
 
 @contextmanager
@@ -257,6 +302,11 @@ ROWS = {
     "lookup": Work(goals.GET_HIT_SMALL, partial(working, work="lookup"), 1_000_000, 200_000),
     "build": Work(goals.SEQUENCE_SHORT, built, 1_000_000, 200_000),
     "simulation": Work("CPU of a simulated run of a minute", simulated, 10, 1),
+    "table": Work(goals.TABLE_GET, of_table, 20_000, 1_000),
+    "table_pipelined": Work(goals.TABLE_GET_PIPELINED, partial(of_table, in_flight=16), 20_000, 1_000),
+    "put_origin": Work(goals.PUT_ORIGIN, partial(put, number=0), 5_000, 400),
+    "put_target": Work(goals.PUT_TARGET, partial(put, number=1), 5_000, 400),
+    "put_pipelined": Work(goals.PUT_ORIGIN_PIPELINED, partial(put, number=0, in_flight=16), 10_000, 1_000),
     "scan": Work("beside the ten: scan of a node, per record", scanned, 1_000_000, 500_000),
 }
 

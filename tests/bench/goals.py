@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.bench.measurement import OURS, Row
+from tests.bench.measurement import ITSELF, OURS, Row
 
 # Yardsticks that are no store or server of other projects.
 BUDGET = "the budget"
-BEFORE = "before"
+BEFORE, AT_REST = "before", "at rest"
 INFLATE_AND_COPY = "ISA-L + a copy, new memory"
 ONE_CORE = "one core"
 BOTH_CORES, ONE_PUMP = "what two cores can do", "one pump"
@@ -16,7 +16,7 @@ ALONE = "a node alone, twice"
 ELSEWHERE, ON_TWO = f"{OURS}, elsewhere", f"{OURS}, on two others"
 PLAIN = "the same, plain"
 LIVE_BYTES, TWICE_LIVE_BYTES = "1.5 x live bytes + a file", "2 x live bytes + a file"
-SYNCS_AND_TRIPS, TWICE_THE_RECORD = "2 syncs + 2 round trips + 1 ms", "the record and its head, twice"
+SYNCS_AND_TRIPS, TWICE_THE_RECORD = "2 syncs + 2 round trips + 0.3 ms", "the record and its head, twice"
 DATASET = "a dataset's"
 TOLD_OWNERS, ANY_NODE = "a client's that is told all owners", "a client's that knows one node"
 IDEAL, COPYING = "its share", "copying at `table_transfer`"
@@ -27,7 +27,7 @@ GENERATOR = "load generator"
 MESSAGEPACK = f"{OURS}, MessagePack-RPC"
 
 # Stores, servers and clients of other projects.
-REDIS, REDIS_BENCHMARK = "redis-server", "redis-benchmark"
+REDIS, REDIS_WAITAOF, REDIS_BENCHMARK = "redis-server", "three redis-server, WAITAOF", "redis-benchmark"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
 NGINX = "nginx"
 ROCKSDB, ROCKSDB_THREADS = "RocksDB", "RocksDB, threads"
@@ -160,11 +160,29 @@ SUSTAINED_P50 = Row("transaction, thousands one after another, p50", "ms", {ETCD
 SUSTAINED_CPU = Row("CPU of all servers for it", "us", {ETCD: 4.0})
 SUSTAINED_SHOWN = Row("until all servers show the last of them", "s", 1.0)
 
-PUT_ALONE = Row("put at a majority of three, one writer, p50", "ms", {SYNCS_AND_TRIPS: 1.0})
-PUT_ORIGIN = Row("put at a majority of three, 64 connections, CPU of the node that is asked", "us", {REDIS: 15.0})
-PUT_TARGET = Row("the same, CPU of another", "us", {REDIS: 6.0})
+TABLE_GET = Row("get from a table, 64 connections, CPU", "us", {DATASET: 1.5})
+TABLE_GET_PIPELINED = Row("get from a table, 64 connections, 16 in flight, CPU", "us", {DATASET: 2.0})
+TABLE_GET_TOKEN = Row("get from a table with a token, 64 connections, CPU", "us", {DATASET: 1.7})
+TABLE_GET_MANY = Row("get_many of 100 from a table, 16 connections, CPU", "us", {DATASET: 2.0})
+TABLE_SCAN = Row("scan of a table, a record, CPU", "ns", {DATASET: 1.5})
+TABLE_TWO_PUMPS = Row("get from a table, two pumps, two cores, CPU of the node", "us", {ONE_PUMP: 1.15})
+TABLE_RESP_GET = Row("GET from a table by RESP, 64 connections, CPU", "us", {MESSAGEPACK: 1.1})
+TABLE_HTTP_GET = Row("HTTP get from a table, 64 connections, CPU", "us", {MESSAGEPACK: 1.1})
+TABLE_RESP_SET = Row("SET in a table of one copy by RESP, 64 connections, CPU", "us", {MESSAGEPACK: 1.1})
+PUT_ORIGIN = Row(
+    "put at a majority of three, 64 connections, CPU of the node that is asked", "us",
+    {REDIS: 1.0, REDIS_WAITAOF: 1.0},
+)  # fmt: skip
+PUT_TARGET = Row("the same, CPU of another", "us", {REDIS: 0.5})
+PUT_ALL = Row("the same, CPU of all three", "us", {REDIS_WAITAOF: 1.5})
+PUT_TIME = Row("the same, time a put", "us", 50.0)  # 20,000 a second.
+PUT_ORIGIN_PIPELINED = Row("the same, 16 in flight, CPU of the node that is asked", "us", {ITSELF: 15.0, REDIS: 0.7})
+PUT_TARGET_PIPELINED = Row("the same, 16 in flight, CPU of another", "us", {ITSELF: 8.0, REDIS: 0.4})
+PUT_ALONE = Row("put at a majority of three, one writer, p50", "ms", {SYNCS_AND_TRIPS: 1.0, ETCD: 1.0})
 PUT_BYTES = Row("bytes between nodes for a put, three asked at once", "B", {TWICE_THE_RECORD: 1.2})
-TABLE_GET = Row("get from a table, 64 connections, CPU", "us", {DATASET: 6.0})
+GET_BESIDE = Row("get from a table beside 64 writers, p99", "us", {AT_REST: 3.0})
+GET_BESIDE_SYNCS = Row("the same while a sync takes 50 ms", "us", {AT_REST: 3.0})
+RANGES_IDLE = Row("CPU of an idle node with 2,000 ranges, a second", "ms", 6.0)
 BY_MAP = Row("get by a table's map, 64 tasks, CPU of client and nodes", "us", {TOLD_OWNERS: 1.1, ANY_NODE: 1.0})
 CATCH_UP = {
     16: Row("catch-up of a node that was away, 16 partitions, a record", "us", 1e6 / 60_000),

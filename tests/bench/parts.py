@@ -15,11 +15,10 @@ from tests.bench.http.servers import nginx_missing
 from tests.bench.memory import cgroup, library
 from tests.bench.memory import node as larger_node
 from tests.bench.network import one_core, pings, secured, several_pumps
-from tests.bench.network.servers import redis_missing
 from tests.bench.register import sustained
 from tests.bench.store import overwriting, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import by_map, catching, copies, gets, many_ranges, moves, puts
+from tests.bench.tables import by_map, catching, copies, many_ranges, moves, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -145,11 +144,14 @@ PARTS = {
     "metadata": part(
         sustained.measure, goals.SUSTAINED_P50, goals.SUSTAINED_CPU, goals.SUSTAINED_SHOWN, transactions=20, rounds=1
     ),
-    "tables-put": part(puts.alone, goals.PUT_ALONE, puts=10, rounds=1),
-    "tables-puts": part(
-        puts.many, goals.PUT_ORIGIN, goals.PUT_TARGET, goals.PUT_BYTES, needs=redis_missing, puts=200, rounds=1
+    "tables": part(
+        records.measure, goals.TABLE_GET, goals.TABLE_GET_PIPELINED, goals.TABLE_GET_TOKEN, goals.TABLE_GET_MANY,
+        goals.TABLE_SCAN, goals.TABLE_TWO_PUMPS, goals.TABLE_RESP_GET, goals.TABLE_HTTP_GET, goals.TABLE_RESP_SET,
+        goals.PUT_ORIGIN, goals.PUT_TARGET, goals.PUT_ALL, goals.PUT_TIME, goals.PUT_ORIGIN_PIPELINED,
+        goals.PUT_TARGET_PIPELINED, goals.PUT_ALONE, goals.PUT_BYTES, goals.GET_BESIDE, goals.GET_BESIDE_SYNCS,
+        goals.RANGES_IDLE,
+        keys=2_000, records=5_000, run_s=0.1, many=200, alone=10, ranges=100, idle_s=0.5, rounds=1,
     ),
-    "tables-get": part(gets.measure, goals.TABLE_GET, keys=500, run_s=0.1, rounds=1),
     "tables-by-map": part(by_map.measure, goals.BY_MAP, keys=500, gets=500, rounds=1),
     "tables-copies": part(
         copies.measure, goals.COPIES_START, goals.COPIES_MEMORY, goals.COPIES_IDLE,

@@ -14,7 +14,7 @@ from tests.bench.processes import REQUEST_TIMEOUT_MS, Server, connect, parse_add
 from tests.bench.sources import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gossipkv.address import Address
     from gossipkv.client import blocking
@@ -30,15 +30,22 @@ FIRST_TABLE = {"kind": "hash", "partitions": 8, "replication": 1}
 
 @contextmanager
 def running(
-    directory: Path, count: int, *, source: Path | None = None, replication: int | None = None, **settings: str
+    directory: Path,
+    count: int,
+    *,
+    source: Path | None = None,
+    replication: int | None = None,
+    environ: Mapping[str, str] | None = None,
+    **settings: str,
 ) -> Iterator[Cluster]:
-    """Run a cluster of `count` ready nodes that share the source."""
+    """Run a cluster of `count` ready nodes that share the source; `environ` is added to their environment."""
     with Cluster(
         directory,
         nodes=count,
         **({} if source is None else {"source": source, "replication": replication}),
         settings={**SETTINGS, **settings},
-        environ={name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")},
+        environ={name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
+        | dict(environ or {}),
     ) as cluster:
         yield cluster
 

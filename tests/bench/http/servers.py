@@ -60,10 +60,12 @@ def children_with(parent: int, word: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def node_by_http(directory: Path, records: list[Record], cores: Cores) -> Iterator[tuple[NodeByHttp, Server]]:
+def node_by_http(
+    directory: Path, records: list[Record], cores: Cores, *options: str
+) -> Iterator[tuple[NodeByHttp, Server]]:
     """Run a node with its HTTP gateway on the same core; yield it for HTTP and for its own protocol."""
     address = Address("127.0.0.1", free_port())
-    with node(directory, records, cores, *NO_POLLING, "--http-listen", str(address)) as served:
+    with node(directory, records, cores, *NO_POLLING, "--http-listen", str(address), *options) as served:
         _wait_until_it_listens(address)
         gateways = children_with(served.pid, GATEWAY_MODULE)
         for number in gateways:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import shutil
 import socket
+import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -70,6 +71,19 @@ def redis_set(key: bytes, value: bytes) -> bytes:
 def redis_missing() -> str | None:
     """Return the package that redis-server needs here, or None."""
     return None if shutil.which("redis-server") else "apt-get install redis-server"
+
+
+def redis_version() -> str:
+    said = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True).stdout
+    return next(word.removeprefix("v=") for word in said.split() if word.startswith("v="))
+
+
+def waitaof_missing() -> str | None:
+    """Return what WAITAOF needs here, which confirms that a replica has synced, or None."""
+    if (missing := redis_missing()) is not None:
+        return missing
+    version = tuple(map(int, redis_version().split(".")))
+    return None if version >= (7, 2) else "redis-server 7.2 or newer"
 
 
 @contextmanager

@@ -56,7 +56,8 @@ def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: in
         for (wall, cpu), shape in zip(goals.PUMPS, shapes, strict=True):
             machine.say(f"  {wall}")
             for number in range(1 + rounds):
-                runs = {name: _run(pool, keys, server, shape) for name, server in order[:: 1 - 2 * (number % 2)]}
+                sides = order[:: 1 - 2 * (number % 2)]
+                runs = {name: run(pool, DATABASE, keys, server, shape) for name, server in sides}
                 if number:
                     alone, together = runs[goals.ONE_PUMP], runs[OURS]
                     bench.add(wall, together.wall_us)
@@ -70,10 +71,11 @@ def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: in
     )
 
 
-def _run(pool: ProcessPoolExecutor, keys: int, server: Server, shape: Shape) -> Run:
+def run(pool: ProcessPoolExecutor, database: str, keys: int, server: Server, shape: Shape) -> Run:
+    """Let the processes of the pool ask, each over its share of the connections."""
     share = replace(shape, connections=shape.connections // PUMPS)
     before_ns = server.cpu_ns()
-    asked = [pool.submit(ask, server.name, server.address, keys, share) for _ in range(PUMPS)]
+    asked = [pool.submit(ask, server.name, server.address, database, keys, share) for _ in range(PUMPS)]
     outcomes = [each.result() for each in asked]
     used_us = (server.cpu_ns() - before_ns) / rows.MICROSECOND_NS
     requests = sum(outcome[0] for outcome in outcomes)
@@ -83,9 +85,9 @@ def _run(pool: ProcessPoolExecutor, keys: int, server: Server, shape: Shape) -> 
     )
 
 
-def ask(name: str, address: Address, keys: int, shape: Shape) -> tuple[int, float, float]:
+def ask(name: str, address: Address, database: str, keys: int, shape: Shape) -> tuple[int, float, float]:
     """Ask as a separate client; return the number of checked answers, the duration and the processor time."""
-    server = Server(name, None, address, RpcDialect(DATABASE, data.make(keys).records))
+    server = Server(name, None, address, RpcDialect(database, data.make(keys).records))
     with rows.opened_for_once(server, shape) as traffic:
         began_s = process_time()
         outcome = rows.checked(traffic.run(duration_s=shape.run_s), server.name)

@@ -25,7 +25,7 @@ from gossipkv.table.records.route import TableRoute
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
 from tests.bench.measurement import WrongAnswerError
-from tests.bench.processes import anonymous_bytes, wait_for
+from tests.bench.processes import anonymous_bytes, cpu_ns, wait_for
 from tests.bench.tables import writing
 
 if TYPE_CHECKING:
@@ -187,6 +187,23 @@ def memory(bench: Bench, *, ranges: int = 10_000, settle_s: float = 30.0, rounds
         f"Memory of ranges: {ranges:,} with {SERVERS} replicas on as many nodes, made by divisions, beside one; "
         f"without pages of files and without memtables, which hold maps that were, {settle_s:g} s after a start"
     )
+
+
+def idle(bench: Bench, ranges: int, idle_s: float, rounds: int) -> None:
+    """Measure the processor time of a node whose ranges nobody asks for."""
+    machine.say(f"  {goals.RANGES_IDLE}")
+    with (
+        nodes.running(bench.directory / "idle", SERVERS, **SETTINGS) as cluster,
+        closing(nodes.Nodes(cluster)) as asked,
+    ):
+        asked.wait_alive()
+        Ranges(asked, ranges, SERVERS)
+        process = nodes.processes(cluster)[NUMBER - 1]
+        for _ in range(rounds):
+            before_ns = cpu_ns(process)
+            sleep(idle_s)
+            bench.add(goals.RANGES_IDLE, (cpu_ns(process) - before_ns) / 1e6 / idle_s)
+    bench.notes.append(f"idle: {ranges:,} ranges with {SERVERS} replicas on as many nodes, for {idle_s:g} s a round")
 
 
 def _memory_kib(asked: Nodes, settle_s: float) -> float:

@@ -1,123 +1,86 @@
-"""Writers, each with a connection and one request in flight, against a table on three nodes, and Redis.
+"""Tables that the benchmark writes, on one node or three, and Redis servers that sync as they do.
 
-The load is the same for both: prepared bytes, sent as fast as they are answered, with each answer checked.
+Both are asked by the same loop for the same records, those of `data.numbered`, each once.
 """
 
 from __future__ import annotations
 
-import selectors
-import socket
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter_ns
-from typing import TYPE_CHECKING
-
-import msgpack
+from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.address import Address
 from tests.bench import data
 from tests.bench.cluster import nodes
-from tests.bench.measurement import WrongAnswerError
-from tests.bench.network.servers import redis_set
-from tests.bench.processes import free_port, process, wait_for
+from tests.bench.network import rows
+from tests.bench.network.servers import protocols
+from tests.bench.processes import Server, connect, cpu_ns, free_port, process, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gossipkv.client import blocking
+    from gossipkv.loadtest._loadtest import Dialect
     from tests.bench.cluster.nodes import Nodes
     from tests.bench.data import Record
+    from tests.bench.network.rows import Shape
+    from tests.load import Traffic
 
 TABLE = "t"
+PARTITIONS = 16
 REPLICAS = 3
-RECEIVE_BYTES = 1 << 16
-PATIENCE_S = 30.0
-SET = (b"+OK\r\n:1\r\n", b"+OK\r\n:2\r\n")  # One replica has confirmed, or both.
+BATCH = 1_000  # The records that are checked by one request.
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """The encoding of a put, and a test for a complete answer, which raises WrongAnswerError if it is wrong."""
+class Writing:
+    """Open connections that put records, and the processes whose time counts."""
 
-    put: Callable[[bytes, bytes], bytes]
-    is_whole: Callable[[bytes], bool]
+    name: str
+    traffic: Traffic
+    processes: list[int]
+    numbers: Callable[[], int]  # Returns the number of the next record.
 
-
-def _put(key: bytes, value: bytes) -> bytes:
-    packed: bytes = msgpack.packb([0, 1, "put", [TABLE, key, value]])
-    return packed
-
-
-def _is_put(answer: bytes) -> bool:
-    try:
-        _, _, error, _ = msgpack.unpackb(answer)
-    except ValueError:
-        return False
-    if error is not None:
-        raise WrongAnswerError(f"a put was answered with {error!r}")
-    return True
-
-
-def _set_and_wait(key: bytes, value: bytes) -> bytes:
-    return redis_set(key, value) + b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$1\r\n0\r\n"
+    def run(self, puts: int) -> Written:
+        """Put so many new records; raise if an answer is wrong."""
+        first, before_ns = self.numbers(), [*map(cpu_ns, self.processes)]
+        outcome = rows.checked(self.traffic.run(requests=puts), self.name)
+        used_ns = [after - before for after, before in zip(map(cpu_ns, self.processes), before_ns, strict=True)]
+        return Written(
+            range(first, self.numbers()),
+            [ns / rows.MICROSECOND_NS / puts for ns in used_ns],
+            outcome.duration_s * rows.MICROSECONDS / puts,
+            outcome.bytes_received / puts,
+        )
 
 
-def _is_set(answer: bytes) -> bool:
-    if answer.count(b"\r\n") < 2 and answer.startswith(b"+"):
-        return False
-    if answer not in SET:
-        raise WrongAnswerError(f"SET and WAIT 1 were answered with {answer!r}")
-    return True
+class Written(NamedTuple):
+    """The numbers of the records, and for each the processor time by process, the time, and the answer's size."""
 
-
-TABLES, REDIS = Spoken(_put, _is_put), Spoken(_set_and_wait, _is_set)
-
-
-def write(spoken: Spoken, to: Sequence[Address], records: Sequence[Record], connections: int) -> tuple[float, int]:
-    """Put all records over so many connections to each; return the seconds, and the bytes of the answers."""
-    left = iter([spoken.put(key, value) for key, value in records])
-    with ExitStack() as stack:
-        selector = stack.enter_context(selectors.DefaultSelector())
-        received: dict[socket.socket, bytes] = {}
-        total = flying = 0
-
-        def send(connection: socket.socket) -> bool:
-            request = next(left, None)
-            if request is not None:
-                connection.sendall(request)
-            return request is not None
-
-        for address in [*to] * connections:
-            connection = stack.enter_context(socket.create_connection(address, timeout=PATIENCE_S))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            selector.register(connection, selectors.EVENT_READ)
-            received[connection] = b""
-        begin_ns = perf_counter_ns()
-        flying = sum(send(connection) for connection in received)
-        while flying:
-            events = selector.select(PATIENCE_S)
-            if not events:
-                raise WrongAnswerError(f"{flying} of {len(received)} writers had no answer within {PATIENCE_S:g} s")
-            for event, _ in events:
-                assert isinstance(event.fileobj, socket.socket)
-                connection = event.fileobj
-                data_ = connection.recv(RECEIVE_BYTES)
-                if not data_:
-                    raise WrongAnswerError("a connection was closed")
-                total += len(data_)
-                received[connection] += data_
-                if spoken.is_whole(received[connection]):
-                    received[connection] = b""
-                    flying -= not send(connection)
-        return (perf_counter_ns() - begin_ns) / 1e9, total
+    numbers: range
+    used_us: list[float]
+    took_us: float
+    answer_bytes: float
 
 
 @contextmanager
-def tables(directory: Path, partitions: int, **settings: str) -> Iterator[Nodes]:
+def opened(name: str, dialect: Dialect, address: Address, processes: list[int], shape: Shape) -> Iterator[Writing]:
+    with rows.open_traffic(Server(name, None, address, dialect), shape) as traffic:
+        yield Writing(name, traffic, processes, lambda: dialect.next)
+
+
+def puts(first: int) -> Dialect:
+    return protocols().PutDialect(TABLE.encode(), first)
+
+
+@contextmanager
+def tables(
+    directory: Path, partitions: int, environ: Mapping[str, str] | None = None, **settings: str
+) -> Iterator[Nodes]:
     """Run three nodes that take writes of a new table at all of its replicas."""
-    with nodes.running(directory, REPLICAS, refresh_period="off", **settings) as cluster:
+    with nodes.running(directory, REPLICAS, refresh_period="off", environ=environ, **settings) as cluster:
         asked = nodes.Nodes(cluster)
         try:
             asked.wait_alive()
@@ -125,6 +88,15 @@ def tables(directory: Path, partitions: int, **settings: str) -> Iterator[Nodes]
             yield asked
         finally:
             asked.close()
+
+
+def fill(address: Address, records: Sequence[Record], partitions: int, *, replication: int = 1) -> None:
+    """Make the table with these records, through one node."""
+    with connect(address) as client:
+        options = {"kind": "hash", "partitions": partitions, "replication": replication}
+        wait_for(lambda: client.call("create_table", TABLE, options) is not None, "a table")
+        wait_for(lambda: client.call("put", TABLE, b"first", b"", {"level": "all"}) is not None, "a first put")
+        client.table(TABLE).put_many(records)
 
 
 def make(asked: Nodes, partitions: int) -> None:
@@ -144,6 +116,21 @@ def wait_for_records(client: blocking.Client, records: Sequence[Record]) -> None
     wait_for(lambda: client.table(TABLE).get_many(keys) == values, "values that were put")
 
 
+def wait_for_numbered(address: Address, numbers: range) -> None:
+    """Return when a node's own replicas have the records of these numbers."""
+    keys = [data.key_of(number) for number in numbers]
+    values = [data.value_of(key) for key in keys]
+    with connect(address) as client:
+        for first in range(0, len(keys), BATCH):
+            part = slice(first, first + BATCH)
+            wait_for(partial(_has, client, keys[part], values[part]), f"all values at {address}")
+
+
+def _has(client: blocking.Client, keys: list[bytes], values: list[bytes]) -> bool:
+    found = client.call("get_many", TABLE, keys, {"local": True})
+    return isinstance(found, list) and found[0] == values
+
+
 def records_of(turn: int, count: int) -> list[Record]:
     """Return the records of a turn, with keys that no other turn has."""
     keys = map(data.key_of, range(turn * count, (turn + 1) * count))
@@ -151,13 +138,13 @@ def records_of(turn: int, count: int) -> list[Record]:
 
 
 @contextmanager
-def redis(directory: Path) -> Iterator[list[tuple[int, Address]]]:
-    """Run a master and two replicas that sync before they answer; yield their processes and addresses."""
+def redis(directory: Path, count: int) -> Iterator[list[tuple[int, Address]]]:
+    """Run a master and replicas, all of which sync before they answer; yield their processes and addresses."""
     found: list[tuple[int, Address]] = []
     with ExitStack() as stack:
-        for number in range(REPLICAS):
+        for number in range(count):
             port = free_port()
-            place = directory / f"redis-{number}"
+            place = directory / f"redis-{number}-of-{count}"
             place.mkdir(parents=True)
             command = ["redis-server", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
             command += ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(place)]

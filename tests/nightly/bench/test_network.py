@@ -11,6 +11,7 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.loadtest._loadtest import Generator
+from tests.bench import data
 from tests.bench.measurement import WrongAnswerError
 from tests.bench.network import rows, servers
 from tests.bench.processes import Cores, Server
@@ -51,6 +52,63 @@ def test_a_call_is_compared_as_it_is_encoded() -> None:
         server.send(msgpack.packb([1, msgpack.unpackb(sent)[1], None, {"a": 2}]))
         generator.step_at(0)
         assert generator.tally.broken() == {"garbage": 1}
+
+
+def test_puts_are_of_numbered_records() -> None:
+    """Each request puts the next record; a token is an answer, an error is counted, and anything else is wrong."""
+    dialect = servers.protocols().PutDialect(b"t", 7)
+    with asked(dialect, in_flight=3) as (generator, server, sent):
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(sent)
+        requests = list(unpacker)
+        assert [each[2:] for each in requests] == [["put", ["t", *record]] for record in numbered(7, 3)]
+        answers = ([None, b"token"], [["UNKNOWN", "late", {}], None], [None, "text"])
+        server.send(b"".join(msgpack.packb([1, each[1], *rest]) for each, rest in zip(requests, answers, strict=True)))
+        generator.step_at(0)
+        tally = generator.tally
+        assert (dialect.next, tally.answered, tally.errors(), tally.wrong) == (10, 2, {"UNKNOWN": 1}, 1)
+
+
+@pytest.mark.parametrize(("waits", "answer"), [(False, b"+OK\r\n"), (True, b"+OK\r\n*2\r\n:1\r\n:2\r\n")])
+def test_sets_are_of_numbered_records(waits: bool, answer: bytes) -> None:
+    """An answer counts once it is whole; one without a synced replica breaks the connection."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        dialect = servers.protocols().SetDialect(7, waits=waits)
+        generator = Generator(dialect, [ours], in_flight=1, batch=1, timeout_ms=1000, seed=3)
+        theirs.send(b"+OK\r\n")
+        generator.settle()
+        assert theirs.recv(1 << 16) == b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n"
+        generator.begin(requests=2, now_ns=0)
+        ((key, value),) = numbered(7, 1)
+        sent = theirs.recv(1 << 16)
+        assert sent.startswith(servers.redis_set(key, value))
+        assert (b"WAITAOF" in sent) == waits
+        for part in (answer[:-2], answer[-2:]):
+            assert generator.tally.answered == 0
+            theirs.send(part)
+            generator.step_at(0)
+        assert generator.tally.answered == 1
+        theirs.send(answer.replace(b":2", b":0").replace(b"OK", b"NO"))
+        generator.step_at(0)
+        assert generator.tally.broken() == {"garbage": 1}
+        generator.close()
+
+
+def test_gets_with_a_token_are_compared() -> None:
+    dialect = servers.protocols().TokenDialect(b"t", RECORDS[:1], b"token")
+    for value, wrong in ((b"value", 0), (b"another", 1)):
+        with asked(dialect) as (generator, server, sent):
+            _, number, *rest = msgpack.unpackb(sent)
+            assert rest == ["get", ["t", b"key-1", {"token": b"token"}]]
+            server.send(msgpack.packb([1, number, None, [value, b"later"]]))
+            generator.step_at(0)
+            assert (generator.tally.answered, generator.tally.wrong) == (1, wrong)
+
+
+def numbered(first: int, count: int) -> list[list[bytes]]:
+    keys = map(data.key_of, range(first, first + count))
+    return [[key, data.value_of(key)] for key in keys]
 
 
 def test_the_floor_answers_each_request_once() -> None:
