@@ -12,6 +12,7 @@ writes that have not seen each other wins. No write is possible near the last ti
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import TimedOut
@@ -24,7 +25,7 @@ MAX_TIME: Final = (1 << 64) - (1 << 32)  # No time beyond is given: the records 
 MAX_MS: Final = 1 << 47  # Largest accepted time of day (the year 6429): sums with it still fit a hybrid time.
 LATELY_S: Final = 60.0
 MAX_SKEW_S: Final = 60.0  # Default of `max_clock_skew`.
-JUDGED_MS: Final = 100  # Setting this clock by more than this is noticed at once.
+JUDGED_MS: Final = 1000  # A judgement of the own clock holds for so long by that clock, unless it is set back.
 SLOW_S: Final = 0.005  # An answer that took so much longer than the last one is a worse measurement.
 
 
@@ -59,8 +60,7 @@ class ClockSkew:
         self._now, self._now_ms = now, now_ms
         self.most_ms = most_s * 1000
         self._heard: dict[bytes, _PeerClock] = {}
-        # The last judgement of `refusal`; it holds for a second, unless this clock is set or a node answers.
-        self._judged_at: tuple[int, int] | None = None
+        self._judged_ms = inf  # Time of day of the judgement, which holds until that passes or a node answers.
         self._judgement: str | None = None
 
     def hears(self, node: bytes, time_ms: int, asked: float) -> None:
@@ -69,12 +69,12 @@ class ClockSkew:
         took_s = now - asked
         if before is None or took_s <= before.took_s + SLOW_S or now - before.at > LATELY_S / 2:
             self._heard[node] = _PeerClock(time_ms - (asked + now) * 500, took_s, now)
-            self._judged_at = None
+            self._judged_ms = inf
 
     def forget(self, node: bytes) -> None:
         """Forget the time of a node whose clock may have changed."""
         self._heard.pop(node, None)
-        self._judged_at = None
+        self._judged_ms = inf
 
     def deadline(self, node: bytes, left_s: float) -> int:
         """Return the hybrid time of a node's clock by which `left_s` is over for certain.
@@ -106,14 +106,14 @@ class ClockSkew:
 
     def refusal(self) -> str | None:
         """The reason why this clock must not time records: it is too far off most others; None: it is fine."""
-        now = self._now()
-        offset_ms = now * 1000 - self._now_ms()
-        at = int(now), int(offset_ms / JUDGED_MS)
-        if at != self._judged_at:
-            self._judged_at, self._judgement = at, self._judge(now, offset_ms)
+        now_ms = self._now_ms()
+        if not self._judged_ms <= now_ms < self._judged_ms + JUDGED_MS:
+            self._judged_ms, self._judgement = now_ms, self._judge(now_ms)
         return self._judgement
 
-    def _judge(self, now: float, offset_ms: float) -> str | None:
+    def _judge(self, now_ms: int) -> str | None:
+        now = self._now()
+        offset_ms = now * 1000 - now_ms
         lately = [peer.ahead_ms + offset_ms for peer in self._heard.values() if now - peer.at <= LATELY_S]
         off = [ahead_ms for ahead_ms in lately if abs(ahead_ms) > self.most_ms]
         if 2 * len(off) <= len(lately):

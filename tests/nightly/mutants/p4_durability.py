@@ -13,6 +13,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/replication/test_clocks_apart.py",
     ),
     planted(
+        "a clock that is set is not judged anew",
+        "gossipkv.replication.replica.hlc:ClockSkew.refusal",
+        "if not self._judged_ms <= now_ms < self._judged_ms + JUDGED_MS:",
+        "if self._judged_ms > now_ms + (1 << 48):",
+        "tests/unit/replication/replica/test_hlc.py",
+    ),
+    planted(
         "whom gossip calls dead is counted on",
         "gossipkv.replication.replica_set:ReplicaSet.confirms",
         "return peer is not None and peer.greeted and self.is_up(node)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.replication.replica.hlc import ms_of, next_time
+from gossipkv.replication.replica.hlc import JUDGED_MS, LATELY_S, ClockSkew, ms_of, next_time
 
 wall = st.integers(0, 40) | st.integers(0, 2**47)
 steps = st.lists(st.tuples(st.booleans(), wall, st.integers(0, 2**16 - 1)))
@@ -40,3 +40,46 @@ def test_a_clock_that_goes_back() -> None:
     before = next_time(0, 1_000)
     assert [next_time(before, ms) for ms in (10, 999, 1_000)] == [before + 1] * 3
     assert ms_of(next_time(before, 1_001)) == 1_001
+
+
+class Clocks:
+    """A monotonic clock, and a time of day that may be set."""
+
+    def __init__(self) -> None:
+        self.now_s, self.ahead_ms, self.readings = 100.0, 1_000_000, 0
+
+    def now(self) -> float:
+        self.readings += 1
+        return self.now_s
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000) + self.ahead_ms
+
+
+def test_a_clock_that_is_set_or_contradicted_is_judged_at_once() -> None:
+    """Otherwise a judgement holds for a second, since all records of that second ask for it."""
+    clocks = Clocks()
+    skew = ClockSkew(clocks.now, clocks.now_ms)
+    usual_ms = clocks.now_ms()
+    for node in (b"1", b"2"):
+        skew.hears(node, usual_ms, clocks.now_s)
+    assert skew.refusal() is None
+    before = clocks.readings
+    clocks.now_s += (JUDGED_MS - 1) / 1000
+    assert skew.refusal() is None
+    assert clocks.readings == before
+    for set_ms in (-3_600_000, 3_600_000):
+        clocks.ahead_ms += set_ms
+        refusal = skew.refusal()
+        assert refusal is not None
+        assert "off those of 2 of 2 nodes" in refusal
+        clocks.ahead_ms -= set_ms
+        assert skew.refusal() is None
+    for node in (b"3", b"4", b"5"):
+        skew.hears(node, clocks.now_ms() + 3_600_000, clocks.now_s)
+    assert "3 of 5" in (skew.refusal() or "")
+    skew.forget(b"5")
+    assert skew.refusal() is None
+    clocks.now_s += LATELY_S + 1
+    skew.hears(b"5", clocks.now_ms() + 3_600_000, clocks.now_s)
+    assert "1 of 1" in (skew.refusal() or "")
