@@ -21,7 +21,7 @@ from gossipkv.storage.engine._engine import (
     MADE,
     Memtable,
     OpenSegment,
-    View,
+    ReadGate,
     Writer,
     batch_cost,
     frame_bytes,
@@ -34,10 +34,10 @@ from gossipkv.storage.engine.works import MakeSegment, Remove, Reserve, RunningM
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import PurePath
 
-    from gossipkv.storage.engine._engine import Batch, WriteGroup
+    from gossipkv.storage.engine._engine import Batch, View, WriteGroup
     from gossipkv.storage.engine.manifest import StoreManifest
     from gossipkv.storage.engine.merge import MergeOutput
     from gossipkv.storage.engine.options import EngineOptions
@@ -105,6 +105,7 @@ class Engine:
         self.spaces = set(log.spaces)  # The live spaces, as of the last sync.
         self._reserved: set[int] = set()
         self._next_space = log.next_space
+        self.gate = ReadGate()
         self.view = self._new_view()
 
     @property
@@ -255,7 +256,7 @@ class Engine:
         return written.writes
 
     def _apply(self, batch: Batch) -> None:
-        self._writer.memtable.apply_batch(batch)
+        self.gate.apply(self._writer.memtable, batch)
         counts = self.counts
         counts.batches += 1
         counts.records += batch.records
@@ -331,7 +332,15 @@ class Engine:
         memtables = [memtable] if self._frozen is None else [memtable, self._frozen]
         runs = [*self.manifest.young, self.manifest.oldest]
         files = self.upkeep.files
-        return View(memtables, [[(file.first, files[file.name]) for file in run.files] for run in runs if run.files])
+        return self.gate.show(
+            memtables, [[(file.first, files[file.name]) for file in run.files] for run in runs if run.files]
+        )
+
+    def serve(self, guards: Sequence[object]) -> None:
+        """Let further serving loops read, each with the guard of its twins of files."""
+        self.check_readable()
+        self.gate.serve(guards)
+        self.view = self._new_view()
 
     # -- beside it ---------------------------------------------------------------------------------------------------
 
@@ -497,6 +506,8 @@ class Engine:
         if self.closed is None:
             self.closed = reason
             self._writer.stop()
+            if not self.has_failed:
+                self.gate.hide()
 
     def leftovers(self) -> list[PurePath]:
         """Return files that nothing will need once the store is closed: allocated ahead, or not removed yet."""

@@ -2,3 +2,4 @@
 
 include "vector_clock.pxd"
 include "record.pxd"
+include "calm.pxd"

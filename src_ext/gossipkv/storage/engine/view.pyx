@@ -36,48 +36,9 @@ cdef enum:
     STAGGER = 4                 # Lookups between two stages of a batch, each with a cache miss for every run.
     WINDOW = 16                 # At least 2 * STAGGER + 1.
     MAX_SPACE = 0xFFFFFFFF
-    SHORT_KEY_BYTES = 256       # An internal key up to this size needs no memory of its own.
-
-
-cdef struct RunProbe:
-    # A candidate place of a key in one run.
-    PyObject* file          # NULL: the key is below all of the run.
-    uint64_t hash
-    uint32_t place
-
-
-cdef struct Lookup:
-    const uint8_t* key      # The internal key.
-    Py_ssize_t size
-    uint64_t hash
-    int found               # 1: in a memtable; 0: a tombstone there; -1: the runs must be asked.
-    Slice value
-    int asked               # Number of runs asked.
-    PyObject* damaged
-    const uint8_t* bad_record
-    RunProbe probes[MAX_RUNS]
-
-
-cdef struct SourceRange:
-    # The records of a source within bounds, and the range of a run's files with them.
-    Extent extent
-    Py_ssize_t first
-    Py_ssize_t last
 
 
 PAGE_BYTES = 1 << 16      # A longer page would have left the cache when Python reads it.
-
-
-cdef struct PendingLookup:
-    Lookup lookup
-    uint8_t key[SHORT_KEY_BYTES]
-
-
-cdef inline void write_space(uint8_t* at, uint32_t space) noexcept nogil:
-    at[0] = <uint8_t> (space >> 24)
-    at[1] = <uint8_t> (space >> 16)
-    at[2] = <uint8_t> (space >> 8)
-    at[3] = <uint8_t> space
 
 
 cdef bytes internal_key(uint32_t space, bytes key):
@@ -125,12 +86,6 @@ cdef class View:
     Lifetime: values are copies. Files are pinned, and memtables live, until `close`.
     """
 
-    cdef ScanSources sources
-    cdef tuple memtables
-    cdef tuple files        # Files of all runs.
-    cdef list first_keys
-    cdef bint open
-
     def __cinit__(self, memtables, runs):
         cdef list files = []
         cdef Memtable memtable
@@ -150,7 +105,7 @@ cdef class View:
             file.ensure_open()
         self.files = tuple(files)
         for file in files:
-            file.pins += 1
+            file.pin()
         self.open = True
 
     def __dealloc__(self):
@@ -195,8 +150,7 @@ cdef class View:
             self.sources.memtable_count = 0
             self.memtables = ()
             for file in self.files:
-                assert file.pins > 0, f"{file.name}: a view holds a pin of its own"
-                file.pins -= 1
+                file.unpin()
 
     cdef int ensure_open(self) except -1:
         if not self.open:
@@ -215,7 +169,7 @@ cdef class View:
 
     # -- lookup ----------------------------------------------------------------------------------------------------
 
-    cdef void begin(self, Lookup* lookup) noexcept nogil:
+    cdef void begin(self, StoreLookup* lookup) noexcept nogil:
         """Prefetch from all sources for a lookup whose key is set: the first stage."""
         cdef int i
         cdef Py_ssize_t at
@@ -237,7 +191,7 @@ cdef class View:
             probe.file = self.sources.runs[i].files[at]
             probe.hash = (<SortedFile> probe.file).prefetch_bucket(lookup.key, lookup.size)
 
-    cdef void fetch(self, Lookup* lookup) noexcept nogil:
+    cdef void fetch(self, StoreLookup* lookup) noexcept nogil:
         """Ask the memtables, and prefetch the records at the places in the runs' buckets: the second stage."""
         cdef int i
         cdef RunProbe* probe
@@ -252,7 +206,7 @@ cdef class View:
             if probe.file != NULL:
                 probe.place = (<SortedFile> probe.file).prefetch_record(probe.hash)
 
-    cdef int find(self, Lookup* lookup, Slice* value) noexcept nogil:
+    cdef int find(self, StoreLookup* lookup, Slice* value) noexcept nogil:
         """Return 1 and the value without its flag, 0 if absent, -1 if damaged: the last stage.
 
         Copy the value, and then call `confirm`, which decides whether the answer may leave, also that of an absent key.
@@ -284,7 +238,7 @@ cdef class View:
             value.size = lookup.value.size - 1
         return found
 
-    cdef bint confirm(self, Lookup* lookup) noexcept nogil:
+    cdef bint confirm(self, StoreLookup* lookup) noexcept nogil:
         """Return True if all bytes read for an answer, which is copied by now, were really there."""
         cdef int i
         for i in range(lookup.asked):
