@@ -116,6 +116,7 @@ class NodeSeams:
     children: ChildProcesses | None = None
     open_store: OpenStores | None = None  # None: by the settings.
     usage: Callable[[], Mapping[str, float]] = usage
+    fast_path: bool = True  # False: Python answers all reads of tables.
 
 
 REAL: Final = NodeSeams()
@@ -231,7 +232,9 @@ class _NodeParts:
             readable=access.bitmaps,
             wants_tokens=access.wants_tokens,
             user_named=access.named,
+            is_dataset=lambda name: self._library.known(name),  # noqa: PLW0108  # The library is made later.
         )
+        self._tables.loops = self._pumps if seams.fast_path else None
         self._certificate = certificate.Certificate(
             config, environment.clock, environment.threads, tls, self._pumps.use_tls, gossiping.dialling.use_tls
         )
@@ -591,8 +594,7 @@ class _NodeParts:
         self._reads.look_at(record)
 
     def _publish(self) -> None:
-        published = publish((held, held.active) for held in self._library.held())
+        self._reads.published = published = publish((held, held.active) for held in self._library.held())
         self._pumps.publish(published)
-        self._reads.published = published
         if self._gateway is not None:
             self._gateway.look_for_hidden(self._library.known)

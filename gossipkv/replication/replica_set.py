@@ -207,6 +207,7 @@ class ReplicaSet:
 
     def forget(self, replica: Replica, batch: Batch) -> bool:
         """Forget a replica; return False if a finishing load is about to take its place in the store."""
+        replica.leave_fast_path()
         is_there = self.loader.let_go(replica, batch)
         del self.by_partition[replica.partition], self.acks[replica]
         self._of_origin = None
@@ -387,7 +388,7 @@ class ReplicaSet:
         peer.report_at = min(peer.report_at, peer.clock_at)
         statuses = dict(self._hear_answer(peer, result))
         lower = {node for replica in statuses for node in replica.sharers if node < self.me and self.reaches(node)}
-        peer.sender.connected(statuses, self._outside.now(), goes_back=not lower - {peer.node})
+        peer.connected(statuses, self._outside.now(), goes_back=not lower - {peer.node})
 
     def _hear_answer(
         self, peer: ReplicaPeer, rows: Value, *, is_fed: bool = False
@@ -417,7 +418,7 @@ class ReplicaSet:
     def _hear_none(self, peer: ReplicaPeer, replica: Replica, config: int) -> None:
         """Handle a node's statement that it holds nothing of a partition, under a possibly newer config."""
         if config > replica.config and replica in self.acks:
-            peer.sender.divided(replica, (replica,))
+            peer.lacks(replica)
         if config > self.maps.get(replica.partition[0], 0):
             self.on_newer(replica.partition[0], peer.node)
 
@@ -438,8 +439,7 @@ class ReplicaSet:
         status = ReplicaStatus(assignment, theirs, config, state.can_take, is_available, span)
         if config > replica.config:
             self.on_newer(replica.partition[0], peer.node)
-        peer.sender.hears(replica, status, self._outside.now())
-        replica.settled = None
+        peer.hears(replica, status, self._outside.now())
         self.acks[replica].confirms(status)
         return status
 

@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias, final
 
+from gossipkv.replication.replica.calm import CalmTable
 from gossipkv.serving._transport import Tls, Transport
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire.latency import LatencyHistogram
@@ -53,6 +54,7 @@ class PublishedTable:
     def __new__(
         cls,
         databases: Iterable[tuple[str, str | None, Sequence[_Version]]],
+        tables: Iterable[CalmTable] = (),
     ) -> Self: ...
     def let_read(self, bitmaps: Iterable[bytes | None]) -> None: ...
     def release(self) -> None: ...

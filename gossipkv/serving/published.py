@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gossipkv.errors import Detail
+    from gossipkv.replication.replica.calm import CalmTable
     from gossipkv.serving._serving import CoreLock
     from gossipkv.storage.sorted_file import SortedFile
 
@@ -196,9 +197,12 @@ class Published:
 
     databases: Mapping[str, PublishedDatabase] = field(default_factory=dict)
 
-    def table(self, lock: CoreLock | None = None) -> PublishedTable:
-        """Make the table for the serving loop with core lock `lock` (None for the first), which pins the files."""
-        return PublishedTable(
+    def table(self, lock: CoreLock | None = None, tables: Iterable[CalmTable] = ()) -> PublishedTable:
+        """Make the table for the serving loop with core lock `lock` (None for the first), which pins the files.
+
+        `tables`: the tables whose calm replicas the loop reads.
+        """
+        databases = (
             (
                 name,
                 None if database.active is None else database.active.name,
@@ -216,6 +220,7 @@ class Published:
             )
             for name, database in self.databases.items()
         )
+        return PublishedTable(databases, tables)
 
 
 def publish(held: Iterable[tuple[HeldVersion, bool]]) -> Published:

@@ -15,6 +15,7 @@ import trio
 
 from gossipkv.environment.cores import cores
 from gossipkv.log import Log
+from gossipkv.replication.replica.calm import CalmTable
 from gossipkv.serving.loop import Loop, make_core, make_loop_group
 from gossipkv.serving.published import Published
 from gossipkv.serving.pump import Pump
@@ -75,6 +76,7 @@ class Pumps:
 
     `readable` returns by user the readable ones of these databases, and `wants_tokens` returns True if clients without
     a token may do nothing, both as `Core.let_read` takes them. `user_named` maps a certificate's name to a user number.
+    `is_dataset` returns True for names that go before a table of that name.
     """
 
     def __init__(
@@ -87,12 +89,15 @@ class Pumps:
         readable: Callable[[Sequence[str]], list[bytes | None]] = lambda _databases: [],
         wants_tokens: Callable[[], bool] = lambda: False,
         user_named: Callable[[str], int] = lambda _name: 0,
+        is_dataset: Callable[[str], bool] = lambda _name: False,
     ) -> None:
         group = make_loop_group(config, count)
         self._cores = [make_core(config, seed=seed(), node=node, group=group, pump=number) for number in range(count)]
         self._locks = [core.lock or nullcontext() for core in self._cores]
         self._tables = [Published().table() for _ in self._cores]
         self._readable, self._wants_tokens, self._user_named = readable, wants_tokens, user_named
+        self._is_dataset = is_dataset
+        self._published, self._calm = Published(), list[CalmTable]()
         self._databases: list[str] = []
         self._loops: list[Loop] = []
         self._pumps: list[Pump] = []
@@ -100,10 +105,22 @@ class Pumps:
 
     # State set on all loops
 
+    @property
+    def guards(self) -> Sequence[object]:
+        """For each loop after the first, the guard of its twins of files."""
+        return [core.lock for core in self._cores if core.lock is not None]
+
+    def serve_tables(self, tables: Iterable[CalmTable]) -> None:
+        """Read the calm replicas of these tables from now on, on all loops."""
+        self._calm = [*tables]
+        self.publish(self._published)
+
     def publish(self, published: Published) -> None:
         """Serve this data from now on, on all loops."""
-        self._databases = [*published.databases]
-        tables = [published.table(core.lock) for core in self._cores]
+        calm = [table for table in self._calm if not self._is_dataset(table.name)]
+        self._published = published
+        self._databases = [*published.databases, *(table.name for table in calm)]
+        tables = [published.table(core.lock, calm) for core in self._cores]
         bitmaps = self._readable(self._databases)
         with self._all_turns():
             for core, table in zip(self._cores, tables, strict=True):

@@ -6,6 +6,7 @@ Read in this order:
     store.py      the store of this node: it is opened here, or stays closed for a reason
     peers/        requests to other nodes, and hints in gossip about newer maps
     controllers/  loops that move the state of this node towards the state that the maps want
+    calm.py       calm replicas, which the serving loops read without Python
     service.py    the maps, replicas and controllers of the open store
     participant/  the part of this node in METADATA transactions
     session/      session tokens, and replicas that are ready for them

@@ -8,7 +8,7 @@ from gossipkv.register.store import RegisterStore
 from gossipkv.replication.store import FollowedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import PurePath
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import TreeWatch
+    from gossipkv.replication.replica.calm import CalmTable
     from gossipkv.storage.engine.backup import BackedUp
     from gossipkv.storage.engine.manifest import StoreManifest
+    from gossipkv.storage.engine.shell import ReadGate
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
@@ -186,8 +188,30 @@ class PeerLinks(Protocol):
         ...
 
 
+class ServingLoops(Protocol):
+    """The serving loops, which read calm replicas themselves."""
+
+    @property
+    def guards(self) -> Sequence[object]:
+        """For each loop after the first, the guard of its twins of files."""
+        ...
+
+    def serve_tables(self, tables: Iterable[CalmTable], /) -> None:
+        """Read the calm replicas of these tables, and of no others, from now on."""
+        ...
+
+
 class OpenStore(FollowedStore, RegisterStore, Protocol):
     """An open store."""
+
+    @property
+    def gate(self) -> ReadGate:
+        """The records, for serving loops."""
+        ...
+
+    def serve(self, guards: Sequence[object], /) -> None:
+        """Let further serving loops read, each with the guard of its twins of files. Raises StorageError."""
+        ...
 
     @property
     def manifest(self) -> StoreManifest:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import RecordWrite
     from gossipkv.replication.shell import Replication
     from gossipkv.settings.config import Config
+    from gossipkv.table.calm import CalmTables
     from gossipkv.table.controllers.smear_buffer import Forward, SmearBuffer
     from gossipkv.table.controllers.smear_schedule import SmearedPut
     from gossipkv.table.controllers.supervisor import Controllers
@@ -73,6 +74,7 @@ class TableService:
         self.catalogue: Catalogue | None = None
         self.replication: Replication | None = None
         self._controllers: Controllers | None = None
+        self._calm: CalmTables | None = None
 
     async def begin(
         self, nursery: trio.Nursery, members: NodeList, *, look_at: LookAt, on_known: Callable[[], object]
@@ -89,6 +91,7 @@ class TableService:
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
         from gossipkv.replication.ports import ReplicationLimits  # noqa: PLC0415  # See above.
         from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
+        from gossipkv.table.calm import CalmTables, OpenedTables  # noqa: PLC0415  # See above.
         from gossipkv.table.controllers.local_tables import LocalTables  # noqa: PLC0415  # See above.
         from gossipkv.table.controllers.supervisor import Controllers  # noqa: PLC0415  # See above.
 
@@ -123,6 +126,12 @@ class TableService:
             ended.cancel()  # The former store has failed; its waiters have got the error.
             self.metadata, self.catalogue, self.replication = metadata, catalogue, replication
             self._controllers, self._opened = controllers, store
+            if self._calm is not None:
+                self._calm.end()
+            if self.store.loops is not None:
+                self._calm = CalmTables(self.store.loops, OpenedTables(store, metadata, catalogue, replication))
+                controllers.reconciler.on_looked = self._calm.look
+                controllers.reconciler.wake()
             for node in self._peers.connected():
                 replication.connected(node)
             metadata.space.on_closed(self._check_behind)
@@ -190,6 +199,11 @@ class TableService:
         """Count writes that this node originated in its statistics of the last hour."""
         if self._controllers is not None:
             self._controllers.last_hour.note(table, writes, trio.current_time())
+
+    def note_reports(self, table: bytes) -> None:
+        """Note that another node has reported settled entries of a table."""
+        if self._calm is not None:
+            self._calm.note_reports(table)
 
     @property
     def can_answer(self) -> bool:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment
     from gossipkv.errors import Detail
     from gossipkv.settings.tables import TableSettings
-    from gossipkv.table.ports import NodeIdentity, OpenStore, OpenStores
+    from gossipkv.table.ports import NodeIdentity, OpenStore, OpenStores, ServingLoops
 
 # Every node with tables needs these modules at once. Loading them in the serving thread stopped it for 50 ms.
 LOADED: Final = (
@@ -121,6 +121,7 @@ class TableStore:
         self._environment = environment
         self._open_store = open_store
         self._log = Log("gossipkv.node")
+        self.loops: ServingLoops | None = None  # They read calm replicas; None: Python answers all reads.
         self._store: OpenStore | None = None
         self._why: str | None = None  # The reason why the store stays closed.
         self._failures = 0  # Failures of the open store, and of reopening it, in a row.

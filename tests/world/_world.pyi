@@ -3,6 +3,7 @@ from typing import Self, final
 from gossipkv.environment.seam import EnvironmentClock, SocketListener
 from gossipkv.serving._serving import Core, CoreLock
 from gossipkv.serving._transport import Transport
+from gossipkv.storage.engine.shell import ReadGate
 
 @final
 class Driver:
@@ -37,6 +38,15 @@ class OwnThread:
     def give(self, asleep: bool) -> None: ...
     @property
     def is_wanted(self) -> bool: ...
+
+@final
+class GateReader:
+    def __new__(cls, gate: ReadGate) -> Self: ...
+    def stay(self, stay_us: int) -> None: ...
+    @property
+    def has_entered(self) -> bool: ...
+    @property
+    def leaves(self) -> bool: ...
 
 @final
 class WatchedStream: ...

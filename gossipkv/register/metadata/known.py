@@ -86,6 +86,7 @@ class Heads:
         self._standings = {register: _Standing(known_map) for register, known_map in self.known.items()}
         self._nursery: trio.Nursery | None = None
         self.on_known: Callable[[], None] | None = None  # Called when more is known, to tell other nodes.
+        self.on_changed: Callable[[bytes], object] = lambda _: None  # Called at once with the register of a new head.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Learn shown heads, until cancelled."""
@@ -158,6 +159,7 @@ class Heads:
     def forget(self, register: bytes, *, but_shown: bool) -> None:
         """Forget the head of a map in memory; with `but_shown`, remember the shown head."""
         self.known.pop(register, None)
+        self.on_changed(register)
         standing = self._standings.pop(register, None)
         if standing is not None:
             if but_shown:
@@ -197,6 +199,7 @@ class Heads:
         def synced() -> None:
             if self._standings.get(register) is standing:
                 self.known[register] = shown
+                self.on_changed(register)
 
         await self._space.write({KNOWN + register: shown.encode()}, synced)
         if self._standings.get(register) is standing:

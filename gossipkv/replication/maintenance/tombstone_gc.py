@@ -116,7 +116,7 @@ class TombstoneCollector:
                 self._outside.append(batch, lambda: None)
             except (Overloaded, StorageError):
                 return  # Retried in the next round.
-            replica.taken_config = replica.config
+            replica.take_config()
         self.collected += count
         if more is not None:
             self._at[replica] = more

@@ -41,6 +41,8 @@ from gossipkv.storage.engine.shell import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from gossipkv.replication.replica.calm import CalmReplica
+
     Read = Callable[[int, bytes], bytes | None]  # Reads the synced value of a key in a space.
 
 NOTHING: Final[dict[bytes, bytes]] = {}  # Shared by all replicas without unsynced records; never written to.
@@ -180,6 +182,7 @@ class Replica:
         "assignment",
         "barred",
         "bounds",
+        "calm",
         "config",
         "counting",
         "digest",
@@ -248,9 +251,10 @@ class Replica:
         self.originates = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
         self.barred: str | None = None  # The reason why the replica never originates again.
-        self.requests = 0  # Client requests since the last count.
         # Config and settled clock, as `table.records.token_compaction` has computed them; None: to be computed anew.
         self.settled: tuple[int, bytes] | None = None
+        self.requests = 0  # Client requests since the last count, without those that serving loops answered.
+        self.calm: CalmReplica | None = None  # Shown to the serving loops while the replica is calm.
         self.digest: ReplicaDigest | None = None  # Last result of `DigestExchange`.
         self.assignment = self.id_here(identity.assignment)  # The local assignment, under which it originates.
         self._unsynced = NOTHING  # Order of the last record of each unsynced key.
@@ -315,6 +319,7 @@ class Replica:
 
     def departs(self) -> None:
         """Mark the assignment as gone: all other replicas have its records, even if their clocks do not say so."""
+        self.leave_fast_path()
         self.rules = shared(self.rules._replace(has_departed=True))
 
     def feeds(self, assignment: int) -> bool:
@@ -363,6 +368,7 @@ class Replica:
 
     def adopts(self, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules = NO_RULES) -> None:
         """Adopt a placement; its batch is appended."""
+        self.leave_fast_path()
         self.rules = shared(rules)
         self.hosts = tuple(hosts)
         self.config = shared(config)
@@ -519,7 +525,7 @@ class Replica:
 
     def has_synced(self, entry: LogEntry) -> None:
         """Take note that an entry is synced; entries come in order."""
-        self.taken_config = self.config
+        self.take_config()
         self.synced_joining = _left(entry.joining)
         self._has_synced(entry.after)
         for key, data in entry.records:
@@ -531,6 +537,20 @@ class Replica:
         synced = clock.named(after, self.named)  # The entry may be older than the adopted placement.
         self.synced = self.appended if synced == self.appended else synced
         self.settled = None
+        if self.calm is not None:
+            self.calm.syncs(self.synced)
+
+    def take_config(self) -> None:
+        """Take note that a record was accepted, or a tombstone collected, under the present config."""
+        self.taken_config = self.config
+        if self.calm is not None:
+            self.calm.takes(self.taken_config)
+
+    def leave_fast_path(self) -> None:
+        """Let no serving loop answer from this replica, since something other than clocks is about to change."""
+        if self.calm is not None:
+            self.requests += self.calm.ends()
+            self.calm = None
 
     # -- the log -----------------------------------------------------------------------------------------------------
 

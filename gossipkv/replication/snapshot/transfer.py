@@ -254,6 +254,7 @@ class BulkLoader:
         with contextlib.suppress(Overloaded, StorageError):  # Retried by the next `look`.
             position = self._outside.append(batch, lambda: self._switched(load, empty, position, joining))
             self.loads[replica] = load
+            replica.leave_fast_path()
             replica.is_frozen = True
             self._open.pop(replica, None)
             self._outside.loads(replica, self._me, "anew: what came before it was loaded has not met what was loaded")
@@ -281,6 +282,7 @@ class BulkLoader:
         if replica.joining is None and now - self._loaded.get(replica, now - TOO_SMALL_S) < TOO_SMALL_S:
             self._note_log_too_small(replica)
         self.loads[replica] = load
+        replica.leave_fast_path()
         self._outside.loads(replica, source, "began")
         self._ask(load)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gossipkv.replication.replica.replica import LogEntry, Replica
+    from gossipkv.replication.replica.status import ReplicaStatus
     from gossipkv.replication.stream.messages import StatusRow
     from gossipkv.replication.stream.sender import LogSender
     from gossipkv.wire.rpc import Value
@@ -62,6 +63,32 @@ class ReplicaPeer:
     rows: dict[int, PeerReplica] = field(default_factory=dict)  # Rows by the peer's numbers.
     # By the peer's number: its config, if newer than the local one.
     newer: dict[int, int] = field(default_factory=dict)
+
+    def connected(self, statuses: Mapping[Replica, ReplicaStatus], now: float, *, goes_back: bool) -> None:
+        """Begin to feed the peer; see `LogSender.connected`."""
+        before = self.sender.statuses
+        self.sender.connected(statuses, now, goes_back=goes_back)
+        for replica in before:
+            self.show_confirmed(replica)
+
+    def hears(self, replica: Replica, status: ReplicaStatus, now: float) -> None:
+        """Apply a replica's status."""
+        self.sender.hears(replica, status, now)
+        self.show_confirmed(replica)
+
+    def lacks(self, replica: Replica) -> None:
+        """Take note that the peer holds nothing of a replica's partition."""
+        self.sender.divided(replica, (replica,))
+        self.show_confirmed(replica)
+
+    def show_confirmed(self, replica: Replica) -> None:
+        """Show to the serving loops the writes that the peer has confirmed, as `tombstone_gc.confirmed` counts them."""
+        replica.settled = None
+        if replica.calm is not None:
+            status, host = self.sender.statuses.get(replica), replica.host_at(self.node)
+            counts = status is not None and (status.assignment, status.config) == (host, replica.config)
+            is_whole = status is not None and status.span is None
+            replica.calm.confirms(host, status.clock if status is not None and counts and is_whole else None)
 
     def let_go(self, replica: Replica) -> None:
         """Forget a local replica."""

@@ -13,7 +13,7 @@ Read in this order:
     parent.py      the node's side of that process
     committing.py  the thread that writes and syncs; in C: `writer.pyx`, `committer.pyx`
     upkeep.py      changes of the manifest, and removal of old files
-    engine.py      the core without I/O: decides writes, reads, merges and refusals
+    engine.py      the core without I/O: decides writes, reads, merges and refusals; in C: `gate.pyx`, for serving loops
     works.py       work besides writing the log, as values, and how a disk does it
     opening.py     locks and recovers a store and begins a new life
     reading.py     the read methods

@@ -338,7 +338,8 @@ class Engine:
 
     def serve(self, guards: Sequence[object]) -> None:
         """Let further serving loops read, each with the guard of its twins of files."""
-        self.check_readable()
+        if not self.has_failed:
+            self.check_open()
         self.gate.serve(guards)
         self.view = self._new_view()
 

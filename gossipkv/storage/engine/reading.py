@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from gossipkv.environment.seam import Files
+    from gossipkv.storage.engine._engine import ReadGate
     from gossipkv.storage.engine.engine import Engine
     from gossipkv.storage.engine.log_reader import Operations, Read, Slice
     from gossipkv.storage.engine.manifest import StoreManifest
@@ -82,6 +83,15 @@ class StoreReading:
     @property
     def synced_position(self) -> int:
         return self.engine.synced_position
+
+    @property
+    def gate(self) -> ReadGate:
+        """The records, for serving loops."""
+        return self.engine.gate
+
+    def serve(self, guards: Sequence[object]) -> None:
+        """Let further serving loops read; see `Engine.serve`. Raises StorageError if the store is closed."""
+        self.engine.serve(guards)
 
     def spaces(self) -> list[int]:
         """Return the live spaces, as of the last sync, in ascending order."""

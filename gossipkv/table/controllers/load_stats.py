@@ -68,6 +68,7 @@ class LoadStats:
         rates: dict[Replica, float] = {}
         for number, replica in enumerate([*copies.values()]):
             counted, replica.requests = replica.requests, 0
+            counted += 0 if replica.calm is None else replica.calm.take_requests()
             if counted or replica in before:
                 rates[replica] = before.get(replica, 0.0) * kept + counted / within_s * (1 - kept)
             if number % FEW_COUNTED == FEW_COUNTED - 1:

@@ -25,7 +25,7 @@ from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from gossipkv.placement.partition import Assignment, Partition
     from gossipkv.register.metadata.pages import LeafReference
@@ -130,6 +130,7 @@ class Reconciler:
         self._reconciled: dict[bytes, _Reconciled] = {}  # By table.
         self._news = trio.Event()
         self._log = Log("gossipkv.node")
+        self.on_looked: Callable[[], object] = lambda: None  # Called after each round. May raise GossipKVError.
         self._may_be_left = True  # True if dropped tables may have replicas here, as after a restart.
         self._metadata.on_forgotten = self._forget
 
@@ -140,6 +141,7 @@ class Reconciler:
             self._news, began = trio.Event(), trio.current_time()
             try:
                 await self.look()
+                self.on_looked()
                 why = ""
             except GossipKVError as error:
                 if error.message != why:  # Log a reason once: it may last for days.

@@ -134,6 +134,7 @@ class TokenCompactor:
             self._reported_since[table] = now
             self._reported = {other: kept for other, kept in self._reported.items() if other != table}
         self._reported = merged(self._reported, {table: seen})
+        self._service.note_reports(table)
 
     def surveyed(self, token: Token) -> Token:
         """Return a token after its survey, without settled entries. Raises TooLarge."""

@@ -14,7 +14,7 @@ from gossipkv.storage.engine._engine cimport ReadGate
 
 cdef enum:
     MAX_HOSTS = 8           # A replica of a partition with more hosts is never calm.
-    MAX_SEEN = MAX_HOSTS + 2        # Of a get: an entry for each host, a record's ended origin, and LEFT_OUT.
+    MAX_SEEN = MAX_HOSTS + 2        # Entries of a get: one for each host, a record's ended origin, and LEFT_OUT.
     TABLE_ID_BYTES = 16
     TOKEN_FORMAT = 1
     TOKEN_HEAD_BYTES = 5
@@ -28,7 +28,7 @@ cdef struct SeenWrite:
     PyObject* replica       # The `CalmReplica` of the record; borrowed, valid within the gate.
 
 cdef struct SeenWrites:
-    # What a session sees of one table: unsorted, an origin perhaps several times.
+    # The writes of one table that a session sees: unsorted, an origin perhaps several times.
     uint64_t config
     uint64_t left_out       # Counter of LEFT_OUT; 0: no such entry.
     Py_ssize_t count
@@ -60,6 +60,7 @@ cdef class CalmTable:
     cdef uint32_t cluster_checksum  # Checksum of the cluster's id, which begins that of each token.
     cdef int has_reports    # 1: settled clocks of other nodes may omit entries of ended origins.
     cdef Py_ssize_t shards  # 0: the partitions are ranges.
+    cdef uint64_t generation        # Number of changes of the rows.
     cdef uint64_t config    # Config id of the map that the rows follow; 0: the map is stale, and nothing is answered.
     cdef list replicas      # Owns the rows.
     cdef PyObject** rows    # By shard, NULL where no calm replica is here; or calm replicas in the order of ranges.
@@ -77,9 +78,9 @@ cdef void settle(SeenWrites* seen) noexcept nogil
 cdef Py_ssize_t write_token(CalmTable table, const SeenWrites* seen, uint8_t* into) noexcept nogil
 
 
-cdef inline Py_ssize_t token_room(const SeenWrites* seen) noexcept nogil:
-    """Return the most bytes that `write_token` writes."""
-    return TOKEN_HEAD_BYTES + TOKEN_PART_BYTES + (seen.count + 1) * 16 + TOKEN_CHECKSUM_BYTES
+cdef inline Py_ssize_t token_size(const SeenWrites* seen) noexcept nogil:
+    """Return how many bytes `write_token` writes."""
+    return TOKEN_HEAD_BYTES + TOKEN_PART_BYTES + (seen.count + (seen.left_out > 0)) * ENTRY_BYTES + TOKEN_CHECKSUM_BYTES
 
 
 cdef extern from *:

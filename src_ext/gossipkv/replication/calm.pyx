@@ -26,6 +26,8 @@ from gossipkv.storage.engine._engine cimport ReadGate, end_change
 cdef extern from "<stdint.h>" nogil:
     const uint64_t ENDLESS "UINT64_MAX"
 
+MAX_CALM_HOSTS = <int>MAX_HOSTS
+
 cdef uint64_t LEFT_OUT = ENDLESS    # The pseudo-assignment that tells the oldest map by which entries were omitted.
 
 
@@ -57,10 +59,13 @@ cdef class CalmReplica:
     def __dealloc__(self):
         free(self.counters)
 
-    def syncs(self, bytes clock not None, uint64_t taken_config):
-        """Show the synced clock, and the newest config of accepted records."""
-        store_calm(&self.taken_config, taken_config)
+    def syncs(self, bytes clock not None):
+        """Show the synced clock."""
         self.set_clock(self.counters, clock)
+
+    def takes(self, uint64_t config):
+        """Show the newest config of accepted records."""
+        store_calm(&self.taken_config, config)
 
     def confirms(self, uint64_t assignment, bytes clock):
         """Show the clock that another host has confirmed under the replica's config; None: no such clock."""
@@ -99,13 +104,13 @@ cdef class CalmTable:
     """The calm replicas of a table on this node; `cluster`: the id that its tokens are bound to."""
 
     def __cinit__(
-        self, str name not None, bytes id not None, bytes cluster not None, ReadGate gate not None,
+        self, str name not None, bytes table_id not None, bytes cluster not None, ReadGate gate not None,
         Py_ssize_t shards,
     ):
-        if len(id) != TABLE_ID_BYTES:
-            raise ValueError(f"a table's id has {TABLE_ID_BYTES} bytes, not {len(id)}")
-        memcpy(self.id_bytes, bytes_of(id), TABLE_ID_BYTES)
-        self.name, self.id, self.gate, self.shards, self.replicas = name, id, gate, shards, []
+        if len(table_id) != TABLE_ID_BYTES:
+            raise ValueError(f"a table's id has {TABLE_ID_BYTES} bytes, not {len(table_id)}")
+        memcpy(self.id_bytes, bytes_of(table_id), TABLE_ID_BYTES)
+        self.name, self.id, self.gate, self.shards, self.replicas = name, table_id, gate, shards, []
         self.cluster_checksum = crc32c_of(bytes_of(cluster), PyBytes_GET_SIZE(cluster), 0)
 
     def __dealloc__(self):
@@ -128,6 +133,7 @@ cdef class CalmTable:
             rows[at] = NULL if replica is None else <PyObject*>replica
         self.gate.begin_change()
         self.rows, self.row_count, self.replicas = rows, len(replicas), replicas
+        self.generation += 1
         store_calm(&self.config, config if len(replicas) >= self.shards else 0)
         end_change(self.gate)
         free(before)
@@ -273,7 +279,7 @@ cdef void settle(SeenWrites* seen) noexcept nogil:
 cdef Py_ssize_t write_token(CalmTable table, const SeenWrites* seen, uint8_t* into) noexcept nogil:
     """Write the token of a session that sees these writes, after `settle`; return its size.
 
-    Requires: there is room for `token_room`.
+    Requires: there is room for `token_size`.
     """
     cdef uint8_t* at = into + TOKEN_HEAD_BYTES + TOKEN_PART_BYTES
     cdef Py_ssize_t number

@@ -7,6 +7,7 @@ whose output is never taken. Nodes, simulated ones too, use the loop (`loop/loop
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from posix.unistd cimport usleep
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
@@ -18,6 +19,7 @@ from gossipkv.serving._serving cimport (
     receive_requests, refuse_answer, resume_requests, run_scans, scans_have_turn,
 )
 from gossipkv.serving._transport cimport LISTENER
+from gossipkv.storage.engine._engine cimport ReadGate, enter_gate, leave_gate
 from gossipkv.wire._buffer cimport buffer_append, buffer_size
 
 
@@ -315,3 +317,25 @@ cdef class OwnThread:
     def is_wanted(self):
         """True if another thread waits for the lock."""
         return self.lock.is_wanted()
+
+
+@cython.final
+cdef class GateReader:
+    """A serving loop with a thread of its own, as a reader within the gate of a store."""
+
+    cdef ReadGate gate
+    cdef readonly bint has_entered
+    cdef readonly bint leaves
+
+    def __cinit__(self, ReadGate gate not None):
+        self.gate = gate
+
+    def stay(self, unsigned int stay_us):
+        """Stay in the gate for so long."""
+        with nogil:
+            enter_gate(self.gate, 1)
+        self.has_entered = True
+        with nogil:
+            usleep(stay_us)
+        self.leaves = True
+        leave_gate(self.gate, 1)

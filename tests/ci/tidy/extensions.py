@@ -48,6 +48,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "gossipkv.serving.forward.batch": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
     "gossipkv.serving.forward.parts": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
+    "gossipkv.serving.published.table_gets": Proof("tests/unit/table/test_calm.py", "tests.oracle.token"),
     "gossipkv.serving.published.cold_gets": Proof("tests/unit/serving/test_cold_reads_slow.py", "tests.oracle.scan"),
     "gossipkv.serving.loop.core": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.serving.request.intake": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
@@ -113,6 +114,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.loadtest.redis": Proof("tests/unit/loadtest/test_redis.py", "tests.oracle.load_redis"),
     "gossipkv.loadtest.rpc": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest.schedule": Proof("tests/unit/loadtest/test_schedule.py", "tests.oracle.load_schedule"),
+    "gossipkv.replication.calm": Proof("tests/unit/table/test_calm.py", "tests.oracle.token"),
     "gossipkv.replication.entry": Proof("tests/unit/replication/test_entry.py", "tests.oracle.entry"),
     "gossipkv.replication.record": Proof("tests/unit/replication/replica/test_record.py", "tests.oracle.record"),
     "gossipkv.replication.vector_clock": Proof(
@@ -136,6 +138,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.storage.sorted_file": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
     "gossipkv.storage.sorted_file_writer": Proof("tests/unit/storage/test_builder.py", "tests.oracle.sorted_file"),
     "gossipkv.storage.engine.committer": Proof("tests/unit/storage/engine/test_committer.py", "tests.oracle.log"),
+    "gossipkv.storage.engine.gate": Proof("tests/unit/storage/engine/test_gate.py", "tests.oracle.view"),
     "gossipkv.storage.engine.log": Proof("tests/unit/storage/engine/test_log.py", "tests.oracle.log"),
     "gossipkv.storage.engine.memtable": Proof("tests/unit/storage/engine/test_memtable.py", "tests.oracle.memtable"),
     "gossipkv.storage.engine.merge": Proof("tests/unit/storage/engine/test_merge.py", "tests.oracle.merge"),

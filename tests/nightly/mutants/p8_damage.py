@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Mutant, planted
+from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
@@ -111,5 +111,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "if totals.wrong:",
         "if False:",
         "tests/unit/loadtest/test_judgement.py",
+    ),
+    Mutant(
+        "a view is replaced while loops read it",
+        (
+            Edit("gossipkv.storage.engine._gate:ReadGate.set_views", "self.begin_change()", "pass"),
+            Edit("gossipkv.storage.engine._gate:ReadGate.set_views", "end_change(self)", "pass"),
+        ),
+        ("tests/unit/storage/engine/test_gate_slow.py",),
+        by="property",
+    ),
+    Mutant(
+        "records are put while loops read their neighbours",
+        (
+            Edit("gossipkv.storage.engine._gate:ReadGate.apply_slices", "self.begin_change()", "pass"),
+            Edit("gossipkv.storage.engine._gate:ReadGate.apply_slices", "end_change(self)", "pass"),
+        ),
+        ("tests/unit/storage/engine/test_gate_slow.py",),
+        by="property",
     ),
 )

@@ -95,7 +95,7 @@ class Node:
             catalogue=records, taking_part=lambda *_: (records, records), replicating=lambda *_: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
             register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
-            check_knows=lambda: None, smear_buffer=None, note=lambda *_: None,
+            check_knows=lambda: None, smear_buffer=None, note=lambda *_: None, note_reports=lambda _: None,
         )  # fmt: skip
         self.methods = RecordMethods(deciding, random.Random(number), LIMITS)
         self.smeared = None  # The space of accepted puts.

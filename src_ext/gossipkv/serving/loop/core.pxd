@@ -22,6 +22,8 @@ cdef struct GatheredGet:
 
 cdef struct GatheredGets:
     int count
+    int table_count  # of these, gets of tables; their lookups have neither file nor version
+    TableGet* tables  # at the places of `entries`; NULL before the first get of a table
     GatheredGet entries[MAX_GATHERED]
 
 

@@ -112,6 +112,7 @@ cdef class Core:
 
     def __dealloc__(self):
         free(self.resp_names)
+        free(self.gathered.tables)
         buffer_release(&self.words)
         if self.cold is not None:
             self.cold.end()

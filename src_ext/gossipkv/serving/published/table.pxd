@@ -4,6 +4,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
+from gossipkv.replication._replication cimport CalmTable
 from gossipkv.storage._storage cimport FAULT_COLD, MappedFile
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_text, take_bin
@@ -57,6 +58,7 @@ cdef struct DatabaseRow:
     VersionRow* versions  # in ascending order of name
     Py_ssize_t version_count
     VersionRow* active  # NULL: none yet
+    PyObject* table  # the `CalmTable` of a table, which has no versions; borrowed; NULL for a dataset
 
 cdef struct Lookup:
     Blob key
@@ -173,6 +175,7 @@ cdef inline int why_not(PyObject* file) noexcept nogil:
 
 
 cdef class PublishedTable:
+    cdef object gate  # the `ReadGate` of all tables; None if there are none
     cdef dict gone  # counts of databases and versions that are no longer served
     cdef list owned  # the files and the encoded names, which keep the pointers valid
     cdef DatabaseRow* databases
@@ -188,7 +191,7 @@ cdef class PublishedTable:
     cdef const uint8_t* readable  # the bits of the current user
 
     cdef int hold(self, bytes text, Blob* blob) except -1
-    cdef int add_database(self, str name, object active, object versions) except -1
+    cdef int add_database(self, str name, object active, object versions, CalmTable table) except -1
     cdef int add_version(
         self, DatabaseRow* database, str name, int function, list files, bytes identity, int standing, bytes modified
     ) except -1

@@ -56,15 +56,17 @@ cdef class PublishedTable:
     partition is not on this node; all may be None. `identity` names the version between nodes in 16 bytes; with None no
     other node is asked for it. `standing` is its audience: 0 for forwarding nodes, which may read any version; 1 for
     all clients; 2 for clients that ask for one at least as new. An optional sixth item is the HTTP line with the time
-    of modification. Only the serving loop's thread reads the files, which are pinned until `release`.
+    of modification. Only the serving loop's thread reads the files, which are pinned until `release`. `tables` are the
+    `CalmTable`s whose calm replicas are read, all behind one gate; their rows follow those of databases.
     """
 
-    def __cinit__(self, databases):
+    def __cinit__(self, databases, tables=()):
+        cdef CalmTable table
         self.owned = []
         self.gone = {}
         self.database_count = 0
         self.pinned = True
-        entries = list(databases)
+        entries = [(*database, None) for database in databases] + [(table.name, None, (), table) for table in tables]
         cdef Py_ssize_t slots = 1
         while slots < 2 * len(entries) + 1:
             slots *= 2
@@ -74,8 +76,8 @@ cdef class PublishedTable:
         if self.slots == NULL or self.databases == NULL:
             raise MemoryError
         self.let_read([])
-        for name, active, versions in entries:
-            self.add_database(name, active, versions)
+        for name, active, versions, table in entries:
+            self.add_database(name, active, versions, table)
 
     def __dealloc__(self):
         cdef Py_ssize_t d
@@ -95,7 +97,7 @@ cdef class PublishedTable:
         blob.size = len(text)
         return 0
 
-    cdef int add_database(self, str name, object active, object versions) except -1:
+    cdef int add_database(self, str name, object active, object versions, CalmTable table) except -1:
         cdef DatabaseRow* database = &self.databases[self.database_count]
         cdef Py_ssize_t slot
         self.hold(name.encode(), &database.name)
@@ -106,6 +108,10 @@ cdef class PublishedTable:
         if database.versions == NULL:
             raise MemoryError
         self.database_count += 1
+        if table is not None:
+            self.gate = table.gate
+            self.owned.append(table)
+            database.table = <PyObject*>table
         for version, function, files, identity, standing, *modified in ordered:
             database.versions[database.version_count].database = database
             self.add_version(database, version, function, list(files), identity, standing, b"".join(modified))
@@ -225,6 +231,8 @@ cdef class PublishedTable:
         self.gone = {name: dict(counts) for name, counts in older.gone.items()}
         for d in range(older.database_count):
             database = &older.databases[d]
+            if database.table != NULL:
+                continue
             heir = self.find_database(&database.name)
             if heir != NULL:
                 heir.counts = database.counts
@@ -257,6 +265,8 @@ cdef class PublishedTable:
         cdef Py_ssize_t v
         for d in range(self.database_count):
             database = &self.databases[d]
+            if database.table != NULL:
+                continue
             counts = added(totals.get(text_of(&database.name), NO_COUNTS), &database.counts)
             for v in range(database.version_count):
                 counts = added(counts, &database.versions[v].counts)

@@ -6,6 +6,7 @@ without room for their answers count as not yet parsed. These functions are here
 """
 
 from libc.stdint cimport uint8_t
+from libc.stdlib cimport calloc
 
 from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport Envelope, blob_is
@@ -40,11 +41,35 @@ cdef inline int gather(Core core, const uint8_t* message, const Envelope* reques
     if not blob_is(&request.method, b"get", 3):
         return HAND_OFF
     outcome = core.published.begin_get(request.params, &core.read_limits, &entry.lookup)
+    if outcome == HAND_OFF and core.published.gate is not None:
+        outcome = gather_table_get(core, request, &entry.lookup)
     if outcome != HAND_OFF:
         entry.message = message
         entry.request = request[0]
         core.gathered.count += 1
     return outcome
+
+
+cdef inline int gather_table_get(Core core, const Envelope* request, Lookup* lookup) noexcept nogil:
+    """Gather a get of a table that a calm replica may answer."""
+    cdef int outcome
+    if not make_table_room(core):
+        return HAND_OFF
+    outcome = begin_table_get(
+        core.published, request.params, &core.read_limits, &core.gathered.tables[core.gathered.count]
+    )
+    if outcome == ANSWERED:
+        core.gathered.table_count += 1
+        lookup.file = NULL
+        lookup.version = NULL
+    return outcome
+
+
+cdef inline bint make_table_room(Core core) noexcept nogil:
+    """Make room for lookups in tables. Return False if out of memory."""
+    if core.gathered.tables == NULL:
+        core.gathered.tables = <TableGet*>calloc(MAX_GATHERED, sizeof(TableGet))
+    return core.gathered.tables != NULL
 
 
 cdef inline bint find_room(Core core, Connection* connection, Py_ssize_t size) noexcept nogil:

@@ -14,6 +14,7 @@ Each request is answered once, or its connection ends. A request that is not ans
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from gossipkv.storage.engine._engine cimport ReadGate, View, enter_gate, leave_gate
 from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport (
     BAD_REQUEST, HEAD_BYTES, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Blob, Cursor, Envelope, blob_is, frame_begin,
@@ -35,6 +36,45 @@ cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
 
 cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil:
     """Answer the gathered gets. Return False if there is room for some only; `at` is then where to resume."""
+    cdef bint is_done
+    if core.gathered.table_count == 0:
+        return answer_all(core, connection, data, at)
+    core.gathered.table_count = 0
+    enter_gate(<ReadGate>core.published.gate, core.connections.pump)
+    fetch_from_tables(core)
+    is_done = answer_all(core, connection, data, at)
+    leave_gate(<ReadGate>core.published.gate, core.connections.pump)
+    return is_done
+
+
+cdef void fetch_from_tables(Core core) noexcept nogil:
+    """Begin the lookups of all gathered gets of tables: the first two stages."""
+    cdef PyObject* view = view_of(core.published, core.connections.pump)
+    cdef GatheredGet* entry
+    cdef int i
+    for i in range(core.gathered.count):
+        entry = &core.gathered.entries[i]
+        if entry.lookup.file == NULL and entry.lookup.version == NULL:
+            core.gathered.tables[i].replica = NULL
+            if view != NULL:
+                find_replica(&core.gathered.tables[i], <View>view)
+    for i in range(core.gathered.count):
+        entry = &core.gathered.entries[i]
+        if entry.lookup.file == NULL and entry.lookup.version == NULL and core.gathered.tables[i].replica != NULL:
+            (<View>view).fetch(&core.gathered.tables[i].pending.lookup)
+
+
+cdef inline int answer_from_table(Core core, const GatheredGet* entry, TableGet* get) noexcept nogil:
+    """Answer a gathered get of a table, or return `HAND_OFF`."""
+    cdef PyObject* view = view_of(core.published, core.connections.pump)
+    if get.replica == NULL:
+        return HAND_OFF
+    return end_table_get(
+        get, <View>view, entry.request.msgid, &core.read_limits, &core.driver.own_name, core.out
+    )
+
+
+cdef inline bint answer_all(Core core, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil:
     cdef GatheredGet* entry
     cdef int count = core.gathered.count
     cdef int outcome
@@ -60,13 +100,15 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
             connection.held = True
             return False
         core.turn_work -= REQUEST_WORK
-        if entry.lookup.file == NULL:
-            wait_elsewhere(core, connection, &entry.request, &entry.lookup, ELSEWHERE)
-            continue
-        outcome = core.published.end_get(
-            &entry.lookup, entry.request.msgid, &core.read_limits, &core.driver.own_name, False, core.out
-        )
-        if outcome == DAMAGED or outcome == COLD:
+        if entry.lookup.file != NULL:
+            outcome = core.published.end_get(
+                &entry.lookup, entry.request.msgid, &core.read_limits, &core.driver.own_name, False, core.out
+            )
+        elif entry.lookup.version == NULL:
+            outcome = answer_from_table(core, entry, &core.gathered.tables[i])
+        else:
+            outcome = ELSEWHERE
+        if outcome == ELSEWHERE or outcome == DAMAGED or outcome == COLD:
             wait_elsewhere(core, connection, &entry.request, &entry.lookup, outcome)
             continue
         if outcome > 0:
@@ -136,6 +178,8 @@ cdef int take_batch(Core core, Connection* connection, const Envelope* request) 
     if work > SMALL_BATCH_WORK and (work > core.turn_work or scans_have_turn(&core.connections.scans)):
         return defer_batch(core, connection, request, False)
     outcome = plan_reading(core.published, request.params, &core.read_limits, &reading, &options)
+    if outcome == HAND_OFF and core.published.gate is not None:
+        return take_table_batch(core, request)
     if outcome != ANSWERED:
         return outcome
     outcome = begin_reading(&reading, request.msgid, core.out)
@@ -157,6 +201,24 @@ cdef int take_batch(Core core, Connection* connection, const Envelope* request) 
         return defer_batch(core, connection, request, False)
     if outcome == ELSEWHERE or outcome == DAMAGED:
         return defer_batch(core, connection, request, True) if reading.may_ask else HAND_OFF
+    return outcome
+
+
+cdef int take_table_batch(Core core, const Envelope* request) noexcept nogil:
+    """Answer a small batch from calm replicas of a table, or return `HAND_OFF`."""
+    cdef Py_ssize_t before = buffer_size(core.out)
+    cdef Py_ssize_t count
+    cdef int outcome
+    if not make_table_room(core):
+        return HAND_OFF
+    outcome = read_table_keys(
+        core.published, request.params, request.msgid, &core.read_limits, core.gathered.tables, core.connections.pump,
+        &count, core.out,
+    )
+    if outcome == ANSWERED:
+        core.turn_work -= KEY_WORK * count + (buffer_size(core.out) - before) // BYTES_PER_WORK
+        core.counts[GET_MANYS] += 1
+        core.counts[KEYS_READ] += <uint64_t>count
     return outcome
 
 

@@ -1,4 +1,4 @@
-"""The storage engine: its log, memtables and merges, and the views that read them."""
+"""The storage engine: its log, memtables and merges, the views that read them, and the gate of serving loops."""
 
 include "log.pyx"
 include "committer.pyx"

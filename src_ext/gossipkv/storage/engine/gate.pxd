@@ -14,7 +14,7 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef class ReadGate:
     cdef pthread_rwlock_t lock
-    cdef list guards            # What guards the twins of each loop after the first.
+    cdef list guards            # They guard the twins of the loops after the first.
     cdef list views             # One for each loop, the first one's first; empty while nothing is shown.
     cdef PyObject** shown       # The same views; NULL while nothing is shown.
     cdef int loops

@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from gossipkv.storage.engine._engine import Batch, Memtable, ReadGate
+from tests.oracle import view as oracle
+from tests.oracle.memtable import internal
 from tests.unit.storage.engine.layers import run_of
 
 ROWS = [(b"k%04d" % number, b"v%d" % number) for number in range(1000)]
@@ -26,6 +28,9 @@ def test_a_batch_is_applied_whole_with_and_without_further_loops(guards: int) ->
     view = gate.show([memtable], [])
     gate.apply(memtable, batch_of(ROWS))
     assert view.scan(1)[0] == ROWS
+    assert view.get(1, ROWS[7][0]) == oracle.get(
+        [{internal(1, key): b"\1" + value for key, value in ROWS}], 1, ROWS[7][0]
+    )
 
 
 def test_each_further_loop_has_twins_that_go_with_its_view() -> None:

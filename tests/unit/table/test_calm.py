@@ -1,0 +1,344 @@
+"""Calm replicas: the serving loop answers their gets as Python does, byte by byte, or leaves them to Python."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gossipkv.placement.partition import LEFT_OUT
+from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.keys import RECORD
+from gossipkv.replication.replica.replica import AssignedReplica, AssignmentRole, PartitionRules
+from gossipkv.table.calm import is_calm
+from gossipkv.table.session.token import TableSeen, decode, encode
+from tests.oracle import token as oracle
+from tests.unit.table.calm_nodes import CalmNode
+from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
+
+SEEDS = 40
+REQUESTS = 30
+KEYS = [b"%s%02d" % (letter, number) for letter in (b"a", b"h", b"q") for number in range(8)] + [b"", b"k" * 251]
+TABLES = ("hashed", "ranges")
+
+
+@pytest.fixture
+def calm():
+    return made_node(3)
+
+
+def made_node(hosts):
+    records = Records(hosts)
+    records.make("hashed", firsts=4, holders=lambda _: records.nodes)
+    records.make("ranges", RANGE, firsts=[b"", b"g", b"p"], holders=lambda _: records.nodes)
+    return CalmNode(records, records.nodes[0])
+
+
+def put(calm, table, key, value, **options):
+    """Write here, and return the token."""
+    token = calm.node.call("put", table, key, value, {"level": "one", **options})
+    calm.look()
+    return token
+
+
+def confirm(calm, replica, at):
+    """Let all other hosts confirm a clock of a replica."""
+    for host in replica.hosts:
+        if host.assignment != replica.assignment:
+            theirs = AssignedReplica(*host)
+            calm.node.hears(replica, _Status(theirs.assignment, replica.config), at)
+
+
+class _Status:
+    def __init__(self, assignment, config):
+        self.assignment, self.config = assignment, config
+
+
+def replicas_of(calm, table):
+    found = [copy for copy in calm.node.replicas.by_partition.values() if copy.partition[0] == table_id(calm, table)]
+    return sorted(found, key=lambda copy: copy.partition)
+
+
+def table_id(calm, table):
+    return calm.records.tables()[table].id
+
+
+def replica_of(calm, table, key):
+    place = calm.node.methods.routing.route(table).place(key)
+    return calm.node.replicas.by_partition[table_id(calm, table), place.partition]
+
+
+# Answers in the loop --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_gets_of_values_absent_keys_and_tombstones_are_answered_in_the_loop(calm, table):
+    put(calm, table, b"a01", b"one")
+    put(calm, table, b"q01", b"two")
+    calm.node.call("delete", table, b"q01", {"level": "one"})
+    calm.look()
+    for key in (b"a01", b"q01", b"h07"):
+        assert calm.is_alike("get", table, key)
+        assert calm.is_alike("get", table, key, {"explain": True})
+    assert calm.is_alike("get_many", table, [b"a01", b"h07", b"q01", b"a01"])
+
+
+def test_a_settled_record_has_the_token_without_its_dot(calm):
+    put(calm, "hashed", b"a01", b"one")
+    replica = replica_of(calm, "hashed", b"a01")
+    dot, left_out = {replica.assignment: 1}, {LEFT_OUT: LEFT_OUT - CONFIG}
+    assert calm.token_of("get", "hashed", b"a01") == oracle.encoded({replica.partition[0]: (CONFIG, dot)}, CLUSTER)
+    assert calm.is_alike("get", "hashed", b"a01")
+    confirm(calm, replica, replica.synced)
+    assert calm.token_of("get", "hashed", b"a01") == oracle.encoded({replica.partition[0]: (CONFIG, left_out)}, CLUSTER)
+    assert calm.is_alike("get", "hashed", b"a01")
+    put(calm, "hashed", b"a01", b"two")
+    assert calm.is_alike("get", "hashed", b"a01")
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_drawn_requests_get_the_same_bytes_from_both(seed):
+    assert drawn(seed, REQUESTS) > 0
+
+
+def drawn(seed, requests):
+    """Compare both ways over drawn states and requests; return how many the loop answered."""
+    draw = random.Random(seed)
+    calm = made_node(draw.choice((1, 2, 3)))
+    tokens, answered = [b""], 0
+    for _ in range(requests):
+        table = draw.choice(TABLES)
+        change_state(draw, calm, table, tokens)
+        calm.look()
+        options = drawn_options(draw, calm, table, tokens)
+        if draw.random() < 0.6:
+            is_answered = calm.is_alike("get", table, draw.choice(KEYS), *options)
+        else:
+            count = draw.choice((0, 1, 3, 40))
+            is_answered = calm.is_alike("get_many", table, draw.choices(KEYS, k=count), *options)
+        answered += is_answered
+    return answered
+
+
+def change_state(draw, calm, table, tokens):
+    """Write, hear of other hosts, or restart a replica's part on the fast path."""
+    key, chance = draw.choice(KEYS[:-2]), draw.random()
+    replica = replica_of(calm, table, key)
+    if chance < 0.4:
+        token = draw.choice(tokens) if draw.random() < 0.2 else b""
+        tokens.append(
+            calm.node.outcome("put", table, key, b"v%d" % draw.randrange(99), {"token": token, "level": "one"})
+        )
+        tokens[:] = [token for token in tokens if isinstance(token, bytes)][-4:]
+    elif chance < 0.5:
+        calm.node.call("delete", table, key, {"level": "one"})
+    elif chance < 0.7:
+        reached = [(origin, draw.randrange(count + 1)) for origin, count in clock.entries(replica.synced)]
+        confirm(calm, replica, replica.synced if draw.random() < 0.6 else clock.of(reached))
+    elif chance < 0.75:
+        data = record.encode(1, draw.choice((77, replica.assignment)), draw.randrange(1, 9), record.PUT, b"", b"old")
+        calm.node.spaces[replica.space][RECORD + key] = data
+    elif chance < 0.8:
+        replica.taken_config = replica.config - 1
+        replica.leave_fast_path()
+    elif chance < 0.83:
+        calm.calm.note_reports(table_id(calm, table))
+
+
+def drawn_options(draw, calm, table, tokens):
+    """Return the options of a request, if any: mostly sound."""
+    if draw.random() < 0.4:
+        return []
+    options = {}
+    if draw.random() < 0.6:
+        options["token"] = drawn_token(draw, calm, table, tokens)
+    if draw.random() < 0.2:
+        options["config"] = draw.choice((0, CONFIG, CONFIG, CONFIG - 1, CONFIG + 1))
+    for name, values in (("wait_ms", (0, 5, None, -1)), ("timeout_ms", (100, None)), ("local", (True, False, None))):
+        if draw.random() < 0.2:
+            options[name] = draw.choice(values)
+    if draw.random() < 0.05:
+        options["odd"] = 1
+    return [options]
+
+
+def drawn_token(draw, calm, table, tokens):
+    """Return a token: of a client's session, or made up, and seldom one that is refused."""
+    chance = draw.random()
+    if chance < 0.4:
+        return draw.choice(tokens)
+    replica = draw.choice(replicas_of(calm, table))
+    entries = [(origin, draw.randrange(count + 2)) for origin, count in clock.entries(replica.synced)]
+    entries = draw.sample(entries, draw.randrange(len(entries) + 1))
+    if draw.random() < 0.3:
+        entries.append((LEFT_OUT, LEFT_OUT - CONFIG))
+    seen = {table_id(calm, table): TableSeen(CONFIG + draw.choice((-1, 0, 0, 0, 1)), clock.of(entries))}
+    if draw.random() < 0.1:
+        seen[bytes([9]) * 16] = TableSeen(CONFIG, b"")
+    token = encode(seen, CLUSTER if draw.random() < 0.9 else bytes([1]) * 16)
+    if draw.random() < 0.1:
+        return token[:-1] + bytes([token[-1] ^ 1])
+    return token * 2 if draw.random() < 0.1 else token
+
+
+# Tokens ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_covered_token_is_answered_with_what_it_and_the_record_show(calm):
+    token = put(calm, "hashed", b"a01", b"one")
+    assert calm.is_alike("get", "hashed", b"a01", {"token": token})
+    assert calm.is_alike("get", "hashed", b"a01", {"token": token, "wait_ms": 5})
+    replica = replica_of(calm, "hashed", b"a01")
+    confirm(calm, replica, replica.synced)
+    answer = calm.node.call("get", "hashed", b"a01", {"token": token})
+    assert calm.is_alike("get", "hashed", b"a01", {"token": token})
+    assert calm.is_alike("get", "hashed", b"a01", {"token": answer[1]})
+    assert calm.is_alike("get_many", "hashed", [b"a01", b"q02"], {"token": answer[1]})
+
+
+@pytest.mark.parametrize("change", ["uncovered", "config", "other table", "other cluster", "damaged", "cut", "two"])
+def test_any_other_token_is_left_to_python(calm, change):
+    replica = replica_of(calm, "hashed", b"a01")
+    table, seen = table_id(calm, "hashed"), TableSeen(CONFIG, clock.of([(replica.assignment, 0)]))
+    good = encode({table: seen}, CLUSTER)
+    assert calm.is_alike("get", "hashed", b"a01", {"token": good})
+    token = {
+        "uncovered": encode({table: TableSeen(CONFIG, clock.of([(replica.assignment, 1)]))}, CLUSTER),
+        "config": encode({table: TableSeen(CONFIG + 1, b"")}, CLUSTER),
+        "other table": encode({table: seen, bytes([9]) * 16: seen}, CLUSTER),
+        "other cluster": encode({table: seen}, bytes([1]) * 16),
+        "damaged": good[:-1] + bytes([good[-1] ^ 1]),
+        "cut": good[:-1],
+        "two": good + good,
+    }[change]
+    assert calm.from_core("get", "hashed", b"a01", {"token": token}) is None
+    assert calm.from_core("get_many", "hashed", [b"a01"], {"token": token}) is None
+
+
+def test_a_record_with_dependencies_is_left_to_python(calm):
+    token = put(calm, "ranges", b"a01", b"one")
+    put(calm, "hashed", b"a01", b"two", token=token)
+    assert calm.from_core("get", "hashed", b"a01") is None
+    assert calm.from_core("get_many", "hashed", [b"a01"]) is None
+    assert len(decode(calm.node.call("get", "hashed", b"a01")[1], CLUSTER)) == 2
+
+
+@pytest.mark.parametrize("options", [{"odd": 1}, {"version": "v"}, {"config": CONFIG + 1}, {"config": CONFIG - 1}, []])
+def test_odd_options_are_left_to_python(calm, options):
+    assert calm.from_core("get", "hashed", b"a01", {"config": CONFIG, "timeout_ms": None}) is not None
+    assert calm.from_core("get", "hashed", b"a01", options) is None
+
+
+def test_a_long_key_is_left_to_python(calm):
+    assert calm.from_core("get", "hashed", b"k" * 251) is not None
+    assert calm.from_core("get", "hashed", b"k" * 252) is None
+
+
+def test_a_record_of_an_ended_origin_is_left_to_python_once_settled_entries_were_reported(calm):
+    replica = replica_of(calm, "hashed", b"a01")
+    data = record.encode(1, 77, 5, record.PUT, b"", b"old")
+    calm.node.spaces[replica.space][RECORD + b"a01"] = data
+    calm.look()
+    assert calm.is_alike("get", "hashed", b"a01")
+    calm.calm.note_reports(table_id(calm, "hashed"))
+    assert calm.from_core("get", "hashed", b"a01") is None
+
+
+# Leaving the fast path ------------------------------------------------------------------------------------------------
+
+
+LOADING = AssignmentRole(b"n", 0, counts=True, available=False)
+NOT_CALM = {
+    "joining": lambda _, replica: setattr(replica, "joining", object()),
+    "synced joining": lambda _, replica: setattr(replica, "synced_joining", object()),
+    "frozen": lambda _, replica: setattr(replica, "is_frozen", True),
+    "split": lambda _, replica: setattr(replica, "lineage", replica.lineage._replace(children=(replica,))),
+    "former": lambda _, replica: setattr(replica, "rules", PartitionRules(former=(5,))),
+    "ends": lambda _, replica: setattr(replica, "rules", PartitionRules(ends=((5, 1),))),
+    "loads": lambda _, replica: setattr(replica, "rules", PartitionRules(loads=True)),
+    "departs": lambda _, replica: setattr(replica, "rules", PartitionRules(has_departed=True)),
+    "departed": lambda node, replica: node.departed.update({replica: None}),
+    "bulk load": lambda node, replica: node.replicas.loader.loads.update({replica: None}),
+    "unplaced": lambda node, replica: node.replicas.loader.unplaced.update({replica: None}),
+    "dropped": lambda node, replica: node.replicas.acks.pop(replica),
+    "a host that loads": lambda _, replica: setattr(replica, "roles", (LOADING, *replica.roles[1:])),
+    "a move": lambda _, replica: setattr(replica, "roles", (replica.roles[1], *replica.roles[1:])),
+    "no placement": lambda _, replica: setattr(replica, "roles", ()),
+    "a clock of others": lambda _, replica: setattr(replica, "named", (*replica.named, 1 << 40)),
+}
+
+
+@pytest.mark.parametrize("why", NOT_CALM)
+def test_a_replica_that_is_not_calm_is_left_to_python(calm, why):
+    replica = replica_of(calm, "hashed", b"a01")
+    assert is_calm(calm.node, replica)
+    replica.leave_fast_path()
+    NOT_CALM[why](calm.node, replica)
+    assert not is_calm(calm.node, replica)
+    calm.look()
+    assert calm.from_core("get", "hashed", b"a01") is None
+
+
+def test_a_replica_with_more_hosts_than_are_counted_is_never_calm():
+    records = Records(9)
+    records.make("hashed", firsts=1, holders=lambda _: records.nodes)
+    calm = CalmNode(records, records.nodes[0])
+    assert calm.from_core("get", "hashed", b"a01") is None
+
+
+def test_a_replica_leaves_at_once_and_comes_back_after_a_look(calm):
+    replica = replica_of(calm, "hashed", b"a01")
+    for leave in (
+        lambda: replica.adopts(replica.config, replica.hosts, replace_rules(replica)),
+        replica.leave_fast_path,
+    ):
+        assert calm.from_core("get", "hashed", b"a01") is not None
+        leave()
+        assert calm.from_core("get", "hashed", b"a01") is None
+        calm.look()
+
+
+def replace_rules(replica):
+    return replica.rules._replace(slots=replica.rules.slots)
+
+
+def test_a_departing_or_dropped_replica_leaves(calm):
+    one, other = replica_of(calm, "hashed", b"a01"), replica_of(calm, "ranges", b"a01")
+    one.departs()
+    assert calm.from_core("get", "hashed", b"a01") is None
+    assert calm.from_core("get", "ranges", b"a01") is not None
+    calm.node.replicas.forget(other, None)
+    assert calm.from_core("get", "ranges", b"a01") is None
+    calm.look()
+    assert calm.from_core("get", "ranges", b"a01") is None
+    assert calm.from_core("get", "ranges", b"h01") is not None
+
+
+def test_a_table_stops_while_its_map_is_newer_than_its_replicas(calm):
+    calm.records.renew("hashed", CONFIG + 1)
+    calm.records.heads.on_changed(table_id(calm, "hashed"))
+    calm.look()
+    assert calm.from_core("get", "hashed", b"a01") is None
+    assert calm.from_core("get", "ranges", b"a01") is not None
+    calm.records.adopt("hashed")
+    calm.look()
+    assert calm.is_alike("get", "hashed", b"a01")
+
+
+def test_a_dropped_table_stops_at_once(calm):
+    calm.records.drop("hashed")
+    calm.records.heads.on_changed(CLUSTER)
+    assert calm.from_core("get", "hashed", b"a01") is None
+    assert calm.from_core("get", "ranges", b"a01") is not None
+
+
+def test_no_loop_reads_a_closed_store(calm):
+    calm.gate.hide()
+    assert calm.from_core("get", "hashed", b"a01") is None
+    assert calm.from_core("get_many", "hashed", [b"a01"]) is None
+
+
+def test_a_user_without_the_right_is_left_to_python(calm):
+    calm.core.let_read([b"\x02"])
+    assert calm.from_core("get", "hashed", b"a01") is None
