@@ -25,8 +25,8 @@ from gossipkv.replication.own_writes import OwnWrites
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
 from gossipkv.replication.replica.hlc import MAX_MS, MAX_TIME, ClockSkew
-from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica, first_batch
-from gossipkv.replication.replica.spaces import Spaces
+from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica
+from gossipkv.replication.replica.spaces import Spaces, first_batch
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_served
 from gossipkv.replication.snapshot.transfer import BulkLoader
 from gossipkv.replication.stream.cursors import OutgoingEntries

@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.placement.partition import HAD
 from gossipkv.replication._replication import size_bytes
 from gossipkv.replication.replica import clock, record
-from gossipkv.replication.replica.bootstrap import Bootstrap
 from gossipkv.replication.replica.hlc import next_time
 from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.keys import (
     ENDED,
-    IDENTITY,
     MOVES,
     ORDER_BYTES,
     RECORD,
@@ -41,6 +39,7 @@ from gossipkv.storage.engine.shell import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from gossipkv.replication.replica.bootstrap import Bootstrap
     from gossipkv.replication.replica.calm import CalmReplica
 
     Read = Callable[[int, bytes], bytes | None]  # Reads the synced value of a key in a space.
@@ -290,7 +289,7 @@ class Replica:
     @hosts.setter
     def hosts(self, hosts: Iterable[AssignedReplica]) -> None:
         in_order, former = sorted(hosts), self.rules.former
-        named = _named(in_order, former)
+        named = named_in(in_order, former)
         self.named = self.named if named == self.named else named
         self.assigned = tuple(host.assignment for host in in_order) if former else self.named
         self.roles = shared(tuple(shared(AssignmentRole(*host[1:])) for host in in_order))
@@ -349,7 +348,7 @@ class Replica:
 
         The clock has an entry, perhaps 0, for each present or former assignment in the placement, and no other.
         """
-        named = _named(hosts, rules.former)
+        named = named_in(hosts, rules.former)
         assert any(host.assignment == self.assignment for host in hosts), self.identity
         if (config, named) == (self.config, self.named):
             return None
@@ -588,34 +587,11 @@ def _left(joining: Bootstrap | None) -> Bootstrap | None:
     return None if joining is None or joining.is_over else joining
 
 
-def _named(hosts: Iterable[AssignedReplica], former: Iterable[int] = ()) -> tuple[int, ...]:
+def named_in(hosts: Iterable[AssignedReplica], former: Iterable[int] = ()) -> tuple[int, ...]:
+    """Return the assignments that a clock names, in order."""
     return tuple(sorted((*(host.assignment for host in hosts), *former)))
 
 
 def is_available(assignment: int, hosts: Iterable[AssignedReplica]) -> bool:
     """Return True if an assignment is AVAILABLE."""
     return any(host.counts and host.available for host in hosts if host.assignment == assignment)
-
-
-def first_batch(
-    space: int,
-    identity: ReplicaIdentity,
-    config: int,
-    hosts: Sequence[AssignedReplica],
-    rules: PartitionRules = NO_RULES,
-) -> tuple[Batch, bytes, Bootstrap | None]:
-    """Return the batch that makes a replica, its first state, and its bootstrap state (None: complete)."""
-    empty = clock.named(b"", _named(hosts, rules.former))
-    batch = Batch()
-    batch.new_space(space)
-    batch.put(space, IDENTITY, identity.encode())
-    state = encode_state(0, config, empty, empty)
-    batch.put(space, STATE, state)
-    if ended := rules.ended([origin for origin, _ in clock.entries(empty)]):
-        batch.put(space, ENDED, ended)
-    if any(host.available for host in hosts if host.assignment == identity.assignment):
-        return batch, state, None
-    batch.put(space, MOVES, b"")
-    joining = Bootstrap()
-    joining.put(batch, space)
-    return batch, state, joining

@@ -16,7 +16,8 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.replication.replica.bootstrap import decode_joining
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.bootstrap import Bootstrap, decode_joining
 from gossipkv.replication.replica.keys import (
     ABANDONED,
     DIVIDED,
@@ -32,16 +33,17 @@ from gossipkv.replication.replica.keys import (
     KeyBounds,
     decode_identity,
     decode_state,
+    encode_state,
 )
-from gossipkv.replication.replica.replica import LogEntry, Replica
-from gossipkv.storage.engine.shell import PUT
+from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica, named_in
+from gossipkv.storage.engine.shell import PUT, Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from gossipkv.replication.replica.keys import ReplicaIdentity
+    from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
     from gossipkv.storage.engine.log_reader import Operations
-    from gossipkv.storage.engine.shell import Batch
 
 
 class QuarantinedReplica(NamedTuple):
@@ -340,3 +342,27 @@ def _replica_of(space: int, suffix: bytes, row: Mapping[bytes, bytes]) -> Replic
     replica.originates = MOVES not in row
     replica.ended = row.get(ENDED, b"")
     return replica
+
+
+def first_batch(
+    space: int,
+    identity: ReplicaIdentity,
+    config: int,
+    hosts: Sequence[AssignedReplica],
+    rules: PartitionRules = NO_RULES,
+) -> tuple[Batch, bytes, Bootstrap | None]:
+    """Return the batch that makes a replica, its first state, and its bootstrap state (None: complete)."""
+    empty = clock.named(b"", named_in(hosts, rules.former))
+    batch = Batch()
+    batch.new_space(space)
+    batch.put(space, IDENTITY, identity.encode())
+    state = encode_state(0, config, empty, empty)
+    batch.put(space, STATE, state)
+    if ended := rules.ended([origin for origin, _ in clock.entries(empty)]):
+        batch.put(space, ENDED, ended)
+    if any(host.available for host in hosts if host.assignment == identity.assignment):
+        return batch, state, None
+    batch.put(space, MOVES, b"")
+    joining = Bootstrap()
+    joining.put(batch, space)
+    return batch, state, joining

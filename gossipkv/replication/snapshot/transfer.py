@@ -36,7 +36,8 @@ from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, Stor
 from gossipkv.replication._replication import records_of
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import IDENTITY, LOADING, ORDER_BYTES, RECORD, STATE, decode_state, encode_state
-from gossipkv.replication.replica.replica import first_batch, put_record
+from gossipkv.replication.replica.replica import put_record
+from gossipkv.replication.replica.spaces import first_batch
 from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.storage.engine.shell import PUT, Batch
 

@@ -12,9 +12,8 @@ from gossipkv.replication.replica.replica import (
     PartitionRules,
     RecordWrite,
     Replica,
-    first_batch,
 )
-from gossipkv.replication.replica.spaces import Spaces
+from gossipkv.replication.replica.spaces import Spaces, first_batch
 from gossipkv.replication.stream.receiver import ReceivedEntries
 from gossipkv.storage.engine.shell import Batch, operations
 from tests.unit.replication.talker import MINE, THIRD, YOURS, made

@@ -7,8 +7,9 @@ import pytest
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.hlc import COUNT_BITS
 from gossipkv.replication.replica.keys import ReplicaIdentity
-from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, RecordWrite, Replica, first_batch
+from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, RecordWrite, Replica
 from gossipkv.replication.replica.smeared import LATEST_MS, sift
+from gossipkv.replication.replica.spaces import first_batch
 from gossipkv.replication.stream.receiver import ReceivedEntries
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.talker import MINE, YOURS, made

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from gossipkv.replication.replica.keys import WHOLE, KeyBounds, ReplicaIdentity, suffix_of
-from gossipkv.replication.replica.replica import NO_LINEAGE, AssignedReplica, Replica, first_batch
-from gossipkv.replication.replica.spaces import Spaces
+from gossipkv.replication.replica.replica import NO_LINEAGE, AssignedReplica, Replica
+from gossipkv.replication.replica.spaces import Spaces, first_batch
 
 TABLES = (b"one", b"two", b"three")
 HALVES = (KeyBounds(b"", b"m"), KeyBounds(b"m", None))

@@ -8,7 +8,8 @@ import pytest
 
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import ReplicaIdentity
-from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, Replica, first_batch
+from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, Replica
+from gossipkv.replication.replica.spaces import first_batch
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds
 from gossipkv.replication.stream.cursors import LogRead, OutgoingEntries
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail
