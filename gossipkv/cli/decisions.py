@@ -8,7 +8,7 @@ from gossipkv.cli import WRONG_USE
 from gossipkv.cli.options import ask_map, timeout
 from gossipkv.cli.output import note
 from gossipkv.errors import GossipKVError, Unknown
-from gossipkv.table.records.options import DECISION_MS
+from gossipkv.settings.tables import DECISION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -58,13 +58,15 @@ class DataMethods:
     def _read(self, read: Method, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
         database = arguments.text("database")
         arguments.rewind()
-        return self._tables.read(arguments) if self._names.is_table(database) else read(arguments)
+        if self._datasets.known(database) or not self._tables.has(database):
+            return read(arguments)
+        return self._tables.read(database, arguments)
 
     def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Packed | DeferredResult | Later:
         """Call a method of a table, if `check` accepts its name."""
         check(arguments.text("table"))
         arguments.rewind()
-        return self._tables.methods[arguments.method.encode()](arguments)
+        return self._tables.methods[arguments.called](arguments)
 
     def _refresh(self, arguments: Arguments) -> DeferredResult:
         database = arguments.text_or_nil("database")

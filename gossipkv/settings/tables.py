@@ -10,6 +10,8 @@ from gossipkv.settings.setting import choice, copies, count, duration, plain, ra
 MAX_WEIGHT: Final = 1000  # Relative to the minimum.
 MAX_KEY_BYTES: Final = 65_522  # Limit of a record; `table.records.endpoints` explains it and the next limit.
 MAX_VALUE_BYTES: Final = 16_711_616
+DECISION_MS: Final = 10_000  # Default timeout of a METADATA transaction or a comparison of replicas.
+MAX_DECISION_MS: Final = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)

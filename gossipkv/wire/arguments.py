@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import BadRequest
-from gossipkv.wire.rpc import Raw, decode_params, kind_of
+from gossipkv.wire.rpc import Raw, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-
-NOTHING = b"\x90"  # No parameters.
 
 # The longest useful text, since names of databases and versions are file names. Longer text is refused before it is
 # looked up, compared, or returned in an error.
@@ -89,27 +87,28 @@ class Arguments:
         BadRequest: from every method, if the parameter is not as expected.
     """
 
-    __slots__ = ("_at", "_method", "_values")
+    __slots__ = ("_at", "_values", "called")
 
     def __init__(self, method: bytes, params: bytes) -> None:
-        self._method = method
-        self._values = decode_params(params) if params != NOTHING else []
+        """Decode the parameters of a request, cut out of its frame."""
+        self.called = method  # The method's name, as the client sent it.
+        try:
+            values: Raw = msgpack.unpackb(params, raw=True, strict_map_key=True)
+        except ValueError as error:
+            raise BadRequest(f"the request cannot be decoded: {error}") from error
+        if not isinstance(values, list):
+            raise BadRequest(f"parameters must be an array, not {kind_of(values)}")
+        self._values = values
         self._at = 0
 
     @property
     def method(self) -> str:
         """The method's name for people; clients may send any name."""
-        return name_of(self._method)
+        return name_of(self.called)
 
     @property
     def values(self) -> Sequence[Raw]:
         return self._values
-
-    @property
-    def first_name(self) -> str:
-        """The first parameter as a name; empty if it is none."""
-        name = self._values[0] if self._values else None
-        return name.decode(errors="replace") if isinstance(name, bytes) else ""
 
     @property
     def is_over(self) -> bool:

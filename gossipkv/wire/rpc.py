@@ -6,7 +6,7 @@ r"""MessagePack-RPC messages: the content of a frame.
 
 Only frames that a `FrameReader` has passed are decoded here. MessagePack's `str` is read in two ways on purpose:
 
-* A node (`decode_request`, `decode_params`) reads every `str` as its UTF-8 bytes. Keys are bytes whichever type a
+* A node (`decode_request`, `wire.arguments`) reads every `str` as its UTF-8 bytes. Keys are bytes whichever type a
   client's library chooses, and some libraries (Neovim's) send arbitrary bytes as `str`. Names are decoded only where
   text is needed.
 * A client (`decode_response`) reads a node's `str` as text and its `bin` as bytes: a node sends values as `bin`. Python
@@ -66,25 +66,13 @@ def response(msgid: int, result: Value) -> bytes:
     return msgpack.packb((RESPONSE, msgid, None, result), unicode_errors="backslashreplace")
 
 
-def decode_params(params: bytes) -> list[Raw]:
-    """Decode the parameters of a request, cut out of its frame.
-
-    Raises:
-        BadRequest: not an array, or a map in it has keys that are neither `str` nor `bin`.
-    """
-    value = _unpack_raw(params)
-    if not isinstance(value, list):
-        raise BadRequest(f"parameters must be an array, not {kind_of(value)}")
-    return value
-
-
 def decode_request(frame: bytes) -> RpcRequest:
     """Decode a request frame.
 
     Raises:
         BadRequest: the frame is not `[0, id, method, params]`.
     """
-    message = _unpack_raw(frame)
+    message = unpack_raw(frame)
     match message:
         case [0, int(msgid), bytes(method), list(params)] if 0 <= msgid <= MAX_MESSAGE_ID:
             return RpcRequest(msgid, method, params)
@@ -121,7 +109,8 @@ def kind_of(value: Value | Raw) -> str:
     return "nil" if value is None else names.get(type(value), "a float")
 
 
-def _unpack_raw(data: bytes) -> Raw:
+def unpack_raw(data: bytes) -> Raw:
+    """Decode MessagePack as a node reads it. Raises BadRequest."""
     try:
         value: Raw = msgpack.unpackb(data, raw=True, strict_map_key=True)
     except ValueError as error:

@@ -2,14 +2,12 @@
 
 Read in this order:
 
-    options.py           the options of a request
-    route.py             the partition of a key and the nodes that hold it, by one map
-    router.py            the maps of all tables, as this node knows them
+    router.py            the maps of all tables: the partition of a key, and its hosts
     services.py          the objects that all requests share
     forward.py           a request to the hosts of a partition, one host after the other
     token_compaction.py  reads, shortens and writes the tokens of requests
     token_survey.py      asks other hosts which entries of a long token are settled
-    request.py           a client's request: its map and its session
+    request.py           a client's request: its options, its map and its session
     origin.py            a write to one partition, at the replica that originates it
     write.py             writes of clients, divided by partition
     read.py              reads of single records

@@ -67,10 +67,10 @@ class RecordMethods:
         )
         reads, scans, writes = TableReads(services), TableScans(services), TableWrites(services)
         self.forward = writes.forward
-        self.reads: dict[str, Callable[[Arguments], Value | Later]] = {
-            "get": reads.get,
-            "get_many": reads.get_many,
-            "scan": scans.scan,
+        self.reads: dict[bytes, Callable[[Arguments], Value | Later]] = {
+            b"get": reads.get,
+            b"get_many": reads.get_many,
+            b"scan": scans.scan,
         }
         verifying = Verifier(participant, self.routing)
         self.methods: dict[bytes, Callable[[Arguments], Value | Later | DeferredResult]] = {

@@ -280,8 +280,10 @@ def held(replicas: ReplicaSet, table: bytes, partition: int, key: bytes | None =
         NotServed: this node has no such replica.
     """
     replica = replicas.by_partition.get((table, partition))
-    if key is not None and (replica is None or not replica.bounds.has(key)):
-        replica = replicas.spaces.at(table, key)
+    if key is not None:
+        first, end = (b"", b"") if replica is None else replica.bounds
+        if key < first or (end is not None and key >= end):
+            replica = replicas.spaces.at(table, key)
     return serving(replica, partition)
 
 

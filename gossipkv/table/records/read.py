@@ -18,9 +18,8 @@ from gossipkv.errors import (
 from gossipkv.replication.replica import record
 from gossipkv.replication.replica.keys import RECORD
 from gossipkv.table.records.forward import HostRequest, NodeRequest, held
-from gossipkv.table.records.options import record_options
-from gossipkv.table.records.request import ClientRequest
-from gossipkv.table.records.route import ID_BYTES, packed_ids, unpacked_ids
+from gossipkv.table.records.request import ClientRequest, record_options
+from gossipkv.table.records.router import ID_BYTES, packed_ids, unpacked_ids
 from gossipkv.table.session.readiness import wanted_of
 from gossipkv.table.session.token import NOTHING, decode_body, is_short, seen_in
 from gossipkv.wire.results import Later
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.shell import Replication
     from gossipkv.table.records.forward import RecordRequest
-    from gossipkv.table.records.options import RecordOptions
+    from gossipkv.table.records.request import RecordOptions
     from gossipkv.table.records.services import RecordServices
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
@@ -117,10 +116,10 @@ class ReadRequest(ClientRequest[FoundRecords]):
             UnknownDatabase, StaleConfig, WriteLost, TooLarge: the error is the answer.
         """
         services, config, token, (key,) = self.services, self.options.config, self.wanted.token, self._keys
-        replication = services.service.replicating()
+        replication = services.service.replication
         try:
             route = services.routing.route(self.name)
-            if config > route.config or not is_short(token):
+            if config > route.config or replication is None or (token and not is_short(token)):
                 return None
             place = route.place(key)
             if config:
@@ -128,10 +127,12 @@ class ReadRequest(ClientRequest[FoundRecords]):
             replica = held(replication.replicas, route.table.id, place.partition, key)
             if token and not services.readiness.is_ready(replica, token):
                 return None
-            found = read_records(replication, [replica], self._keys)
-        except (NotServed, NotReady, Unavailable, Corrupt):
+            data = replication.get(replica.space, RECORD + key)
+            seen = services.tokens.write_read(token, replica, data)
+        except (NotServed, NotReady, Unavailable, Corrupt, StorageError, ProtocolError):
             return None
-        return self._answer(found.records, services.tokens.write(token, found.seen), replication.replicas.me)
+        replica.requests += 1
+        return self._answer((data,), seen, replication.replicas.me)
 
     def _plan(self) -> None:
         """Raises StaleConfig."""

@@ -1,4 +1,4 @@
-"""A client's request about records: its table's map, and its session.
+"""A client's request about records: its options, its table's map, and its session.
 
 resolve    find the table's map, at least as new as the client's
 session    read the token, and compact a long one
@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import BadRequest, GossipKVError
+from gossipkv.register.metadata.pages import MAX_CONFIG
 from gossipkv.table.records.forward import RecordRequest
 from gossipkv.table.records.token_survey import SettledSurvey
 from gossipkv.table.session.readiness import WantedClock
-from gossipkv.table.session.token import is_short
+from gossipkv.table.session.token import NOTHING, is_short
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS, NO_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.table.records.options import RecordOptions
-    from gossipkv.table.records.route import TableRoute
+    from gossipkv.table.records.router import TableRoute
     from gossipkv.table.records.services import RecordServices
     from gossipkv.table.session.token import Token
+    from gossipkv.wire.arguments import Arguments, OptionArguments
     from gossipkv.wire.results import Completion, Packed
     from gossipkv.wire.rpc import Value
 
@@ -31,6 +33,43 @@ T = TypeVar("T")
 
 KNOWN_S: Final = 0.02  # Interval between checks for a newer map.
 WAITS_BYTES: Final = 256  # Approximate memory of one parked request.
+RECORD_MS: Final = 1000  # Default timeout of a read or a write.
+
+
+class RecordOptions(NamedTuple):
+    """The parsed options of a read or a write of records."""
+
+    given: OptionArguments
+    timeout_s: float
+    local: bool  # True: ask no other node.
+    token: bytes = b""
+    wait_s: float = 0.0
+    config: int = 0  # The config id of the client's map; 0: not given.
+
+
+DEFAULTS: Final = RecordOptions(NO_OPTIONS, RECORD_MS / 1000, local=False)
+
+
+def record_options(arguments: Arguments, *specific: str) -> RecordOptions:
+    """Read the options of a request that `specific` names, and the options that all requests have.
+
+    Raises:
+        BadRequest: an option is unknown, has a wrong type, or asks for a version, which tables do not have.
+    """
+    options = arguments.options(*specific, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
+    if options is NO_OPTIONS:  # Most requests have none.
+        return DEFAULTS
+    for name in ("version", "min_version"):
+        if options.text(name) is not None:
+            raise BadRequest(
+                f"{arguments.method}: a table has no versions, as a dataset has: leave {name} out", {"option": name}
+            )
+    wait_ms = options.number("wait_ms", most=MAX_TIMEOUT_MS) or 0
+    config = options.number("config", most=MAX_CONFIG) or 0
+    timeout_ms = options.timeout_ms()
+    timeout_s = (RECORD_MS if timeout_ms is None else timeout_ms) / 1000
+    token, local = options.blob("token") or b"", "local" in specific and options.flag("local")
+    return RecordOptions(options, timeout_s, local, token, min(wait_ms / 1000, timeout_s), config)
 
 
 class ClientRequest(RecordRequest[T]):
@@ -41,7 +80,7 @@ class ClientRequest(RecordRequest[T]):
     def __init__(self, services: RecordServices, name: str, options: RecordOptions) -> None:
         """Take the table's name and the options. Raises BadRequest: the token is malformed."""
         self.services, self.name, self.options, self.local = services, name, options, options.local
-        self.wanted = WantedClock(services.tokens.read(options.token), 0.0)
+        self.wanted = WantedClock(services.tokens.read(options.token) if options.token else NOTHING, 0.0)
         self.complete: Completion[Value | Packed]
         self.route: TableRoute
 

@@ -1,32 +1,169 @@
-"""The maps of all tables as this node knows them, even without a quorum, and the order in which hosts are asked."""
+"""The maps of all tables as this node knows them, even without a quorum: the partition of a key, and its hosts.
+
+A *route* is a table's map, decoded for lookups. Partition ids have an encoding of their own in requests between hosts.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left, bisect_right
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.errors import NotReady, UnknownDatabase
+from gossipkv.errors import BadRequest, NotReady, StaleConfig, UnknownDatabase
 from gossipkv.gossip.member import MemberState
+from gossipkv.keyspace.partitioner import TABLE_HASHES
 from gossipkv.placement.candidates import candidates
 from gossipkv.placement.holders import HolderState
-from gossipkv.table.records.route import TableRoute
+from gossipkv.placement.partition import AssignmentState
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, shard_key
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
+    from gossipkv.placement.partition import Assignment
     from gossipkv.register.metadata.known import KnownMap
+    from gossipkv.register.metadata.pages import MapEntry
+    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.table.participant.participant import MetadataParticipant
 
+ID_BYTES: Final = 8
 _SEEN: Final = {MemberState.ALIVE: HolderState.ALIVE, MemberState.SUSPECT: HolderState.SUSPECT}
 
 
+class PartitionRoute(NamedTuple):
+    """A partition: its keys and its hosts."""
+
+    partition: int
+    first: bytes  # The first key of a range, or the number of a shard.
+    end: bytes | None  # The first key of the next partition; None: this is the last.
+    hosts: tuple[bytes, ...]  # The sorted uuids of nodes whose assignment is AVAILABLE.
+    origins: tuple[int, ...]  # All assignments: present, former, and ended by a force-join.
+    version: int  # The config id of the last change.
+    moving: tuple[Assignment, ...] = ()  # Assignments that are not AVAILABLE.
+
+
+@final
+class TableRoute:
+    """A table's map, as known here."""
+
+    def __init__(self, tree: MapTree, before: TableRoute | None = None) -> None:
+        """Begin with the leaves that the map shares with the one before it, which are decoded already."""
+        self._tree = tree
+        self.table, self.config = decode_table(tree.root.meta), tree.root.config
+        self.is_hash = self.table.kind == HASH
+        self._hash = TABLE_HASHES[self.table.partitioner]
+        self._leaves: dict[tuple[bytes, bytes | None], _RouteLeaf] = {}  # By page and end; decoded on first use.
+        if before is not None:
+            names = {leaf.name for leaf in tree.root.leaves}
+            decoded = before._leaves.items()  # noqa: SLF001  # A former self.
+            self._leaves = {page: leaf for page, leaf in decoded if page[0] in names}
+        self._shards: list[PartitionRoute | None] = [None] * (self.table.shards if self.is_hash else 0)
+        self._origins: dict[int, PartitionRoute] = {}
+
+    def place(self, key: bytes) -> PartitionRoute:
+        """Find the partition that a key is in."""
+        if self.is_hash:
+            shard = self._hash(key) % self.table.shards
+            place = self._shards[shard]
+            if place is None:
+                place = self._shards[shard] = self._find(shard_key(shard))
+            return place
+        return self._find(key)
+
+    def _find(self, key: bytes) -> PartitionRoute:
+        """Find the partition with the last first key up to a key of the map."""
+        leaf = self._leaf(self._tree.leaf_of(key))
+        return leaf.places[bisect_right(leaf.firsts, key) - 1]
+
+    def before(self, bound: bytes | None) -> PartitionRoute:
+        """Find the range of the last keys below `bound`, which is above the lowest key; None: the last range."""
+        number = len(self._tree.root.leaves) - 1 if bound is None else self._tree.leaf_of(bound)
+        leaf = self._leaf(number)
+        at = len(leaf.firsts) if bound is None else bisect_left(leaf.firsts, bound)
+        return leaf.places[at - 1] if at else self._leaf(number - 1).places[-1]
+
+    def places(self) -> Iterator[PartitionRoute]:
+        """Iterate over all partitions, in key order."""
+        return chain.from_iterable(self._leaf(at).places for at in range(len(self._tree.root.leaves)))
+
+    def check(self, config: int, places: Iterable[PartitionRoute]) -> None:
+        """Check that the client's map is new enough for these partitions; `config` 0: the client uses no map.
+
+        Raises:
+            StaleConfig: one of the partitions has changed since that map.
+        """
+        for place in places if config else ():
+            if place.version > config:
+                words = f"the request goes by map {config}, and what it asks for has changed since: fetch the map anew"
+                raise StaleConfig(words, {"config": self.config})
+
+    def origins(self) -> Mapping[int, PartitionRoute]:
+        """Return the partition of each assignment."""
+        if not self._origins:
+            self._origins = {origin: place for place in self.places() for origin in place.origins}
+        return self._origins
+
+    def _leaf(self, at: int) -> _RouteLeaf:
+        leaves = self._tree.root.leaves
+        page = leaves[at].name, leaves[at + 1].first if at + 1 < len(leaves) else None
+        leaf = self._leaves.get(page)
+        if leaf is None:
+            entries, (_, end) = self._tree.leaf(at), page
+            firsts = [entry.key for entry in entries]
+            leaf = self._leaves[page] = _RouteLeaf(firsts, [*map(_place_of, entries, [*firsts[1:], end])])
+        return leaf
+
+
+class _RouteLeaf(NamedTuple):
+    """Consecutive partitions and their first keys; lookups bisect a plain list."""
+
+    firsts: list[bytes]
+    places: list[PartitionRoute]
+
+
+def together(places: Iterable[PartitionRoute]) -> Iterable[Sequence[PartitionRoute]]:
+    """Group partitions by their hosts, so that one request serves a group."""
+    groups: dict[tuple[bytes, ...], list[PartitionRoute]] = {}
+    for place in places:
+        groups.setdefault(place.hosts, []).append(place)
+    return groups.values()
+
+
+def packed_ids(partitions: Iterable[int]) -> bytes:
+    """Encode partition ids for a request, each in 8 bytes."""
+    return b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
+
+
+def unpacked_ids(packed: bytes) -> list[int]:
+    """Decode the partition ids of a request. Raises BadRequest if the length is no multiple of 8."""
+    if len(packed) % ID_BYTES:
+        raise BadRequest(f"partitions have ids of {ID_BYTES} bytes each, and these are {len(packed)} bytes")
+    return [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
+
+
+def _place_of(entry: MapEntry, end: bytes | None) -> PartitionRoute:
+    partition = decode_partition(entry.record)
+    available = [host for host in partition.assignments if host.state == AssignmentState.AVAILABLE]
+    moving = tuple(assignment for assignment in partition.assignments if assignment not in available)
+    hosts = sorted(assignment.node for assignment in available)
+    origins = (*partition.named, *(ended.assignment for ended in partition.ends))
+    return PartitionRoute(partition.id, entry.key, end, tuple(hosts), origins, entry.version, moving)
+
+
 class _Routed(NamedTuple):
-    """The route by the known map of a table."""
+    """A route, and the known heads by which it is the table's: its own and the catalogue's."""
 
     table: bytes
     known_map: KnownMap
+    register: bytes
+    catalogue: KnownMap
     route: TableRoute
+
+    def is_latest(self, known: Mapping[bytes, KnownMap]) -> bool:
+        """Return True if neither head has changed."""
+        return known.get(self.table) is self.known_map and known.get(self.register) is self.catalogue
 
 
 @final
@@ -38,6 +175,12 @@ class Router:
         self._watcher, self._poll = participant.watcher, participant.poll
         self._random = random
         self._routes: dict[str, _Routed] = {}  # By name.
+
+    def has(self, name: str) -> bool:
+        """Return True if the local catalogue has a table of that name. Requires: there is one."""
+        routed, metadata = self._routes.get(name), self._service.metadata
+        is_routed = routed is not None and metadata is not None and routed.is_latest(metadata.known)
+        return is_routed or name in self._service.taking_part()[1].tables()
 
     def names(self) -> Mapping[str, bytes]:
         """Return the ids of all tables in the local catalogue, by name."""
@@ -54,10 +197,11 @@ class Router:
 
     def route(self, name: str) -> TableRoute:
         """Find a table's map. Raises UnknownDatabase, or NotReady if this node does not know the map yet."""
-        metadata, catalogue = self._service.taking_part(name)
-        named, routed = catalogue.tables().get(name), self._routes.get(name)
-        if routed is not None and named is not None and metadata.known.get(named.id) is routed.known_map:
+        routed, metadata = self._routes.get(name), self._service.metadata
+        if routed is not None and metadata is not None and routed.is_latest(metadata.known):
             return routed.route
+        metadata, catalogue = self._service.taking_part(name)
+        named = catalogue.tables().get(name)
         if named is None:
             self._routes.pop(name, None)
             self._service.check_knows()
@@ -70,7 +214,7 @@ class Router:
         if routed is not None and routed.table != named.id:
             routed = None
         route = TableRoute(metadata.tree(named.id), None if routed is None else routed.route)
-        self._routes[name] = _Routed(named.id, known_map, route)
+        self._routes[name] = _Routed(named.id, known_map, metadata.catalogue, metadata.known[metadata.catalogue], route)
         return route
 
     def route_of(self, table: bytes) -> TableRoute:

@@ -22,9 +22,8 @@ from gossipkv.replication.replica import record
 from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.records.forward import HostRequest, NodeRequest, held, serving
-from gossipkv.table.records.options import record_options
-from gossipkv.table.records.request import ClientRequest
-from gossipkv.table.records.route import packed_ids, together, unpacked_ids
+from gossipkv.table.records.request import ClientRequest, record_options
+from gossipkv.table.records.router import packed_ids, together, unpacked_ids
 from gossipkv.table.session.readiness import WantedClock, wanted_of
 from gossipkv.table.session.token import NOTHING, decode_body, merged, seen_in
 from gossipkv.wire.results import Later
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.replication.shell import Replication
     from gossipkv.table.records.forward import RecordRequest
-    from gossipkv.table.records.options import RecordOptions
-    from gossipkv.table.records.route import PartitionRoute
+    from gossipkv.table.records.request import RecordOptions
+    from gossipkv.table.records.router import PartitionRoute
     from gossipkv.table.records.services import RecordServices
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments

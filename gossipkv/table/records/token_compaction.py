@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.errors import TooLarge
 from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.replication.maintenance.tombstone_gc import settled
-from gossipkv.replication.replica import clock
-from gossipkv.table.records.route import together
+from gossipkv.replication.replica import clock, record
+from gossipkv.table.records.router import together
 from gossipkv.table.session.readiness import UNSEEN
 from gossipkv.table.session.token import (
     NOTHING,
@@ -28,6 +28,7 @@ from gossipkv.table.session.token import (
     left_out,
     merged,
     only,
+    seen_in,
     size,
 )
 
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.table.participant.participant import MetadataParticipant
-    from gossipkv.table.records.route import PartitionRoute
-    from gossipkv.table.records.router import Router
+    from gossipkv.table.records.router import PartitionRoute, Router
     from gossipkv.table.session.token import Token
 
 RETRY_S: Final = 1.0  # Interval between surveys of one table.
 REPORTED_S: Final = 60.0  # Answers expire then: merged answers are only as new as the oldest one.
 MAX_ASKED: Final = 8  # Groups of partitions per survey, those with most entries first.
+MAX_READY: Final = 1024
 MAX_NAMED: Final = 8  # Nodes that an error names at most.
 
 
@@ -56,6 +57,9 @@ class TokenCompactor:
         self._service, self._poll = participant.service, participant.poll
         self._max_token = max_token
         self._reported: Token = NOTHING  # The settled clocks that other nodes reported.
+        self._ready: dict[
+            tuple[bytes, int, bytes], bytes
+        ] = {}  # Tokens of a single entry: most reads give the same few.
         self._asked_at: dict[bytes, float] = {}  # The time of the last survey, by table.
         self._reported_since: dict[bytes, float] = {}  # The time of the oldest report in `_reported`, by table.
 
@@ -66,6 +70,27 @@ class TokenCompactor:
     def write(self, *tokens: Token) -> bytes:
         """Encode the token of an answer, without settled entries."""
         return encode(self._without_settled(merged(*tokens)), self._service.register)
+
+    def write_read(self, token: Token, replica: Replica, data: bytes | None) -> bytes:
+        """Encode the token of a session with that token after it has read a replica's record; None: there is none."""
+        table, config, entry = replica.partition[0], replica.taken_config, b""
+        if data is not None:
+            entry = record.dot(data)
+            is_former = int.from_bytes(entry[:8], "big") not in replica.assigned
+            if token or is_former or record.dependencies(data):
+                return self.write(token, seen_in(table, config, (data,)))
+            seen = settled_of(self._service.replicating().replicas, replica)
+            if clock.covers(seen.clock, entry):  # The config id takes the place of the entry.
+                config, entry = max(config, seen.config), clock.named(seen.clock, (LEFT_OUT,))
+        elif token:
+            return self.write(token, {table: TableSeen(config, b"")})
+        ready = self._ready.get((table, config, entry))
+        if ready is None:
+            ready = encode({table: TableSeen(config, entry)}, self._service.register)
+            if len(self._ready) >= MAX_READY:
+                self._ready.clear()
+            self._ready[table, config, entry] = ready
+        return ready
 
     def to_node(self, token: Token) -> bytes:
         """Encode a token's body for another node, without settled entries."""

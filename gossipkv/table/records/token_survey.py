@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.table.records.forward import HostRequest, RecordRequest, held
-from gossipkv.table.records.route import packed_ids, unpacked_ids
+from gossipkv.table.records.router import packed_ids, unpacked_ids
 from gossipkv.table.records.token_compaction import settled_of
 from gossipkv.table.session.readiness import UNSEEN, WantedClock, wanted_of
 from gossipkv.table.session.token import NOTHING, TableSeen, decode_body, encode_body, merged

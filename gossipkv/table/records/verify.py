@@ -17,15 +17,14 @@ from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, Prot
 from gossipkv.replication.maintenance.digests import MAX_DIGEST, DigestPass
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.replica import ReplicaDigest
-from gossipkv.table.records.options import DECISION_MS, MAX_DECISION_MS
+from gossipkv.settings.tables import DECISION_MS, MAX_DECISION_MS
 from gossipkv.wire.results import DeferredResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.table.participant.participant import MetadataParticipant
-    from gossipkv.table.records.route import PartitionRoute
-    from gossipkv.table.records.router import Router
+    from gossipkv.table.records.router import PartitionRoute, Router
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, TooLarge, Unknown
 from gossipkv.replication.replica.acks import LEVELS, MAJORITY
 from gossipkv.table.records.forward import NodeRequest, RecordRequest
-from gossipkv.table.records.options import record_options
 from gossipkv.table.records.origin import PartitionWrite
-from gossipkv.table.records.request import ClientRequest
+from gossipkv.table.records.request import ClientRequest, record_options
 from gossipkv.table.session.readiness import BEHIND, WantedClock, wanted_of
 from gossipkv.table.session.token import NOTHING
 from gossipkv.wire.key_text import shown
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from gossipkv.table.controllers.smear_buffer import SmearBuffer
     from gossipkv.table.controllers.smear_schedule import SmearedPut
     from gossipkv.table.records.forward import HostRequest
-    from gossipkv.table.records.options import RecordOptions
-    from gossipkv.table.records.route import PartitionRoute
+    from gossipkv.table.records.request import RecordOptions
+    from gossipkv.table.records.router import PartitionRoute
     from gossipkv.table.records.services import RecordServices
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments, OptionArguments

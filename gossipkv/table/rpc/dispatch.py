@@ -87,7 +87,7 @@ class TableMethods:
 
     def partition_map(self, arguments: Arguments) -> Value | DeferredResult:
         """Answer `partition_map` of a table. Raises UnknownDatabase, NotReady."""
-        return self._elsewhere(arguments) or self._partition_map(arguments)
+        return self._elsewhere(_name_in(arguments), arguments) or self._partition_map(arguments)
 
     def _partition_map(self, arguments: Arguments) -> Value:
         name, options = arguments.text("database"), arguments.options("start", "limit")
@@ -97,13 +97,12 @@ class TableMethods:
 
     def has(self, name: str) -> bool:
         """True if a table of that name exists, or may exist while the tables are not known here."""
-        catalogue = self._service.catalogue
-        is_known = catalogue is not None and name in catalogue.tables()
+        is_known = self._service.catalogue is not None and self._records.routing.has(name)
         return is_known or self._service.has_just_come or self.shut is not None
 
-    def read(self, arguments: Arguments) -> Answer:
+    def read(self, name: str, arguments: Arguments) -> Answer:
         """Answer `get`, `get_many` or `scan` of a table."""
-        return self._elsewhere(arguments) or self._read_here(arguments)
+        return self._elsewhere(name, arguments) or self._records.reads[arguments.called](arguments)
 
     def _forward(
         self,
@@ -180,15 +179,15 @@ class TableMethods:
                 return [*self.tables()]
             case "partition_map":
                 return self._partition_map(arguments)
-            case method:
-                return self._records.reads[method](arguments)
+            case _:
+                return self._records.reads[arguments.called](arguments)
 
-    def _elsewhere(self, arguments: Arguments) -> DeferredResult | None:
+    def _elsewhere(self, name: str, arguments: Arguments) -> DeferredResult | None:
         """Forward a client's request if the tables are closed, or the disk is too full for a table's map; else None."""
         if self._service.catalogue is None:
             why = self.shut
             return None if why is None else self._passed_on(arguments, f"the tables of this node are closed ({why})")
-        lack = self._records.routing.lack(arguments.first_name)
+        lack = self._records.routing.lack(name)
         return None if lack is None else self._passed_on(arguments, f"the map of the table is not taken here ({lack})")
 
     def _passed_on(self, arguments: Arguments, why: str) -> DeferredResult:
@@ -208,7 +207,8 @@ class TableMethods:
             raise Unavailable(f"{why}, and of others: {error.message}") from error
 
     def _answer(self, methods: Callable[[], Mapping[bytes, Method]], name: bytes, arguments: Arguments) -> Answer:
-        return (self._elsewhere(arguments) if name in FOR_CLIENTS else None) or methods()[name](arguments)
+        passed_on = self._elsewhere(_name_in(arguments), arguments) if name in FOR_CLIENTS else None
+        return passed_on or methods()[name](arguments)
 
     @cached_property
     def _clients(self) -> AdminMethods:
@@ -246,3 +246,9 @@ class TableMethods:
         from gossipkv.table.rpc.status import TableReporter  # noqa: PLC0415  # Loaded at the first call.
 
         return TableReporter(self._participant, self._records.routing)
+
+
+def _name_in(arguments: Arguments) -> str:
+    """Return the first parameter as the name of a table; empty if it is none."""
+    name = arguments.values[0] if arguments.values else None
+    return name.decode(errors="replace") if isinstance(name, bytes) else ""

@@ -43,7 +43,7 @@ from gossipkv.register.metadata.pages import (
 )
 from gossipkv.register.metadata.tree import ChangedPages
 from gossipkv.replication.replica.keys import KeyBounds
-from gossipkv.table.records.options import MAX_DECISION_MS
+from gossipkv.settings.tables import MAX_DECISION_MS
 from gossipkv.table.rpc.force_join import kept_here
 from gossipkv.wire.results import DeferredResult
 

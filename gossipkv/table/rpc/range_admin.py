@@ -23,7 +23,7 @@ from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table, range_of
 from gossipkv.table.controllers.rebalancer import laid_out
 from gossipkv.table.controllers.splitter import DIVIDE, division
-from gossipkv.table.records.route import TableRoute
+from gossipkv.table.records.router import TableRoute
 from gossipkv.table.rpc import requests as table_requests
 from gossipkv.table.rpc.force_join import ForceJoin
 from gossipkv.table.rpc.transact import TransactMethods

@@ -16,8 +16,7 @@ from gossipkv.register.metadata.pages import MAX_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MAX_SHARDS, MURMUR3, PARTITIONERS, RANGE
 from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.settings.setting import NAME_FORM, read_isolation_group
-from gossipkv.settings.tables import MAX_WEIGHT
-from gossipkv.table.records.options import DECISION_MS, MAX_DECISION_MS
+from gossipkv.settings.tables import DECISION_MS, MAX_DECISION_MS, MAX_WEIGHT
 
 if TYPE_CHECKING:
     from gossipkv.keyspace.time_key import TimeKey

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.shell import Replication
     from gossipkv.table.participant.participant import MetadataParticipant
-    from gossipkv.table.records.route import PartitionRoute
-    from gossipkv.table.records.router import Router
+    from gossipkv.table.records.router import PartitionRoute, Router
 
 MAX_NAMED: Final = 100  # Unhealthy partitions in one answer.
 FEW: Final = 64  # Partitions processed before other tasks run.

@@ -182,6 +182,13 @@ def is_deleted(bytes data not None, /):
     return head_of(data)[DOT_END] == KIND_DELETED
 
 
+def dependencies(bytes data not None, /):
+    """Return the dependencies of a record; usually none."""
+    cdef RecordView view
+    parsed(data, &view)
+    return (<const char*>view.dependencies)[:view.dependencies_size]
+
+
 def value(bytes data not None, /):
     """Return the value of a record; None for a tombstone."""
     cdef RecordView view

@@ -21,7 +21,7 @@ from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, decode_root
 from gossipkv.register.metadata.partitions import MAP, MAX_CHILDREN, RANGE, TableMeta, first_body
 from gossipkv.register.metadata.tree import MapTree
 from gossipkv.table.controllers.splitter import DIVIDE, division
-from gossipkv.table.records.route import TableRoute
+from gossipkv.table.records.router import TableRoute
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
 from tests.bench.measurement import WrongAnswerError

@@ -26,7 +26,7 @@ class MadeUpTables:
     def has(self, name: str) -> bool:
         return name == "orders"
 
-    def read(self, arguments: Arguments) -> Value:
+    def read(self, _name: str, arguments: Arguments) -> Value:
         return [arguments.text("table"), b"token"]
 
     def tables(self) -> list[Value]:

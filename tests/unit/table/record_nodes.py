@@ -92,7 +92,8 @@ class Node:
         self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, ReplicationLimits(relay_s=0.2))
         self.maps = self.replicas.maps
         deciding = participant(
-            catalogue=records, taking_part=lambda *_: (records, records), replicating=lambda *_: self,
+            catalogue=records, metadata=records, replication=self,
+            taking_part=lambda *_: (records, records), replicating=lambda *_: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
             register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
             check_knows=lambda: None, smear_buffer=None, note=lambda *_: None, note_reports=lambda _: None,
@@ -211,8 +212,8 @@ class Node:
     def answer(self, method, params, on_result):
         try:
             arguments = Arguments(method.encode(), msgpack.packb(params))
-            known = {**{name.decode(): one for name, one in self.methods.methods.items()}, **self.methods.reads}
-            result = known[method](arguments)
+            known = {**self.methods.methods, **self.methods.reads}
+            result = known[method.encode()](arguments)
             if isinstance(result, Later):
                 result.begin(on_result)
                 return
@@ -249,7 +250,8 @@ class Records:
         self.now = 0.0
         self.soon = []
         self.timers = []
-        self.known, self._trees, self._tables = {}, {}, {}
+        self.catalogue = b"catalogue"  # Its register; a new head stands for a change of the tables.
+        self.known, self._trees, self._tables = {self.catalogue: object()}, {}, {}
         self.ended = set()
         self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
 
@@ -283,6 +285,7 @@ class Records:
     def _tell(self, name, table, changed):
         self._trees[table.id] = MapTree.opened(changed.pages.__getitem__, changed.root, MAP.name), changed, table
         self._tables[name] = SimpleNamespace(id=table.id)
+        self.known[self.catalogue] = object()
         acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
         self.known[table.id] = SimpleNamespace(
             head=SimpleNamespace(root=changed.root, ended=False), acceptors=acceptors
@@ -344,6 +347,7 @@ class Records:
 
     def drop(self, name):
         del self._tables[name]
+        self.known[self.catalogue] = object()
 
     # The interface of the catalogue and METADATA.
 

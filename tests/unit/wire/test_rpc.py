@@ -18,6 +18,7 @@ from gossipkv.errors import (
     UnknownVersion,
 )
 from gossipkv.wire import rpc
+from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.frames import FrameReader
 from tests.unit.wire.answers import error_response
 
@@ -30,7 +31,7 @@ def test_request_round_trip() -> None:
 
 def test_text_need_not_be_utf8_towards_a_node() -> None:
     """Keys are bytes, so a client may send arbitrary bytes as `str`."""
-    assert rpc.decode_params(b"\x92\xa2db\xa2\xff\xfe") == [b"db", b"\xff\xfe"]
+    assert [*Arguments(b"get", b"\x92\xa2db\xa2\xff\xfe").values] == [b"db", b"\xff\xfe"]
 
 
 def test_response_round_trip() -> None:
@@ -121,13 +122,13 @@ def test_undecodable_text_in_a_response() -> None:
 )
 def test_params_must_be_an_array(params: bytes, kind: str) -> None:
     with pytest.raises(BadRequest, match=f"not {kind}"):
-        rpc.decode_params(params)
+        Arguments(b"get", params)
 
 
 def test_map_keys_must_be_text() -> None:
     """A map with other keys cannot be options."""
     with pytest.raises(BadRequest, match="cannot be decoded"):
-        rpc.decode_params(b"\x91\x81\x01\x02")
+        Arguments(b"get", b"\x91\x81\x01\x02")
 
 
 def test_several_messages_in_one_stream() -> None:

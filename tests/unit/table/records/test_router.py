@@ -13,7 +13,7 @@ from gossipkv.gossip.member import MemberState
 from gossipkv.keyspace.partitioner import murmur3_32
 from gossipkv.placement.partition import ForcedEnd
 from gossipkv.register.metadata.partitions import RANGE, decode_partition
-from gossipkv.table.records.route import together
+from gossipkv.table.records.router import together
 from tests.unit.table.record_nodes import Records
 
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from gossipkv.errors import BadRequest, Overloaded, Unavailable, Unknown
 from gossipkv.replication.maintenance.digests import MAX_RECORDS, ReplicaDigest
 from gossipkv.replication.replica import clock
-from gossipkv.table.records.route import PartitionRoute
+from gossipkv.table.records.router import PartitionRoute
 from gossipkv.table.records.verify import DIFFERENT, EQUAL, MAX_PASSES, NOT_COMPARED, Verifier, judge
 from gossipkv.wire.arguments import Arguments
 from tests.unit.replication.memory import TABLE, Cluster
