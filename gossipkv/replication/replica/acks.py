@@ -75,12 +75,14 @@ class AckTracker:
 
     def confirming(self, confirms: Callable[[bytes], bool]) -> int:
         """Return how many slots can confirm now: those whose counting hosts are local or pass `confirms`."""
-        replica, there = self._replica, set[int]()
-        missing = set[int]()
-        for place, slot in replica.counting:
-            is_there = replica.assigned[place] == replica.assignment or confirms(replica.roles[place].node)
-            (there if is_there else missing).add(slot)
-        return len(there - missing)
+        replica, there = self._replica, 0
+        for places in replica.counting:
+            for place in places:
+                if replica.assigned[place] != replica.assignment and not confirms(replica.roles[place].node):
+                    break
+            else:
+                there += 1
+        return there
 
     @property
     def slots(self) -> int:
@@ -175,9 +177,11 @@ class AckTracker:
                 if span is not None and clock.counter(span.before, origin) <= behind:
                     counter = max(counter, clock.counter(span.after, origin))
                 confirmed[status.assignment] = counter
-        slots: dict[int, int] = {}
-        for place, slot in replica.counting:
-            counter = confirmed.get(replica.assigned[place], 0)
-            slots[slot] = min(slots.get(slot, counter), counter)
+        reached = []
+        for places in replica.counting:
+            counter = ENDED
+            for place in places:
+                counter = min(counter, confirmed.get(replica.assigned[place], 0))
+            reached.append(counter)
         needed = slots_needed(level, self.slots)
-        return sorted(slots.values(), reverse=True)[needed - 1] if len(slots) >= needed else 0
+        return sorted(reached, reverse=True)[needed - 1] if len(reached) >= needed else 0

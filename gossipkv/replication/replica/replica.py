@@ -53,8 +53,7 @@ class AssignedReplica(NamedTuple):
     assignment: int
     node: bytes
     slot: int
-    # INITIALIZING or AVAILABLE: its slot confirms only together with this host.
-    counts: bool
+    counts: bool  # INITIALIZING or AVAILABLE: its slot confirms only together with this host.
     available: bool  # AVAILABLE or LEAVING: the host answers reads.
 
 
@@ -245,8 +244,8 @@ class Replica:
         self.named = self.assigned = tuple(origin for origin, _ in clock.entries(self.appended))
         self.roles: tuple[AssignmentRole, ...] = ()  # In the order of the assigned; empty before a placement is known.
         self.role: AssignmentRole | None = None  # None: no placement is known, or it does not name `assignment`.
-        # Place among the assigned, and slot, of each host whose acknowledgement counts (`acks`).
-        self.counting: tuple[tuple[int, int], ...] = ()
+        # For each slot that can acknowledge (`acks`), the places of its hosts among the assigned.
+        self.counting: tuple[tuple[int, ...], ...] = ()
         self.originates = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
         self.barred: str | None = None  # The reason why the replica never originates again.
@@ -293,11 +292,11 @@ class Replica:
         self.named = self.named if named == self.named else named
         self.assigned = tuple(host.assignment for host in in_order) if former else self.named
         self.roles = shared(tuple(shared(AssignmentRole(*host[1:])) for host in in_order))
-        self.role = role = self.role_of(self.assignment)
-        self.originates = role is None or (role.available and role.counts)
-        served = {role.slot for role in self.roles if role.counts and role.available}
-        counting = ((at, role.slot) for at, role in enumerate(self.roles) if role.counts and role.slot in served)
-        self.counting = shared(tuple(counting))
+        self.role = own = self.role_of(self.assignment)
+        self.originates = own is None or (own.available and own.counts)
+        counting = [(at, role.slot) for at, role in enumerate(self.roles) if role.counts]
+        slots = dict.fromkeys(role.slot for role in self.roles if role.counts and role.available)
+        self.counting = shared(tuple(tuple(at for at, other in counting if other == slot) for slot in slots))
         self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
 
     def assigned_roles(self) -> Iterable[tuple[int, AssignmentRole]]:
@@ -514,12 +513,12 @@ class Replica:
         self.appends(entry.records, entry.after)
         self.joining = _left(entry.joining)
 
-    def appends(self, records: Iterable[tuple[bytes, bytes]], after: bytes) -> None:
+    def appends(self, records: Sequence[tuple[bytes, bytes]], after: bytes) -> None:
         """Continue from records whose batch is appended."""
         self.appended = after
+        if records and self._unsynced is NOTHING:
+            self._unsynced = {}
         for key, data in records:
-            if self._unsynced is NOTHING:
-                self._unsynced = {}
             self._unsynced[key] = data[:ORDER_BYTES]
 
     def has_synced(self, entry: LogEntry) -> None:

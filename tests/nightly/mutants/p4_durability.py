@@ -205,8 +205,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "one host confirms for a slot",
         "gossipkv.replication.replica.acks:AckTracker.reached",
-        "slots[slot] = min(slots.get(slot, counter), counter)",
-        "slots[slot] = max(slots.get(slot, counter), counter)",
+        "counter = min(counter, confirmed.get(replica.assigned[place], 0))",
+        "counter = confirmed.get(replica.assigned[place], 0)",
         "tests/unit/replication/replica/test_acks.py",
     ),
     planted(
