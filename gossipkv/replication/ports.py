@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from gossipkv.replication.stream.cursors import LogRead
     from gossipkv.storage.engine.log_reader import Operations
     from gossipkv.storage.engine.shell import Batch
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
-    OnReply = Callable[[Value], object]
     # Gets batches of a part of the log and the position behind them; None: the log no longer has that position.
     OnLog = Callable[[Sequence[tuple[int, Operations]] | None, int], object]
     OnNewer = Callable[[bytes, bytes], object]  # Gets a table and a node that follows a newer placement.
@@ -62,8 +62,8 @@ class ReplicationPorts(Protocol):
         """Return the number of a space that a batch may create."""
         ...
 
-    def ask(self, node: bytes, method: str, params: list[Value], on_reply: OnReply) -> None:
-        """Send a request to a node; the reply is None if no result came in time."""
+    def ask(self, node: bytes, method: str, params: list[Value], complete: Completion[Value]) -> None:
+        """Send a request to a node; `complete` gets the result or the error."""
         ...
 
     def look(self, node: bytes, look: LogRead) -> None:

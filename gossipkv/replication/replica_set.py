@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
-    from gossipkv.replication.ports import OnNewer, OnReply, ReplicationLimits, ReplicationPorts
+    from gossipkv.replication.ports import OnNewer, ReplicationLimits, ReplicationPorts
     from gossipkv.replication.replica.keys import ReplicaIdentity
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
     from gossipkv.wire.rpc import Raw, Value
+
+    _Hear = Callable[[Value], object]  # Applies an answer. Raises ProtocolError.
 
 ASK_OWN_S: Final = 1.0  # A restarted node waits so long for reports of its records that others have.
 ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
@@ -363,21 +365,19 @@ class ReplicaSet:
         rows = rows_of(peer, shared)
         self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
 
-    def _ask(self, peer: ReplicaPeer, method: str, params: list[Value], on_reply: OnReply) -> None:
-        replied = partial(self._replied, peer, peer.link, self._outside.now(), on_reply)
+    def _ask(self, peer: ReplicaPeer, method: str, params: list[Value], hear: _Hear) -> None:
+        replied = partial(self._replied, peer, peer.link, self._outside.now(), hear)
         self._outside.ask(peer.node, method, [self.me, peer.link, *params], replied)
 
-    def _replied(self, peer: ReplicaPeer, link: int, asked: float, on_reply: OnReply, result: Value) -> None:
+    def _replied(self, peer: ReplicaPeer, link: int, asked: float, hear: _Hear, answer: Value | GossipKVError) -> None:
         if peer.link != link:
             return
         peer.asked = asked
         try:
-            if result is None:
-                raise NotReady("no answer")
-            on_reply(unpacked(result))
+            hear(unpacked(answer))
             peer.due = 0.0
             self._outside.wake()
-        except GossipKVError:  # A lost connection ends here, too.
+        except GossipKVError:  # An error in place of an answer ends here, too.
             peer.end_link()
             peer.restart_at = self._outside.now() + self.relay_s
             self._look_at_all()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.replication.ports import OnLog, OnReply, ReplicationLimits
+    from gossipkv.replication.ports import OnLog, ReplicationLimits
     from gossipkv.replication.replica.hlc import ClockSkew
     from gossipkv.replication.replica.keys import KeyBounds
     from gossipkv.replication.replica.spaces import QuarantinedReplica
@@ -343,20 +343,15 @@ class Replication:
         """Return the number of a space that a batch may create."""
         return self._store.reserve_space()
 
-    def ask(self, node: bytes, method: str, params: list[Value], on_reply: OnReply) -> None:
-        """Send a request to a node."""
-        self._ask_node(
-            node,
-            method,
-            params,
-            ANSWER_S,
-            lambda answer: on_reply(None if isinstance(answer, GossipKVError) else answer),
-        )
-
-    def ask_whole(
-        self, node: bytes, method: str, params: list[Value], timeout_s: float, complete: Completion[Value]
+    def ask(
+        self,
+        node: bytes,
+        method: str,
+        params: list[Value],
+        complete: Completion[Value],
+        timeout_s: float = ANSWER_S,
     ) -> None:
-        """Send a request to a node; `complete` also gets the error."""
+        """Send a request to a node."""
         self._ask_node(node, method, params, timeout_s, complete)
 
     def look(self, node: bytes, request: LogRead) -> None:

@@ -19,6 +19,7 @@ from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.replica import ReplicaDigest
 
 if TYPE_CHECKING:
+    from gossipkv.errors import GossipKVError
     from gossipkv.replication.ports import ReplicationPorts
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica_set import ReplicaSet
@@ -116,7 +117,7 @@ class DigestExchange:
         kept = replica.digest
         return kept.sum if kept is not None and clock.compare(kept.clock, at) == clock.EQUAL else None
 
-    def _answered(self, replica: Replica, at: bytes, node: bytes, theirs: Value) -> None:
+    def _answered(self, replica: Replica, at: bytes, node: bytes, theirs: Value | GossipKVError) -> None:
         ours = self.digest(replica, at)
         if not isinstance(theirs, int) or ours is None or replica not in self._replicas.acks:
             return

@@ -294,7 +294,7 @@ class BulkLoader:
         params: list[Value] = [self._me, table, partition, load.theirs, load.position, load.start or b""]
         self._outside.ask(load.source, "replica_load", params, partial(self._answered, load))
 
-    def _answered(self, load: BulkLoad, answer: Value) -> None:
+    def _answered(self, load: BulkLoad, answer: Value | GossipKVError) -> None:
         if load.is_over:
             return
         match answer:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
-from gossipkv.errors import ProtocolError
+from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.replication._replication import clock_of, counters_of
 from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.status import NOTHING, SpanEnds
@@ -45,8 +45,8 @@ class ReplicaState(NamedTuple):
         return ReplicaState(replica.id_here(self.assignment), shared(self.config), self.can_take)
 
 
-def unpacked(answer: Value) -> Value:
-    """Unpack an answer. Raises ProtocolError."""
+def unpacked(answer: Value | GossipKVError) -> Value:
+    """Unpack an answer. Raises ProtocolError, also for an error in its place."""
     if not isinstance(answer, bytes):
         raise ProtocolError("an answer to a copy's node is packed in bytes")
     try:

@@ -134,7 +134,7 @@ class LogReceiver:
         self._read = read
         self._append = append
         self._now = now
-        self.early: dict[ReplicaPeer, EarlyEntries] = {}  # Of peers that have sent such entries.
+        self.early: dict[ReplicaPeer, EarlyEntries] = {}  # Only peers that sent such entries.
 
     def take(
         self, peer: ReplicaPeer, entries: Iterable[tuple[float, LogEntry]], on_synced: Callable[[], object]

@@ -208,7 +208,7 @@ class HostRequest(ABC, Generic[T]):
             params = self._params()
             params += [replication.replicas.skew.deadline(host, left_s)] if self.is_write else []
             params += encode_body(request.wanted.token), int(wait_s * 1000)
-            replication.ask_whole(host, self.method, params, left_s, partial(self._answered, host))
+            replication.ask(host, self.method, params, partial(self._answered, host), left_s)
 
     def _answered(self, host: bytes, answer: Value | GossipKVError) -> None:
         self._asked -= 1

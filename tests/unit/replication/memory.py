@@ -10,7 +10,7 @@ import random
 
 import msgpack
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, Unknown
 from gossipkv.replication.maintenance.digests import DigestExchange
 from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
 from gossipkv.replication.ports import ReplicationLimits
@@ -262,7 +262,7 @@ class Cluster:
                 node.replicas.disconnected(other.uuid)
                 other.replicas.disconnected(node.uuid)
         for pending in [one for one in self._pending if node in one]:
-            self._reply(pending, None)
+            self._reply(pending, Unknown("cut"))
 
     def crash(self, node):
         """End a life, and begin the next one disconnected."""
@@ -277,7 +277,8 @@ class Cluster:
         self._pending.append(pending)
 
         def reply(result):
-            result = None if isinstance(result, GossipKVError) else msgpack.unpackb(msgpack.packb(result))
+            if not isinstance(result, GossipKVError):
+                result = msgpack.unpackb(msgpack.packb(result))
             self._on_way.append(lambda: self._reply(pending, result))
 
         def arrive():

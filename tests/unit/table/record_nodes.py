@@ -185,10 +185,10 @@ class Node:
         """Note the wake-up, which ends a sleep until a deadline; no pump runs here."""
         self.woken = True
 
-    def ask(self, node, method, params, on_reply):
-        """Do nothing: no feed runs here."""
-
-    def ask_whole(self, node, method, params, timeout_s, complete):
+    def ask(self, node, method, params, complete, timeout_s=None):
+        """Ask another node; do nothing for a feed, which sets no timeout: none runs here."""
+        if timeout_s is None:
+            return
         other = self.records.node(node)
         if other.is_lost:
             complete(Unavailable(f"{other.name} is not reached"))
