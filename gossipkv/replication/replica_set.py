@@ -260,7 +260,8 @@ class ReplicaSet:
             for node in replica.sharers:
                 self.peers[node].changed(replica, tell_at)
             self.acks[replica].look()
-            self.loader.synced(replica)
+            if self.loader.loads:
+                self.loader.synced(replica)
             self.on_moved(replica)
         if on_synced is not None:
             on_synced()

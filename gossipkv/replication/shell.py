@@ -300,7 +300,7 @@ class Replication:
 
     def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
         """Append a batch.  Raises Overloaded, LimitExceeded, StorageError."""
-        return self.append_told(batch, lambda error: None if error is not None else on_synced())
+        return self._store.append(batch, lambda error: None if error is not None else on_synced())
 
     def append_told(self, batch: Batch, on_told: Callable[[StorageError | None], object]) -> int:
         """Append a batch; `on_told` also gets the error if it was not synced. Raises as `append`."""

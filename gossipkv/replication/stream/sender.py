@@ -399,10 +399,12 @@ class LogSender:
             position = batch[0].position
             cursor.at = position - bool(cursor.read and cursor.read[0].position == position)
         else:
-            if cursor.at < self._tail.first and not entries:
-                return self._look(cursor)
-            if cursor.at >= self._tail.first and (self._back or cursor.replicas is not None):
-                self._at_end(cursor, now)
+            if cursor.at >= self._tail.first:
+                if self._back or cursor.replicas is not None:
+                    self._at_end(cursor, now)
+            elif not entries and not cursor.is_reading:
+                cursor.is_reading = True
+                return LogRead(cursor, cursor.serial, cursor.at)
         return self._ship(cursor, entries, items) if entries else None
 
     def _ahead(self, cursor: CatchUpCursor) -> Sequence[LogEntry]:
@@ -412,13 +414,6 @@ class LogSender:
             return [*takewhile(lambda entry: entry.position == position, islice(cursor.read, MESSAGE_ENTRIES))]
         cursor.at = max(cursor.at, cursor.read_to)
         return self._tail.next(cursor.at) if self._tail.first <= cursor.at < self._tail.end else ()
-
-    @staticmethod
-    def _look(cursor: CatchUpCursor) -> LogRead | None:
-        if cursor.is_reading:
-            return None
-        cursor.is_reading = True
-        return LogRead(cursor, cursor.serial, cursor.at)
 
     def _is_of(self, cursor: CatchUpCursor, entry: LogEntry) -> bool:
         """Return True if the entry belongs to the cursor; entries from before the replica's space are obsolete."""
