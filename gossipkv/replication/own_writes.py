@@ -84,26 +84,25 @@ class OwnWrites:
 
         Requires: each of them may originate.
         """
-        batch, into = Batch(), self._last
-        if not into.batch.is_open:
-            into = OpenBatch(batch)
-        begins = 0 if into.batch is batch else into.batch.size_bytes
-        added = []
+        batch, into, added = Batch(), self._last, []
         for replica, group in writes.items():
-            records, after = replica.originate(batch, group, self._skew.time_ms(replica.sharers))
-            is_there = replica in into.shares
-            state_at = 0 if is_there else begins + replica.put_state(batch, after, replica.appended)
-            added.append((replica, records, after, state_at))
+            added.append((replica, *replica.originate(batch, group, self._skew.time_ms(replica.sharers))))
         self._declare(batch, writes)
-        if into.batch is batch:
+        begins, shares = into.batch.size_bytes, into.shares if into.batch.is_open else {}
+        states = {}  # Offsets in `batch`.
+        for replica, _, after in added:
+            if replica not in shares:
+                states[replica] = replica.put_state(batch, after, replica.appended)
+        if not into.batch.is_open or not self._outside.extend(into.batch, batch):
+            for replica, _, after in added:
+                if replica in shares:
+                    states[replica] = replica.put_state(batch, after, replica.appended)
+            begins, into = 0, OpenBatch(batch)
             into.position = self._outside.append(batch, partial(self._synced, into))
             self._last = into
-        elif not self._outside.extend(into.batch, batch):
-            self._last = OpenBatch(Batch())  # The old one has no room.
-            return self.originate(writes)
         counters = {}
-        for replica, records, after, state_at in added:
-            into.add(replica, records, after, state_at)
+        for replica, records, after in added:
+            into.add(replica, records, after, begins + states.get(replica, 0))
             counters[replica.assignment] = clock.counter(after, replica.assignment)
         return counters
 

@@ -76,18 +76,13 @@ class AckTracker:
     def confirming(self, confirms: Callable[[bytes], bool]) -> int:
         """Return how many slots can confirm now: those whose counting hosts are local or pass `confirms`."""
         replica, there = self._replica, 0
-        for places in replica.counting:
+        for places in replica.quorum.places:
             for place in places:
                 if replica.assigned[place] != replica.assignment and not confirms(replica.roles[place].node):
                     break
             else:
                 there += 1
         return there
-
-    @property
-    def slots(self) -> int:
-        """The replication factor of the partition."""
-        return self._replica.rules.slots or len({role.slot for role in self._replica.roles})
 
     def has_heard(self, assignments: Collection[int]) -> bool:
         """Return True if all of these hosts but this one have reported a clock in this run."""
@@ -178,10 +173,10 @@ class AckTracker:
                     counter = max(counter, clock.counter(span.after, origin))
                 confirmed[status.assignment] = counter
         reached = []
-        for places in replica.counting:
+        for places in replica.quorum.places:
             counter = ENDED
             for place in places:
                 counter = min(counter, confirmed.get(replica.assigned[place], 0))
             reached.append(counter)
-        needed = slots_needed(level, self.slots)
+        needed = slots_needed(level, replica.quorum.slots)
         return sorted(reached, reverse=True)[needed - 1] if len(reached) >= needed else 0

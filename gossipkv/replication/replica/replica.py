@@ -66,6 +66,13 @@ class AssignmentRole(NamedTuple):
     available: bool
 
 
+class Quorum(NamedTuple):
+    """The slots of a partition, as levels count them; thousands of replicas share equal values."""
+
+    slots: int  # Replication factor.
+    places: tuple[tuple[int, ...], ...]  # For each slot that can confirm (`acks`): its hosts among the assigned.
+
+
 class PartitionRules(NamedTuple):
     """The rest of a partition's placement; thousands of replicas share equal values."""
 
@@ -182,7 +189,6 @@ class Replica:
         "bounds",
         "calm",
         "config",
-        "counting",
         "digest",
         "ended",
         "is_frozen",
@@ -193,6 +199,7 @@ class Replica:
         "named",
         "originates",
         "partition",
+        "quorum",
         "requests",
         "role",
         "roles",
@@ -244,8 +251,7 @@ class Replica:
         self.named = self.assigned = tuple(origin for origin, _ in clock.entries(self.appended))
         self.roles: tuple[AssignmentRole, ...] = ()  # In the order of the assigned; empty before a placement is known.
         self.role: AssignmentRole | None = None  # None: no placement is known, or it does not name `assignment`.
-        # For each slot that can acknowledge (`acks`), the places of its hosts among the assigned.
-        self.counting: tuple[tuple[int, ...], ...] = ()
+        self.quorum = shared(Quorum(0, ()))
         self.originates = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
         self.barred: str | None = None  # The reason why the replica never originates again.
@@ -296,7 +302,8 @@ class Replica:
         self.originates = own is None or (own.available and own.counts)
         counting = [(at, role.slot) for at, role in enumerate(self.roles) if role.counts]
         slots = dict.fromkeys(role.slot for role in self.roles if role.counts and role.available)
-        self.counting = shared(tuple(tuple(at for at, other in counting if other == slot) for slot in slots))
+        places = tuple(tuple(at for at, other in counting if other == slot) for slot in slots)
+        self.quorum = shared(Quorum(self.rules.slots or len({role.slot for role in self.roles}), places))
         self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
 
     def assigned_roles(self) -> Iterable[tuple[int, AssignmentRole]]:
@@ -310,10 +317,7 @@ class Replica:
 
     def host_at(self, node: bytes) -> int:
         """Return the assignment of a host; 0: the node has none."""
-        for assignment, role in self.assigned_roles():
-            if role.node == node:
-                return assignment
-        return 0
+        return next((assignment for assignment, role in self.assigned_roles() if role.node == node), 0)
 
     def departs(self) -> None:
         """Mark the assignment as gone: all other replicas have its records, even if their clocks do not say so."""

@@ -223,7 +223,7 @@ def _check_originates(replicas: ReplicaSet, replica: Replica) -> None:
 def _check_level(replicas: ReplicaSet, replica: Replica, level: str) -> None:
     """Raise Unavailable if a write cannot reach the level, or NotReady if only clocks of linked nodes are missing."""
     levels = replicas.acks[replica]
-    needed = slots_needed(level, levels.slots)
+    needed = slots_needed(level, replica.quorum.slots)
     if needed > 1 and (there := levels.confirming(replicas.confirms)) < needed:
         words = f"{level} needs {needed} slots of the partition, and {there} can confirm"
         details = {"partition": replica.identity.partition, "connected": there, "needed": needed}

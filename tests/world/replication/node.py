@@ -373,7 +373,7 @@ class Life:
         if not replicas.may_originate(copy):
             raise NotReady("not yet")
         levels = replicas.acks[copy]
-        if levels.confirming(replicas.confirms) < slots_needed(level, levels.slots):
+        if levels.confirming(replicas.confirms) < slots_needed(level, copy.quorum.slots):
             raise Unavailable("too few are connected")
 
 
