@@ -364,7 +364,8 @@ def test_who_never_rests():
 def test_who_leaves_a_place_for_the_next_look():
     for places, broken in (((7, 7), set()), ((7, 8), {"rest"})):
         scene, left = Scene(), iter(places)
-        scene.witness.check_turn(SimpleNamespace(kept_places=lambda left=left: next(left), pump=lambda: None))
+        node = SimpleNamespace(peers={}, kept_places=lambda left=left: next(left), pump=lambda: None)
+        scene.witness.check_turn(node)
         assert scene.broken == broken
 
 
