@@ -11,8 +11,6 @@ from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.wire.results import DeferredResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gossipkv.dataset.library import Library
     from gossipkv.node.gossip import Gossiping
     from gossipkv.node.methods import Method
@@ -51,8 +49,8 @@ class DataMethods:
             **dict.fromkeys((b"hold", b"release"), self._order),
             b"backup": self._backup,
             **tables.methods,
-            b"create_table": partial(self._named, names.check_free),
-            **dict.fromkeys(WRITES, partial(self._named, names.check_takes_puts)),
+            b"create_table": self._create_table,
+            **dict.fromkeys(WRITES, self._write),
         }
 
     def _read(self, read: Method, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
@@ -62,11 +60,16 @@ class DataMethods:
             return read(arguments)
         return self._tables.read(database, arguments)
 
-    def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Packed | DeferredResult | Later:
-        """Call a method of a table, if `check` accepts its name."""
-        check(arguments.text("table"))
+    def _write(self, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
+        name = arguments.text("table")
+        self._names.check_takes_puts(name)
         arguments.rewind()
-        return self._tables.methods[arguments.called](arguments)
+        return self._tables.write(name, arguments)
+
+    def _create_table(self, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
+        self._names.check_free(arguments.text("table"))
+        arguments.rewind()
+        return self._tables.methods[b"create_table"](arguments)
 
     def _refresh(self, arguments: Arguments) -> DeferredResult:
         database = arguments.text_or_nil("database")

@@ -103,6 +103,7 @@ class Replication:
         self.gives = RateLimit(limits.transfer)  # Limits what other nodes' loads read here.
         self._cursors: dict[tuple[int, int], LogCursor] = {}  # Cursors of bulk loads by space and position.
         self.replicas = ReplicaSet(me, self, environment.random, store.synced_position, limits, skew=skew)
+        self.maps = self.replicas.maps  # By table: the config id of the placement that its local replicas follow.
         self.cleanup = RangeCleanup(self.replicas.spaces, self, RateLimit(limits.transfer))
         self.collector = TombstoneCollector(self.replicas, self)
         self.digests = DigestExchange(self.replicas, self)
@@ -219,11 +220,6 @@ class Replication:
         for replica in self.replicas.by_partition.values():
             if replica.partition[0] == table:
                 self.replicas.on_moved(replica)
-
-    @property
-    def maps(self) -> dict[bytes, int]:
-        """By table: the config id of the placement that its local replicas follow."""
-        return self.replicas.maps
 
     async def _find(self) -> None:
         for number, space in enumerate(self._store.spaces()):

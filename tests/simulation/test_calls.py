@@ -17,11 +17,11 @@ class Ceiling(NamedTuple):
 
 # For each request, at one node. A put of a group costs less than one alone; the group's own calls are shared.
 CEILINGS = {
-    "put, 1 in flight, origin": Ceiling(300, 45),
-    "put, 1 in flight, target": Ceiling(175, 31),
-    "put, 64 in flight, origin": Ceiling(130, 33),
-    "put, 64 in flight, target": Ceiling(12, 6),
-    "get": Ceiling(40, 15),
+    "put, 1 in flight, origin": Ceiling(950, 54),
+    "put, 1 in flight, target": Ceiling(460, 33),
+    "put, 64 in flight, origin": Ceiling(460, 46),
+    "put, 64 in flight, target": Ceiling(50, 11),
+    "get": Ceiling(140, 33),
 }
 
 

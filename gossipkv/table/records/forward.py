@@ -255,7 +255,8 @@ class HostRequest(ABC, Generic[T]):
     def _end(self, result: T | GossipKVError, node: bytes) -> None:
         if not self._is_over:
             self._is_over, self.node = True, node
-            self._wait_no_more()
+            if self._waiter is not None:
+                self._wait_no_more()
             self.request.part_done(self, result)
 
     def _wait_no_more(self) -> None:

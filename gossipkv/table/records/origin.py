@@ -61,7 +61,7 @@ class PartitionWrite(HostRequest["Token"]):
         self.is_accepted = False  # True of smeared puts, which keep the time of their acceptance.
         self._parked: ParkedRequest
         self._seen: Token
-        self._token_bytes = size(request.wanted.token)
+        self._token_bytes = size(request.wanted.token) if request.wanted.token else 0
         self._unreached = 0  # Replicas, or origins of records that win over smeared puts, below the level.
 
     def add(self, key: bytes, value: bytes | None, time: int = 0) -> None:

@@ -107,7 +107,7 @@ class ClientRequest(RecordRequest[T]):
             self.replication.waiting.begin(min(until, now + KNOWN_S), WAITS_BYTES, again)
             return
         self._check_map()
-        if is_short(self.wanted.token):
+        if not self.wanted.token or is_short(self.wanted.token):
             self._plan()
         else:
             token = self.services.tokens.compacted(self.wanted.token)

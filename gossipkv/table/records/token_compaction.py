@@ -20,6 +20,7 @@ from gossipkv.replication.replica import clock, record
 from gossipkv.table.records.router import together
 from gossipkv.table.session.readiness import UNSEEN
 from gossipkv.table.session.token import (
+    ENTRY_BYTES,
     NOTHING,
     TableSeen,
     decode,
@@ -67,9 +68,15 @@ class TokenCompactor:
         """Decode the token of a request. Raises BadRequest if it is malformed."""
         return decode(data, self._service.register) if data else NOTHING
 
-    def write(self, *tokens: Token) -> bytes:
-        """Encode the token of an answer, without settled entries."""
-        return encode(self._without_settled(merged(*tokens)), self._service.register)
+    def write(self, token: Token, *seen: Token) -> bytes:
+        """Encode the token of a session with that token that has seen more, without settled entries."""
+        if not token and len(seen) == 1 and len(seen[0]) == 1:
+            ((table, (config, entry)),) = seen[0].items()
+            origin = int.from_bytes(entry[:8], "big") if len(entry) == ENTRY_BYTES else 0
+            replica = self._service.replicating().replicas.of_origin.get(origin)
+            if replica is not None:
+                return self._write_entry(table, config, entry, replica)
+        return encode(self._without_settled(merged(token, *seen)), self._service.register)
 
     def write_read(self, token: Token, replica: Replica, data: bytes | None) -> bytes:
         """Encode the token of a session with that token after it has read a replica's record; None: there is none."""
@@ -79,17 +86,23 @@ class TokenCompactor:
             is_former = int.from_bytes(entry[:8], "big") not in replica.assigned
             if token or is_former or record.dependencies(data):
                 return self.write(token, seen_in(table, config, (data,)))
-            seen = settled_of(self._service.replicating().replicas, replica)
-            if clock.covers(seen.clock, entry):  # The config id takes the place of the entry.
-                config, entry = max(config, seen.config), clock.named(seen.clock, (LEFT_OUT,))
         elif token:
             return self.write(token, {table: TableSeen(config, b"")})
-        ready = self._ready.get((table, config, entry))
+        return self._write_entry(table, config, entry, replica)
+
+    def _write_entry(self, table: bytes, config: int, entry: bytes, replica: Replica) -> bytes:
+        """Encode the token of a session that has seen one entry of a replica's present assignments, or none."""
+        is_settled = not entry
+        if entry:
+            seen = settled_of(self._service.replicating().replicas, replica)
+            if is_settled := clock.covers(seen.clock, entry):  # The config id takes the place of the entry.
+                config, entry = max(config, seen.config), clock.named(seen.clock, (LEFT_OUT,))
+        ready = self._ready.get((table, config, entry)) if is_settled else None
         if ready is None:
             ready = encode({table: TableSeen(config, entry)}, self._service.register)
-            if len(self._ready) >= MAX_READY:
-                self._ready.clear()
-            self._ready[table, config, entry] = ready
+            if is_settled:
+                self._ready = self._ready if len(self._ready) < MAX_READY else {}
+                self._ready[table, config, entry] = ready
         return ready
 
     def to_node(self, token: Token) -> bytes:

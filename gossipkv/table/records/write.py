@@ -13,7 +13,7 @@ from gossipkv.errors import BadRequest, GossipKVError, NotReady, TooLarge, Unkno
 from gossipkv.replication.replica.acks import LEVELS, MAJORITY
 from gossipkv.table.records.forward import NodeRequest, RecordRequest
 from gossipkv.table.records.origin import PartitionWrite
-from gossipkv.table.records.request import ClientRequest, record_options
+from gossipkv.table.records.request import DEFAULTS, ClientRequest, record_options
 from gossipkv.table.session.readiness import BEHIND, WantedClock, wanted_of
 from gossipkv.table.session.token import NOTHING
 from gossipkv.wire.key_text import shown
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.table.records.router import PartitionRoute
     from gossipkv.table.records.services import RecordServices
     from gossipkv.table.session.token import Token
-    from gossipkv.wire.arguments import Arguments, OptionArguments
+    from gossipkv.wire.arguments import Arguments
 
     OnForwarded = Callable[[Sequence[SmearedPut], GossipKVError | None], object]
     Rows = Mapping[bytes, bytes | None]  # Values by key; None: the key is deleted.
@@ -53,9 +53,7 @@ class TableWrites:
         table, key = arguments.text("table"), arguments.key("key", self._services.most_key)
         value = self._value(arguments.blob("value"))
         options = record_options(arguments, "level", "smear")
-        return Later(
-            WriteRequest(self._services, table, {key: value}, options, may_smear=may_wait(options.given)).begin
-        )
+        return Later(WriteRequest(self._services, table, {key: value}, options, may_smear=may_wait(options)).begin)
 
     def delete(self, arguments: Arguments) -> Later:
         """`delete [table, key, {options}]`: the token."""
@@ -194,7 +192,7 @@ class WriteRequest(ClientRequest["Token"]):
         self, services: RecordServices, name: str, rows: Rows, options: RecordOptions, *, may_smear: bool = False
     ) -> None:
         """Take the arguments. Raises BadRequest: the level or the token is malformed."""
-        level = options.given.text("level") or MAJORITY
+        level = (options is not DEFAULTS and options.given.text("level")) or MAJORITY
         if level not in LEVELS:
             raise BadRequest(f"the level is one of {', '.join(LEVELS)}, not {level[:80]}", {"option": "level"})
         super().__init__(services, name, options)
@@ -289,7 +287,10 @@ class WriteRequest(ClientRequest["Token"]):
             self.complete(Unknown(words, worst.details))
 
 
-def may_wait(given: OptionArguments) -> bool:
+def may_wait(options: RecordOptions) -> bool:
     """Return True if the options allow a smeared put: they have neither a token, even an empty one, nor a level."""
+    if options is DEFAULTS:
+        return True
+    given = options.given
     is_told = given.text("level") is not None or given.blob("token") is not None
     return given.flag_or_nil("smear") is not False and not is_told

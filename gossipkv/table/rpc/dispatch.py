@@ -104,6 +104,10 @@ class TableMethods:
         """Answer `get`, `get_many` or `scan` of a table."""
         return self._elsewhere(name, arguments) or self._records.reads[arguments.called](arguments)
 
+    def write(self, name: str, arguments: Arguments) -> Answer:
+        """Answer `put`, `delete` or `put_many` of a client."""
+        return self._elsewhere(name, arguments) or self._records.methods[arguments.called](arguments)
+
     def _forward(
         self,
         table: bytes,

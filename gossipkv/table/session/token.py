@@ -97,10 +97,10 @@ def seen_in(table: bytes, config: int, records: Iterable[bytes]) -> Token:
 
 def encode_body(token: Token) -> bytes:
     """Encode a token's body, as records and nodes keep it."""
-    return b"".join(
-        PART.pack(table, seen.config, len(seen.clock) // ENTRY_BYTES) + seen.clock
-        for table, seen in sorted(token.items())
-    )
+    parts = [
+        PART.pack(table, config, len(seen) // ENTRY_BYTES) + seen for table, (config, seen) in sorted(token.items())
+    ]
+    return b"".join(parts)
 
 
 def decode_body(data: bytes) -> Token:

@@ -70,9 +70,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "reads end when a sync fails",
-        "gossipkv.storage.engine.reading:StoreReading._check",
-        "self.engine.check_readable()",
-        "self.engine.check_open()",
+        "gossipkv.storage.engine.engine:Engine.check_readable",
+        "if not self.has_failed:",
+        "if True:",
         "tests/unit/storage/engine/test_store_faults.py",
     ),
     planted(

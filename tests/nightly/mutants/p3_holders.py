@@ -39,7 +39,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a record that is damaged here is damaged everywhere",
         "gossipkv.table.records.read:ReadRequest.answer_here",
-        "except (NotServed, NotReady, Unavailable, Corrupt):",
+        "except (NotServed, NotReady, Unavailable, Corrupt, StorageError, ProtocolError):",
         "except (NotServed, NotReady):",
         "tests/unit/table/records/test_read.py",
     ),
