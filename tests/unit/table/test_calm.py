@@ -13,6 +13,7 @@ from gossipkv.replication.replica.keys import RECORD
 from gossipkv.replication.replica.replica import AssignedReplica, AssignmentRole, PartitionRules
 from gossipkv.table.calm import is_calm
 from gossipkv.table.session.token import TableSeen, decode, encode
+from gossipkv.wire import rpc
 from tests.oracle import token as oracle
 from tests.unit.table.calm_nodes import CalmNode
 from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
@@ -95,6 +96,34 @@ def test_a_settled_record_has_the_token_without_its_dot(calm):
     assert calm.is_alike("get", "hashed", b"a01")
     put(calm, "hashed", b"a01", b"two")
     assert calm.is_alike("get", "hashed", b"a01")
+
+
+def test_gets_by_resp_are_answered_in_the_loop(calm):
+    put(calm, "hashed", b"a01", b"one")
+    driver = calm.peer.driver
+    handle = driver.open(1, listener=1)
+    answer, hand_offs = driver.receive(handle, b"GET hashed:a01\r\nGET hashed:a02\r\nMGET hashed:a01 hashed:q01\r\n", 1)
+    assert (answer, hand_offs) == (b"$3\r\none\r\n$-1\r\n*2\r\n$3\r\none\r\n$-1\r\n", [])
+    replica_of(calm, "hashed", b"a01").leave_fast_path()
+    answer, hand_offs = driver.receive(handle, b"GET hashed:a01\r\n", 1)
+    assert (answer, len(hand_offs)) == (b"", 1)
+    driver.close(handle)
+
+
+def test_gets_of_one_burst_are_answered_each_in_its_way(calm):
+    """Calm and other replicas, and a dataset's name that is none, in one burst of gathered gets."""
+    put(calm, "hashed", b"a01", b"one")
+    replica_of(calm, "ranges", b"a01").leave_fast_path()
+    asked = [("hashed", b"a01"), ("ranges", b"a01"), ("none", b"a01"), ("ranges", b"q01"), ("hashed", b"a01")] * 13
+    frames = b"".join(rpc.request(number, "get", [*params]) for number, params in enumerate(asked))
+    hand_offs = calm.peer.send(frames)
+    calm.peer.take()
+    answered = {number: result for _, number, _, result in calm.peer.answers()}
+    assert {number for _, number, _, _ in hand_offs} == {
+        number for number, params in enumerate(asked) if params in {("ranges", b"a01"), ("none", b"a01")}
+    }
+    assert {asked[number][0]: result[0] for number, result in answered.items()} == {"hashed": b"one", "ranges": None}
+    assert len(answered) + len(hand_offs) == len(asked)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
