@@ -73,9 +73,15 @@ class CalmTables:
                 table.note_reports()
 
     def look(self) -> None:
-        """Serve the calm replicas of each table that has changed since the last look. Raises NotReady."""
-        _, metadata, catalogue, replication = self._opened
+        """Serve the calm replicas of each table that has changed since the last look."""
         before = len(self._tables)
+        with contextlib.suppress(GossipKVError):  # A table that is not known now is served after a later look.
+            self._look()
+        if len(self._tables) != before:
+            self._loops.serve_tables(self._tables.values())
+
+    def _look(self) -> None:
+        _, metadata, catalogue, replication = self._opened
         for name, named in catalogue.tables().items():
             known_map, table = metadata.known.get(named.id), self._tables.get(name)
             if known_map is None or known_map.head.ended or replication.maps.get(named.id) is None:
@@ -83,8 +89,6 @@ class CalmTables:
             is_served = table is not None and self._roots[name] == known_map.head.root and table.is_whole
             if not is_served or name in self._lacking:
                 self._serve(name, known_map.head.root, metadata.tree(named.id))
-        if len(self._tables) != before:
-            self._loops.serve_tables(self._tables.values())
 
     def _serve(self, name: str, root: bytes, tree: MapTree) -> None:
         store, _, catalogue, replication = self._opened

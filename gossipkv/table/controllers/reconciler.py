@@ -130,7 +130,7 @@ class Reconciler:
         self._reconciled: dict[bytes, _Reconciled] = {}  # By table.
         self._news = trio.Event()
         self._log = Log("gossipkv.node")
-        self.on_looked: Callable[[], object] = lambda: None  # Called after each round. May raise GossipKVError.
+        self.on_looked: Callable[[], object] = lambda: None  # Called after each round.
         self._may_be_left = True  # True if dropped tables may have replicas here, as after a restart.
         self._metadata.on_forgotten = self._forget
 
@@ -141,12 +141,12 @@ class Reconciler:
             self._news, began = trio.Event(), trio.current_time()
             try:
                 await self.look()
-                self.on_looked()
                 why = ""
             except GossipKVError as error:
                 if error.message != why:  # Log a reason once: it may last for days.
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
+            self.on_looked()
             # A round over many partitions takes long, so most of the time is left to other tasks.
             await trio.sleep(OTHERS_SHARE * (trio.current_time() - began))
             with trio.move_on_after(LOOK_S):
