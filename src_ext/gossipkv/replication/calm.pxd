@@ -31,6 +31,9 @@ cdef struct SeenWrites:
     # The writes of one table that a session sees: unsorted, an origin perhaps several times.
     uint64_t config
     uint64_t left_out       # Counter of LEFT_OUT; 0: no such entry.
+    uint64_t settled_config # The newest config of replicas with settled writes.
+    uint64_t settled_left_out       # The counter of LEFT_OUT that these writes need; 0: there are none.
+    bint is_unsettled       # True if a write is not settled.
     Py_ssize_t count
     Py_ssize_t room
     SeenWrite* writes       # Owned by the caller.
@@ -73,6 +76,7 @@ cdef class CalmTable:
 cdef bint take_token(
     CalmTable table, PyObject* replica, const uint8_t* data, Py_ssize_t size, SeenWrites* seen
 ) noexcept nogil
+cdef void begin_seen(SeenWrites* seen, SeenWrite* writes, Py_ssize_t room) noexcept nogil
 cdef bint see_record(CalmTable table, CalmReplica replica, const uint8_t* dot, SeenWrites* seen) noexcept nogil
 cdef void settle(SeenWrites* seen) noexcept nogil
 cdef Py_ssize_t write_token(CalmTable table, const SeenWrites* seen, uint8_t* into) noexcept nogil

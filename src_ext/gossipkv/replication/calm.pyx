@@ -193,9 +193,27 @@ cdef inline bint is_before(const uint8_t* key, Py_ssize_t size, const Slice* oth
 # Tokens -----------------------------------------------------------------------------------------------------------
 
 
+cdef void begin_seen(SeenWrites* seen, SeenWrite* writes, Py_ssize_t room) noexcept nogil:
+    """Begin with no writes; there is room for so many."""
+    seen.config = seen.left_out = seen.settled_config = seen.settled_left_out = 0
+    seen.is_unsettled = False
+    seen.count = 0
+    seen.room = room
+    seen.writes = writes
+
+
 cdef bint see(SeenWrites* seen, uint64_t origin, uint64_t counter, PyObject* replica) noexcept nogil:
+    cdef int place = (<CalmReplica>replica).place_of(origin)
+    cdef uint64_t config
     if seen.count == seen.room:
         return False
+    if place >= 0 and is_settled(<CalmReplica>replica, place, counter):
+        config = (<CalmReplica>replica).config
+        seen.settled_config = max(seen.settled_config, config)
+        # A greater counter stands for an older map, and merging keeps the greater one.
+        seen.settled_left_out = max(seen.settled_left_out, ENDLESS - config)
+    else:
+        seen.is_unsettled = True
     seen.writes[seen.count] = SeenWrite(origin, counter, replica)
     seen.count += 1
     return True
@@ -259,6 +277,11 @@ cdef void settle(SeenWrites* seen) noexcept nogil:
     cdef SeenWrite write
     cdef Py_ssize_t number, kept = 0
     cdef int place
+    if not seen.is_unsettled:
+        seen.config = max(seen.config, seen.settled_config)
+        seen.left_out = max(seen.left_out, seen.settled_left_out)
+        seen.count = 0
+        return
     if seen.count > 1:
         qsort(seen.writes, <size_t>seen.count, sizeof(SeenWrite), compare_writes)
     for number in range(seen.count):
@@ -271,7 +294,6 @@ cdef void settle(SeenWrites* seen) noexcept nogil:
             kept += 1
             continue
         seen.config = max(seen.config, (<CalmReplica>write.replica).config)
-        # A greater counter stands for an older map, and merging keeps the greater one.
         seen.left_out = max(seen.left_out, ENDLESS - (<CalmReplica>write.replica).config)
     seen.count = kept
 

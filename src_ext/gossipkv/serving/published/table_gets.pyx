@@ -14,8 +14,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from gossipkv.replication._replication cimport (
-    DOT_OFFSET, KIND_DELETED, SOUND, CalmReplica, CalmTable, RecordView, SeenWrite, SeenWrites, add_calm, load_calm, parse_record,
-    see_record, settle, take_token, token_size, write_token,
+    DOT_OFFSET, KIND_DELETED, SOUND, CalmReplica, CalmTable, RecordView, SeenWrite, SeenWrites, add_calm, begin_seen,
+    load_calm, parse_record, see_record, settle, take_token, token_size, write_token,
 )
 from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport (
@@ -146,10 +146,7 @@ cdef int end_table_get(
     cdef Py_ssize_t before = buffer_offset(out)
     cdef Py_ssize_t size
     cdef int found
-    seen.config = seen.left_out = 0
-    seen.count = 0
-    seen.room = MAX_GET_SEEN
-    seen.writes = writes
+    begin_seen(&seen, writes, MAX_GET_SEEN)
     record.value_size = 0
     found = find_value(get, view, &record, &seen)
     if found < 0:
@@ -210,10 +207,7 @@ cdef int read_table_keys(
     left = count[0] = take_array(&params)
     if not 1 <= left <= MAX_TABLE_KEYS:
         return HAND_OFF
-    seen.config = seen.left_out = 0
-    seen.count = 0
-    seen.room = MAX_TABLE_KEYS
-    seen.writes = writes
+    begin_seen(&seen, writes, MAX_TABLE_KEYS)
     if buffer_reserve(out, 4 * HEAD_BYTES) < 0:
         return OUT_OF_MEMORY
     put_answer(out, msgid)
@@ -271,6 +265,8 @@ cdef int read_table_window(
             return HAND_OFF
     for i in range(count):
         (<View>view).fetch(&window[i].pending.lookup)
+    for i in range(count):
+        (<View>view).locate(&window[i].pending.lookup)
     for i in range(count):
         get = &window[i]
         record.value_size = 0

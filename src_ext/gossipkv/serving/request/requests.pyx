@@ -48,7 +48,7 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
 
 
 cdef void fetch_from_tables(Core core) noexcept nogil:
-    """Begin the lookups of all gathered gets of tables: the first two stages."""
+    """Begin the lookups of all gathered gets of tables: all stages but the last."""
     cdef PyObject* view = view_of(core.published, core.connections.pump)
     cdef GatheredGet* entry
     cdef int i
@@ -62,6 +62,10 @@ cdef void fetch_from_tables(Core core) noexcept nogil:
         entry = &core.gathered.entries[i]
         if entry.lookup.file == NULL and entry.lookup.version == NULL and core.gathered.tables[i].replica != NULL:
             (<View>view).fetch(&core.gathered.tables[i].pending.lookup)
+    for i in range(core.gathered.count):
+        entry = &core.gathered.entries[i]
+        if entry.lookup.file == NULL and entry.lookup.version == NULL and core.gathered.tables[i].replica != NULL:
+            (<View>view).locate(&core.gathered.tables[i].pending.lookup)
 
 
 cdef inline int answer_from_table(Core core, const GatheredGet* entry, TableGet* get) noexcept nogil:

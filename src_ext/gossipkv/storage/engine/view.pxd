@@ -20,7 +20,8 @@ cdef struct StoreLookup:
     const uint8_t* key      # The internal key.
     Py_ssize_t size
     uint64_t hash
-    int found               # 1: in a memtable; 0: a tombstone there; -1: the runs must be asked.
+    Leaf* leaf              # NULL: no memtable may have the key.
+    int layer               # The number of the leaf's memtable.
     Slice value
     int asked               # Number of runs asked.
     PyObject* damaged
@@ -59,6 +60,9 @@ cdef class View:
     cdef object damage(self, PyObject* damaged, const uint8_t* bad_record)
     cdef void begin(self, StoreLookup* lookup) noexcept nogil
     cdef void fetch(self, StoreLookup* lookup) noexcept nogil
+    cdef void fetch_from_runs(self, StoreLookup* lookup) noexcept nogil
+    cdef void locate(self, StoreLookup* lookup) noexcept nogil
+    cdef int ask_memtables(self, StoreLookup* lookup) noexcept nogil
     cdef int find(self, StoreLookup* lookup, Slice* value) noexcept nogil
     cdef bint confirm(self, StoreLookup* lookup) noexcept nogil
     cdef int span_of(self, int source, const KeyBounds* bounds, SourceRange* span) except -1

@@ -36,6 +36,7 @@ cdef enum:
     STAGGER = 4                 # Lookups between two stages of a batch, each with a cache miss for every run.
     WINDOW = 16                 # At least 2 * STAGGER + 1.
     MAX_SPACE = 0xFFFFFFFF
+    FETCHED_LINES = 3           # A record of some 100 bytes lies in these.
 
 
 PAGE_BYTES = 1 << 16      # A longer page would have left the cache when Python reads it.
@@ -174,7 +175,7 @@ cdef class View:
         cdef int i
         cdef Py_ssize_t at
         cdef RunProbe* probe
-        lookup.found = -1
+        lookup.leaf = NULL
         lookup.asked = 0
         lookup.damaged = NULL
         lookup.bad_record = NULL
@@ -192,26 +193,59 @@ cdef class View:
             probe.hash = (<SortedFile> probe.file).prefetch_bucket(lookup.key, lookup.size)
 
     cdef void fetch(self, StoreLookup* lookup) noexcept nogil:
-        """Ask the memtables, and prefetch the records at the places in the runs' buckets: the second stage."""
+        """Prefetch the key's leaf in the newest memtable that may have it, or else its records in the runs: stage two."""
+        cdef int i
+        for i in range(self.sources.memtable_count):
+            if may_have(<Memtable> self.sources.memtables[i], lookup.hash):
+                lookup.leaf = leaf_of(<Memtable> self.sources.memtables[i], lookup.key, lookup.size)
+                lookup.layer = i
+                return
+        self.fetch_from_runs(lookup)
+
+    cdef void fetch_from_runs(self, StoreLookup* lookup) noexcept nogil:
+        """Prefetch the records at the places in the runs' buckets."""
         cdef int i
         cdef RunProbe* probe
-        for i in range(self.sources.memtable_count):
-            if may_have(<Memtable> self.sources.memtables[i], lookup.hash) and (
-                <Memtable> self.sources.memtables[i]
-            ).find(lookup.key, lookup.size, &lookup.value):
-                lookup.found = lookup.value.data[0] == VALUE
-                return
         for i in range(self.sources.run_count):
             probe = &lookup.probes[i]
             if probe.file != NULL:
                 probe.place = (<SortedFile> probe.file).prefetch_record(probe.hash)
+
+    cdef void locate(self, StoreLookup* lookup) noexcept nogil:
+        """Prefetch the record in the leaf: the third stage, which may be left out."""
+        cdef int at, line
+        if lookup.leaf != NULL:
+            at = words_below(
+                lookup.leaf.words, lookup.leaf.count, word_of(lookup.key, lookup.size, lookup.leaf.depth)
+            )
+            if at < lookup.leaf.count:
+                for line in range(FETCHED_LINES):
+                    prefetch(lookup.leaf.records[at] + line * LINE)
+
+    cdef int ask_memtables(self, StoreLookup* lookup) noexcept nogil:
+        """Return 1 if a memtable has the value, 0 for a tombstone, -1 if the runs must be asked."""
+        cdef Leaf* leaf = lookup.leaf
+        cdef bint found = False
+        cdef int i = place_in(leaf.words, leaf.records, leaf.count, leaf.depth, lookup.key, lookup.size, &found)
+        if found:
+            lookup.value = record_value(leaf.records[i])
+        for i in range(lookup.layer + 1, self.sources.memtable_count):
+            if found:
+                break
+            found = may_have(<Memtable> self.sources.memtables[i], lookup.hash) and (
+                <Memtable> self.sources.memtables[i]
+            ).find(lookup.key, lookup.size, &lookup.value)
+        if found:
+            return lookup.value.data[0] == VALUE
+        self.fetch_from_runs(lookup)  # The filter erred.
+        return -1
 
     cdef int find(self, StoreLookup* lookup, Slice* value) noexcept nogil:
         """Return 1 and the value without its flag, 0 if absent, -1 if damaged: the last stage.
 
         Copy the value, and then call `confirm`, which decides whether the answer may leave, also that of an absent key.
         """
-        cdef int found = lookup.found
+        cdef int found = -1 if lookup.leaf == NULL else self.ask_memtables(lookup)
         cdef RunProbe* probe
         if found < 0:
             found = 0
