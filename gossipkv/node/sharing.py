@@ -9,21 +9,24 @@ One task looks at changes, at most once in `PAUSE_S`, and then wakes the dataset
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+import msgpack
 import trio
 
 from gossipkv.dataset.cluster import question
 from gossipkv.dataset.cluster.effects import AskMember, OpenRoute, Publish, PublishDatabase, Withdraw
 from gossipkv.dataset.cluster.members import DatasetMember, MemberStanding
 from gossipkv.dataset.cluster.terms import Terms
-from gossipkv.errors import TooLarge, UnknownDatabase
+from gossipkv.errors import GossipKVError, TooLarge, UnknownDatabase
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.node.peers.connections import NodePeer
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.shard_claim import NODES, ClaimPlace, place_of
 from gossipkv.placement.statement import MAX_PIECES, decode, decode_database, encode, encode_database
 from gossipkv.serving.scan_elsewhere import ScanSource
+from gossipkv.wire.results import NodeAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -309,7 +312,7 @@ class Sharing:
         """Send new keys to members directly as well: a read may be waiting, and gossip takes longer."""
         news = self._tree.news()
         for member in self._membership.others if news is not None else ():
-            self._peers.ask_unread(member.name, "gossip", [news], self._ask_timeout_ms, _pass_over)
+            self._peers.ask(member.name, "gossip", [news], self._ask_timeout_ms, _pass_over)
 
     def _publish(self, core: DatabaseCore, effect: Publish) -> None:
         pieces = encode(effect.statement)
@@ -344,9 +347,12 @@ class Sharing:
         return f"{PARTITIONS}/{database}/{version}/{self._address}"
 
     def _ask(self, core: DatabaseCore, member: str, identity: VersionIdentity) -> None:
-        def hear(result: Value, epoch: int | None) -> None:
-            answer = None if epoch is None else question.decode(result, identity.partitions)
-            core.answered(member, epoch or 0, identity.wire_id, answer)
+        def hear(answer: NodeAnswer | GossipKVError) -> None:
+            epoch, holds = 0, None
+            if isinstance(answer, NodeAnswer):
+                with contextlib.suppress(ValueError):
+                    holds, epoch = question.decode(msgpack.unpackb(answer.data), identity.partitions), answer.epoch
+            core.answered(member, epoch, identity.wire_id, holds)
             self._library.wake(core.name)
 
         params: list[Value] = [identity.database, identity.wire_id, self._membership.own.name]
@@ -361,7 +367,7 @@ class Sharing:
             self._routes.set_holder(identity.wire_id, identity.partitions, column, partitions.to_bytes())
 
 
-def _pass_over(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
+def _pass_over(_answer: NodeAnswer | GossipKVError) -> None:
     """Ignore the answer: a member that missed the message hears of the keys by gossip."""
 
 

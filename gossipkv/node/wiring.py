@@ -257,7 +257,7 @@ class _NodeParts:
         self._peers.watch(ended=self._sharing.lost)
         elsewhere = Elsewhere(
             self._sharing.sources,
-            self._peers.ask_unread,
+            self._peers.ask,
             environment.random,
             on_not_served=self._look_around,
             whole_ms=config.proxy_timeout,

@@ -39,6 +39,13 @@ MAX_UNCHECKED: Final = 4  # Incarnations of another store that are known by hear
 MAX_ACCEPTORS: Final = 256
 
 
+class AcceptorReply(NamedTuple):
+    """An acceptor's reply, empty if its store closed first, and the positions that it has seen; None: it is local."""
+
+    data: bytes
+    seen: bytes | None = None
+
+
 class Position(NamedTuple):
     """A point in the life of a store."""
 

@@ -22,7 +22,7 @@ from gossipkv.register.force import PHASE_MS, READ_MS, Force
 from gossipkv.register.messages import RegisterRequest, RequestKind, decode_reply, encode_request
 from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure, SendToAcceptor
 from gossipkv.register.proposer import NEVER_MS, Proposer
-from gossipkv.register.seen import BEHIND, POSITION, SEEN, SeenPositions, positions_in
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, AcceptorReply, SeenPositions, positions_in
 from gossipkv.register.space import RECORD
 
 if TYPE_CHECKING:
@@ -34,23 +34,26 @@ if TYPE_CHECKING:
     from gossipkv.register.configuration import AcceptorId, Acceptors
     from gossipkv.register.messages import AcceptorRecord
     from gossipkv.register.space import Space
+    from gossipkv.wire.results import Completion
 
 
 LATE_S: Final = 0.2  # A core reports an outcome by the deadline, but may be woken late.
 FORCE_S: Final = (READ_MS + 2 * PHASE_MS) / 1000
 
 
-class OnReply(Protocol):
-    """A callback for the reply to a request and the acceptor's seen positions, or the reason why none came."""
-
-    def __call__(self, reply: bytes | None, why: str, seen: bytes | None = None) -> None: ...
-
-
 class AskAcceptor(Protocol):
     """A function that asks the acceptors of other nodes."""
 
-    def __call__(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: object = None) -> None:
-        """Ask an acceptor, and tell it the seen positions. Call `on_reply` once, at once if no node can answer.
+    def __call__(
+        self,
+        to: AcceptorId,
+        request: bytes,
+        seen: bytes,
+        complete: Completion[AcceptorReply],
+        *,
+        offer: object = None,
+    ) -> None:
+        """Ask an acceptor, and tell it the seen positions. Call `complete` once, at once if no node can answer.
 
         `offer`: the data of the value to accept, as passed to `change`.
         """
@@ -310,33 +313,35 @@ class Registers:
     def _send(self, proposer: Proposer | Force, send: SendToAcceptor) -> None:
         members, sent = proposer.acceptors, self._seen.seen_of(send.to)
 
-        def on_reply(reply: bytes | None, why: str, seen: bytes | None = None) -> None:
+        def complete(reply: AcceptorReply | GossipKVError) -> None:
             try:
-                if seen is not None:
-                    self.hear(seen)
-                if reply:
-                    answer = decode_reply(reply)
-                    if answer.by != send.to:
-                        raise ProtocolError(f"{answer.by} answered in the place of {send.to}")
-                    if seen is not None and not self._seen.is_counted(send.to, sent, seen):
-                        raise ProtocolError("more was seen of its store than it was told")
-                    proposer.receive(answer, now_ms=self._now_ms())
+                if isinstance(reply, GossipKVError):
+                    raise reply
+                if reply.seen is not None:
+                    self.hear(reply.seen)
+                if not reply.data:
+                    raise Unavailable("closed")
+                answer = decode_reply(reply.data)
+                if answer.by != send.to:
+                    raise ProtocolError(f"{answer.by} answered in the place of {send.to}")
+                if reply.seen is not None and not self._seen.is_counted(send.to, sent, reply.seen):
+                    raise ProtocolError("more was seen of its store than it was told")
+                proposer.receive(answer, now_ms=self._now_ms())
             except GossipKVError as error:
-                reply, why = None, error.message
-            if not reply:
-                proposer.unreachable(send.to, send.number, why or "closed", now_ms=self._now_ms())
+                proposer.unreachable(send.to, send.number, error.message, now_ms=self._now_ms())
             self._act(proposer)
 
         if send.to != self.me:
             acceptors = {send.to} if members is None else {send.to, *members.everyone}
             offer = self._offers.get(proposer.register) if send.accepts else None
             seen = self._seen.tell(sorted(acceptors), self.word_to(send.to.node))
-            self._ask(send.to, send.request, seen, on_reply, offer=offer)
+            self._ask(send.to, send.request, seen, complete, offer=offer)
             return
         try:
-            self._receive(send.request, lambda reply: on_reply(reply, "its store is closed"))
+            closed = Unavailable("its store is closed")
+            self._receive(send.request, lambda reply: complete(AcceptorReply(reply) if reply else closed))
         except GossipKVError as error:
-            on_reply(None, error.message)
+            complete(error)
 
     def _adopt(self, force: Force, outcome: ProposalOutcome) -> None:
         """Pass the result of a force to the local proposer, which then need not ask for it."""

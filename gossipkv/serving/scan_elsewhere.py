@@ -15,17 +15,18 @@ limit: after a switch of versions, which makes owners refuse, or if partitions h
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
-import msgpack
 import trio
 
-from gossipkv.errors import GossipKVError, NotServed, Overloaded, TooLarge, Unavailable, from_wire
+from gossipkv.errors import GossipKVError, NotServed, Overloaded, TooLarge
 from gossipkv.log import Log
 from gossipkv.placement.candidates import candidates
 from gossipkv.serving.scan import ScanRun, merge, read_answer
 from gossipkv.serving.unanswered import ASKED, SILENT, unanswered
+from gossipkv.wire.results import NodeAnswer, NotAnswered, NotReached
 
 if TYPE_CHECKING:
     import random
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from gossipkv.placement.holders import HolderState
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.serving.scan import ScanOrder, ScanPage
-    from gossipkv.wire.results import OnAnswer, Packed
+    from gossipkv.wire.results import Completion, Packed
     from gossipkv.wire.rpc import Value
 
-    # Sends a request: the member, the method, its parameters, a timeout in ms, and the callback, which may run at once.
-    Question = Callable[[str, str, list[Value], int, OnAnswer], None]
+    # Sends a request: member, method, its parameters, a timeout in ms, and the completion, which may be called at once.
+    Question = Callable[[str, str, list[Value], int, Completion[NodeAnswer]], None]
 
 # Pages that are gathered at the same time: each holds a page of every owner.
 MAX_PAGES: Final = 32
@@ -341,39 +342,35 @@ class _GatheredPage:
             "limit": limit,
         }
 
-        def hear(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
-            self._hear(part, limit, result, error, is_connected=epoch is not None)
-
         self._elsewhere.count("scan_questions")
         # The margin lets the time limit here pass first.
         left_s = self._limit_s - trio.current_time() + self._elsewhere.stage_s
-        self._elsewhere.ask(name, "scan", [wanted.version.database, options], round(left_s * 1000) + 1, hear)
+        self._elsewhere.ask(
+            name, "scan", [wanted.version.database, options], round(left_s * 1000) + 1, partial(self._hear, part, limit)
+        )
 
-    def _hear(
-        self, part: _ScanShare, limit: int, result: bytes | None, error: bytes | None, *, is_connected: bool
-    ) -> None:
+    def _hear(self, part: _ScanShare, limit: int, answer: NodeAnswer | GossipKVError) -> None:
         assert part.name is not None
         slow = self._elsewhere.slow
         self._moved.set()
-        if result is not None:
+        if isinstance(answer, NodeAnswer):
             try:
-                part.run = read_answer(result, self._wanted, part.partitions, limit)
+                part.run = read_answer(answer.data, self._wanted, part.partitions, limit)
             except ValueError as reason:
                 part.outcome = "nonsense"
                 slow.add(part.name)
                 self._elsewhere.disbelieve(part.name, str(reason))
             else:
                 slow.discard(part.name)
-        elif error is not None:
-            refusal = _error_of(error)
-            part.outcome = refusal.code
+        elif not isinstance(answer, NotReached | NotAnswered):
+            part.outcome = answer.code
             (slow.add if part.outcome == "OVERLOADED" else slow.discard)(part.name)
-            if isinstance(refusal, TooLarge):
-                self._too_large = refusal
-            elif isinstance(refusal, NotServed):
+            if isinstance(answer, TooLarge):
+                self._too_large = answer
+            elif isinstance(answer, NotServed):
                 self._elsewhere.on_not_served()
         elif trio.current_time() < self._limit_s:
-            part.outcome = "lost" if is_connected else "not connected"
+            part.outcome = "not connected" if isinstance(answer, NotReached) else "lost"
 
     def _error(self, now_s: float) -> ServiceError:
         """Return the error of a page that was not gathered."""
@@ -392,12 +389,3 @@ class _GatheredPage:
             "elapsed_ms": round((now_s - self._began_s) * 1000),
         }
         return unanswered(f"partitions {runs} of {version.database} {version.name}", [*outcomes.items()], details)
-
-
-def _error_of(packed: bytes) -> GossipKVError:
-    """Return the error of a member's refusal, which the serving loop has checked to be `[code, message, details]`."""
-    try:
-        code, message, details = msgpack.unpackb(packed)
-    except ValueError:  # The text is invalid, or keys of the details are no text.
-        return Unavailable("an error that cannot be read")
-    return from_wire(code, message, details)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.backup import BackedUp
     from gossipkv.storage.engine.manifest import StoreManifest
     from gossipkv.storage.engine.shell import ReadGate
-    from gossipkv.wire.results import OnAnswer
+    from gossipkv.wire.results import Completion, NodeAnswer
     from gossipkv.wire.rpc import Value
 
 
@@ -183,8 +183,10 @@ class PeerLinks(Protocol):
         """Call `begun` and `ended` with the member's name and uuid for each connection that begins or ends."""
         ...
 
-    def ask_unread(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:
-        """Ask a member; `on_answer` is called once, maybe at once."""
+    def ask(
+        self, name: str, method: str, params: list[Value], timeout_ms: int, complete: Completion[NodeAnswer]
+    ) -> None:
+        """Ask a member; `complete` is called once, maybe at once."""
         ...
 
 

@@ -6,7 +6,9 @@ Two kinds take time: `DeferredResult` runs in a task, `Later` calls back.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, final
+
+from gossipkv.errors import Unavailable, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -52,10 +54,16 @@ class Later:
     begin: Callable[[Completion[Value | Packed]], object]
 
 
-class OnAnswer(Protocol):
-    """Receives another node's answer: its result or its error, as MessagePack, and that node's epoch.
+class NodeAnswer(NamedTuple):
+    """Another node's result, as MessagePack, and the epoch of that node."""
 
-    Without result and error, no answer came; without an epoch, the node was not asked.
-    """
+    data: bytes
+    epoch: int
 
-    def __call__(self, result: bytes | None, error: bytes | None, epoch: int | None) -> None: ...
+
+class NotReached(Unavailable):
+    """A node was not asked: there is no connection to it."""
+
+
+class NotAnswered(Unknown):
+    """A node was asked, and no answer came."""

@@ -15,11 +15,12 @@ Only frames that a `FrameReader` has passed are decoded here. MessagePack's `str
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
-from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, from_wire
+from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, Unavailable, from_wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +102,15 @@ def decode_response(frame: bytes) -> Response:
         case [1, int(msgid), other, _]:  # Another implementation's error, which may be any value.
             return Response(msgid, from_wire("UNAVAILABLE", str(other), {}), None)
     raise ProtocolError(f"the peer sent {kind_of(message)} where [1, id, error, result] was expected")
+
+
+def refusal_of(packed: bytes, name: str) -> GossipKVError:
+    """Return the error in a node's answer, as the node sent it; Unavailable if it is malformed."""
+    with contextlib.suppress(ValueError):
+        match msgpack.unpackb(packed):
+            case [str(code), str(message), dict(details)]:
+                return from_wire(code, message, details)
+    return Unavailable(f"{name} answered with what is no error")
 
 
 def kind_of(value: Value | Raw) -> str:

@@ -16,6 +16,8 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.log import Log, Sparing
+from gossipkv.wire.results import NodeAnswer, NotAnswered, NotReached
+from gossipkv.wire.rpc import refusal_of
 
 if TYPE_CHECKING:
     import random
@@ -25,11 +27,9 @@ if TYPE_CHECKING:
     from gossipkv.node.peers.greeting import Greeter
     from gossipkv.serving.pump import PeerEvent, PeerReply
     from gossipkv.serving.pumps import Ways
-    from gossipkv.wire.results import OnAnswer
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
-    # Called with a result and the epoch of the answering node; None if there was no answer.
-    OnReply = Callable[[Value, int | None], None]
     OnConnection = Callable[[str, bytes], object]  # Called when a connection to a member begins or ends; never raises.
 
 DIAL_TIMEOUT_S: Final = 2.0  # A member that takes longer is away; a handshake on a busy machine takes a tenth of this.
@@ -109,7 +109,7 @@ class NodePeers:
         self._beside = beside
         self._lines: dict[str, _PeerConnection] = {}
         self._columns: list[_PeerConnection | None] = []
-        self._questions: dict[int, tuple[_PeerConnection, int, OnAnswer]] = {}
+        self._questions: dict[int, tuple[_PeerConnection, int, Completion[NodeAnswer]]] = {}
         self._on_begun: list[OnConnection] = []
         self._on_ended: list[OnConnection] = []
         self._nursery: trio.Nursery | None = None
@@ -180,29 +180,18 @@ class NodePeers:
         lines = self._lines.values()
         return {line.peer.name: line.failure for line in lines if line.failure and line.peer.state < LOST}
 
-    def ask(self, name: str, method: str, params: list[Value], timeout_ms: int, on_reply: OnReply) -> None:
-        """Ask a member; `on_reply` is called once, at once if there is no connection."""
-
-        def read(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
-            del error
-            try:
-                value: Value = None if result is None else msgpack.unpackb(result)
-            except ValueError:
-                result = None
-            on_reply(*((None, None) if result is None else (value, epoch)))
-
-        self.ask_unread(name, method, params, timeout_ms, read)
-
-    def ask_unread(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:
-        """Ask a member; `on_answer` is called once with the encoded answer, at once if there is no connection."""
+    def ask(
+        self, name: str, method: str, params: list[Value], timeout_ms: int, complete: Completion[NodeAnswer]
+    ) -> None:
+        """Ask a member; `complete` is called once, at once with `NotReached` if there is no connection."""
         line = self._lines.get(name)
         token = 0
         if line is not None and line.epoch is not None:
             token = self._ways.ask(line.column, method.encode(), msgpack.packb(params), timeout_ms)
         if line is None or line.epoch is None or token == 0:
-            on_answer(None, None, None)
+            complete(NotReached(f"{name} is not reached"))
             return
-        self._questions[token] = (line, line.epoch, on_answer)
+        self._questions[token] = (line, line.epoch, complete)
         self._ways.wake()
 
     # Events of the serving loop
@@ -210,8 +199,15 @@ class NodePeers:
     def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
         """Process the events of connections and the replies since the last call."""
         for token, result, error in replies:
-            line, epoch, on_answer = self._questions.pop(token)
-            on_answer(*((result, error, epoch) if line.epoch == epoch else (None, None, epoch)))
+            line, epoch, complete = self._questions.pop(token)
+            name = line.peer.name
+            if line.epoch != epoch or (result is None and error is None):
+                complete(NotAnswered(f"{name} has not answered"))
+            elif error is not None:
+                complete(refusal_of(error, name))
+            else:
+                assert result is not None, "an answer has a result or an error"
+                complete(NodeAnswer(result, epoch))
         for column, event, detail in events:
             if event == "lost":
                 self._lost(column, str(detail))

@@ -6,26 +6,26 @@ that was frozen or cut off executes the request in time or not at all.
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import msgpack
 import trio
 
-from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown, from_wire
+from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown
 from gossipkv.gossip.member import REACHABLE
+from gossipkv.register.seen import AcceptorReply
 from gossipkv.table.peers.hints import decode_hint
+from gossipkv.wire.results import NotAnswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.environment.seam import Threads
     from gossipkv.register.configuration import AcceptorId
-    from gossipkv.register.shell import OnReply
     from gossipkv.table.peers.hints import MapHint
     from gossipkv.table.ports import ClusterView, PeerLinks
-    from gossipkv.wire.results import Completion
+    from gossipkv.wire.results import Completion, NodeAnswer
     from gossipkv.wire.rpc import Value
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class PeerClient:
         if method in CHANGES:
             method, params = "within", [self._deadline(node, timeout_s), method, msgpack.packb(params)]
         timeout_ms = max(1, int(timeout_s * 1000))
-        self._peers.ask_unread(name, method, params, timeout_ms, partial(_complete, complete, name))
+        self._peers.ask(name, method, params, timeout_ms, partial(_complete, complete, name))
 
     async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> MapHint | None:
         """Ask a node for its map of a register, once that has at least that config id; None: it knows no map.
@@ -143,34 +143,22 @@ class PeerClient:
         return decode_hint(answer) if isinstance(answer, bytes) and answer else None
 
     def ask_acceptor(
-        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: object = None
+        self,
+        to: AcceptorId,
+        request: bytes,
+        seen: bytes,
+        complete: Completion[AcceptorReply],
+        *,
+        offer: object = None,
     ) -> None:
-        """Send a request, seen positions and an `Offer` of pages to an acceptor; `on_reply` is called once."""
-
-        def on_answer(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
-            del epoch
-            try:
-                reply = None if result is None else _read(result, name)
-            except ProtocolError:
-                reply = None
-            match reply:
-                case [bytes(data), bytes(theirs)]:
-                    on_reply(data, "", theirs)
-                case _:
-                    on_reply(None, "does not answer" if error is None else _error_of(error, name).message)
-
-        try:
-            name = self._name(to.node)
-        except Unavailable as unknown:
-            on_reply(None, unknown.message)
-            return
+        """Send a request, seen positions and an `Offer` of pages to an acceptor; `complete` is called once."""
         params: list[Value] = [request, seen]
         if offer is not None:
             from gossipkv.register.metadata.ledger import Offer  # noqa: PLC0415  # Only nodes with tables load it.
 
             assert isinstance(offer, Offer), offer
             params += offer.values()
-        self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
+        self.ask_soon(to.node, "register", params, ANSWER_MS / 1000, partial(_complete_acceptor, complete))
 
     def is_up(self, node: bytes) -> bool:
         """Return True if gossip calls the node alive or suspect; cached for UP_S, since each write asks."""
@@ -208,23 +196,24 @@ class PeerClient:
         raise Unavailable("it is no member that is known here", {"uuid": node.hex()})
 
 
-def _complete(
-    complete: Completion[Value], name: str, result: bytes | None, error: bytes | None, epoch: int | None
-) -> None:
+def _complete(complete: Completion[Value], name: str, answer: NodeAnswer | GossipKVError) -> None:
     """Complete a request with a node's answer, decoded."""
-    answer: Value | GossipKVError
+    result: Value | GossipKVError
     try:
-        if error is not None:
-            answer = _error_of(error, name)
-        elif result is not None:
-            answer = _read(result, name)
-        elif epoch is None:
-            answer = Unavailable(f"{name} is not reached")
-        else:
-            answer = Unknown(f"{name} has not answered")
+        result = answer if isinstance(answer, GossipKVError) else _read(answer.data, name)
     except ProtocolError as damaged:
-        answer = damaged
-    complete(answer)
+        result = damaged
+    complete(result)
+
+
+def _complete_acceptor(complete: Completion[AcceptorReply], answer: Value | GossipKVError) -> None:
+    match answer:
+        case [bytes(data), bytes(seen)]:
+            complete(AcceptorReply(data, seen))
+        case GossipKVError() if not isinstance(answer, NotAnswered | ProtocolError):
+            complete(answer)
+        case _:
+            complete(Unknown("does not answer"))
 
 
 def _read(data: bytes, name: str) -> Value:
@@ -233,11 +222,3 @@ def _read(data: bytes, name: str) -> Value:
     except (ValueError, msgpack.UnpackException) as error:
         raise ProtocolError(f"{name} answered with what is no MessagePack: {error}") from error
     return value
-
-
-def _error_of(error: bytes, name: str) -> GossipKVError:
-    with contextlib.suppress(ProtocolError):
-        match _read(error, name):
-            case [str(code), str(message), dict(details)]:
-                return from_wire(code, message, details)
-    return Unavailable(f"{name} answered with what is no error")

@@ -10,6 +10,7 @@ from gossipkv.gossip import member as gossip
 from gossipkv.gossip.tree.watch import TreeWatch
 from gossipkv.node.sharing import SharedBytes, Sharing
 from gossipkv.placement.statement import DatabaseStatement, encode_database
+from gossipkv.wire.results import NotReached
 
 
 class Tree:
@@ -69,10 +70,10 @@ class Peers:
         self.others = [DatasetMember(name, bytes(16), 1, Address(name, 1)) for name in "ab"]
         self.asked = []
 
-    def ask_unread(self, name, method, params, timeout_ms, on_answer):
+    def ask(self, name, method, params, timeout_ms, complete):
         assert timeout_ms == 1
         self.asked.append((name, method, params))
-        on_answer(None, None, None)
+        complete(NotReached("nobody is"))
 
 
 async def test_room_is_made_for_what_is_said_of_a_database():

@@ -24,6 +24,7 @@ from gossipkv.errors import (
     TooLarge,
     Unavailable,
     UnknownVersion,
+    from_wire,
     to_wire,
 )
 from gossipkv.keyspace.partitioner import partition
@@ -36,7 +37,7 @@ from gossipkv.serving.scan import encode_cursor
 from gossipkv.serving.scan_elsewhere import MAX_PAGES, REPORT_PERIOD_S, Elsewhere, ScanSource
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import DeferredResult, Packed
+from gossipkv.wire.results import DeferredResult, NodeAnswer, NotAnswered, NotReached, Packed
 from tests.oracle import scan as oracle
 from tests.unit.node.test_methods import MadeUpLibrary
 from tests.unit.serving.driven import BuiltVersion, make_version
@@ -45,7 +46,7 @@ from tests.world.logs import capture_logs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from gossipkv.wire.results import OnAnswer
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
 PARTITIONS = 8
@@ -119,7 +120,9 @@ class World:
         self.nodes.append(Node(reads, library, here, counted=counted, elsewhere=elsewhere))
         return self.nodes[-1]
 
-    def ask(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:
+    def ask(
+        self, name: str, method: str, params: list[Value], timeout_ms: int, complete: Completion[NodeAnswer]
+    ) -> None:
         assert method == "scan"
         assert timeout_ms > 0
         node = self.nodes[int(name)]
@@ -127,11 +130,11 @@ class World:
         assert isinstance(options, dict)
         node.asked.append(options)
         if node.behaves is unconnected:
-            on_answer(None, None, None)
+            complete(NotReached("nobody is"))
         else:
-            self.nursery.start_soon(self._answer, node, msgpack.packb(params), on_answer)
+            self.nursery.start_soon(self._answer, node, msgpack.packb(params), complete)
 
-    async def _answer(self, node: Node, params: bytes, on_answer: OnAnswer) -> None:
+    async def _answer(self, node: Node, params: bytes, complete: Completion[NodeAnswer]) -> None:
         await trio.sleep(0.001)
         answer: bytes | Exception | None
         try:
@@ -143,10 +146,10 @@ class World:
         if node.behaves is not None:
             answer = await node.behaves(answer if isinstance(answer, bytes) else b"\xc0")
         if isinstance(answer, GossipKVError):
-            on_answer(None, msgpack.packb(to_wire(answer)), 1)
+            complete(from_wire(*to_wire(answer)))
         else:
             assert not isinstance(answer, Exception)
-            on_answer(answer, None, 1)
+            complete(NotAnswered("nothing came") if answer is None else NodeAnswer(answer, 1))
 
 
 async def unconnected(answer: bytes) -> None:

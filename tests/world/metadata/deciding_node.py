@@ -22,6 +22,7 @@ from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.register.metadata.tree import ChangedPages
+from gossipkv.register.seen import AcceptorReply
 from gossipkv.table.participant.hint_watcher import RETRY_S
 from tests.world.metadata.chance import happens
 from tests.world.metadata.network import Question
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.metadata.known import KnownMap
-    from gossipkv.register.shell import OnReply
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
     from tests.world.metadata.network import Network, OnAnswer
     from tests.world.metadata.store import Disk
@@ -145,7 +146,7 @@ class Life:
         return do()
 
     def ask_acceptor(
-        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: object = None
+        self, to: AcceptorId, request: bytes, seen: bytes, complete: Completion[AcceptorReply], *, offer: object = None
     ) -> None:
         params: list[Value] = [request, seen]
         if isinstance(offer, Offer):
@@ -156,9 +157,11 @@ class Life:
             match value:
                 case [bytes(reply), bytes(theirs)]:
                     self._of.witness.heard(self.store.disk, theirs)
-                    on_reply(reply, "", theirs)
+                    complete(AcceptorReply(reply, theirs))
+                case bytes():
+                    complete(AcceptorReply(value))
                 case _:
-                    on_reply(value if isinstance(value, bytes) else None, "" if error is None else error.message)
+                    complete(error or Unavailable("closed"))
 
         self._network.tell(self, to.node, Question("register", params, ANSWER_S), told)
 

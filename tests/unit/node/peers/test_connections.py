@@ -12,12 +12,13 @@ import pytest
 import trio
 
 from gossipkv.address import Address
-from gossipkv.errors import ProtocolError, Unauthorized
+from gossipkv.errors import GossipKVError, ProtocolError, Unauthorized
 from gossipkv.node.peers import hello
 from gossipkv.node.peers.connections import DIAL_TIMEOUT_S, LAST_PAUSE_S, NodePeer, NodePeers, PeerEvents
 from gossipkv.node.peers.greeting import Greeter
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.wire import rpc
+from gossipkv.wire.results import NodeAnswer, NotAnswered, NotReached
 from tests.unit.wire.answers import error_response
 
 if TYPE_CHECKING:
@@ -343,30 +344,26 @@ async def test_members_come_and_go(autojump_clock, world):
 
 async def test_a_question_and_its_answer(autojump_clock, world):
     """The callback gets the answer and the epoch of the other end."""
-    heard: list[tuple[Value, int | None]] = []
-
-    def on_reply(result: Value, epoch: int | None) -> None:
-        heard.append((result, epoch))
-
-    world.peers.ask("b", "serves", ["geo", b"i" * 16], 100, on_reply)
-    assert heard == [(None, None)], "nobody is known"
+    heard: list[NodeAnswer | GossipKVError] = []
+    world.peers.ask("b", "serves", ["geo", b"i" * 16], 100, heard.append)
+    assert [*map(type, heard)] == [NotReached], "nobody is known"
     world.network.answers.append(greeting())
     world.peers.tell([B])
-    world.peers.ask("b", "serves", [], 100, on_reply)
-    assert heard == [(None, None)] * 2, "nobody is connected"
+    world.peers.ask("b", "serves", [], 100, heard.append)
+    assert [*map(type, heard)] == [NotReached] * 2, "nobody is connected"
     await trio.sleep(0.01)
     for _ in range(3):
-        world.peers.ask("b", "serves", ["geo", b"i" * 16], 100, on_reply)
+        world.peers.ask("b", "serves", ["geo", b"i" * 16], 100, heard.append)
     column = world.peers.column("b")
     assert len(world.woken) == 3
     assert world.table.asked[0] == (column, b"serves", ["geo", b"i" * 16])
     world.peers.hear([], [(1, msgpack.packb({"ready": b"\x01"}), None)])
-    assert heard[2:] == [({"ready": b"\x01"}, 9)]
-    world.peers.hear([], [(2, b"\xc1", None)])
-    assert heard[3:] == [(None, None)]
+    assert heard[2:] == [NodeAnswer(msgpack.packb({"ready": b"\x01"}), 9)]
+    world.peers.hear([], [(2, None, b"\xc1")])
+    assert str(heard[3]) == "b answered with what is no error"
     world.peers.hear([(column, "lost", "reset")], [])
     world.peers.hear([], [(3, msgpack.packb({"ready": b"\x01"}), None)])
-    assert heard[4:] == [(None, None)], "the answer of a connection that is gone proves nothing"
+    assert [*map(type, heard[4:])] == [NotAnswered], "the answer of a connection that is gone proves nothing"
 
 
 def test_a_hello_is_checked_by_both():

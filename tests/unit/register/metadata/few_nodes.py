@@ -18,11 +18,12 @@ from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.register.metadata.tree import ChangedPages
+from gossipkv.register.seen import AcceptorReply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from gossipkv.register.shell import OnReply
+    from gossipkv.wire.results import Completion
 
 CATALOGUE = b"catalogue's name"
 
@@ -165,15 +166,21 @@ class OneNode:
         raise AssertionError(method)
 
     def ask_acceptor(
-        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Offer | None = None
+        self,
+        to: AcceptorId,
+        request: bytes,
+        seen: bytes,
+        complete: Completion[AcceptorReply],
+        *,
+        offer: Offer | None = None,
     ) -> None:
         async def carry() -> None:
             try:
                 reply = await self.ask(to.node, "register", [request, *(offer.values() if offer else [])], 3)
             except GossipKVError as error:
-                on_reply(None, error.message)
+                complete(error)
             else:
-                on_reply(reply, "")
+                complete(AcceptorReply(reply))
 
         assert self.metadata._nursery is not None
         self.metadata._nursery.start_soon(carry)

@@ -12,6 +12,7 @@ import trio
 from gossipkv.errors import (
     BadRequest,
     Conflict,
+    GossipKVError,
     NotReady,
     ProtocolError,
     Unavailable,
@@ -24,6 +25,7 @@ from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import RegisterRequest, RequestKind, encode_request
 from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.tree import ChangedPages
+from gossipkv.register.seen import AcceptorReply
 from gossipkv.register.space import Space
 from gossipkv.table.participant.participant import MetadataParticipant
 from gossipkv.table.peers.peer_client import CONNECT_S, PeerClient
@@ -35,6 +37,7 @@ from gossipkv.table.rpc.peer_rpc import PeerMethods
 from gossipkv.table.rpc.quarantine import QuarantineMethods
 from gossipkv.table.rpc.range_admin import RangeAdminMethods
 from gossipkv.wire.arguments import Arguments
+from gossipkv.wire.results import NodeAnswer, NotAnswered, NotReached
 from tests.unit.table.made_up_participant import participant
 
 UUID = b"u" * 16
@@ -62,14 +65,14 @@ class Members:
 class Answering:
     """Other nodes, which give a prepared answer at once."""
 
-    def __init__(self, result: bytes | None = None, error: bytes | None = None, epoch: int | None = 3) -> None:
-        self.told = result, error, epoch
+    def __init__(self, answer: bytes | GossipKVError = b"") -> None:
+        self.answer = answer
         self.connected = 1, 1
         self.asked: list[object] = []
 
-    def ask_unread(self, name, method, params, timeout_ms, on_answer) -> None:
+    def ask(self, name, method, params, timeout_ms, complete) -> None:
         self.asked.append(params)
-        on_answer(*self.told)
+        complete(NodeAnswer(self.answer, 3) if isinstance(self.answer, bytes) else self.answer)
 
     def watch(self, *, begun=None, ended=None):
         self.begun = begun
@@ -90,14 +93,9 @@ async def test_answers_that_are_no_messagepack_are_errors(data):
     """Maps with integer keys or invalid text from a foreign peer do not end the node."""
     with pytest.raises(ProtocolError):
         await PeerClient(Members(), Answering(data), None, no_deadline).ask(UUID, "ping", [], 1)
-    with pytest.raises(Unavailable):
-        await PeerClient(Members(), Answering(None, data), None, no_deadline).ask(UUID, "ping", [], 1)
     told = []
-    for answering in (Answering(data), Answering(None, data)):
-        PeerClient(Members(), answering, None, no_deadline).ask_acceptor(
-            AcceptorId(UUID, 1), b"", b"", lambda *what: told.append(what)
-        )
-    assert [reply for reply, _ in told] == [None, None]
+    PeerClient(Members(), Answering(data), None, no_deadline).ask_acceptor(AcceptorId(UUID, 1), b"", b"", told.append)
+    assert [*map(type, told)] == [Unknown]
 
 
 async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_clock):
@@ -128,11 +126,12 @@ async def test_what_was_seen_of_stores_is_told():
     """Each request carries the positions of stores, and an answer carries them beside the reply."""
     answering, told = Answering(b""), []
     for answer in ([b"reply", b"theirs"], b"reply", [b"reply"]):
-        answering.told = msgpack.packb(answer), None, 3
+        answering.answer = msgpack.packb(answer)
         asking = PeerClient(Members(), answering, None, no_deadline)
-        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: told.append(what))
+        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", told.append)
     assert answering.asked == 3 * [[b"request", b"seen"]]
-    assert told == [(b"reply", "", b"theirs"), (None, "does not answer"), (None, "does not answer")]
+    assert told[0] == AcceptorReply(b"reply", b"theirs")
+    assert [*map(str, told[1:])] == ["does not answer", "does not answer"]
 
 
 async def test_what_belongs_to_a_value_is_offered():
@@ -142,7 +141,7 @@ async def test_what_belongs_to_a_value_is_offered():
     values = [b"source", None, b"root", 7, [b"page"]]
     for one in (None, offer):
         asking = PeerClient(Members(), answering, None, no_deadline)
-        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: None, offer=one)
+        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda _: None, offer=one)
     assert answering.asked == [[b"request", b"seen"], [b"request", b"seen", *values]]
 
 
@@ -162,9 +161,9 @@ async def test_a_record_of_a_newer_program_is_told_to_who_asks():
 async def test_who_was_asked_and_has_not_answered_may_have_done_it():
     """Only if no request was sent is it certain that nothing was done."""
     with pytest.raises(Unknown):
-        await PeerClient(Members(), Answering(), None, no_deadline).ask(UUID, "create_table", [], 1)
+        await PeerClient(Members(), Answering(NotAnswered("n")), None, no_deadline).ask(UUID, "create_table", [], 1)
     with pytest.raises(Unavailable):
-        await PeerClient(Members(), Answering(epoch=None), None, no_deadline).ask(UUID, "create_table", [], 1)
+        await PeerClient(Members(), Answering(NotReached("n")), None, no_deadline).ask(UUID, "create_table", [], 1)
     assert (
         await PeerClient(Members(), Answering(msgpack.packb(3)), None, no_deadline).ask(UUID, "create_table", [], 1)
         == 3
