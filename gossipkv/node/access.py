@@ -60,6 +60,7 @@ class Access:
     def __init__(self, users: Users | None, *, proves: bool, now: Callable[[], float]) -> None:
         self._users: Users | None = None
         self._proves = proves
+        self.is_open = not proves  # True: every caller may do everything, and `judge` need not be called.
         self._now = now
         self._throttle = Throttle()
         self._paused = 0
@@ -74,7 +75,7 @@ class Access:
 
     def use(self, users: Users) -> list[int]:
         """Use these users from now on, and return the numbers that became invalid: their connections must end."""
-        self._users, self._databases = users, None
+        self._users, self._databases, self.is_open = users, None, False
         new = {(user.name, user.digest): user for user in users.named.values() if user.name != ANONYMOUS_NAME}
         invalid = []
         for number, user in enumerate(self._by_number[PROVEN + 1 :], PROVEN + 1):
@@ -137,8 +138,6 @@ class Access:
             Unauthorized: the caller lacks the right.
             BadRequest: the request names no database where one is needed.
         """
-        if self._users is None and not self._proves:  # Every caller may do everything, at no cost.
-            return
         needed = of_method(arguments.method.encode())
         database = None
         if needed & OF_A_DATABASE and self._users is not None and caller.user != PROVEN:

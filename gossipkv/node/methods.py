@@ -75,7 +75,8 @@ class Handlers:
         try:
             arguments = Arguments(method, params)
             of_caller, own = self._of_callers.get(method), self._methods.get(method, _unknown)
-            if method != b"resp" and (of_caller is not None or own is not _unknown):
+            is_known = of_caller is not None or own is not _unknown
+            if not self._access.is_open and is_known and method != b"resp":
                 self._access.judge(arguments, caller)
             result = own(arguments) if of_caller is None else of_caller(arguments, caller)
             if isinstance(result, DeferredResult | Later):

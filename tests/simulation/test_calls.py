@@ -17,11 +17,11 @@ class Ceiling(NamedTuple):
 
 # For each request, at one node. A put of a group costs less than one alone; the group's own calls are shared.
 CEILINGS = {
-    "put, 1 in flight, origin": Ceiling(950, 54),
-    "put, 1 in flight, target": Ceiling(460, 33),
-    "put, 64 in flight, origin": Ceiling(460, 46),
-    "put, 64 in flight, target": Ceiling(50, 11),
-    "get": Ceiling(140, 33),
+    "put, 1 in flight, origin": Ceiling(300, 46),
+    "put, 1 in flight, target": Ceiling(180, 32),
+    "put, 64 in flight, origin": Ceiling(115, 32),
+    "put, 64 in flight, target": Ceiling(14, 8),
+    "get": Ceiling(45, 12),
 }
 
 

@@ -94,7 +94,9 @@ class TokenCompactor:
         """Encode the token of a session that has seen one entry of a replica's present assignments, or none."""
         is_settled = not entry
         if entry:
-            seen = settled_of(self._service.replicating().replicas, replica)
+            replication = self._service.replication
+            assert replication is not None, "the replica is one of its own"
+            seen = settled_of(replication.replicas, replica)
             if is_settled := clock.covers(seen.clock, entry):  # The config id takes the place of the entry.
                 config, entry = max(config, seen.config), clock.named(seen.clock, (LEFT_OUT,))
         ready = self._ready.get((table, config, entry)) if is_settled else None
