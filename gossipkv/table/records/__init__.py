@@ -3,7 +3,6 @@
 Read in this order:
 
     router.py            the maps of all tables: the partition of a key, and its hosts
-    services.py          the objects that all requests share
     forward.py           a request to the hosts of a partition, one host after the other
     token_compaction.py  reads, shortens and writes the tokens of requests
     token_survey.py      asks other hosts which entries of a long token are settled

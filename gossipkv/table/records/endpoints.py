@@ -16,11 +16,11 @@ from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.controllers.move_step import report_of
+from gossipkv.table.records.forward import RecordServices
 from gossipkv.table.records.read import TableReads
 from gossipkv.table.records.request import WAITS_BYTES
 from gossipkv.table.records.router import Router
 from gossipkv.table.records.scan import TableScans
-from gossipkv.table.records.services import RecordServices
 from gossipkv.table.records.token_compaction import TokenCompactor
 from gossipkv.table.records.token_survey import settled_here
 from gossipkv.table.records.verify import Verifier

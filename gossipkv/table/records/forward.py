@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, final
 
@@ -34,11 +35,16 @@ from gossipkv.table.session.readiness import WantedClock, is_behind
 from gossipkv.table.session.token import NOTHING, encode_body
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.records.services import RecordServices
+    from gossipkv.table.records.router import Router
+    from gossipkv.table.records.token_compaction import TokenCompactor
+    from gossipkv.table.service import TableService
+    from gossipkv.table.session.readiness import ReplicaReadiness
     from gossipkv.wire.results import Completion, Packed
     from gossipkv.wire.rpc import Value
 
@@ -48,6 +54,22 @@ RETRY_S: Final = 0.02  # Hosts adopt a new map within 100 ms; ask those that lac
 WAIT_PART: Final = 0.9  # A host may wait for this part of the time left, so that its answer arrives in time.
 EARLY: Final = (NotServed, NotReady)
 REFUSED: Final = (*EARLY, Unavailable, Overloaded, TimedOut, UnknownMethod)  # After these errors nothing was applied.
+
+
+@final
+@dataclass(slots=True, eq=False)
+class RecordServices:
+    """The tables of this node, the way to the hosts of partitions, the sessions, and the limits of requests."""
+
+    service: TableService
+    routing: Router
+    readiness: ReplicaReadiness
+    tokens: TokenCompactor
+    name_of: Callable[[bytes], str]
+    stage_s: float  # A read's time for each host.
+    most_key: int
+    most_value: int
+    scan_limit: int
 
 
 class RecordRequest(ABC, Generic[T]):
@@ -60,8 +82,6 @@ class RecordRequest(ABC, Generic[T]):
     deadline: float
     local: bool  # True: ask no other node.
 
-    __slots__ = ("deadline", "local", "replication", "services", "table", "wanted")
-
     @abstractmethod
     def part_done(self, part: HostRequest[T], result: T | GossipKVError) -> None:
         """Take the result of a part; `part.node` is the node that answered."""
@@ -70,8 +90,6 @@ class RecordRequest(ABC, Generic[T]):
 @final
 class NodeRequest(RecordRequest[T]):
     """A request of another node to this host."""
-
-    __slots__ = ("_complete", "part")
 
     def __init__(self, services: RecordServices, table: bytes) -> None:
         """Begin; the request's part is to be set."""
@@ -96,19 +114,6 @@ class HostRequest(ABC, Generic[T]):
 
     method: ClassVar[str]
     is_write: ClassVar[bool] = False
-
-    __slots__ = (
-        "_asked",
-        "_is_over",
-        "_left",
-        "_refusals",
-        "_waiter",
-        "node",
-        "nodes",
-        "request",
-        "size_bytes",
-        "table",
-    )
 
     def __init__(self, request: RecordRequest[T], nodes: tuple[bytes, ...] = ()) -> None:
         """`nodes`: the hosts; they are not asked if the request is `local`."""

@@ -50,8 +50,6 @@ class PartitionWrite(HostRequest["Token"]):
 
     is_write = True
 
-    __slots__ = ("_parked", "_seen", "_token_bytes", "_unreached", "is_accepted", "level", "partition", "writes")
-
     def __init__(
         self, request: RecordRequest[Token], partition: int, level: str, nodes: tuple[bytes, ...] = ()
     ) -> None:

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.records.forward import RecordRequest
+    from gossipkv.table.records.forward import RecordRequest, RecordServices
     from gossipkv.table.records.request import RecordOptions
-    from gossipkv.table.records.services import RecordServices
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
@@ -90,8 +89,6 @@ class ReadRequest(ClientRequest[FoundRecords]):
     plan         divide the keys among the hosts of their partitions
     part_done    gather the records of the parts; after the last one, answer
     """
-
-    __slots__ = ("_is_get", "_keys", "_records", "_seen", "_unanswered")
 
     def __init__(
         self,
@@ -194,8 +191,6 @@ class KeysRead(HostRequest[FoundRecords]):
     """The read of keys whose partitions have the same hosts."""
 
     method = "table_get"
-
-    __slots__ = ("_keys", "_partitions", "ats", "name")
 
     def __init__(
         self,

@@ -22,8 +22,8 @@ from gossipkv.wire.arguments import MAX_TIMEOUT_MS, NO_OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gossipkv.table.records.forward import RecordServices
     from gossipkv.table.records.router import TableRoute
-    from gossipkv.table.records.services import RecordServices
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments, OptionArguments
     from gossipkv.wire.results import Completion, Packed
@@ -74,8 +74,6 @@ def record_options(arguments: Arguments, *specific: str) -> RecordOptions:
 
 class ClientRequest(RecordRequest[T]):
     """A client's request to a table, from its arguments to its answer."""
-
-    __slots__ = ("complete", "name", "options", "route")
 
     def __init__(self, services: RecordServices, name: str, options: RecordOptions) -> None:
         """Take the table's name and the options. Raises BadRequest: the token is malformed."""

@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.records.forward import RecordRequest
+    from gossipkv.table.records.forward import RecordRequest, RecordServices
     from gossipkv.table.records.request import RecordOptions
     from gossipkv.table.records.router import PartitionRoute
-    from gossipkv.table.records.services import RecordServices
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
@@ -145,18 +144,6 @@ class ScanRequest(ClientRequest[TableScanPage]):
     part_done  gather their pages; after the last one, take another step or answer
     """
 
-    __slots__ = (
-        "_error",
-        "_following",
-        "_pages",
-        "_range",
-        "_rows",
-        "_seen",
-        "_size_bytes",
-        "_steps",
-        "_unanswered",
-    )
-
     def __init__(
         self, services: RecordServices, name: str, range_: ScanRange, passed: Token, options: RecordOptions
     ) -> None:
@@ -249,8 +236,6 @@ class RangeRead(HostRequest["TableScanPage"]):
     """The read of a page from partitions that have the same hosts."""
 
     method = "table_scan"
-
-    __slots__ = ("_partitions", "_range")
 
     def __init__(
         self,

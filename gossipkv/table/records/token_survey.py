@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.replication.replica_set import ReplicaSet
-    from gossipkv.table.records.services import RecordServices
+    from gossipkv.table.records.forward import RecordServices
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Completion
@@ -35,8 +35,6 @@ def settled_here(services: RecordServices, arguments: Arguments) -> Value:
 @final
 class SettledSurvey(RecordRequest[TableSeen]):
     """The survey for one long token; `complete` gets the token without settled entries, or TooLarge."""
-
-    __slots__ = ("_complete", "_token", "_unanswered")
 
     def __init__(self, services: RecordServices, token: Token, deadline: float, complete: Completion[Token]) -> None:
         self.services, self.replication = services, services.service.replicating()
@@ -74,8 +72,6 @@ class _SettledQuestion(HostRequest[TableSeen]):
     """The question what is settled of partitions that have the same hosts."""
 
     method = "table_settled"
-
-    __slots__ = ("_partitions",)
 
     def __init__(
         self, request: SettledSurvey, table: bytes, partitions: Sequence[int], nodes: tuple[bytes, ...]

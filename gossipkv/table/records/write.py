@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from gossipkv.table.controllers.smear_buffer import SmearBuffer
     from gossipkv.table.controllers.smear_schedule import SmearedPut
-    from gossipkv.table.records.forward import HostRequest
+    from gossipkv.table.records.forward import HostRequest, RecordServices
     from gossipkv.table.records.request import RecordOptions
     from gossipkv.table.records.router import PartitionRoute
-    from gossipkv.table.records.services import RecordServices
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
 
@@ -141,8 +140,6 @@ class TableWrites:
 class ForwardedPuts(RecordRequest["Token"]):
     """Smeared puts of a table on their way to hosts."""
 
-    __slots__ = ("_of_batch", "_on_forwarded")
-
     def __init__(
         self, services: RecordServices, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded
     ) -> None:
@@ -185,8 +182,6 @@ class WriteRequest(ClientRequest["Token"]):
     plan       divide the rows into batches, one for each partition or more; or accept a smeared put
     part_done  gather the results of the batches; after the last one, answer
     """
-
-    __slots__ = ("_batches", "_errors", "_level", "_may_smear", "_rows", "_seen", "_unanswered")
 
     def __init__(
         self, services: RecordServices, name: str, rows: Rows, options: RecordOptions, *, may_smear: bool = False
