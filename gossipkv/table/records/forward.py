@@ -7,8 +7,8 @@ without an answer is *unknown*, so no write is sent to a host that gossip calls 
 A write has a deadline by the host's own clock. A host that was frozen or cut off refuses the write after the deadline,
 so the write cannot undo newer ones.
 
-A new partition may not be on its hosts yet. If a host refused for that reason and no host has answered, all hosts are
-asked again until the request times out.
+A new partition may not be on its hosts yet, and connections end. If a host refused a request for the first reason, or
+left a read without an answer for the second, and no host has answered, all are asked again until the timeout.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from gossipkv.errors import (
 )
 from gossipkv.table.session.readiness import WantedClock, is_behind
 from gossipkv.table.session.token import NOTHING, encode_body
+from gossipkv.wire.results import NotAnswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,7 +196,7 @@ class HostRequest(ABC, Generic[T]):
         do, until = self._go_on, deadline
         if host is None and (is_late or not self._asked):
             until = now + RETRY_S
-            if until >= deadline or not any(map(_is_early, self._refusals.values())):
+            if until >= deadline or not any(map(self._may_end, self._refusals.values())):
                 self._end(self._failure(), replication.replicas.me)
                 return
             do = self._again
@@ -275,6 +276,12 @@ class HostRequest(ABC, Generic[T]):
             return False
         return isinstance(error, REFUSED) or not (self.is_write or isinstance(error, RequestError))
 
+    def _may_end(self, error: GossipKVError) -> bool:
+        """Return True if a host may accept the request soon, without a wait for a session."""
+        if isinstance(error, NotAnswered):  # The connection to the host ended; another one begins soon.
+            return not self.is_write
+        return isinstance(error, EARLY) and not is_behind(error)
+
 
 def held(replicas: ReplicaSet, table: bytes, partition: int, key: bytes | None = None) -> Replica:
     """Find the local replica that answers for a partition.
@@ -298,8 +305,3 @@ def serving(replica: Replica | None, partition: int) -> Replica:
     if replica is not None and replica.role is not None and replica.role.available:
         return replica
     raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
-
-
-def _is_early(error: GossipKVError) -> bool:
-    """Return True if the host may accept the request soon, without a wait for a session."""
-    return isinstance(error, EARLY) and not is_behind(error)

@@ -42,7 +42,7 @@ from gossipkv.table.controllers.write_stats import WriteStats
 from gossipkv.table.records.endpoints import RecordMethods
 from gossipkv.table.session.token import decode
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import Later
+from gossipkv.wire.results import Later, NotAnswered
 from tests.unit.table.local_tables import local_tables
 from tests.unit.table.made_up_participant import participant
 
@@ -76,6 +76,7 @@ class Node:
         self.asked = []  # Methods that other nodes have called.
         self.looked = []  # Registers that the node would have read.
         self.hangs = False  # If set, requests get no answer.
+        self.ends = 0  # Connections to the node that end with the next request.
         self.held = None  # Delayed requests, while the node is frozen or disconnected.
         self.skew_s = 0.0
         self.is_lost = False  # If set, the node is unreachable.
@@ -194,6 +195,10 @@ class Node:
             complete(Unavailable(f"{other.name} is not reached"))
             return
         other.asked.append(method)
+        if other.ends:  # The connection ends once the request is sent.
+            other.ends -= 1
+            complete(NotAnswered(f"{other.name} has not answered"))
+            return
         if other.hangs:
             self.records.later(timeout_s + 0.5, lambda: complete(Unknown(f"{other.name} has not answered")))
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.errors import BadRequest, Corrupt, NotServed, StorageError, TooLarge, Unavailable
+from gossipkv.errors import BadRequest, Corrupt, NotServed, StorageError, TooLarge, Unavailable, Unknown
 from tests.unit.table.record_nodes import CONFIG, TOKEN, Records
 
 
@@ -111,6 +111,20 @@ def test_nobody_answers(records):
         with pytest.raises(Unavailable):
             node.call(method, "t", key, {"timeout_ms": 300})
         assert 0.25 <= records.now - began <= 0.31
+
+
+def test_a_read_goes_on_after_connections_have_ended(records):
+    """The hosts are asked again within the timeout; a write is unknown at once."""
+    theirs, (node, *_) = holders(records, b"7")
+    for method, key, value in (("get", b"7", b"value 7"), ("get_many", [b"7"], [b"value 7"])):
+        for one in theirs:
+            one.ends = 2
+        assert node.call(method, "t", key) == [value, TOKEN]
+        assert (records.now > 0.0, [one.ends for one in theirs]) == (True, [0, 0])
+    theirs[0].ends = theirs[1].ends = 1
+    with pytest.raises(Unknown):
+        node.call("put", "t", b"7", b"value 7")
+    assert sum(one.ends for one in theirs) == 1
 
 
 @pytest.mark.parametrize("error", [StorageError("the store is closed"), Corrupt("a/run", 7, "a page")])
