@@ -47,7 +47,7 @@ cdef bint write_value_answer(ReplyQueue* replies, Cursor* left, Buffer* out) noe
     if <uint32_t>id != replies.first_id or not take_nil(&ahead) or take_array(&ahead) != 2:
         return False
     found = take_bin(&ahead, &value)
-    if not (found or take_nil(&ahead)) or not take_blob(&ahead, &version):
+    if not (found or take_nil(&ahead)) or not (take_str(&ahead, &version) or take_bin(&ahead, &version)):
         return False
     if buffer_reserve(out, BULK_BYTES + (value.size if found else 0)) < 0:
         return False
