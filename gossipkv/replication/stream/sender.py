@@ -55,7 +55,7 @@ class LogSender:
         self.statuses: dict[Replica, ReplicaStatus] = {}
         self.kept_positions: dict[int, int] = {}  # By the target's assignment: saved cursor positions.
         self._tail = tail
-        self.place = place  # The target covers all up to here, catch-up cursors aside.
+        self._place = place  # The place before the connection, while the target lacks entries from before it.
         self._relay_s = relay_s
         self._is_broken = is_broken
         self._beginnings = beginnings
@@ -85,7 +85,7 @@ class LogSender:
 
     def connected(self, statuses: Mapping[Replica, ReplicaStatus], now: float, *, goes_back: bool) -> None:
         """Begin a connection with the target's status; `goes_back`: go back now, not only if nobody else feeds."""
-        positions = {**self.kept_positions, **self.positions}
+        positions, place = {**self.kept_positions, **self.positions}, self.place
         self._connected, self.statuses = True, dict(statuses)
         self._messages.clear()
         self._under_way.clear()
@@ -104,15 +104,11 @@ class LogSender:
             if at is None and replica in joining:
                 at = self._beginnings.of(replica, status.assignment)
             if at is not None or not status.can_take:
-                self._begin(replica, self.place if at is None else at, is_alone=not status.can_take)
+                self._begin(replica, place if at is None else at, is_alone=not status.can_take)
         self.kept_positions = {}
-        self._late_from = self.place
-        self._since = now
-        if goes_back or not self._gap:
-            self._go_back(now)
-        else:
-            self._back = False
-            self._shared.restart(self._tail.end)
+        self._late_from = self._place = place
+        self._back, self._since = goes_back or not self._gap, now
+        self._shared.restart(place if self._back else self._tail.end)
 
     def disconnected(self) -> None:
         """Stop sending; entries under way may have arrived or not."""
@@ -222,7 +218,8 @@ class LogSender:
             if item is not None and not item.is_own and self._stuck_at(item) <= now:
                 for origin in item.origins:
                     self._relayed[item.replica, origin] = now + RELAYED_FOR * self._relay_s
-            self._go_back(now)
+            place, self._back, self._since = self.place, True, now
+            self._shared.restart(place)
         done: OutgoingEntries | LogRead | None = None
         self._begun = True
         while done is None and self._begun and len(self._messages) < MAX_UNDER_WAY:
@@ -230,8 +227,6 @@ class LogSender:
             done = self._pass_cursors(now) if self._lagging else None
             if done is None and (self._shared.at < self._tail.end or self._shared.read or self._back):
                 done = self._pass(self._shared, now)
-        if not self._gap or self._back:
-            self.place = self._shared.covered_to
         return done
 
     @property
@@ -269,6 +264,11 @@ class LogSender:
         if self._gap:
             return self._since + self._relay_s
         return inf if item is None or item.under_way else self._stuck_at(item)
+
+    @property
+    def place(self) -> int:
+        """The position up to which the target covers all, catch-up cursors aside."""
+        return self._place if self._gap and not self._back else self._shared.covered_to
 
     @property
     def positions(self) -> dict[int, int]:
@@ -369,10 +369,6 @@ class LogSender:
             del cursor.replicas[replica]
             if not cursor.replicas:
                 del self._lagging[cursor]
-
-    def _go_back(self, now: float) -> None:
-        self._back, self._since = True, now
-        self._shared.restart(self.place)
 
     # -- passing the log ---------------------------------------------------------------------------------------------
 

@@ -57,8 +57,8 @@ ROWS = (
     ("a covered record is merged again", f"{IN_COPY}.merge",
      "if clock.covers(before, dot) or not clock.covers(after, dot):",
      "if not clock.covers(after, dot):", REPLICAS),
-    ("a place is beyond an entry that is not covered", f"{IN_FEED}.next",
-     "self.place = self._shared.covered_to", "self.place = self._shared.at", FEED),
+    ("a place is beyond an entry that is not covered", f"{IN_FEED}.place",
+     "return self._place if self._gap and not self._back else self._shared.covered_to", "return self._shared.at", FEED),
     # -- replication.md, "Loading" --
     ("one host that can feed keeps a copy from loading what that host lacks", f"{IN_LOADING}._may_begin",
      "if all(clock.covers(reached, status.clock) for _, status in statuses):",

@@ -22,8 +22,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a feed leaves its place for the next look",
         "gossipkv.replication.stream.sender:LogSender.next",
-        "if not self._gap or self._back:",
-        "if self._shared.at < self._tail.end:",
+        "if done is None and (self._shared.at < self._tail.end or self._shared.read or self._back):",
+        "if done is None and (self._shared.at + 1 < self._tail.end or self._shared.read or self._back):",
         "tests/unit/replication/stream/test_sender.py",
     ),
     planted(

@@ -51,7 +51,7 @@ def records():
         asked.connected(node.uuid)
         peer = asked.peers[node.uuid]
         peer.greeted = True
-        peer.sender.place = asked.tail.first  # The place after a first read of the log.
+        peer.sender._shared.at = asked.tail.first  # The place after a first read of the log.
         for copy in asked.by_partition.values():
             peer.sender.statuses[copy] = ReplicaStatus(
                 2, clock.named(b"", copy.named), 1, can_take=True, available=True
