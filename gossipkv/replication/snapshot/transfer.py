@@ -228,7 +228,8 @@ class BulkLoader:
             self._open.pop(replica, None)
             self._around.changes(replica)
         elif joining.is_loaded:
-            if now >= self._open.setdefault(replica, now) + self._stall_s and replica not in self.loads:
+            # A replica that begins anew stays loaded until that is synced; then no span is open.
+            if replica not in self.loads and now >= self._open.setdefault(replica, now) + self._stall_s:
                 self._begin_anew(replica, now)
         elif replica not in self.loads and len(self.loads) < MAX_LOADS and (source := self._source_of(replica)):
             self._begin(replica, source, now)
@@ -252,7 +253,8 @@ class BulkLoader:
         batch.relieves = True
         empty = decode_state(state)[2]
         load = BulkLoad(replica, self._me, now, 0, space, next=lambda: None, is_switching=True)
-        with contextlib.suppress(Overloaded, StorageError):  # Retried by the next `look`.
+        self._open[replica] = now + self._relay_s - self._stall_s  # Retry after the relay time if there is no room.
+        with contextlib.suppress(Overloaded, StorageError):
             position = self._outside.append(batch, lambda: self._switched(load, empty, position, joining))
             self.loads[replica] = load
             replica.leave_fast_path()

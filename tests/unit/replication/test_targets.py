@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from gossipkv.errors import Overloaded
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica_set import ASK_OWN_S
 from tests.unit.replication.memory import Cluster
@@ -50,6 +51,35 @@ def test_what_stays_open_is_let_go_of_and_loaded_anew(cluster):
     cluster.until(lambda: target.copy.joining is None, most_s=5.0)
     cluster.pass_s(1.0)
     assert records(target) == {b"a", b"b"}
+
+
+def test_a_target_that_begins_anew_is_not_looked_at_without_end(cluster):
+    """The store has no room at first, and syncs late; then no host is reached to load from."""
+    one, two, three, target = cluster.nodes
+    for other in (two, three):
+        cut(cluster, one, other)
+    one.write(a=b"1")
+    adopt(cluster, 2, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=PROPOSED)
+    one.write(b=b"2")
+    cluster.pass_s(0.5)
+    adopt(cluster, 3, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=LOADING)
+    loader = target.replicas.loader
+    cluster.until(lambda: target.copy.joining.is_loaded)
+    target.refuses = Overloaded("no room")
+    for _ in range(30):
+        cluster.pass_s(0.1)
+        assert loader.due > cluster.now
+    target.refuses, target.syncs = None, False
+    cluster.until(lambda: loader.loads)
+    target.wake()
+    cluster.pass_s(0.1)
+    for host in (one, two, three):
+        cut(cluster, host, target)
+    target.syncs = True
+    target.sync()
+    cluster.pass_s(3.0)
+    assert not target.copy.joining.is_loaded
+    assert loader.due > cluster.now
 
 
 @pytest.fixture

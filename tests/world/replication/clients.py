@@ -82,7 +82,7 @@ class Serving:
         self._life = life
         replication = life.replication
         participant = SimpleNamespace(
-            service=SimpleNamespace(register=CATALOGUE, replicating=lambda: replication),
+            service=SimpleNamespace(register=CATALOGUE, replicating=lambda: replication, replication=replication),
             poll=SimpleNamespace(has_ended=lambda _: False),
         )
         nobody = cast("Router", None)
