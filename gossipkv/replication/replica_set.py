@@ -258,7 +258,7 @@ class ReplicaSet:
             replica = entry.replica
             self.dirty.synced(entry)
             for node in replica.sharers:
-                self.peers[node].changed(replica, tell_at)
+                self._peer(node).changed(replica, tell_at)
             self.acks[replica].look()
             if self.loader.loads:
                 self.loader.synced(replica)

@@ -57,9 +57,10 @@ class CalmTables:
 
     def map_changed(self, register: bytes) -> None:
         """Stop the table of a register, or the dropped tables if the register is the catalogue's."""
-        for table in self._tables.values():
+        for name, table in self._tables.items():
             if table.id == register:
                 table.stop()
+                self._roots[name] = b""  # The map may be the same as before.
         if register == self._opened.catalogue.register:
             named: Mapping[str, bytes] = {}
             with contextlib.suppress(GossipKVError):

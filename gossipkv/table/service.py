@@ -130,7 +130,7 @@ class TableService:
                 self._calm.end()
             if self.store.loops is not None:
                 self._calm = CalmTables(self.store.loops, OpenedTables(store, metadata, catalogue, replication))
-                controllers.reconciler.on_looked = self._calm.look
+                controllers.reconciler.on_looked = self._look  # The former store's may call it once more.
                 controllers.reconciler.wake()
             for node in self._peers.connected():
                 replication.connected(node)
@@ -199,6 +199,10 @@ class TableService:
         """Count writes that this node originated in its statistics of the last hour."""
         if self._controllers is not None:
             self._controllers.last_hour.note(table, writes, trio.current_time())
+
+    def _look(self) -> None:
+        if self._calm is not None:
+            self._calm.look()
 
     def note_reports(self, table: bytes) -> None:
         """Note that another node has reported settled entries of a table."""

@@ -520,6 +520,8 @@ class Replica:
     def appends(self, records: Sequence[tuple[bytes, bytes]], after: bytes) -> None:
         """Continue from records whose batch is appended."""
         self.appended = after
+        if self.taken_config != self.config:
+            self.take_config()  # Not in `has_synced`: further serving loops read the records a moment before.
         if records and self._unsynced is NOTHING:
             self._unsynced = {}
         for key, data in records:
@@ -527,7 +529,6 @@ class Replica:
 
     def has_synced(self, entry: LogEntry) -> None:
         """Take note that an entry is synced; entries come in order."""
-        self.take_config()
         self.synced_joining = _left(entry.joining)
         self._has_synced(entry.after)
         for key, data in entry.records:

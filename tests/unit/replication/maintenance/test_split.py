@@ -471,6 +471,20 @@ def test_what_was_written_here_before_goes_at_once(cluster):
     assert live(cluster.nodes[1], child(cluster.nodes[1], LOW)) == {b"a": b"v", b"b": b"v"}
 
 
+def test_a_write_under_way_reaches_its_level_although_a_new_host_of_a_child_was_never_met(cluster):
+    """The map that divides the range also moves a child to a node to which there was no connection yet."""
+    node = cluster.nodes[0]
+    node.syncs = False
+    reached = cluster.write(1, b"b", level="one")
+    new = AssignedReplica(assignment_of(LOW, 4), bytes([9]) * 16, 2, counts=True, available=False)
+    low, high = cluster.heir(LOW, 1), cluster.heir(HIGH, 1)
+    parent = node.replicas.by_partition[TABLE, 7]
+    divide(node.replicas, node.append, parent, [low._replace(hosts=[*low.hosts, new]), high], {})
+    node.syncs = True
+    node.sync()
+    assert reached == [b"b"]
+
+
 def test_who_leaves_a_space_with_others_leaves_that_alone(cluster):
     cluster.divide(1)
     batch = Batch()
