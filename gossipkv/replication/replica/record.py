@@ -12,6 +12,7 @@ from gossipkv.replication._replication import (
     dot,
     encode,
     is_deleted,
+    newest,
     value,
 )
 from gossipkv.replication._replication import check_record as check
@@ -27,5 +28,6 @@ __all__ = [
     "dot",
     "encode",
     "is_deleted",
+    "newest",
     "value",
 ]

@@ -11,6 +11,7 @@ table are asked one after the other.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from heapq import merge
 from math import isqrt
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -19,7 +20,7 @@ import msgpack
 
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, StorageError, Unavailable, UnknownDatabase
 from gossipkv.replication.replica import record
-from gossipkv.replication.replica.keys import KeyBounds
+from gossipkv.replication.replica.keys import RECORD, KeyBounds
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.records.forward import HostRequest, NodeRequest, held, serving
 from gossipkv.table.records.request import ClientRequest, record_options
@@ -29,7 +30,7 @@ from gossipkv.table.session.token import NOTHING, decode_body, merged, seen_in
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica_set import ReplicaSet
@@ -197,7 +198,7 @@ class ScanRequest(ClientRequest[TableScanPage]):
         try:
             if isinstance(result, GossipKVError):
                 raise result
-            self._pages.append(result._replace(rows=[(key, _value_of(data)) for key, data in result.rows]))
+            self._pages.append(result._replace(rows=_values_of(result.rows)))
         except ProtocolError as damaged:
             self._error = Unavailable(f"a node answered with what is no record: {damaged.message}")
         except GossipKVError as failed:
@@ -214,8 +215,8 @@ class ScanRequest(ClientRequest[TableScanPage]):
             return
         self._seen = merged(self._seen, *(page.seen for page in self._pages))
         page, self._pages = joined(self._pages, self._range), []
-        self._rows += ([key, value] for key, value in page.rows)
-        self._size_bytes += sum(len(key) + len(value) for key, value in page.rows)
+        self._rows += [[key, value] for key, value in page.rows]
+        self._size_bytes += sum([len(key) + len(value) for key, value in page.rows])
         self._steps += 1
         bound = self._following if page.bound is None else page.bound
         left = self._range.limit - len(page.rows)
@@ -284,46 +285,66 @@ class RangeRead(HostRequest["TableScanPage"]):
 
 def _page_here(replication: Replication, here: Sequence[Replica], wanted: ScanRange) -> TableScanPage:
     """Return the first records of local replicas. Raises Unavailable, Corrupt."""
-    table = here[0].partition[0]
+    table, config = here[0].partition[0], max(replica.taken_config for replica in here)
     bound = _bound_of(here[0], wanted) if len(here) == 1 else None
-    passed: list[bytes] = []
-    config = max(replica.taken_config for replica in here)
     few = share(wanted.limit, 1, len(here)) + 1  # One record more shows if the page is complete.
-    sources = [_records_here(replication, replica, wanted, few) for replica in here]
+    readings = [_Reading(replication, replica, wanted, few) for replica in here]
+    read: list[Row] = []  # The records that the page has not reached.
     rows: list[Row] = []
+    passed: list[bytes] = []
     tombstones = size_bytes = 0
+    least: bytes | None = None  # All replicas are read up to here; None: to their ends.
     try:
-        for key, data in merge(*sources, reverse=wanted.reverse):
-            if len(rows) == wanted.limit or tombstones == MAX_TOMBSTONES or size_bytes > PAGE_BYTES:
-                bound = key + b"\0" if wanted.reverse else key
-                break
-            passed.append(data)
-            size_bytes += len(key) + len(data)
-            if record.is_deleted(data):
-                tombstones += 1
-            else:
-                rows.append((key, data))
+        while True:
+            for reading in readings:
+                if reading.rest == least:
+                    read += reading.next()
+            read.sort(reverse=wanted.reverse)
+            rests = [reading.rest for reading in readings if reading.rest is not None]
+            least = (max(rests) if wanted.reverse else min(rests)) if rests else None
+            count = 0
+            for key, data in read:
+                if least is not None and not wanted.is_before(key, least):
+                    break
+                if len(rows) == wanted.limit or tombstones == MAX_TOMBSTONES or size_bytes > PAGE_BYTES:
+                    bound, least = key + b"\0" if wanted.reverse else key, None
+                    break
+                count += 1
+                passed.append(data)
+                size_bytes += len(key) + len(data)
+                if record.is_deleted(data):
+                    tombstones += 1
+                else:
+                    rows.append((key, data))
+            if least is None:
+                return TableScanPage(rows, bound, seen_in(table, config, passed))
+            del read[:count]
     except StorageError as error:
         raise Unavailable(f"its store cannot be read: {error.message}") from error
-    return TableScanPage(rows, bound, seen_in(table, config, passed))
 
 
-def _records_here(replication: Replication, replica: Replica, wanted: ScanRange, few: int) -> Iterator[Row]:
-    """Iterate over the records of a replica, with tombstones; `few`: the records of one read."""
-    replica.requests += 1
-    start: bytes | None
-    end: bytes | None
-    start, end = replica.bounds.clip(KeyBounds(wanted.start, wanted.end)).records
-    while True:
-        found, bound = replication.scan(replica.space, start, end, reverse=wanted.reverse, limit=few)
-        for key, data in found:
-            yield key[1:], data
-        if bound is None:
-            return
-        if wanted.reverse:
-            end = bound
-        else:
-            start = bound
+@final
+class _Reading:
+    """The records of a replica, a few at a time, tombstones among them."""
+
+    def __init__(self, replication: Replication, replica: Replica, wanted: ScanRange, few: int) -> None:
+        replica.requests += 1
+        self._scan = partial(replication.scan, replica.space, reverse=wanted.reverse, limit=few)
+        self._reverse = wanted.reverse
+        self._start: bytes | None
+        self._end: bytes | None
+        self._start, self._end = replica.bounds.clip(KeyBounds(wanted.start, wanted.end)).records
+        self.rest: bytes | None = None  # Where the unread rest begins; None: nothing is read, or all.
+
+    def next(self) -> list[Row]:
+        """Read on."""
+        found, bound = self._scan(self._start, self._end)
+        if bound is not None and self._reverse:
+            self._end = bound
+        elif bound is not None:
+            self._start = bound
+        self.rest = None if bound is None else bound[len(RECORD) :]
+        return [(key[len(RECORD) :], data) for key, data in found]
 
 
 def _held(replicas: ReplicaSet, table: bytes, partitions: Sequence[int], wanted: ScanRange) -> list[Replica]:
@@ -356,8 +377,10 @@ def share(limit: int, part: int, whole: int) -> int:
     return min(limit, expected + 2 * isqrt(expected) + 2)
 
 
-def joined(pages: Iterable[TableScanPage], wanted: ScanRange) -> TableScanPage:
+def joined(pages: Sequence[TableScanPage], wanted: ScanRange) -> TableScanPage:
     """Merge pages into one, up to the least of their bounds."""
+    if len(pages) == 1 and len(pages[0].rows) <= wanted.limit:
+        return pages[0]
     bounds = [page.bound for page in pages if page.bound is not None]
     bound = (max(bounds) if wanted.reverse else min(bounds)) if bounds else None
     rows: list[Row] = []
@@ -372,9 +395,9 @@ def joined(pages: Iterable[TableScanPage], wanted: ScanRange) -> TableScanPage:
     return TableScanPage(rows, bound)
 
 
-def _value_of(data: bytes) -> bytes:
-    """Return the value of a record that a page shows. Raises Unavailable, ProtocolError."""
-    value = record.value(data)
-    if value is None:
+def _values_of(rows: Sequence[Row]) -> list[Row]:
+    """Return keys with the values of their records. Raises Unavailable: a tombstone; ProtocolError."""
+    found = [(key, value) for key, data in rows if (value := record.value(data)) is not None]
+    if len(found) < len(rows):
         raise Unavailable("a node answered with what are no keys and records")
-    return value
+    return found

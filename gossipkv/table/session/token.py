@@ -85,14 +85,8 @@ def seen_in(table: bytes, config: int, records: Iterable[bytes]) -> Token:
     Raises:
         ProtocolError: the dependencies of a record are malformed.
     """
-    dots: dict[int, int] = {}
-    bodies: set[bytes] = set()
-    for data in records:
-        ((origin, count),) = clock.entries(record.dot(data))
-        dots[origin] = max(count, dots.get(origin, 0))
-        bodies.add(record.dependencies(data))
-    own = {table: TableSeen(config, clock.of(dots.items()))}
-    return merged(own, *map(decode_body, bodies - {b""}))
+    counters, bodies = record.newest(records)
+    return merged({table: TableSeen(config, clock.of(counters.items()))}, *map(decode_body, bodies))
 
 
 def encode_body(token: Token) -> bytes:

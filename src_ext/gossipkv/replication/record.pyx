@@ -189,6 +189,28 @@ def dependencies(bytes data not None, /):
     return (<const char*>view.dependencies)[:view.dependencies_size]
 
 
+def newest(records, /):
+    """Return the newest counter of each origin among records, and their distinct dependencies but for empty ones.
+
+    Raises:
+        ProtocolError: the bytes of one are no record.
+    """
+    cdef dict counters = {}
+    cdef set dependencies = set()
+    cdef RecordView view
+    cdef const unsigned char* head
+    cdef bytes data
+    for data in records:
+        parsed(data, &view)
+        head = bytes_of(data)
+        origin = load_number(head + DOT_OFFSET)
+        if load_number(head + DOT_END - 8) > <uint64_t>counters.get(origin, 0):
+            counters[origin] = load_number(head + DOT_END - 8)
+        if view.dependencies_size:
+            dependencies.add((<const char*>view.dependencies)[:view.dependencies_size])
+    return counters, dependencies
+
+
 def value(bytes data not None, /):
     """Return the value of a record; None for a tombstone."""
     cdef RecordView view

@@ -8,15 +8,15 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a read adds the dot without its dependencies",
         "gossipkv.table.session.token:seen_in",
-        'return merged(own, *map(decode_body, bodies - {b""}))',
-        "return own",
+        "return merged({table: TableSeen(config, clock.of(counters.items()))}, *map(decode_body, bodies))",
+        "return {table: TableSeen(config, clock.of(counters.items()))}",
         "tests/unit/table/test_sessions.py",
     ),
     planted(
         "a read adds the dependencies without the dot",
         "gossipkv.table.session.token:seen_in",
-        "own = {table: TableSeen(config, clock.of(dots.items()))}",
-        'own = {table: TableSeen(config, b"")}',
+        "return merged({table: TableSeen(config, clock.of(counters.items()))}, *map(decode_body, bodies))",
+        "return merged({table: TableSeen(config, b'')}, *map(decode_body, bodies))",
         "tests/unit/table/test_sessions.py",
     ),
     planted(

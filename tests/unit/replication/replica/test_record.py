@@ -40,6 +40,16 @@ def test_a_record_is_the_oracle_s(written: oracle.Fields) -> None:
     assert record.value(data) == (None if written[3] == record.DELETED else written[5])
 
 
+@given(written=st.lists(fields, max_size=8))
+def test_the_newest_of_records(written: list[oracle.Fields]) -> None:
+    """The greatest counter of each origin, and all dependencies once."""
+    counters: dict[int, int] = {}
+    for _, origin, counter, *_ in written:
+        counters[origin] = max(counter, counters.get(origin, 0))
+    bodies = {dependencies for *_, dependencies, _, _ in written if dependencies}
+    assert record.newest([record.encode(*one) for one in written]) == (counters, bodies)
+
+
 @given(one=fields, other=fields)
 def test_the_later_record_wins(one: oracle.Fields, other: oracle.Fields) -> None:
     """The order is numeric by (time, assignment, counter) alone."""
