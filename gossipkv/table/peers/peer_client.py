@@ -16,7 +16,7 @@ from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable,
 from gossipkv.gossip.member import REACHABLE
 from gossipkv.register.seen import AcceptorReply
 from gossipkv.table.peers.hints import decode_hint
-from gossipkv.wire.results import NotAnswered
+from gossipkv.wire.results import NotAnswered, NotReached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -210,7 +210,7 @@ def _complete_acceptor(complete: Completion[AcceptorReply], answer: Value | Goss
     match answer:
         case [bytes(data), bytes(seen)]:
             complete(AcceptorReply(data, seen))
-        case GossipKVError() if not isinstance(answer, NotAnswered | ProtocolError):
+        case GossipKVError() if not isinstance(answer, NotReached | NotAnswered | ProtocolError):
             complete(answer)
         case _:
             complete(Unknown("does not answer"))

@@ -134,6 +134,14 @@ async def test_what_was_seen_of_stores_is_told():
     assert [*map(str, told[1:])] == ["does not answer", "does not answer"]
 
 
+@pytest.mark.parametrize("failed", [NotReached("n is not reached"), NotAnswered("n has not answered")])
+async def test_an_acceptor_that_gives_no_answer_does_not_answer(failed):
+    told = []
+    asking = PeerClient(Members(), Answering(failed), None, no_deadline)
+    asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", told.append)
+    assert [*map(str, told)] == ["does not answer"]
+
+
 async def test_what_belongs_to_a_value_is_offered():
     """A request carries the pages of its value if there are any."""
     answering = Answering(msgpack.packb([b"reply", b"theirs"]))
