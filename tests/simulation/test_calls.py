@@ -17,11 +17,11 @@ class Ceiling(NamedTuple):
 
 # For each request, at one node. A put of a group costs less than one alone; the group's own calls are shared.
 CEILINGS = {
-    "put, 1 in flight, origin": Ceiling(300, 46),
-    "put, 1 in flight, target": Ceiling(180, 32),
-    "put, 64 in flight, origin": Ceiling(115, 32),
-    "put, 64 in flight, target": Ceiling(14, 8),
-    "get": Ceiling(45, 12),
+    "put, 1 in flight, origin": Ceiling(285, 43),
+    "put, 1 in flight, target": Ceiling(175, 30),
+    "put, 64 in flight, origin": Ceiling(112, 31),
+    "put, 64 in flight, target": Ceiling(12, 6),
+    "get": Ceiling(40, 12),
 }
 
 

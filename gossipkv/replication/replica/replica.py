@@ -255,8 +255,7 @@ class Replica:
         self.originates = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
         self.barred: str | None = None  # The reason why the replica never originates again.
-        # Config and settled clock, as `table.records.token_compaction` has computed them; None: to be computed anew.
-        self.settled: tuple[int, bytes] | None = None
+        self.settled: tuple[int, bytes] | None = None  # A cache of `table.records.token_compaction`.
         self.requests = 0  # Client requests since the last count, without those that serving loops answered.
         self.calm: CalmReplica | None = None  # Shown to the serving loops while the replica is calm.
         self.digest: ReplicaDigest | None = None  # Last result of `DigestExchange`.
