@@ -20,7 +20,7 @@ from gossipkv.register.metadata.partitions import HASH, MURMUR3, decode_partitio
 from gossipkv.replication.replica.calm import MAX_HOSTS, CalmReplica, CalmTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.pages import LeafReference
@@ -44,9 +44,12 @@ class OpenedTables(NamedTuple):
 class CalmTables:
     """The tables of one opening of the store that the serving loops read."""
 
-    def __init__(self, loops: ServingLoops, opened: OpenedTables) -> None:
-        """Let the loops read the store. Raises StorageError if it is closed already."""
-        self._loops, self._opened = loops, opened
+    def __init__(self, loops: ServingLoops, opened: OpenedTables, reported: Container[bytes]) -> None:
+        """Let the loops read the store. Raises StorageError if it is closed already.
+
+        `reported`: the tables of which another node has reported settled entries, in this opening or before.
+        """
+        self._loops, self._opened, self._reported = loops, opened, reported
         self._tables: dict[str, CalmTable] = {}  # By name.
         self._roots: dict[str, bytes] = {}  # By name: the root of the map by which the table is served.
         self._lacking: set[str] = set()  # Tables with a local replica that is not calm.
@@ -114,7 +117,10 @@ class CalmTables:
         else:
             rows = [replica.calm for replica in sorted(calm, key=attrgetter("bounds.first"))]
         if name not in self._tables:
-            self._tables[name] = CalmTable(name, described.id, catalogue.register, store.gate, described.shards)
+            table = CalmTable(name, described.id, catalogue.register, store.gate, described.shards)
+            if described.id in self._reported:
+                table.note_reports()
+            self._tables[name] = table
         self._tables[name].serve(tree.root.config, rows)
         self._roots[name] = root
 

@@ -75,6 +75,7 @@ class TableService:
         self.replication: Replication | None = None
         self._controllers: Controllers | None = None
         self._calm: CalmTables | None = None
+        self._reported: set[bytes] = set()  # Tables of which another node has reported settled entries.
 
     async def begin(
         self, nursery: trio.Nursery, members: NodeList, *, look_at: LookAt, on_known: Callable[[], object]
@@ -129,7 +130,9 @@ class TableService:
             if self._calm is not None:
                 self._calm.end()
             if self.store.loops is not None:
-                self._calm = CalmTables(self.store.loops, OpenedTables(store, metadata, catalogue, replication))
+                self._calm = CalmTables(
+                    self.store.loops, OpenedTables(store, metadata, catalogue, replication), self._reported
+                )
                 controllers.reconciler.on_looked = self._look  # The former store's may call it once more.
                 controllers.reconciler.wake()
             for node in self._peers.connected():
@@ -206,6 +209,7 @@ class TableService:
 
     def note_reports(self, table: bytes) -> None:
         """Note that another node has reported settled entries of a table."""
+        self._reported.add(table)
         if self._calm is not None:
             self._calm.note_reports(table)
 

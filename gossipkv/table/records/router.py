@@ -189,7 +189,8 @@ class Router:
 
     def lack(self, name: str) -> str | None:
         """Return the missing room if this node lacks the map of a table, and has no room for one; else None."""
-        if name in self._routes:
+        routed, metadata = self._routes.get(name), self._service.metadata
+        if routed is not None and metadata is not None and routed.is_latest(metadata.known):
             return None
         metadata, catalogue = self._service.taking_part()
         named = catalogue.tables().get(name)

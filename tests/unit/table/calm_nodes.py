@@ -27,7 +27,8 @@ class CalmNode:
         records.register, records.heads = CLUSTER, SimpleNamespace()
         node.name = NODE
         store = SimpleNamespace(gate=self.gate, serve=self.gate.serve)
-        self.calm = CalmTables(self, OpenedTables(store, records, records, node))
+        self.reported = set()  # Tables of which another node has reported settled entries before.
+        self.calm = CalmTables(self, OpenedTables(store, records, records, node), self.reported)
         node.deciding.note_reports = self.calm.note_reports
         self.look()
 

@@ -283,8 +283,13 @@ def test_a_record_of_an_ended_origin_is_left_to_python_once_settled_entries_were
     calm.node.spaces[replica.space][RECORD + b"a01"] = data
     calm.look()
     assert calm.is_alike("get", "hashed", b"a01")
+    calm.reported.add(table_id(calm, "hashed"))
     calm.calm.note_reports(table_id(calm, "hashed"))
     assert calm.from_core("get", "hashed", b"a01") is None
+    calm.calm.end()
+    calm.look()
+    assert calm.from_core("get", "hashed", b"a01") is None, "the report was before the table was served"
+    assert calm.from_core("get", "hashed", b"a02") is not None
 
 
 # Leaving the fast path ------------------------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ cdef class PublishedTable:
             if database.table != NULL:
                 continue
             heir = self.find_database(&database.name)
-            if heir != NULL:
+            if heir != NULL and heir.table == NULL:
                 heir.counts = database.counts
             else:
                 self.keep(&database.name, &database.counts)
