@@ -34,7 +34,7 @@ class Record(NamedTuple):
     kind: int
     dependencies: bytes
     value: bytes
-    expires_ms: int
+    expires_ms: int = ...
 
 def encode(
     time: int, assignment: int, counter: int, kind: int, dependencies: bytes, value: bytes, expires_ms: int = 0, /

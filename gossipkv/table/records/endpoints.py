@@ -54,7 +54,7 @@ class RecordMethods:
     def __init__(self, participant: MetadataParticipant, random: Random, limits: Config) -> None:
         self.routing = Router(participant, random)
         self._service = service = participant.service
-        services = RecordServices(
+        self._services = services = RecordServices(
             service,
             self.routing,
             ReplicaReadiness(service.replicating, participant.watcher.look_at),

@@ -31,7 +31,7 @@ cdef struct SeenWrites:
     # The writes of one table that a session sees: unsorted, an origin perhaps several times.
     uint64_t config
     uint64_t left_out       # Counter of LEFT_OUT; 0: no such entry.
-    uint64_t settled_config # The newest config of replicas with settled writes.
+    uint64_t settled_config  # The newest config of replicas with settled writes.
     uint64_t settled_left_out       # The counter of LEFT_OUT that these writes need; 0: there are none.
     bint is_unsettled       # True if a write is not settled.
     Py_ssize_t count

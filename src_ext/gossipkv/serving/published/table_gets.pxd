@@ -23,7 +23,9 @@ cdef struct TableGet:
 cdef PyObject* plan_table_read(
     PublishedTable published, Cursor* params, Blob* key, TableOptions* options, bint many
 ) noexcept nogil
-cdef int begin_table_get(PublishedTable published, Cursor params, const ReadLimits* limits, TableGet* get) noexcept nogil
+cdef int begin_table_get(
+    PublishedTable published, Cursor params, const ReadLimits* limits, TableGet* get
+) noexcept nogil
 cdef bint find_replica(TableGet* get, View view) noexcept nogil
 cdef int end_table_get(
     TableGet* get, View view, uint32_t msgid, const ReadLimits* limits, const Blob* node, Buffer* out

@@ -2,15 +2,15 @@
 
     gathered ──> gate entered ──> replica found, token checked ──> fetched ──> answered ──> gate left
 
-All stages but the first are within the gate of the store (`storage/engine/gate.pyx`), which the loop enters once for all
-gets that came together. Pages of runs that are not in memory are waited for in place, as Python does.
+All stages but the first are within the gate of the store (`storage/engine/gate.pyx`), which the loop enters once for
+all gets that came together. Pages of runs that are not in memory are waited for in place, as Python does.
 
 The answer is that of `gossipkv.table.records.read`, byte by byte. What is not plain is handed to Python as it came: a
 replica that is not calm, a long key, a record with dependencies, damage, a token that `take_token` leaves to Python.
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from gossipkv.replication._replication cimport (
@@ -21,7 +21,7 @@ from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport (
     SHORT_KEY_BYTES, SPACE_BYTES, ReadGate, View, enter_gate, leave_gate, write_space,
 )
-from gossipkv.wire._buffer cimport Buffer, buffer_reserve, buffer_size
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._wire cimport (
     HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_bin_head, put_nil, take_array, take_bin,
     take_flag_or_nil, take_map, take_nil, take_str, take_unsigned,
@@ -65,7 +65,7 @@ cdef bint take_table_option(Cursor* params, bint many, TableOptions* options) no
 cdef PyObject* plan_table_read(
     PublishedTable published, Cursor* params, Blob* key, TableOptions* options, bint many
 ) noexcept nogil:
-    """Parse `table, key or [keys], {options}`; the cursor then stands at the keys. Return NULL if Python must answer."""
+    """Parse `table, key or [keys], {options}`; the cursor then stands at the keys. NULL: Python must answer."""
     cdef Py_ssize_t count = take_array(params)
     cdef Py_ssize_t entries
     cdef DatabaseRow* database
@@ -93,8 +93,10 @@ cdef PyObject* plan_table_read(
     return database.table
 
 
-cdef int begin_table_get(PublishedTable published, Cursor params, const ReadLimits* limits, TableGet* get) noexcept nogil:
-    """Parse the parameters of a `get` of a table. Return `ANSWERED` if the get may be answered here, else `HAND_OFF`."""
+cdef int begin_table_get(
+    PublishedTable published, Cursor params, const ReadLimits* limits, TableGet* get
+) noexcept nogil:
+    """Parse the parameters of a `get` of a table. Return `ANSWERED` if it may be answered here, else `HAND_OFF`."""
     get.table = plan_table_read(published, &params, &get.key, &get.options, False)
     return HAND_OFF if get.table == NULL or get.key.size > limits.max_key else ANSWERED
 

@@ -193,7 +193,7 @@ cdef class View:
             probe.hash = (<SortedFile> probe.file).prefetch_bucket(lookup.key, lookup.size)
 
     cdef void fetch(self, StoreLookup* lookup) noexcept nogil:
-        """Prefetch the key's leaf in the newest memtable that may have it, or else its records in the runs: stage two."""
+        """Prefetch the key's leaf in the newest memtable that may have it, else its records in the runs: stage two."""
         cdef int i
         for i in range(self.sources.memtable_count):
             if may_have(<Memtable> self.sources.memtables[i], lookup.hash):

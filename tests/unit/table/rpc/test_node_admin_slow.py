@@ -195,11 +195,11 @@ async def test_who_was_removed_and_lives_has_no_part_of_later_tables(cluster):
     await cluster.ask(one, "remove_node", "n3", timeout_s=30)
     await die(cluster, fourth)
     await cluster.ask(one, "remove_node", "n4", {"force": True}, timeout_s=30)
+    assert await holding(cluster, one, "t") == {"n1", "n2", "n3", "n4"}
     await fourth.start()
     await shown(cluster, fourth, "alive", 60)
     await cluster.ask(third, "create_table", "u", TWO_COPIES, timeout_s=30)
     assert await holding(cluster, one, "u") == {"n1", "n2"}
-    assert await holding(cluster, one, "t") == {"n1", "n2", "n3", "n4"}
     await cluster.ask(one, "add_node", "n4", timeout_s=30)
     await cluster.ask(one, "create_table", "v", TWO_COPIES, timeout_s=30)
     assert await holding(cluster, one, "v") == {"n1", "n2", "n4"}

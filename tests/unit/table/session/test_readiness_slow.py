@@ -72,7 +72,7 @@ def test_what_most_have_is_not_settled(long):
 def test_a_token_that_stays_too_long(long, request_):
     """The error TOO_LARGE names the node that is down, and nothing is originated."""
     _, asked, token, (one, _, three) = long
-    asked.methods._compactor._max_token = 1 << 10
+    asked.methods._services.tokens._max_token = 1 << 10
     three.state = MemberState.DEAD
     before = {copy: copy.appended for copy in one.replicas.by_partition.values()}
     method, *params = request_
