@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, NotReady, no_table
+from gossipkv.errors import NotReady, no_table
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.table.peers.hints import encode_hint
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.settings.config import Config
     from gossipkv.table.calm import CalmTables
-    from gossipkv.table.controllers.smear_buffer import Forward, SmearBuffer
+    from gossipkv.table.controllers.smear_buffer import Forward, OnForwarded, SmearBuffer
     from gossipkv.table.controllers.smear_schedule import SmearedPut
     from gossipkv.table.controllers.supervisor import Controllers
     from gossipkv.table.peers.hints import HintBoard
@@ -247,9 +247,5 @@ class TableService:
         return b"" if known_map is None or known_map.head.ended else encode_hint(known_map)
 
 
-def _not_yet(
-    _table: bytes,
-    puts: Sequence[SmearedPut],
-    on_forwarded: Callable[[Sequence[SmearedPut], GossipKVError | None], object],
-) -> None:
+def _not_yet(_table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
     on_forwarded(puts, NotReady("this node is about to begin"))

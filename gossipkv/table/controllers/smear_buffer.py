@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
-    # Sends puts of one table to their hosts, in parts. Calls back for each part: with its puts, and None or the reason
-    # why no host has confirmed them.
-    Forward = Callable[
-        [bytes, Sequence[SmearedPut], Callable[[Sequence[SmearedPut], GossipKVError | None], object]], object
-    ]
+    # Takes puts that were forwarded together, and None or the reason why no host has confirmed them.
+    OnForwarded = Callable[[Sequence[SmearedPut], GossipKVError | None], object]
+    # Sends puts of one table to their hosts, in parts; calls back for each part.
+    Forward = Callable[[bytes, Sequence[SmearedPut], OnForwarded], object]
 
 LOOK_S: Final = 0.1  # Interval between looks for due puts: short compared with the wait of a put.
 IDLE_S: Final = 1.0  # Interval while no put waits.

@@ -196,7 +196,7 @@ class HostRequest(ABC, Generic[T]):
         do, until = self._go_on, deadline
         if host is None and (is_late or not self._asked):
             until = now + RETRY_S
-            if until >= deadline or not any(map(self._may_end, self._refusals.values())):
+            if until >= deadline or not any(map(self._is_early, self._refusals.values())):
                 self._end(self._failure(), replication.replicas.me)
                 return
             do = self._again
@@ -276,8 +276,8 @@ class HostRequest(ABC, Generic[T]):
             return False
         return isinstance(error, REFUSED) or not (self.is_write or isinstance(error, RequestError))
 
-    def _may_end(self, error: GossipKVError) -> bool:
-        """Return True if a host may accept the request soon, without a wait for a session."""
+    def _is_early(self, error: GossipKVError) -> bool:
+        """Return True if the host may accept the request soon, without a wait for a session."""
         if isinstance(error, NotAnswered):  # The connection to the host ended; another one begins soon.
             return not self.is_write
         return isinstance(error, EARLY) and not is_behind(error)

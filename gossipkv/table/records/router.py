@@ -161,10 +161,6 @@ class _Routed(NamedTuple):
     catalogue: KnownMap
     route: TableRoute
 
-    def is_latest(self, known: Mapping[bytes, KnownMap]) -> bool:
-        """Return True if neither head has changed."""
-        return known.get(self.table) is self.known_map and known.get(self.register) is self.catalogue
-
 
 @final
 class Router:
@@ -176,11 +172,18 @@ class Router:
         self._random = random
         self._routes: dict[str, _Routed] = {}  # By name.
 
+    def _latest(self, name: str) -> TableRoute | None:
+        """Return the route of a table if neither its head nor the catalogue's has changed since it was made."""
+        routed, metadata = self._routes.get(name), self._service.metadata
+        if routed is None or metadata is None:
+            return None
+        known = metadata.known
+        is_same = known.get(routed.table) is routed.known_map and known.get(routed.register) is routed.catalogue
+        return routed.route if is_same else None
+
     def has(self, name: str) -> bool:
         """Return True if the local catalogue has a table of that name. Requires: there is one."""
-        routed, metadata = self._routes.get(name), self._service.metadata
-        is_routed = routed is not None and metadata is not None and routed.is_latest(metadata.known)
-        return is_routed or name in self._service.taking_part()[1].tables()
+        return self._latest(name) is not None or name in self._service.taking_part()[1].tables()
 
     def names(self) -> Mapping[str, bytes]:
         """Return the ids of all tables in the local catalogue, by name."""
@@ -189,8 +192,7 @@ class Router:
 
     def lack(self, name: str) -> str | None:
         """Return the missing room if this node lacks the map of a table, and has no room for one; else None."""
-        routed, metadata = self._routes.get(name), self._service.metadata
-        if routed is not None and metadata is not None and routed.is_latest(metadata.known):
+        if self._latest(name) is not None:
             return None
         metadata, catalogue = self._service.taking_part()
         named = catalogue.tables().get(name)
@@ -198,9 +200,8 @@ class Router:
 
     def route(self, name: str) -> TableRoute:
         """Find a table's map. Raises UnknownDatabase, or NotReady if this node does not know the map yet."""
-        routed, metadata = self._routes.get(name), self._service.metadata
-        if routed is not None and metadata is not None and routed.is_latest(metadata.known):
-            return routed.route
+        if (latest := self._latest(name)) is not None:
+            return latest
         metadata, catalogue = self._service.taking_part(name)
         named = catalogue.tables().get(name)
         if named is None:
@@ -212,9 +213,9 @@ class Router:
             raise NotReady(
                 f"what is decided of the table {name} is not known here yet", {"table": name, "coming": True}
             )
-        if routed is not None and routed.table != named.id:
-            routed = None
-        route = TableRoute(metadata.tree(named.id), None if routed is None else routed.route)
+        routed = self._routes.get(name)
+        before = routed.route if routed is not None and routed.table == named.id else None
+        route = TableRoute(metadata.tree(named.id), before)
         self._routes[name] = _Routed(named.id, known_map, metadata.catalogue, metadata.known[metadata.catalogue], route)
         return route
 

@@ -20,9 +20,9 @@ from gossipkv.wire.key_text import shown
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from gossipkv.table.controllers.smear_buffer import SmearBuffer
+    from gossipkv.table.controllers.smear_buffer import OnForwarded, SmearBuffer
     from gossipkv.table.controllers.smear_schedule import SmearedPut
     from gossipkv.table.records.forward import HostRequest, RecordServices
     from gossipkv.table.records.request import RecordOptions
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
 
-    OnForwarded = Callable[[Sequence[SmearedPut], GossipKVError | None], object]
     Rows = Mapping[bytes, bytes | None]  # Values by key; None: the key is deleted.
 
 MAX_ROWS: Final = 1 << 16

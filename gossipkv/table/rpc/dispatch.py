@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail
     from gossipkv.settings.config import Config
+    from gossipkv.table.controllers.smear_buffer import OnForwarded
     from gossipkv.table.controllers.smear_schedule import SmearedPut
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.table.records.endpoints import RecordMethods
@@ -108,12 +109,7 @@ class TableMethods:
         """Answer `put`, `delete` or `put_many` of a client."""
         return self._elsewhere(name, arguments) or self._records.methods[arguments.called](arguments)
 
-    def _forward(
-        self,
-        table: bytes,
-        puts: Sequence[SmearedPut],
-        on_forwarded: Callable[[Sequence[SmearedPut], GossipKVError | None], object],
-    ) -> None:
+    def _forward(self, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
         self._records.forward(table, puts, on_forwarded)
 
     async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:

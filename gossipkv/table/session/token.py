@@ -187,9 +187,9 @@ class EndedTables:
 
 def is_short(token: Token) -> bool:
     """Return True if a token needs no compaction."""
-    return not token or size(token) <= LONG_BYTES
+    return size(token) <= LONG_BYTES
 
 
 def size(token: Token) -> int:
     """Return the size of a token's body in bytes."""
-    return sum([PART.size + len(seen.clock) for seen in token.values()]) if token else 0
+    return sum(PART.size + len(seen.clock) for seen in token.values())
