@@ -19,6 +19,7 @@ from gossipkv.dataset.cluster import question
 from gossipkv.dataset.cluster.effects import AskMember, OpenRoute, Publish, PublishDatabase, Withdraw
 from gossipkv.dataset.cluster.members import DatasetMember, MemberStanding
 from gossipkv.dataset.cluster.terms import Terms
+from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, TooLarge, UnknownDatabase
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.node.peers.connections import NodePeer
@@ -53,7 +54,7 @@ DATABASES: Final = "databases"
 
 PAUSE_S: Final = 0.02  # Changes come in bursts, and each look lists all keys below a database.
 GRACE_INTERVALS = 5  # Within this many probe intervals every member has heard of a withdrawal.
-TICK_S: Final = 0.5  # Period at which isolation is checked, since isolation raises no event.
+LOOK_S: Final = 0.5  # Period at which isolation is checked, since isolation raises no event.
 
 
 def terms_of(config: Config) -> Terms:
@@ -120,7 +121,7 @@ class Sharing:
         self.look()
         task_status.started()
         while True:
-            with trio.move_on_after(TICK_S) as tick:
+            with trio.move_on_at(next_look(LOOK_S)) as tick:
                 await self._wake.wait()
             self._wake = trio.Event()
             self.look()

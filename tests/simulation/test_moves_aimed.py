@@ -199,15 +199,19 @@ def test_who_replaced_another_is_lost_before_that_has_gone():
     """The replaced node becomes AVAILABLE again in its slot and takes writes, with all its records."""
 
     async def play(cluster):
-        source = cluster.nodes[0]
+        def originates(node):
+            return node.life.replication.replicas.by_partition[cluster.table, FIRST].originates
+
+        source, target = cluster.nodes[0], cluster.nodes[3]
         await begun(cluster, AssignmentState.LEAVING)
+        await cluster.until(lambda: originates(target))
         await answered(cluster, put(cluster, 3, b"handed over", MAJORITY))
         cluster.register.withholds = lambda operation: (operation.name, operation.version) == ("unassign", 1)
         lose(cluster, 3)
         assert await cluster.operator.replace(cluster.nodes[3], source, is_gone=True)
         await cluster.until(lambda: states(cluster, 0) == [AssignmentState.AVAILABLE], 20.0)
         cluster.register.withholds = lambda _: False
-        await cluster.until(lambda: source.life.replication.replicas.by_partition[cluster.table, FIRST].originates)
+        await cluster.until(lambda: originates(source))
         await answered(cluster, put(cluster, 0, b"after", ALL))
 
     assert staged(play, slots=3, spare=1).moves.forced

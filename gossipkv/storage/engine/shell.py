@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import outcome
 import trio
 
+from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.storage.engine import works
@@ -325,7 +326,7 @@ class EngineShell(StoreReading):
 
     async def _mark_in_pauses(self) -> None:
         while True:
-            await trio.sleep(MARK_AFTER_S)
+            await trio.sleep_until(next_look(MARK_AFTER_S))
             is_pause = trio.current_time() - self._idle_from >= MARK_AFTER_S / 2
             if is_pause and (self.engine.relieve() or self.engine.mark()):
                 self._begin()
@@ -365,7 +366,7 @@ class EngineShell(StoreReading):
                 elif not await self._perform(work):
                     failed.add(type(work))
                 self._made_room()
-            with trio.move_on_after(RETRY_AFTER_S if failed else LOOK_PERIOD_S):
+            with trio.move_on_at(next_look(RETRY_AFTER_S if failed else LOOK_PERIOD_S)):
                 await self._more.wait()
 
     async def _perform(self, work: Short) -> bool:

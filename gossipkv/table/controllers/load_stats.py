@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError
 from gossipkv.placement.measures import HostMeasures, RangeMeasure, SeriesWrites
 from gossipkv.replication.stream.messages import unpacked
@@ -31,7 +32,7 @@ COUNT_S: Final = 10.0  # Interval at which the request counters are read.
 SMOOTHED_S: Final = 300.0
 MIN_RATE: Final = 0.001  # A replica with fewer requests a second is idle.
 FEW_COUNTED: Final = 1024  # Replicas counted before other tasks run: less than a millisecond.
-FEW_MEASURED: Final = 16  # Replicas measured before other tasks run.
+FEW_MEASURED: Final = 64  # Replicas measured before other tasks run.
 FEW_TAKEN: Final = 256  # Rows of an answer read before other tasks run.
 ANSWER_S: Final = 5.0  # Nodes must report their sizes within this time.
 FRESH_S: Final = 10.0  # Reports are reused for this time while an operator pages through a table.
@@ -52,7 +53,7 @@ class LoadStats:
         """Count requests, until cancelled."""
         while True:
             began = trio.current_time()
-            await trio.sleep(COUNT_S)
+            await trio.sleep_until(next_look(COUNT_S))
             await self.count(trio.current_time() - began)
 
     async def count(self, within_s: float) -> None:

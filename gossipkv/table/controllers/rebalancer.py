@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
+from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError
 from gossipkv.log import Log
 from gossipkv.placement import ranges
@@ -187,7 +188,7 @@ class Rebalancer:
                 planning.takes(measures, hosts.limits, trio.current_time(), asked=began)
                 planning.ask_at = trio.current_time() + ASK_S
                 self.pause.end()
-            await trio.sleep(LOOK_S)
+            await trio.sleep_until(next_look(LOOK_S))
 
     async def look(self) -> None:
         """Begin or cancel the next moves of the tables for which this node acts.  Raises GossipKVError."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
+from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, NotReady, Overloaded
 from gossipkv.log import Log
 from gossipkv.placement.partition import AssignmentState
@@ -148,9 +149,12 @@ class Reconciler:
                 why = error.message
             self.on_looked()
             # A round over many partitions takes long, so most of the time is left to other tasks.
-            await trio.sleep(OTHERS_SHARE * (trio.current_time() - began))
-            with trio.move_on_after(LOOK_S):
+            now = trio.current_time()
+            rests_until = now + OTHERS_SHARE * (now - began)
+            with trio.move_on_at(next_look(LOOK_S)):
                 await self._news.wait()
+            if trio.current_time() < rests_until:
+                await trio.sleep_until(rests_until)
 
     def wake(self) -> None:
         """Start the next round soon, since a newer map is known."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, NotReady, Unavailable
 from gossipkv.log import Log
 from gossipkv.replication.replica.hlc import ClockSkew
@@ -176,9 +177,10 @@ class MetadataParticipant:
             if not is_late and self.watcher.publish(hints, founds):
                 say_at = trio.current_time() + TELL_S
             breath_at = trio.current_time() + BREATH_S
-            with trio.move_on_at(say_at if is_late else trio.current_time() + STEP_S):
+            with trio.move_on_at(say_at if is_late else next_look(STEP_S)):
                 await self._news.wait()
-            await trio.sleep_until(breath_at)
+            if trio.current_time() < breath_at:
+                await trio.sleep_until(breath_at)
 
     # -- founding ----------------------------------------------------------------------------------------------------
 
