@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, final
 
+from gossipkv.replication._replication import LogEntry
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import encode_state
-from gossipkv.replication.replica.replica import LogEntry
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:

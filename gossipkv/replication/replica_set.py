@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
-from gossipkv.replication._replication import clock_of
+from gossipkv.replication._replication import LogEntry, clock_of
 from gossipkv.replication.own_writes import OwnWrites
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
 from gossipkv.replication.replica.hlc import MAX_MS, MAX_TIME, ClockSkew
-from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica
+from gossipkv.replication.replica.replica import NO_RULES, Replica
 from gossipkv.replication.replica.spaces import Spaces, first_batch
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_served
 from gossipkv.replication.snapshot.transfer import BulkLoader

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.replication.replica import record
-
 if TYPE_CHECKING:
-    from gossipkv.replication.replica.replica import LogEntry, Replica
+    from gossipkv.replication._replication import LogEntry
+    from gossipkv.replication.replica.replica import Replica
 
 
 @final
@@ -33,10 +32,8 @@ class DirtyReplicas:
     def synced(self, entry: LogEntry) -> None:
         """Note a synced entry."""
         self.undigested[entry.replica] = None
-        for _, data in entry.records:
-            if record.is_deleted(data):
-                self.unswept[entry.replica] = None
-                break
+        if entry.deletes:
+            self.unswept[entry.replica] = None
 
     def moved(self, replica: Replica) -> None:
         """Note a replica whose clock and records changed without entries."""

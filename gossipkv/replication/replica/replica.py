@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.placement.partition import HAD
-from gossipkv.replication._replication import size_bytes
+from gossipkv.replication._replication import LogEntry, forget_synced
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.hlc import next_time
 from gossipkv.replication.replica.intern import shared
@@ -121,43 +121,6 @@ class RecordWrite(NamedTuple):
     value: bytes | None  # None: the key is deleted.
     dependencies: bytes = b""
     time: int = 0  # Time at which another node accepted the put (`smeared`); 0: the origin assigns one.
-
-
-@final
-@dataclass(slots=True, eq=False)
-class LogEntry:
-    """The effect of a log batch on one replica."""
-
-    replica: Replica
-    records: tuple[tuple[bytes, bytes], ...]  # Keys and records.
-    before: bytes  # Packed clocks.
-    after: bytes
-    is_own: bool  # The records were written by this node.
-    position: int = 0  # Position in the local log.
-    size_bytes: int = field(init=False)  # Approximate size on the wire.
-    origins: tuple[int, ...] = field(init=False)  # Assignments whose records the entry has, or had.
-    source: int = 0  # Assignment of the host that sent the entry; 0: a local entry.
-    config: int = 0  # Config by which the entry's clocks name assignments, if newer than the local one.
-    # Bootstrap state of an incomplete replica after the entry; such an entry feeds no host.
-    joining: Bootstrap | None = None
-
-    def __post_init__(self) -> None:
-        """Compute the values that every log sender needs."""
-        self.size_bytes = size_bytes(self.records)
-        self.origins = clock.ahead(self.after, self.before)
-
-    def records_of(self, named: Sequence[int]) -> Sequence[tuple[bytes, bytes]]:
-        """Return the records of the named origins; no clock names an ended origin any more."""
-        if set(named).issuperset(self.origins):
-            return self.records
-        left = clock.named(self.after, named)
-        return [(key, data) for key, data in self.records if clock.covers(left, record.dot(data))]
-
-    def of(self, replica: Replica) -> LogEntry:
-        """Return the part of the entry for a replica inside the bounds: records by key, clocks unchanged."""
-        assert self.replica.bounds.covers(replica.bounds), (self.replica.bounds, replica.bounds)
-        records = tuple(row for row in self.records if replica.bounds.has(row[0]))
-        return LogEntry(replica, records, self.before, self.after, is_own=False, position=self.position)
 
 
 @final
@@ -530,9 +493,7 @@ class Replica:
         """Take note that an entry is synced; entries come in order."""
         self.synced_joining = _left(entry.joining)
         self._has_synced(entry.after)
-        for key, data in entry.records:
-            if self._unsynced.get(key) == data[:ORDER_BYTES]:
-                del self._unsynced[key]
+        forget_synced(self._unsynced, entry.records)
         self._unsynced = self._unsynced or NOTHING
 
     def _has_synced(self, after: bytes) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
 
 if TYPE_CHECKING:
-    from gossipkv.replication.replica.replica import LogEntry, Replica
+    from gossipkv.replication._replication import LogEntry
+    from gossipkv.replication.replica.replica import Replica
     from gossipkv.storage.engine.log_reader import LogCursor
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, Replica
+    from gossipkv.replication._replication import LogEntry
+    from gossipkv.replication.replica.replica import AssignedReplica, Replica
 
 TAIL_BYTES: Final = 8 << 20
 FEW: Final = 1024  # Dropped batches that may remain in the lists.

@@ -15,7 +15,8 @@ from gossipkv.replication.stream.messages import ReplicaState, span_row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gossipkv.replication.replica.replica import LogEntry, Replica
+    from gossipkv.replication._replication import LogEntry
+    from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica.status import ReplicaStatus
     from gossipkv.replication.stream.messages import StatusRow
     from gossipkv.replication.stream.sender import LogSender

@@ -13,9 +13,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import Overloaded, ProtocolError, StorageError
-from gossipkv.replication._replication import clock_of, ends_of, records_of
+from gossipkv.replication._replication import LogEntry, clock_of, ends_of, records_of
 from gossipkv.replication.replica import clock
-from gossipkv.replication.replica.replica import LogEntry, Merged, Replica
+from gossipkv.replication.replica.replica import Merged, Replica
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from gossipkv.replication.stream.log_tail import size_bytes_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from gossipkv.replication.replica.replica import LogEntry, Replica
+    from gossipkv.replication._replication import LogEntry
+    from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.stream.log_tail import Beginnings, LogTail
 
     Origins = Callable[[Replica, int], bool]  # True if the link to an origin's node is broken.

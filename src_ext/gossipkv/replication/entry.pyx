@@ -4,10 +4,10 @@ A received entry has clocks, as counters of assignments named before, and record
 and a refused entry changes nothing.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
-from libc.string cimport memcpy
-
+from libc.string cimport memcmp, memcpy
 
 from gossipkv.errors import ProtocolError
 
@@ -60,13 +60,65 @@ def counters_of(bytes clock not None, tuple ids not None, /):
     return counters
 
 
-def size_bytes(tuple records not None, /):
-    """Return the approximate bytes of a sent entry with these records."""
-    cdef Py_ssize_t size = ENTRY_OVERHEAD
+@cython.final
+@cython.no_gc  # Nothing that an entry refers to refers to entries.
+cdef class LogEntry:
+    """The effect of a log batch on one replica; `before` and `after` are packed clocks.
+
+    `source`: assignment of the host that sent the entry; 0: a local entry. `config`: config by which the entry's clocks
+    name assignments, if newer than the local one. `joining`: bootstrap state of an incomplete replica after the entry;
+    such an entry feeds no host.
+    """
+
+    cdef readonly object replica
+    cdef readonly tuple records     # Keys and records.
+    cdef readonly bytes before
+    cdef readonly bytes after
+    cdef public bint is_own         # The records were written by this node.
+    cdef public uint64_t position   # Position in the local log.
+    cdef readonly Py_ssize_t size_bytes  # Approximate size on the wire.
+    cdef readonly bint deletes      # A record is a tombstone.
+    cdef readonly tuple origins     # Assignments whose records the entry has, or had.
+    cdef readonly object source
+    cdef readonly object config
+    cdef readonly object joining
+
+    def __init__(
+        self, replica, tuple records not None, bytes before not None, bytes after not None, bint is_own,
+        uint64_t position=0, *, source=0, config=0, joining=None,
+    ):
+        cdef Py_ssize_t size = ENTRY_OVERHEAD
+        cdef bytes key, data
+        for key, data in records:
+            size += PyBytes_GET_SIZE(key) + PyBytes_GET_SIZE(data) + RECORD_OVERHEAD
+            self.deletes |= head_of(data)[DOT_END] == KIND_DELETED
+        self.replica, self.records, self.before, self.after = replica, records, before, after
+        self.is_own, self.position, self.size_bytes = is_own, position, size
+        self.source, self.config, self.joining = source, config, joining
+        self.origins = ahead(after, before)
+
+    def records_of(self, ids, /):
+        """Return the records of these origins; no clock names an ended origin any more."""
+        if set(ids).issuperset(self.origins):
+            return self.records
+        left = named(self.after, ids)
+        return [(key, data) for key, data in self.records if covers(left, dot(data))]
+
+    def of(self, replica, /):
+        """Return the part of the entry for a replica inside the bounds: records by key, clocks unchanged."""
+        assert self.replica.bounds.covers(replica.bounds), (self.replica.bounds, replica.bounds)
+        has = replica.bounds.has
+        records = tuple([row for row in self.records if has(row[0])])
+        return LogEntry(replica, records, self.before, self.after, False, self.position)
+
+
+def forget_synced(dict unsynced not None, tuple records not None, /):
+    """Drop the keys whose last record is one of these; `unsynced`: the order of each key's last record."""
     cdef bytes key, data
     for key, data in records:
-        size += PyBytes_GET_SIZE(key) + PyBytes_GET_SIZE(data) + RECORD_OVERHEAD
-    return size
+        order = unsynced.get(key)
+        if order is not None and memcmp(bytes_of(<bytes>order), head_of(data), DOT_END) == 0:
+            del unsynced[key]
 
 
 def records_of(list flat not None, /):

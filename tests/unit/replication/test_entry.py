@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import _replication
+from gossipkv.replication._replication import LogEntry
 from gossipkv.replication.replica import clock, record
-from gossipkv.replication.replica.replica import LogEntry
 from tests.oracle import entry as oracle
 
 counters = st.integers(0, 3) | st.integers(0, 2**64 - 1)
@@ -75,3 +75,22 @@ def test_records_of_origins_that_have_not_ended(records, left):
     entry = LogEntry(None, tuple(pairs), packed({}), after, is_own=False)
     expected = [pair for pair, (_, (origin, _)) in zip(pairs, records, strict=True) if origin in left]
     assert [*entry.records_of(sorted(left))] == expected
+
+
+@given(
+    written=st.lists(st.tuples(st.binary(max_size=1), dots, st.booleans()), max_size=6),
+    left=st.dictionaries(st.binary(max_size=1), dots),
+)
+def test_synced_records_are_forgotten(written, left):
+    """A key whose last record is another one stays; the entry knows whether a record is a tombstone."""
+    pairs = [
+        (key, record.encode(1, *dot, record.DELETED if is_deleted else record.PUT, b"", b""))
+        for key, dot, is_deleted in written
+    ]
+    orders = {key: record.encode(1, *dot, record.PUT, b"", b"")[:24] for key, dot in left.items()}
+    expected = {
+        key: order for key, order in orders.items() if order not in [data[:24] for at, data in pairs if at == key]
+    }
+    entry = LogEntry(None, tuple(pairs), packed({}), packed({}), is_own=True)
+    _replication.forget_synced(orders, entry.records)
+    assert (orders, entry.deletes) == (expected, any(is_deleted for _, _, is_deleted in written))

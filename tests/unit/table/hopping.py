@@ -9,8 +9,8 @@ import msgpack
 
 from gossipkv.errors import NotReady, NotServed
 from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.replication._replication import LogEntry
 from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
-from gossipkv.replication.replica.replica import LogEntry
 from gossipkv.replication.stream.receiver import ReceivedEntries
 from tests.unit.table.record_nodes import Records
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees

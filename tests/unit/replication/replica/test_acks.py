@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.keys import ReplicaIdentity, encode_state
 from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, Replica
 from gossipkv.replication.replica.status import NOTHING, ReplicaStatus, SpanEnds
+from tests.oracle import acks as oracle
 
 NODES = {one: bytes([one]) for one in (1, 2, 3, 4)}
 
@@ -121,3 +124,34 @@ def test_a_slot_that_has_only_a_target_confirms_nothing():
     assert (one.reached("majority"), one.confirming({NODES[2], NODES[4]}.__contains__)) == (0, 2)
     confirm(one, n2=5)
     assert (one.reached("majority"), one.reached("all")) == (5, 0)
+
+
+counters = st.integers(0, 6)
+told = st.builds(oracle.Told, counters, st.integers(1, 2), st.none() | st.tuples(counters, counters))
+
+
+@given(
+    seats=st.lists(st.integers(1, 3), min_size=1, max_size=9),
+    asked=st.dictionaries(st.integers(2, 30), told),
+    slots=st.integers(0, 9),
+    behind=counters,
+    level=st.sampled_from(["majority", "all"]),
+)
+def test_a_level_is_the_oracle_s(seats, asked, slots, behind, level):
+    """Hosts of up to nine slots, by statuses under two configs, complete or with a span."""
+    places = [(slot, one) for slot, count in enumerate(seats) for one in range(count)]
+    hosts = dict(enumerate(places, 1))
+    named = clock.named(clock.of([(1, 5)]), (*hosts,))
+    copy = Replica(7, ReplicaIdentity(b"table", 0, 1), encode_state(0, 1, named, named))
+    rows = [
+        AssignedReplica(one, bytes([one]), slot, counts=True, available=at == 0) for one, (slot, at) in hosts.items()
+    ]
+    copy.adopts(1, rows, PartitionRules(slots))
+    tracker = AckTracker(copy)
+    for one, status in asked.items():
+        span = None if status.span is None else SpanEnds(*(clock.of([(1, end)]) for end in status.span))
+        known = clock.of([(1, status.counter)])
+        tracker.confirms(ReplicaStatus(one, known, status.config, can_take=True, available=True, span=span))
+    by_slot = [[one for one, (at, _) in hosts.items() if at == slot] for slot in range(len(seats))]
+    expected = oracle.reached(level, slots or len(seats), by_slot, asked | {1: oracle.Told(5, 1)}, behind)
+    assert tracker.reached(level, behind) == expected

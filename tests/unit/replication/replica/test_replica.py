@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gossipkv.replication._replication import LogEntry
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import ReplicaIdentity
 from gossipkv.replication.replica.replica import (
     AssignedReplica,
-    LogEntry,
     PartitionRules,
     RecordWrite,
     Replica,

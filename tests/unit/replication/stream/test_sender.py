@@ -6,9 +6,10 @@ from math import inf
 
 import pytest
 
+from gossipkv.replication._replication import LogEntry
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import ReplicaIdentity
-from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, Replica
+from gossipkv.replication.replica.replica import AssignedReplica, Replica
 from gossipkv.replication.replica.spaces import first_batch
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds
 from gossipkv.replication.stream.cursors import LogRead, OutgoingEntries
