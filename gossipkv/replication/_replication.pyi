@@ -2,8 +2,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, final
 
 from gossipkv.replication.replica.bootstrap import Bootstrap
-from gossipkv.replication.replica.replica import Replica
+from gossipkv.replication.replica.replica import AssignmentRole, Replica
 from gossipkv.replication.replica.status import ReplicaStatus
+from gossipkv.replication.stream.cursors import CatchUpCursor
+from gossipkv.replication.stream.messages import ReplicaState
 from gossipkv.storage.engine.shell import ReadGate
 from gossipkv.wire.rpc import Value
 
@@ -110,6 +112,64 @@ class AckTracker:
     def confirms(self, status: ReplicaStatus, /) -> None: ...
     def look(self) -> None: ...
     def reached(self, level: str, behind: int = 0, *, origin: int | None = None) -> int: ...
+
+@final
+class OpenEntry:
+    under_way: bool
+    @property
+    def position(self) -> int: ...
+    @property
+    def replica(self) -> Replica: ...
+    @property
+    def after(self) -> bytes: ...
+    @property
+    def origins(self) -> tuple[int, ...]: ...
+    @property
+    def is_own(self) -> bool: ...
+    @property
+    def noted(self) -> float: ...
+    @property
+    def answered(self) -> float | None: ...
+
+class EntryFeed:
+    statuses: dict[Replica, ReplicaStatus]
+    _shared: CatchUpCursor
+    _cursors: dict[Replica, CatchUpCursor]
+    _lagging: dict[CatchUpCursor, None]
+    _strangers: dict[Replica, None]
+    _gap: dict[Replica, bytes]
+    _under_way: dict[tuple[int, Replica], OpenEntry]
+    _relayed: dict[tuple[Replica, int], float]
+    _back: bool
+    _since: float
+    def _covers(self, replica: Replica, after: bytes, /) -> bool: ...
+    def _is_of(self, cursor: CatchUpCursor, entry: LogEntry, /) -> bool: ...
+    def _advance(self, now: float, /) -> None: ...
+    def _open(
+        self,
+        cursor: CatchUpCursor,
+        batch: Sequence[LogEntry],
+        now: float,
+        entries: list[LogEntry],
+        items: list[OpenEntry],
+        /,
+    ) -> int: ...
+    def _depart(self, items: list[OpenEntry], /) -> None: ...
+    def _return(self, items: list[OpenEntry], now: float, /) -> None: ...
+
+def host_at(assigned: tuple[int, ...], roles: tuple[AssignmentRole, ...], node: bytes, /) -> int: ...
+def show_confirmed(replica: Replica, node: bytes, status: ReplicaStatus | None, /) -> None: ...
+def hear_counters(
+    rows: list[Value],
+    numbered: list[Replica],
+    ids: list[tuple[int, ...]],
+    states: dict[int, ReplicaState],
+    feed: EntryFeed,
+    acks: dict[Replica, AckTracker],
+    node: bytes,
+    /,
+) -> list[Value]: ...
+def pack_entries(entries: list[LogEntry], numbers: dict[Replica, int], ids: list[tuple[int, ...]], /) -> bytes: ...
 
 MAX_CALM_HOSTS: int
 

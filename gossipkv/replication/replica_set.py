@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
-from gossipkv.replication._replication import LogEntry, clock_of
+from gossipkv.replication._replication import clock_of, hear_counters, pack_entries
 from gossipkv.replication.own_writes import OwnWrites
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
@@ -32,7 +32,7 @@ from gossipkv.replication.snapshot.transfer import BulkLoader
 from gossipkv.replication.stream.cursors import OutgoingEntries
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail, by_children
 from gossipkv.replication.stream.messages import ReplicaState, ends_of_span, state_of, status_row_of, unpacked
-from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer, answer_row, entry_rows, rows_of
+from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer, answer_row, rows_of
 from gossipkv.replication.stream.receiver import LogReceiver, entries_of
 from gossipkv.replication.stream.sender import LogSender
 from gossipkv.storage.engine.shell import Batch
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
+    from gossipkv.replication._replication import LogEntry
     from gossipkv.replication.ports import OnNewer, ReplicationLimits, ReplicationPorts
     from gossipkv.replication.replica.keys import ReplicaIdentity
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
@@ -578,13 +579,15 @@ class ReplicaSet:
         unnamed = dict.fromkeys(entry.replica for entry in ship.entries if not peer.is_named(entry.replica))
         if unnamed:
             self._report(peer, unnamed)
-        rows = msgpack.packb(entry_rows(peer, ship.entries))
+        rows = pack_entries(ship.entries, peer.numbers, peer.ids)
         self._ask(peer, "replica_feed", [rows], partial(self._fed, peer, ship.number))
 
     def _fed(self, peer: ReplicaPeer, number: int, result: Value) -> None:
         match result:
             case [list(heard), list(news)]:
-                self._hear_answer(peer, heard, is_fed=True)
+                known = peer.numbered, peer.ids, peer.states
+                others = hear_counters(heard, *known, peer.sender, self.acks, peer.node)
+                self._hear_answer(peer, others, is_fed=True)
                 pairs: list[tuple[Replica, int]] = []
                 for row in news:
                     match row:

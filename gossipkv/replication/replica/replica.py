@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.placement.partition import HAD
-from gossipkv.replication._replication import LogEntry, forget_synced
+from gossipkv.replication._replication import LogEntry, forget_synced, host_at
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.hlc import next_time
 from gossipkv.replication.replica.intern import shared
@@ -279,7 +279,7 @@ class Replica:
 
     def host_at(self, node: bytes) -> int:
         """Return the assignment of a host; 0: the node has none."""
-        return next((assignment for assignment, role in self.assigned_roles() if role.node == node), 0)
+        return host_at(self.assigned, self.roles, node)
 
     def departs(self) -> None:
         """Mark the assignment as gone: all other replicas have its records, even if their clocks do not say so."""

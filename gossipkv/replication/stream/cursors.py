@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
 
 if TYPE_CHECKING:
-    from gossipkv.replication._replication import LogEntry
+    from gossipkv.replication._replication import LogEntry, OpenEntry
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.storage.engine.log_reader import LogCursor
 
@@ -32,21 +32,6 @@ class LogRead(NamedTuple):
     def is_stale(self) -> bool:
         """True if the cursor was reset since this read; discard the result."""
         return self.serial != self.cursor.serial
-
-
-@final
-@dataclass(slots=True, eq=False)
-class OpenEntry:
-    """An entry that the target does not cover yet."""
-
-    position: int
-    replica: Replica
-    after: bytes
-    origins: tuple[int, ...]
-    is_own: bool
-    noted: float  # Time at which the cursor passed the entry.
-    under_way: bool = False
-    answered: float | None = None  # Time of the last answer.
 
 
 @final

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import ProtocolError
-from gossipkv.replication._replication import counters_of
+from gossipkv.replication._replication import counters_of, show_confirmed
 from gossipkv.replication.replica import clock
 from gossipkv.replication.stream.messages import ReplicaState, span_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gossipkv.replication._replication import LogEntry
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica.status import ReplicaStatus
     from gossipkv.replication.stream.messages import StatusRow
@@ -83,13 +81,8 @@ class ReplicaPeer:
         self.show_confirmed(replica)
 
     def show_confirmed(self, replica: Replica) -> None:
-        """Show to the serving loops the writes that the peer has confirmed, as `tombstone_gc.confirmed` counts them."""
-        replica.settled = None
-        if replica.calm is not None:
-            status, host = self.sender.statuses.get(replica), replica.host_at(self.node)
-            counts = status is not None and (status.assignment, status.config) == (host, replica.config)
-            is_whole = status is not None and status.span is None
-            replica.calm.confirms(host, status.clock if status is not None and counts and is_whole else None)
+        """Show to the serving loops the writes that the peer has confirmed."""
+        show_confirmed(replica, self.node, self.sender.statuses.get(replica))
 
     def let_go(self, replica: Replica) -> None:
         """Forget a local replica."""
@@ -164,21 +157,6 @@ def rows_of(peer: ReplicaPeer, replicas: Iterable[Replica]) -> list[Value]:
             rows.append([number, *whole, counters, not replica.is_frozen, below, *span])
             peer.is_littered = len(peer.numbered) > 2 * len(peer.numbers) + FEW_ROWS
         peer.unreported.pop(replica, None)
-    return rows
-
-
-def entry_rows(peer: ReplicaPeer, entries: Iterable[LogEntry]) -> list[Value]:
-    """Return the rows of entries for a peer; it knows their replicas' numbers."""
-    rows: list[Value] = []
-    last: dict[int, bytes] = {}
-    for entry in entries:
-        number = peer.numbers[entry.replica]
-        ids = peer.ids[number]
-        before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
-        after = None if entry.is_own else counters_of(entry.after, ids)
-        last[number] = entry.after
-        records = entry.records if entry.is_own else entry.records_of(ids)
-        rows.append([number, before, after, [*chain.from_iterable(records)]])
     return rows
 
 

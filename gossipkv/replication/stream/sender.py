@@ -21,15 +21,16 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv.replication._replication import EntryFeed
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.status import ReplicaStatus, is_served
-from gossipkv.replication.stream.cursors import CatchUpCursor, LogRead, OpenEntry, OutgoingEntries
+from gossipkv.replication.stream.cursors import CatchUpCursor, LogRead, OutgoingEntries
 from gossipkv.replication.stream.log_tail import size_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from gossipkv.replication._replication import LogEntry
+    from gossipkv.replication._replication import LogEntry, OpenEntry
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.stream.log_tail import Beginnings, LogTail
 
@@ -47,13 +48,13 @@ _REPLICA: Final = attrgetter("replica")
 
 
 @final
-class LogSender:
+class LogSender(EntryFeed):
     """The sender of log entries to one node."""
 
     def __init__(
         self, tail: LogTail, place: int, *, relay_s: float, is_broken: Origins, beginnings: Beginnings
     ) -> None:
-        self.statuses: dict[Replica, ReplicaStatus] = {}
+        self.statuses = {}
         self.kept_positions: dict[int, int] = {}  # By the target's assignment: saved cursor positions.
         self._tail = tail
         self._place = place  # The place before the connection, while the target lacks entries from before it.
@@ -63,22 +64,19 @@ class LogSender:
         self._connected = False
         self._back = False
         self._shared = CatchUpCursor(place)
-        self._cursors: dict[Replica, CatchUpCursor] = {}  # Only replicas with a cursor of their own.
-        self._lagging: dict[CatchUpCursor, None] = {}  # These cursors, each once.
+        self._cursors = {}
+        self._lagging = {}
         self._joined: dict[int, CatchUpCursor] = {}  # By space: the newest cursor that replicas share.
         self._late_from = place  # Start of the cursor of a replica that the target reports late.
-        # Replicas that lacked entries on connecting, and up to which clock; the log has those from `place` on.
-        self._gap: dict[Replica, bytes] = {}
-        self._since = 0.0  # Time since when the resume position has not moved.
+        self._gap = {}  # The log has the entries that these replicas lack from `place` on.
+        self._since = 0.0
         self._messages: dict[int, tuple[CatchUpCursor, list[OpenEntry]]] = {}  # Those under way, by number.
-        self._under_way: dict[tuple[int, Replica], OpenEntry] = {}  # Entries under way by position and replica.
+        self._under_way = {}
         self._number = 0
         self._begun = False  # A cursor was begun: `next` looks at the cursors once more.
         self.turned: set[Replica] = set()  # Replicas newly below or no longer below, to be reported.
-        # Time until which an origin's entries are relayed at once.
-        self._relayed: dict[tuple[Replica, int], float] = {}
-        # Replicas reported by a node that the local placement does not name as host: not fed.
-        self._strangers: dict[Replica, None] = {}
+        self._relayed = {}
+        self._strangers = {}
         # Resume positions of split replicas that the target has not reported yet.
         self._resumes: dict[Replica, int] = {}
 
@@ -186,9 +184,7 @@ class LogSender:
     def answered(self, number: int, news: Sequence[tuple[Replica, int]], now: float) -> None:
         """Handle an answer, after `hears` for its clocks; `news`: origins of which the target lacked entries."""
         _, items = self._messages.pop(number)
-        for item in items:
-            item.under_way, item.answered = False, now
-            self._under_way.pop((item.position, item.replica), None)
+        self._return(items, now)
         for replica, origin in news:
             if (replica, origin) in self._relayed:
                 self._relayed[replica, origin] = now + RELAYED_FOR * self._relay_s
@@ -308,26 +304,6 @@ class LogSender:
         """Return True if the target has reported a clock that does not cover this one."""
         return not self._covers(replica, after)
 
-    def _covers(self, replica: Replica, after: bytes) -> bool:
-        """Return True unless the target is known to lack something; assignments no longer named have ended."""
-        status = self.statuses.get(replica)
-        if status is None or replica in self._strangers or clock.covers(status.clock, after):
-            return True
-        left = clock.named(after, replica.named)
-        return clock.covers(status.clock, left) or (status.span is not None and clock.covers(status.span.after, left))
-
-    def _advance(self, now: float) -> None:
-        """Drop the first open entries that hold their cursor no more: they are covered, or their replica has left."""
-        for cursor in (self._shared, *self._lagging):
-            while cursor.open:
-                item = cursor.open[0]
-                is_here = self._cursors.get(item.replica, self._shared) is cursor
-                if is_here and not self._covers(item.replica, item.after):
-                    break
-                cursor.open.popleft()
-                if cursor is self._shared:
-                    self._since = now
-
     def _stuck_at(self, item: OpenEntry) -> float:
         """Return the time from which an entry has lain at the resume position for too long."""
         return max(self._since, item.noted, item.answered or 0.0) + self._relay_s
@@ -384,14 +360,7 @@ class LogSender:
             are_met = cursor.met.issuperset(map(_REPLICA, batch))
             if is_full or not (are_met or all(self._may_pass(cursor, entry) for entry in batch)):
                 break
-            for entry in batch:
-                if cursor.read:
-                    cursor.read.popleft()
-                item = self._opened(cursor, entry, now)
-                if item is not None:
-                    entries.append(entry)
-                    items.append(item)
-                    size_bytes += entry.size_bytes
+            size_bytes += self._open(cursor, batch, now, entries, items)
             # The position is passed only if none of its entries are left for the next message.
             position = batch[0].position
             cursor.at = position - bool(cursor.read and cursor.read[0].position == position)
@@ -411,12 +380,6 @@ class LogSender:
             return [*takewhile(lambda entry: entry.position == position, islice(cursor.read, MESSAGE_ENTRIES))]
         cursor.at = max(cursor.at, cursor.read_to)
         return self._tail.next(cursor.at) if self._tail.first <= cursor.at < self._tail.end else ()
-
-    def _is_of(self, cursor: CatchUpCursor, entry: LogEntry) -> bool:
-        """Return True if the entry belongs to the cursor; entries from before the replica's space are obsolete."""
-        replica = entry.replica
-        is_here = replica in self.statuses and self._cursors.get(replica, self._shared) is cursor
-        return is_here and entry.position > replica.made_at
 
     def _needs(self, cursor: CatchUpCursor, replica: Replica, before: bytes) -> None:
         """Begin at the space's start if the cursor began later, as a target may lose its disk; else mark it below."""
@@ -449,26 +412,10 @@ class LogSender:
             self._begun = True
         return True
 
-    def _opened(self, cursor: CatchUpCursor, entry: LogEntry, now: float) -> OpenEntry | None:
-        """Open an entry unless the target covers it or it is of another cursor; return it if it must be sent now."""
-        replica = entry.replica
-        if not self._is_of(cursor, entry) or self._covers(replica, entry.after):
-            return None
-        item = self._under_way.get((entry.position, replica))
-        if item is None or item.after != entry.after:  # A page of a split replica may have held less.
-            item = OpenEntry(entry.position, replica, entry.after, entry.origins, entry.is_own, now)
-        cursor.open.append(item)
-        goes = entry.is_own or self._back or cursor.replicas is not None or not self.statuses[replica].available
-        if not goes and self._relayed:
-            goes = any(self._relayed.get((replica, origin), 0.0) > now for origin in entry.origins)
-        return item if goes and not item.under_way else None
-
     def _ship(self, cursor: CatchUpCursor, entries: list[LogEntry], items: list[OpenEntry]) -> OutgoingEntries:
         self._number += 1
         self._messages[self._number] = cursor, items
-        for item in items:
-            item.under_way = True
-            self._under_way[item.position, item.replica] = item
+        self._depart(items)
         return OutgoingEntries(self._number, entries)
 
     def _at_end(self, cursor: CatchUpCursor, now: float) -> None:

@@ -118,6 +118,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/table/test_calm.py",
     ),
     planted(
+        "a loop takes for settled what a host has confirmed whose config is another",
+        "gossipkv.replication._feed:show_confirmed",
+        "status is not None and field(status, OF_ASSIGNMENT) == host and field(status, OF_CONFIG) == replica.config",
+        "status is not None and field(status, OF_ASSIGNMENT) == host",
+        "tests/unit/table/test_calm.py",
+    ),
+    planted(
         "a loop takes a write for settled that a host lacks",
         "gossipkv.replication._calm:settle",
         "if place < 0 or not is_settled(<CalmReplica>write.replica, place, write.counter):",

@@ -1,0 +1,101 @@
+"""The steps of a log sender in Cython against the oracle, and against those in Python."""
+
+from __future__ import annotations
+
+import msgpack
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.replication._replication import AckTracker, LogEntry, hear_counters, pack_entries
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.keys import ReplicaIdentity, encode_state
+from gossipkv.replication.replica.replica import AssignedReplica, Replica
+from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds
+from gossipkv.replication.stream.log_tail import Beginnings, LogTail
+from gossipkv.replication.stream.messages import ReplicaState
+from gossipkv.replication.stream.sender import LogSender
+from tests.oracle import feed as oracle
+
+NODES = {one: bytes([one]) for one in (1, 2, 3)}
+IDS = [(1, 2), (3, 2, 1), ()]
+counters = st.integers(0, 200) | st.integers(0, 2**64 - 1)
+clocks = st.dictionaries(st.integers(1, 3), counters)
+data = record.encode(1, 2, 3, record.PUT, b"", b"value")
+entries = st.lists(
+    st.builds(
+        oracle.Entry,
+        st.integers(0, 2),
+        clocks,
+        clocks,
+        st.booleans(),
+        st.lists(st.tuples(st.binary(max_size=300), st.just(data)), max_size=20),
+    ),
+    max_size=20,
+)
+
+
+def packed(of):
+    return clock.of(of.items())
+
+
+@given(entries=entries)
+def test_packed_entries_are_the_oracle_s(entries):
+    """Byte by byte those of another packer; records of origins that the link does not name are left out."""
+    replicas = [object() for _ in IDS]
+    ours = [
+        LogEntry(replicas[one.number], tuple(one.records), packed(one.before), packed(one.after), one.is_own)
+        for one in entries
+    ]
+    kept = [
+        one._replace(records=one.records if one.is_own else [*each.records_of(IDS[one.number])])
+        for one, each in zip(entries, ours, strict=True)
+    ]
+    numbers = {replica: number for number, replica in enumerate(replicas)}
+    assert pack_entries(ours, numbers, IDS) == msgpack.packb(oracle.rows_of(kept, IDS))
+
+
+def placed():
+    named = clock.named(clock.of([(1, 5)]), (1, 2, 3))
+    copy = Replica(7, ReplicaIdentity(b"table", 0, 1), encode_state(0, 1, named, named))
+    copy.adopts(1, [AssignedReplica(one, node, one, counts=True, available=True) for one, node in NODES.items()])
+    tail = LogTail(10)
+    sender = LogSender(tail, 10, relay_s=1.0, is_broken=lambda *_: False, beginnings=Beginnings(10))
+    sender.connected({}, 0.0, goes_back=False)
+    return copy, sender, AckTracker(copy)
+
+
+few = st.integers(0, 6)
+statuses = st.builds(
+    lambda counts, config, can_take, span: ReplicaStatus(
+        2, clock.of(zip((1, 2, 3), counts, strict=True)), config, can_take=can_take, available=True, span=span
+    ),
+    st.tuples(few, few, few),
+    st.integers(1, 2),
+    st.booleans(),
+    st.none() | st.just(SpanEnds(b"", b"")),
+)
+
+
+@given(known=st.none() | statuses, state=st.none() | statuses, told=st.lists(few, min_size=3, max_size=3))
+def test_a_row_with_counters_alone_is_heard_as_any_other(known, state, told):
+    """Either the row is left to Python, or all is as if Python had heard it; so is each row where more is new."""
+    (copy, sender, tracker), (other, plain, plain_tracker) = placed(), placed()
+    for replica, to, acks in ((copy, sender, tracker), (other, plain, plain_tracker)):
+        if known is not None:
+            to.hears(replica, known, 1.0)
+            acks.confirms(known)
+    states = {} if state is None else {0: ReplicaState(2, state.config, state.can_take)}
+    row = [0, told]
+    left = hear_counters([row], [copy], [(1, 2, 3)], states, sender, {copy: tracker}, NODES[2])
+    theirs = clock.of(zip((1, 2, 3), told, strict=True))
+    is_plain = known is not None and state is not None and known.span is None and known.can_take and state.can_take
+    if not (is_plain and known.config == state.config == copy.config) or told[0] > 5:
+        assert (left, sender.statuses.get(copy)) == ([row], known)
+        return
+    status = known._replace(clock=theirs)
+    plain.hears(other, status, 2.0)
+    plain_tracker.confirms(status)
+    assert (left, sender.statuses[copy]) == ([], plain.statuses[other])
+    assert [tracker.reached(level) for level in ("one", "majority", "all")] == [
+        plain_tracker.reached(level) for level in ("one", "majority", "all")
+    ]
