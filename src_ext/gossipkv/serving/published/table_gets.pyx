@@ -19,7 +19,7 @@ from gossipkv.replication._replication cimport (
 )
 from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport (
-    SHORT_KEY_BYTES, SPACE_BYTES, ReadGate, View, enter_gate, leave_gate, write_space,
+    SHORT_KEY_BYTES, SPACE_BYTES, ReadGate, StoreLookup, View, enter_gate, leave_gate, write_space,
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._wire cimport (
@@ -259,6 +259,7 @@ cdef int read_table_window(
     """Append the values of some keys, and note the replicas. Requires: the loop is within the gate."""
     cdef PyObject* view = view_of(published, loop)
     cdef RecordView record
+    cdef StoreLookup* lookups[MAX_GATHERED]
     cdef TableGet* get
     cdef Py_ssize_t i
     cdef int found
@@ -270,10 +271,8 @@ cdef int read_table_window(
         get.options.config = options.config
         if not take_text(keys, &get.key) or get.key.size > limits.max_key or not find_replica(get, <View>view):
             return HAND_OFF
-    for i in range(count):
-        (<View>view).fetch(&window[i].pending.lookup)
-    for i in range(count):
-        (<View>view).locate(&window[i].pending.lookup)
+        lookups[i] = &get.pending.lookup
+    (<View>view).fetch_all(lookups, count)
     for i in range(count):
         get = &window[i]
         record.value_size = 0

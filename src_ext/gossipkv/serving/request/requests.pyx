@@ -14,7 +14,7 @@ Each request is answered once, or its connection ends. A request that is not ans
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from gossipkv.storage.engine._engine cimport ReadGate, View, enter_gate, leave_gate
+from gossipkv.storage.engine._engine cimport ReadGate, StoreLookup, View, enter_gate, leave_gate
 from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport (
     BAD_REQUEST, HEAD_BYTES, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Blob, Cursor, Envelope, blob_is, frame_begin,
@@ -50,22 +50,18 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
 cdef void fetch_from_tables(Core core) noexcept nogil:
     """Begin the lookups of all gathered gets of tables: all stages but the last."""
     cdef PyObject* view = view_of(core.published, core.connections.pump)
+    cdef StoreLookup* lookups[MAX_GATHERED]
     cdef GatheredGet* entry
-    cdef int i
+    cdef int i, count = 0
     for i in range(core.gathered.count):
         entry = &core.gathered.entries[i]
         if entry.lookup.file == NULL and entry.lookup.version == NULL:
             core.gathered.tables[i].replica = NULL
-            if view != NULL:
-                find_replica(&core.gathered.tables[i], <View>view)
-    for i in range(core.gathered.count):
-        entry = &core.gathered.entries[i]
-        if entry.lookup.file == NULL and entry.lookup.version == NULL and core.gathered.tables[i].replica != NULL:
-            (<View>view).fetch(&core.gathered.tables[i].pending.lookup)
-    for i in range(core.gathered.count):
-        entry = &core.gathered.entries[i]
-        if entry.lookup.file == NULL and entry.lookup.version == NULL and core.gathered.tables[i].replica != NULL:
-            (<View>view).locate(&core.gathered.tables[i].pending.lookup)
+            if view != NULL and find_replica(&core.gathered.tables[i], <View>view):
+                lookups[count] = &core.gathered.tables[i].pending.lookup
+                count += 1
+    if count > 0:
+        (<View>view).fetch_all(lookups, count)
 
 
 cdef inline int answer_from_table(Core core, const GatheredGet* entry, TableGet* get) noexcept nogil:

@@ -94,8 +94,18 @@ cdef inline int place_in(
     bint* same
 ) noexcept nogil:
     """Count the records below `key`; `same` is set if the next record has that key."""
+    return place_from(
+        words_below(words, count, word_of(key, size, depth)), words, records, count, depth, key, size, same
+    )
+
+
+cdef inline int place_from(
+    int low, const uint64_t* words, const uint8_t** records, int count, uint32_t depth, const uint8_t* key,
+    Py_ssize_t size, bint* same
+) noexcept nogil:
+    """Do `place_in`; `low`: the count of words that are less than the key's."""
     cdef uint64_t word = word_of(key, size, depth)
-    cdef int low = words_below(words, count, word), high, middle, order
+    cdef int high, middle, order
     cdef Slice found
     same[0] = False
     if low == count or words[low] != word:

@@ -22,6 +22,7 @@ cdef struct StoreLookup:
     uint64_t hash
     Leaf* leaf              # NULL: no memtable may have the key.
     int layer               # The number of the leaf's memtable.
+    int at                  # Place in the leaf of the first word that is not less than the key's; -1: not searched yet.
     Slice value
     int asked               # Number of runs asked.
     PyObject* damaged
@@ -62,6 +63,7 @@ cdef class View:
     cdef void fetch(self, StoreLookup* lookup) noexcept nogil
     cdef void fetch_from_runs(self, StoreLookup* lookup) noexcept nogil
     cdef void locate(self, StoreLookup* lookup) noexcept nogil
+    cdef void fetch_all(self, StoreLookup** lookups, Py_ssize_t count) noexcept nogil
     cdef int ask_memtables(self, StoreLookup* lookup) noexcept nogil
     cdef int find(self, StoreLookup* lookup, Slice* value) noexcept nogil
     cdef bint confirm(self, StoreLookup* lookup) noexcept nogil

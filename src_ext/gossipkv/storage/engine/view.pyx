@@ -199,6 +199,7 @@ cdef class View:
             if may_have(<Memtable> self.sources.memtables[i], lookup.hash):
                 lookup.leaf = leaf_of(<Memtable> self.sources.memtables[i], lookup.key, lookup.size)
                 lookup.layer = i
+                lookup.at = -1
                 return
         self.fetch_from_runs(lookup)
 
@@ -212,21 +213,33 @@ cdef class View:
                 probe.place = (<SortedFile> probe.file).prefetch_record(probe.hash)
 
     cdef void locate(self, StoreLookup* lookup) noexcept nogil:
-        """Prefetch the record in the leaf: the third stage, which may be left out."""
-        cdef int at, line
-        if lookup.leaf != NULL:
-            at = words_below(
-                lookup.leaf.words, lookup.leaf.count, word_of(lookup.key, lookup.size, lookup.leaf.depth)
-            )
-            if at < lookup.leaf.count:
-                for line in range(FETCHED_LINES):
-                    prefetch(lookup.leaf.records[at] + line * LINE)
+        """Search the leaf, and prefetch the record."""
+        cdef Leaf* leaf = lookup.leaf
+        cdef int line
+        lookup.at = words_below(leaf.words, leaf.count, word_of(lookup.key, lookup.size, leaf.depth))
+        if lookup.at < leaf.count:
+            for line in range(FETCHED_LINES):
+                prefetch(leaf.records[lookup.at] + line * LINE)
+
+    cdef void fetch_all(self, StoreLookup** lookups, Py_ssize_t count) noexcept nogil:
+        """Do `fetch` for lookups that have begun, and then prefetch the records in their leaves."""
+        cdef Py_ssize_t i
+        for i in range(count):
+            self.fetch(lookups[i])
+        for i in range(count):
+            if lookups[i].leaf != NULL:
+                self.locate(lookups[i])
 
     cdef int ask_memtables(self, StoreLookup* lookup) noexcept nogil:
         """Return 1 if a memtable has the value, 0 for a tombstone, -1 if the runs must be asked."""
         cdef Leaf* leaf = lookup.leaf
         cdef bint found = False
-        cdef int i = place_in(leaf.words, leaf.records, leaf.count, leaf.depth, lookup.key, lookup.size, &found)
+        cdef int i
+        if lookup.at < 0:
+            self.locate(lookup)
+        i = place_from(
+            lookup.at, leaf.words, leaf.records, leaf.count, leaf.depth, lookup.key, lookup.size, &found
+        )
         if found:
             lookup.value = record_value(leaf.records[i])
         for i in range(lookup.layer + 1, self.sources.memtable_count):
