@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
     from gossipkv.wire.rpc import Raw, Value
 
-    _Hear = Callable[[Value], object]  # Applies an answer. Raises ProtocolError.
+    _Hear = Callable[[Value], bool]  # Applies an answer; returns True if nothing is to do now. Raises ProtocolError.
 
 ASK_OWN_S: Final = 1.0  # A restarted node waits so long for reports of its records that others have.
 ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
@@ -199,7 +199,7 @@ class ReplicaSet:
         if self._of_origin is not None:
             self._of_origin |= dict.fromkeys(replica.assigned, replica)
         for node in replica.sharers:
-            self._peer(node).changed(replica, self._outside.now())
+            self._peer(node).changed((replica,), self._outside.now())
         self._outside.wake()
 
     def drop(self, replica: Replica, batch: Batch) -> None:
@@ -254,12 +254,15 @@ class ReplicaSet:
             if entry.replica in self.acks:  # Others were dropped meanwhile.
                 here.append(entry)
         self._feed(here)
-        tell_at = self._outside.now() + self.relay_s / 2
+        told: dict[tuple[bytes, ...], list[Replica]] = {}
+        for entry in here:
+            told.setdefault(entry.replica.sharers, []).append(entry.replica)
+        for nodes, replicas in told.items():
+            for node in nodes:
+                self._peer(node).changed(replicas, self._outside.now() + self.relay_s / 2)
         for entry in here:
             replica = entry.replica
             self.dirty.synced(entry)
-            for node in replica.sharers:
-                self._peer(node).changed(replica, tell_at)
             self.acks[replica].look()
             if self.loader.loads:
                 self.loader.synced(replica)
@@ -376,7 +379,8 @@ class ReplicaSet:
             return
         peer.asked = asked
         try:
-            hear(unpacked(answer))
+            if hear(unpacked(answer)):
+                return
             peer.due = 0.0
             self._outside.wake()
         except GossipKVError:  # An error in place of an answer ends here, too.
@@ -384,13 +388,14 @@ class ReplicaSet:
             peer.restart_at = self._outside.now() + self.relay_s
             self._look_at_all()
 
-    def _greeted(self, peer: ReplicaPeer, link: int, result: Value) -> None:
+    def _greeted(self, peer: ReplicaPeer, link: int, result: Value) -> bool:
         assert peer.link == link
         peer.greeted, peer.clock_at = True, self._outside.now() + CLOCK_S
         peer.report_at = min(peer.report_at, peer.clock_at)
         statuses = dict(self._hear_answer(peer, result))
         lower = {node for replica in statuses for node in replica.sharers if node < self.me and self.reaches(node)}
         peer.connected(statuses, self._outside.now(), goes_back=not lower - {peer.node})
+        return False
 
     def _hear_answer(
         self, peer: ReplicaPeer, rows: Value, *, is_fed: bool = False
@@ -555,8 +560,7 @@ class ReplicaSet:
                 break
             self._outside.look(peer.node, do)
         if peer.sender.turned:
-            for replica in sorted(peer.sender.turned & self.acks.keys(), key=attrgetter("space")):
-                peer.changed(replica, now)
+            peer.changed(sorted(peer.sender.turned & self.acks.keys(), key=attrgetter("space")), now)
             peer.sender.turned.clear()
         if peer.greeted and peer.report_at <= now:
             if peer.unreported or peer.clock_at <= now:
@@ -573,7 +577,11 @@ class ReplicaSet:
 
     def _report(self, peer: ReplicaPeer, replicas: Iterable[Replica]) -> None:
         rows = msgpack.packb(rows_of(peer, replicas))
-        self._ask(peer, "replica_tell", [0, rows], partial(self._hear_answer, peer))
+        self._ask(peer, "replica_tell", [0, rows], partial(self._reported, peer))
+
+    def _reported(self, peer: ReplicaPeer, result: Value) -> bool:
+        self._hear_answer(peer, result)
+        return False
 
     def _ship(self, peer: ReplicaPeer, ship: OutgoingEntries) -> None:
         unnamed = dict.fromkeys(entry.replica for entry in ship.entries if not peer.is_named(entry.replica))
@@ -582,7 +590,7 @@ class ReplicaSet:
         rows = pack_entries(ship.entries, peer.numbers, peer.ids)
         self._ask(peer, "replica_feed", [rows], partial(self._fed, peer, ship.number))
 
-    def _fed(self, peer: ReplicaPeer, number: int, result: Value) -> None:
+    def _fed(self, peer: ReplicaPeer, number: int, result: Value) -> bool:
         match result:
             case [list(heard), list(news)]:
                 known = peer.numbered, peer.ids, peer.states
@@ -593,7 +601,9 @@ class ReplicaSet:
                     match row:
                         case [int(of), int(origin)] if 0 <= of < len(peer.numbered):
                             pairs.append((peer.numbered[of], origin))
-                peer.sender.answered(number, pairs, self._outside.now())
+                now = self._outside.now()
+                peer.sender.answered(number, pairs, now)
+                return peer.sender.rests(now) and not peer.is_littered
             case _:
                 raise ProtocolError("the answer to a feed is [rows, news]")
 

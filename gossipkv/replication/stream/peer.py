@@ -107,10 +107,10 @@ class ReplicaPeer:
         self.rows.clear()
         self.newer.clear()
 
-    def changed(self, replica: Replica, report_at: float) -> None:
-        """Report a replica's changed status to the peer by that time."""
+    def changed(self, replicas: Iterable[Replica], report_at: float) -> None:
+        """Report the changed status of replicas to the peer by that time."""
         self.report_at = min(report_at, self.report_at if self.unreported else self.clock_at)
-        self.unreported[replica] = None
+        self.unreported |= dict.fromkeys(replicas)
         self.due = 0.0
 
     def is_named(self, replica: Replica) -> bool:

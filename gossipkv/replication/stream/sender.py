@@ -231,6 +231,12 @@ class LogSender(EntryFeed):
         """True if `next` may return another step at once, messages under way aside."""
         return self._shared.at < self._tail.end or bool(self._shared.read or self._lagging)
 
+    def rests(self, now: float) -> bool:
+        """Drop covered entries; return True if there is nothing to do until the next event, and `due` is unchanged."""
+        self._advance(now)
+        is_even = not (self.has_more or self._back or self._gap or self.turned)
+        return is_even and (not self._shared.open or self._shared.open[0].under_way)
+
     def _pass_cursors(self, now: float) -> OutgoingEntries | LogRead | None:
         if sum(cursor.replicas is not None for cursor, _ in self._messages.values()) >= MAX_OF_CURSORS:
             return None

@@ -138,16 +138,21 @@ def host_at(tuple assigned not None, roles not None, bytes node not None, /):
 
 def show_confirmed(replica, bytes node not None, status, /):
     """Show to the serving loops the writes that a node has confirmed, as `tombstone_gc.confirmed` counts them."""
+    show(replica, node, status)
+
+
+cdef int show(object replica, bytes node, object status) except -1:
     replica.settled = None
     calm = replica.calm
     if calm is None:
-        return
+        return 0
     host = host_at(replica.assigned, replica.roles, node)
     counts = (
         status is not None and field(status, OF_ASSIGNMENT) == host and field(status, OF_CONFIG) == replica.config
         and field(status, OF_SPAN) is None
     )
-    (<CalmReplica?>calm).confirms(host, field(status, OF_CLOCK) if counts else None)
+    calm.confirms(host, field(status, OF_CLOCK) if counts else None)
+    return 0
 
 
 def hear_counters(
@@ -182,7 +187,7 @@ def hear_counters(
             type(status), (field(status, OF_ASSIGNMENT), theirs, field(status, OF_CONFIG), True, field(status, 4), None)
         )
         feed.statuses[replica] = status
-        show_confirmed(replica, node, status)
+        show(replica, node, status)
         (<AckTracker?>tracker).confirms(status)
     return others
 

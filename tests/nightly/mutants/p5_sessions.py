@@ -122,7 +122,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.replication._feed:show_confirmed",
         "status is not None and field(status, OF_ASSIGNMENT) == host and field(status, OF_CONFIG) == replica.config",
         "status is not None and field(status, OF_ASSIGNMENT) == host",
-        "tests/unit/table/test_calm.py",
+        "tests/unit/replication/stream/test_feed.py",
+    ),
+    planted(
+        "a loop takes for settled what a host has told that is not whole",
+        "gossipkv.replication._feed:show_confirmed",
+        "and field(status, OF_SPAN) is None",
+        "and True",
+        "tests/unit/replication/stream/test_feed.py",
     ),
     planted(
         "a loop takes a write for settled that a host lacks",

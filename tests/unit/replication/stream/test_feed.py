@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgpack
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gossipkv.replication._replication import AckTracker, LogEntry, hear_counters, pack_entries
+from gossipkv.replication._replication import AckTracker, LogEntry, hear_counters, pack_entries, show_confirmed
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import ReplicaIdentity, encode_state
 from gossipkv.replication.replica.replica import AssignedReplica, Replica
@@ -65,22 +65,35 @@ def placed():
 
 
 few = st.integers(0, 6)
+
+
+def mostly(usual, *others):
+    return st.sampled_from([*[usual] * 8, *others])
+
+
+booleans = st.sampled_from([*[True] * 8, False])
 statuses = st.builds(
     lambda counts, config, can_take, span: ReplicaStatus(
         2, clock.of(zip((1, 2, 3), counts, strict=True)), config, can_take=can_take, available=True, span=span
     ),
     st.tuples(few, few, few),
-    st.integers(1, 2),
-    st.booleans(),
-    st.none() | st.just(SpanEnds(b"", b"")),
+    mostly(1, 2),
+    booleans,
+    mostly(None, SpanEnds(b"", b"")),
 )
+plain, newer = (
+    ReplicaStatus(2, clock.of([(1, 1)]), config, can_take=True, available=True, span=None) for config in (1, 2)
+)
+perhaps = mostly(statuses, st.none()).flatmap(lambda drawn: drawn)
 
 
-@given(known=st.none() | statuses, state=st.none() | statuses, told=st.lists(few, min_size=3, max_size=3))
-def test_a_row_with_counters_alone_is_heard_as_any_other(known, state, told):
+@example(known=plain, state=newer, is_same=False, told=[2, 0, 0])
+@given(known=perhaps, state=perhaps, is_same=booleans, told=st.lists(few, min_size=3, max_size=3))
+def test_a_row_with_counters_alone_is_heard_as_any_other(known, state, is_same, told):
     """Either the row is left to Python, or all is as if Python had heard it; so is each row where more is new."""
-    (copy, sender, tracker), (other, plain, plain_tracker) = placed(), placed()
-    for replica, to, acks in ((copy, sender, tracker), (other, plain, plain_tracker)):
+    state = known if is_same else state
+    (copy, sender, tracker), (other, by_python, plain_tracker) = placed(), placed()
+    for replica, to, acks in ((copy, sender, tracker), (other, by_python, plain_tracker)):
         if known is not None:
             to.hears(replica, known, 1.0)
             acks.confirms(known)
@@ -93,9 +106,28 @@ def test_a_row_with_counters_alone_is_heard_as_any_other(known, state, told):
         assert (left, sender.statuses.get(copy)) == ([row], known)
         return
     status = known._replace(clock=theirs)
-    plain.hears(other, status, 2.0)
-    plain_tracker.confirms(status)
-    assert (left, sender.statuses[copy]) == ([], plain.statuses[other])
+    by_python.hears(other, status, 2.0)
+    plain_tracker.confirms(by_python.statuses[other])
+    assert (left, sender.statuses[copy]) == ([], by_python.statuses[other])
     assert [tracker.reached(level) for level in ("one", "majority", "all")] == [
         plain_tracker.reached(level) for level in ("one", "majority", "all")
     ]
+
+
+class Shown:
+    def __init__(self):
+        self.confirmed = []
+
+    def confirms(self, host, counters):
+        self.confirmed.append((host, counters))
+
+
+@given(status=perhaps, is_host=booleans)
+def test_serving_loops_see_whole_hosts_of_the_same_config(status, is_host):
+    """Another status clears what a loop has seen of that node."""
+    copy, _, _ = placed()
+    copy.calm, copy.settled = Shown(), (1, b"")
+    show_confirmed(copy, NODES[2] if is_host else NODES[3], status)
+    counts = is_host and status is not None and status.config == copy.config and status.span is None
+    assert copy.calm.confirmed == [(2 if is_host else 3, status.clock if counts else None)]
+    assert copy.settled is None
