@@ -192,6 +192,7 @@ class PendingRequest:
     method: bytes
     waiting: object
     def __new__(cls, handle: int, msgid: int, received_ns: int, method: bytes, waiting: object) -> Self: ...
+    def take(self) -> object: ...
 
 @final
 class Loop:

@@ -237,7 +237,9 @@ class Pump:
     def _begin(self, pending: PendingRequest) -> None:
         """Start a task for the request, or join one with the same key; a request that calls back needs no task."""
         if isinstance(pending.waiting, Later):
-            self._answers.begin(pending.method, pending.waiting, partial(self._answer_later, pending))
+            later = pending.take()
+            assert isinstance(later, Later)
+            self._answers.begin(pending.method, later, partial(self._answer_later, pending))
             return
         assert isinstance(pending.waiting, DeferredResult)
         assert self._nursery is not None

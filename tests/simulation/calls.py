@@ -97,7 +97,7 @@ class _Profile:
             self.entries[machine.name, function, code.co_code[frame.f_lasti + 1] & RESUMED != 0] += 1
 
 
-async def _ask_all(connections: list[Connection], method: str, *value: bytes) -> None:
+async def ask_all(connections: list[Connection], method: str, *value: bytes) -> None:
     """Send `REQUESTS` requests with keys of their own, one at a time over each connection."""
 
     async def ask(connection: Connection, numbers: range) -> None:
@@ -118,11 +118,11 @@ async def _count(cluster: SimulatedCluster, method: str, *value: bytes, in_fligh
     async with AsyncExitStack() as stack:
         origin = cluster.machines[0]
         connections = [await stack.enter_async_context(cluster.connected(origin)) for _ in range(in_flight)]
-        await _ask_all(connections, method, *value)  # Fills what the node keeps for later requests.
+        await ask_all(connections, method, *value)  # Fills what the node keeps for later requests.
         await trio.sleep(SETTLED_S)
         began_s = trio.current_time()
         with asked.running():
-            await _ask_all(connections, method, *value)
+            await ask_all(connections, method, *value)
         took_s = trio.current_time() - began_s
         with idle.running():
             await trio.sleep(took_s)

@@ -63,6 +63,12 @@ cdef class PendingRequest:
         self.method = method
         self.waiting = waiting
 
+    def take(self):
+        """Return `waiting`, and keep it no more: an object that refers to this request would be a cycle."""
+        waiting = self.waiting
+        self.waiting = None
+        return waiting
+
 
 cdef bytes body_of(object answer):
     """Return an answer as MessagePack; None for an object that is no answer, so the request is pending."""
