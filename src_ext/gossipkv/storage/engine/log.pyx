@@ -189,12 +189,14 @@ cdef class Batch:
         cdef Operation operation
         cdef const uint8_t* at = self.data
         cdef dict found = {}
+        cdef uint64_t last = 1 << 32    # No space: most operations are of the space of the one before.
         memset(&operation, 0, sizeof(Operation))
         while at != self.data + self.used:
             at = next_operation(at, self.data + self.used, &operation)
             assert at != NULL, "a batch has whole operations"
-            if least <= operation.kind <= most:
-                found[space_at(operation.key)] = None
+            if least <= operation.kind <= most and space_at(operation.key) != last:
+                last = space_at(operation.key)
+                found[last] = None
         return tuple(found)
 
     @property

@@ -4,7 +4,7 @@ A frame gets its position and segment when it is planned. It is stamped, with th
 group of frames is handed out to be written. One group is under way at a time; later frames form the next. A group lies
 in one segment; the last frame of a segment names the next segment, which must be allocated by then.
 
-Most batches are plain: puts and deletes in one live space that fit segment and memtable. `plan_plain` takes these at
+Most batches are plain: puts and deletes in live spaces that fit segment and memtable. `plan_plain` takes these at
 once; the caller must examine every other batch and then `plan` it. The last batch that was planned is open until it is
 handed out: plain operations may `extend` it, which saves them a frame.
 """
@@ -174,10 +174,10 @@ cdef class Writer:
         cdef uint64_t cost = <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
         if (
             self.offset + size_bytes > self.open_until
-            or batch.records != batch.count or batch.records == 0 or batch.is_mixed
+            or batch.records != batch.count or batch.records == 0
             or self.waiting_bytes + size_bytes > MAX_WAITING
             or self.cost + cost > self.memtable.most_bytes
-            or batch.space not in self.spaces
+            or not self.are_live(batch)
         ):
             return 0
         self.waiting_bytes += size_bytes
@@ -192,10 +192,10 @@ cdef class Writer:
         if (
             self.last is None or self.last.batch is not batch or used > MAX_OPEN
             or self.offset + size_bytes > self.open_until
-            or more.records != more.count or more.is_mixed
+            or more.records != more.count
             or self.waiting_bytes + size_bytes > MAX_WAITING
             or self.cost + cost > self.memtable.most_bytes
-            or more.space not in self.spaces
+            or not self.are_live(more)
         ):
             return False
         batch.extend(more)
@@ -204,6 +204,12 @@ cdef class Writer:
         self.cost += cost
         self.last.writes += 1
         return True
+
+    cdef bint are_live(self, Batch batch) except -1:
+        """Return True if all spaces of a plain batch are live."""
+        return self.spaces.issuperset(batch.spaces_of(VALUE, TOMBSTONE)) if batch.is_mixed else (
+            batch.space in self.spaces
+        )
 
     def plan(self, Batch batch not None):
         """Plan any batch; returns its position. Requires: it fits."""

@@ -262,7 +262,7 @@ def test_a_mark_is_due_once():
 
 
 def test_plain_batches_are_taken_while_it_is_open():
-    """Puts into one live space are accepted, up to the opened bytes; other batches take the long way."""
+    """Puts into live spaces are accepted, up to the opened bytes; other batches take the long way."""
     log = Log()
     writer = log.writer
     assert writer.plan_plain(batch_of(1)) == 0, "nobody has looked yet"
@@ -275,6 +275,8 @@ def test_plain_batches_are_taken_while_it_is_open():
     mixed = batch_of(1)
     mixed.put(2, b"key", b"value")
     assert writer.plan_plain(mixed) == 0
+    writer.spaces.add(2)
+    assert writer.plan_plain(mixed) == position + 2
     making = batch_of(1)
     making.new_space(3)
     assert writer.plan_plain(making) == 0
@@ -286,7 +288,7 @@ def test_plain_batches_are_taken_while_it_is_open():
     taken = sum(writer.plan_plain(batch_of(100)) > 0 for _ in range(1000))
     assert 0 < taken < 1000, "a segment is not longer than it is"
     log.write_all()
-    assert len(log.frames(1)) == taken + 2
+    assert len(log.frames(1)) == taken + 3
 
 
 def test_the_last_batch_is_open_until_it_is_handed_out():
@@ -301,10 +303,12 @@ def test_the_last_batch_is_open_until_it_is_handed_out():
     position = writer.plan_plain(batch)
     assert batch.is_open
     assert writer.extend(batch, batch_of(3))
-    assert writer.extend(batch, batch_of(4, space=2))
+    both = batch_of(4, space=2)
+    both.put(1, b"key", b"value")
+    assert writer.extend(batch, both)
     making, mixed = batch_of(1), batch_of(1)
     making.new_space(3)
-    mixed.put(2, b"key", b"value")
+    mixed.put(3, b"key", b"value")
     before = batch.payload
     for more in (making, mixed, batch_of(1, space=3), batch_of(MAX_OPEN_BYTES - batch.size_bytes)):
         assert not writer.extend(batch, more)
