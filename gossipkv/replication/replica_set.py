@@ -12,7 +12,7 @@ The module `messages` defines rows and entries.
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
-from gossipkv.replication._replication import clock_of, hear_counters, pack_entries
+from gossipkv.replication._replication import LogEntry, Merged, clock_of, entries_of, hear_counters, pack_entries
 from gossipkv.replication.own_writes import OwnWrites
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
@@ -32,8 +32,8 @@ from gossipkv.replication.snapshot.transfer import BulkLoader
 from gossipkv.replication.stream.cursors import OutgoingEntries
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail, by_children
 from gossipkv.replication.stream.messages import ReplicaState, ends_of_span, state_of, status_row_of, unpacked
-from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer, answer_row, rows_of
-from gossipkv.replication.stream.receiver import LogReceiver, entries_of
+from gossipkv.replication.stream.peer import ReplicaPeer, answer_row, rows_of
+from gossipkv.replication.stream.receiver import LogReceiver
 from gossipkv.replication.stream.sender import LogSender
 from gossipkv.storage.engine.shell import Batch
 
@@ -505,14 +505,12 @@ class ReplicaSet:
     def take_entries(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[bytes], object]) -> None:
         """Take log entries; once synced, call `on_taken` with the packed answer. Raises as `take_report`."""
         peer = self._asking(node, link)
-        read, lacking = entries_of(peer, self.by_partition, entries)  # A malformed message is refused whole.
-        replicas: dict[int, tuple[Replica, PeerReplica]] = {}  # The link may restart before all is synced.
+        # A malformed message is refused whole. The rows are kept: the link may restart before all is synced.
+        read, replicas, relayed, lacking = entries_of(peer, self.by_partition, entries)
         news: list[Value] = []
-        for number, entry in read:
-            row = peer.rows[number]
-            replicas[number] = entry.replica, row
-            if entry.origins != (row.assignment,) and not entry.replica.has(entry):
-                news += [[number, origin] for origin in entry.origins if origin != row.assignment]
+        for number, entry in relayed:
+            if not Merged(entry.replica).has(entry):
+                news += [[number, origin] for origin in entry.origins if origin != entry.source]
         none: list[Value] = []
         for at in lacking:
             none += self._none_here(peer, at, peer.newer.get(at, 0))
@@ -526,7 +524,7 @@ class ReplicaSet:
                 on_taken(msgpack.packb([rows + none, news]))
 
         now = self._outside.now()
-        waits += self._receiver.take(peer, ((now, entry) for _, entry in read), synced)
+        waits += self._receiver.take(peer, zip(repeat(now), read), synced)
         if self._receiver.early:
             self._receiver.retry()
             self._outside.wake()  # Early entries expire after the relay time.

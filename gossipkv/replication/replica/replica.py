@@ -13,11 +13,10 @@ only their count in the clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.placement.partition import HAD
-from gossipkv.replication._replication import LogEntry, forget_synced, host_at
+from gossipkv.replication._replication import LogEntry, Merged, forget_synced, host_at, put_records
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.hlc import next_time
 from gossipkv.replication.replica.intern import shared
@@ -27,8 +26,6 @@ from gossipkv.replication.replica.keys import (
     ORDER_BYTES,
     RECORD,
     STATE,
-    TIME_BYTES,
-    TOMBSTONE,
     ReplicaIdentity,
     decode_state,
     encode_state,
@@ -124,18 +121,6 @@ class RecordWrite(NamedTuple):
 
 
 @final
-@dataclass(slots=True, eq=False)
-class Merged:
-    """Entries of other replicas, merged into one local entry before it is appended."""
-
-    before: bytes  # Packed clocks.
-    after: bytes
-    joining: Bootstrap | None = None
-    won: dict[bytes, bytes] = field(default_factory=dict)
-    relieves: bool = True  # Every winner deletes an existing record.
-
-
-@final
 class Replica:
     """A replica of a partition in this node's store.
 
@@ -144,7 +129,6 @@ class Replica:
     """
 
     __slots__ = (
-        "_unsynced",
         "appended",
         "assigned",
         "assignment",
@@ -175,6 +159,7 @@ class Replica:
         "synced_joining",
         "taken_config",
         "time",
+        "unsynced",
     )
 
     def __init__(
@@ -223,7 +208,7 @@ class Replica:
         self.calm: CalmReplica | None = None  # Shown to the serving loops while the replica is calm.
         self.digest: ReplicaDigest | None = None  # Last result of `DigestExchange`.
         self.assignment = self.id_here(identity.assignment)  # The local assignment, under which it originates.
-        self._unsynced = NOTHING  # Order of the last record of each unsynced key.
+        self.unsynced = NOTHING  # The last record of each unsynced key.
 
     @property
     def identity(self) -> ReplicaIdentity:
@@ -358,15 +343,15 @@ class Replica:
     @property
     def is_unsynced(self) -> bool:
         """True if something appended is not synced yet."""
-        return bool(self._unsynced) or self.appended != self.synced or self.joining is not self.synced_joining
+        return bool(self.unsynced) or self.appended != self.synced or self.joining is not self.synced_joining
 
     def is_pending(self, key: bytes) -> bool:
         """Return True if a record of a key is appended and not synced."""
-        return key in self._unsynced
+        return key in self.unsynced
 
     def order_of(self, key: bytes, read: Read) -> bytes | None:
         """Return time, origin and counter of a key's last appended record; None: the key has none."""
-        data = self._unsynced.get(key) or read(self.space, RECORD + key)
+        data = self.unsynced.get(key) or read(self.space, RECORD + key)
         return None if data is None else data[:ORDER_BYTES]
 
     # -- local writes ------------------------------------------------------------------------------------------------
@@ -389,15 +374,10 @@ class Replica:
             self.time = max(self.time, time)
             data = record.encode(time, self.assignment, count, kind, dependencies, value or b"")
             records.append((key, data))
-            put_record(batch, self.space, key, data)
+        put_records(batch, self.space, records)
         return records, clock.raised(self.appended, self.assignment, count)
 
     # -- entries of other replicas -----------------------------------------------------------------------------------
-
-    def covers(self, after: bytes, merged: Merged | None = None) -> bool:
-        """Return True if all up to a clock is appended or merged; assignments that are no longer named have ended."""
-        reached = self.appended if merged is None else merged.after
-        return clock.covers(reached, after) or clock.covers(reached, clock.named(after, self.named))
 
     def never_gave_out(self, other: bytes) -> bool:
         """Return True if a peer's clock has more records of this assignment than the replica knows to have originated.
@@ -411,52 +391,10 @@ class Replica:
         """Return True if all up to a clock is synced, ended assignments aside."""
         return clock.covers(self.synced, clock.named(other, self.named))
 
-    def has(self, entry: LogEntry, merged: Merged | None = None) -> bool:
-        """Return True if an entry of another replica brings nothing new."""
-        if entry.config > self.config:
-            return clock.covers(self.appended, entry.after)
-        joining = self.joining if merged is None else merged.joining
-        span = None if joining is None else joining.span(entry.source)
-        is_merged = span is not None and clock.covers(span.after, clock.named(entry.after, self.named))
-        return is_merged or self.covers(entry.after, merged)
-
-    def follows(self, entry: LogEntry, merged: Merged | None = None) -> bool:
-        """Return True if the replica can merge an entry now; an incomplete one merges ahead of its clock.
-
-        Entries of a newer config wait: they may name origins that are unknown here.
-        """
-        if self.is_frozen or entry.config > self.config:
-            return False
-        return self.joining is not None or self.covers(entry.before, merged)
-
-    def merge(self, entry: LogEntry, merged: Merged, read: Read) -> None:
-        """Merge an entry of another replica into `merged`, for `take`.
-
-        Requires: `follows` and not `has`.
-        """
-        assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"
-        before, won = merged.after, merged.won
-        named = clock.named(entry.after, self.named)
-        after = clock.merge(before, named)
-        for key, data in entry.records:
-            dot = record.dot(data)
-            # Also skip records whose origin the placement no longer names.
-            if clock.covers(before, dot) or not clock.covers(after, dot):
-                continue
-            self.time = max(self.time, int.from_bytes(data[:TIME_BYTES], "big"))
-            standing = won.get(key) or self._unsynced.get(key) or read(self.space, RECORD + key)
-            if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
-                won[key] = data
-                merged.relieves &= standing is not None and record.is_deleted(data)
-        if merged.joining is None:
-            merged.after = after
-        else:
-            merged.joining = merged.joining.taken(entry.source, clock.named(entry.before, self.named), named)
-
     def take(self, merged: Merged, batch: Batch) -> LogEntry:
         """Put merged records into a batch as one entry; the caller appends the batch and calls `appends_merged`."""
-        for key, data in merged.won.items():
-            put_record(batch, self.space, key, data)
+        put_records(batch, self.space, merged.won.items())
+        self.time = max(self.time, merged.time)
         joining, after = merged.joining, merged.after
         if joining is not None:
             joining, after = joining.closed(after, self.named)
@@ -477,24 +415,24 @@ class Replica:
         """Continue from an entry of other replicas whose batch is appended."""
         assert self.appended == entry.before, "one batch after the other"
         self.appends(entry.records, entry.after)
-        self.joining = _left(entry.joining)
+        if entry.joining is not None:
+            self.joining = _left(entry.joining)
 
     def appends(self, records: Sequence[tuple[bytes, bytes]], after: bytes) -> None:
         """Continue from records whose batch is appended."""
         self.appended = after
         if self.taken_config != self.config:
             self.take_config()  # Not in `has_synced`: further serving loops read the records a moment before.
-        if records and self._unsynced is NOTHING:
-            self._unsynced = {}
-        for key, data in records:
-            self._unsynced[key] = data[:ORDER_BYTES]
+        if records and self.unsynced is NOTHING:
+            self.unsynced = {}
+        self.unsynced.update(records)
 
     def has_synced(self, entry: LogEntry) -> None:
         """Take note that an entry is synced; entries come in order."""
         self.synced_joining = _left(entry.joining)
         self._has_synced(entry.after)
-        forget_synced(self._unsynced, entry.records)
-        self._unsynced = self._unsynced or NOTHING
+        forget_synced(self.unsynced, entry.records)
+        self.unsynced = self.unsynced or NOTHING
 
     def _has_synced(self, after: bytes) -> None:
         synced = clock.named(after, self.named)  # The entry may be older than the adopted placement.
@@ -536,15 +474,8 @@ class Replica:
         self.time = max(self.time, parent.time)
         self.synced_config, self.taken_config = parent.synced_config, parent.taken_config
         self.is_new = parent.is_new
-        self._unsynced = {key: order for key, order in parent._unsynced.items() if self.bounds.has(key)} or NOTHING
+        self.unsynced = {key: data for key, data in parent.unsynced.items() if self.bounds.has(key)} or NOTHING
         self._has_synced(parent.synced)
-
-
-def put_record(batch: Batch, space: int, key: bytes, data: bytes) -> None:
-    """Put the record of a user's key; a tombstone is also listed by its time."""
-    batch.put(space, RECORD + key, data)
-    if record.is_deleted(data):
-        batch.put(space, TOMBSTONE + data[:TIME_BYTES] + key, b"")
 
 
 def _left(joining: Bootstrap | None) -> Bootstrap | None:

@@ -33,10 +33,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, StorageError
-from gossipkv.replication._replication import records_of
+from gossipkv.replication._replication import put_records, records_of
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import IDENTITY, LOADING, ORDER_BYTES, RECORD, STATE, decode_state, encode_state
-from gossipkv.replication.replica.replica import put_record
 from gossipkv.replication.replica.spaces import first_batch
 from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.storage.engine.shell import PUT, Batch
@@ -503,8 +502,7 @@ class BulkLoader:
 
     def _write(self, load: BulkLoad, records: Iterable[tuple[bytes, bytes]]) -> None:
         batch = Batch()
-        for key, data in records:
-            put_record(batch, load.space, key, data)
+        put_records(batch, load.space, records)
         if batch.count:
             self._append(load, batch)
 

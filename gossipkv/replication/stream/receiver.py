@@ -1,4 +1,4 @@
-"""The log receiver: reads entries from messages of other nodes and merges those that fit now.
+"""The log receiver: merges those entries of other nodes that fit now.
 
 The entries of a message that fit go into few batches of the store, so thousands of small entries cost few appends and
 syncs. A batch has one entry for each replica, merged from all its received entries.
@@ -12,61 +12,22 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import Overloaded, ProtocolError, StorageError
-from gossipkv.replication._replication import LogEntry, clock_of, ends_of, records_of
-from gossipkv.replication.replica import clock
-from gossipkv.replication.replica.replica import Merged, Replica
+from gossipkv.errors import Overloaded, StorageError
+from gossipkv.replication._replication import Merged
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from gossipkv.replication.replica.replica import Read
+    from gossipkv.replication._replication import LogEntry
+    from gossipkv.replication.replica.replica import Read, Replica
     from gossipkv.replication.stream.peer import ReplicaPeer
-    from gossipkv.wire.rpc import Raw
 
     # Appends a batch and its entries; calls the last argument once synced.  Raises Overloaded, StorageError.
     Append = Callable[[Batch, Sequence[LogEntry], Callable[[], object]], None]
 
 MAX_BYTES: Final = 32 << 10  # Records in one batch: a segment of the log has room for these.
 KEPT_BYTES: Final = 8 << 20  # Early entries kept of one peer.
-
-
-def entries_of(
-    peer: ReplicaPeer, by_partition: Mapping[tuple[bytes, int], Replica], message: Sequence[Raw]
-) -> tuple[list[tuple[int, LogEntry]], list[int]]:
-    """Return the entries of a message, each with the peer's number of its replica, and numbers of replicas not here.
-
-    Raises ProtocolError.
-    """
-    found: list[tuple[int, LogEntry]] = []
-    lacking: dict[int, None] = {}
-    last: dict[int, bytes] = {}
-    for item in message:
-        match item:
-            case [int(number), None | list() as before, None | list() as after, list(flat)]:
-                pass
-            case _:
-                raise ProtocolError("an entry is [number, clock before, clock after, [key, record, ...]]")
-        row = peer.rows.get(number)
-        replica = None if row is None else by_partition.get(row.partition)
-        # The peer sends skipped entries again once it knows of the replica here, or is a host here.
-        if row is None or replica is None or peer.node not in replica.sharers or row.assignment not in replica.assigned:
-            if row is not None and replica is None:
-                lacking[number] = None
-            continue
-        records = records_of(flat)
-        begins = last.get(number) if before is None else clock_of(row.ids, before)
-        if begins is None:
-            raise ProtocolError("the first entry of a copy in a message has the clock before it")
-        ends = last[number] = ends_of(begins, None if after is None else clock_of(row.ids, after), records)
-        if replica.never_gave_out(ends):
-            given = clock.counter(replica.appended, replica.assignment)
-            raise ProtocolError(f"an entry has more of this copy's own records than the {given} that it gave out")
-        config = peer.newer.get(number, 0)
-        entry = LogEntry(replica, records, begins, ends, is_own=False, source=row.assignment, config=config)
-        found.append((number, entry))
-    return found, [*lacking]
 
 
 @final
@@ -80,17 +41,12 @@ class ReceivedEntries:
 
     def take(self, entry: LogEntry) -> bool:
         """Merge an entry unless it brings nothing new; return False if it cannot be merged yet."""
-        replica = entry.replica
-        merged = self._merged.get(replica)
-        if replica.has(entry, merged):
-            return True
-        if not replica.follows(entry, merged):
-            return False
-        if merged is None:
-            merged = self._merged[replica] = Merged(replica.appended, replica.appended, replica.joining)
-        replica.merge(entry, merged, self._read)
-        self.size_bytes += entry.size_bytes
-        return True
+        merged = self._merged.get(entry.replica) or Merged(entry.replica)
+        size_bytes = merged.take(entry, self._read)
+        if size_bytes:
+            self._merged[entry.replica] = merged
+            self.size_bytes += size_bytes
+        return size_bytes is not None
 
     def finish(self) -> tuple[Batch, list[LogEntry]]:
         """Return the batch of merged entries, to be appended, and begin the next."""

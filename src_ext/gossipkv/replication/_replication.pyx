@@ -1,8 +1,9 @@
-"""Replication: vector clocks, records, the log entries that contain both, acknowledgements, feeds, and calm replicas."""
+"""Replication: clocks, records, log entries, merging, acknowledgements, feeds, and calm replicas."""
 
 include "vector_clock.pyx"
 include "record.pyx"
 include "entry.pyx"
+include "merging.pyx"
 include "calm.pyx"
 include "acks.pyx"
 include "feed.pyx"

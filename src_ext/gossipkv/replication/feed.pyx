@@ -227,7 +227,7 @@ def pack_entries(list entries not None, dict numbers not None, list ids not None
             put_unsigned(&out, number)
             put_counters(&out, None if last.get(number) == entry.before else entry.before, ids[number])
             put_counters(&out, None if entry.is_own else entry.after, ids[number])
-            put_records(&out, entry.records if entry.is_own else entry.records_of(ids[number]))
+            put_pairs(&out, entry.records if entry.is_own else entry.records_of(ids[number]))
             last[number] = entry.after
         return PyBytes_FromStringAndSize(<const char*>out.data, out.end)
     finally:
@@ -253,7 +253,7 @@ cdef int put_counters(Buffer* out, bytes clock, tuple ids) except -1:
     return 0
 
 
-cdef int put_records(Buffer* out, object records) except -1:
+cdef int put_pairs(Buffer* out, object records) except -1:
     """Write keys, each with its record."""
     cdef bytes key, data
     reserve(out, MAX_HEAD_BYTES)

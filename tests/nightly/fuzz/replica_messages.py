@@ -117,7 +117,7 @@ def check(talker, number):
             assert int.from_bytes(data[:8], "big") <= time, number
         else:
             assert key in {IDENTITY, STATE} or key[:1] == TOMBSTONE, number
-    assert not copy._unsynced, number
+    assert not copy.unsynced, number
 
 
 def lives_on(talker, number):

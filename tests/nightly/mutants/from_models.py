@@ -17,6 +17,7 @@ FEED = f"{UNIT}/replication/stream/test_sender.py"
 KEEPING = f"{UNIT}/table/test_refounded_holding.py"
 LEVELS = f"{UNIT}/replication/replica/test_acks.py"
 LOADING = f"{UNIT}/replication/snapshot/test_transfer.py"
+MERGING = f"{UNIT}/replication/test_merging.py"
 REPLICAS = f"{UNIT}/replication/test_replica_set.py"
 STEPS = f"{UNIT}/table/controllers/test_move_step.py"
 SPACES = f"{UNIT}/replication/replica/test_spaces.py"
@@ -28,19 +29,19 @@ IN_COPY = "gossipkv.replication.replica.replica:Replica"
 IN_DIVIDING = "gossipkv.replication.maintenance.split"
 IN_FEED = "gossipkv.replication.stream.sender:LogSender"
 IN_LOADING = "gossipkv.replication.snapshot.transfer:BulkLoader"
+IN_MERGED = "gossipkv.replication._merging:Merged"
 IN_SIFT = "gossipkv.replication.replica.smeared:sift"
 IN_SPACES = "gossipkv.replication.replica.spaces"
 IN_STEPS = "gossipkv.table.controllers.move_step"
-IN_TAKING = "gossipkv.replication.stream.receiver:entries_of"
+IN_TAKING = "gossipkv.replication._merging:entries_of"
 IN_TURN = "gossipkv.serving.loop._core_lock:CoreLock"
 
 STATE_LINE = "batch.put(load.space, STATE, encode_state(max(time, replica.time), config, joined, joined))"
 AT_END = "load.own_position, load.start = self._outside.synced(), replica.bounds.records[0]"
 HEIR_LINE = "replica = Replica(parent.space, child.identity, state, parent.made_at, suffix=suffix)"
 NAMED = "return tuple(sorted((*(host.assignment for host in self.hosts), *self.rules.former)))"
-OF_TOLD = (
-    "if row is None or replica is None or peer.node not in replica.sharers or row.assignment not in replica.assigned:"
-)
+STANDING = 'standing = self.won.get(key) or unsynced.get(key) or read(space, row_key(RECORD_ROW, b"", 0, key))'
+OF_TOLD = "if replica is None or peer.node not in replica.sharers or row.assignment not in replica.assigned:"
 PARENTS_TOLD = """status = self.statuses.get(replica)
         self.let_go(replica)
         for child in children if status is not None else ():
@@ -51,12 +52,18 @@ CHILD_OF_FORMER = """replica = None if row is None else by_partition.get(row.par
 
 ROWS = (
     # -- replication.md, "The rules, and the run that each prevents" --
-    ("a record is merged against what can be read", f"{IN_COPY}.merge",
-     "standing = won.get(key) or self._unsynced.get(key) or read(self.space, RECORD + key)",
-     "standing = won.get(key) or read(self.space, RECORD + key)", REPLICAS),
-    ("a covered record is merged again", f"{IN_COPY}.merge",
-     "if clock.covers(before, dot) or not clock.covers(after, dot):",
-     "if not clock.covers(after, dot):", REPLICAS),
+    ("a record is merged against what can be read", f"{IN_MERGED}.merge",
+     STANDING, STANDING.replace("unsynced.get(key) or ", ""), REPLICAS),
+    ("a covered record is merged again", f"{IN_MERGED}.merge",
+     "if count <= clock_counter(covered, covered_size, origin):", "if False:", REPLICAS),
+    ("a record is merged against what came before its message", f"{IN_MERGED}.merge",
+     STANDING, STANDING.replace("self.won.get(key) or ", ""), MERGING),
+    ("a record of an origin that has ended is merged", f"{IN_MERGED}.merge",
+     "if count > clock_counter(bytes_of(after), PyBytes_GET_SIZE(after), origin):", "if False:", MERGING),
+    ("a merged delete is not listed by its time", "gossipkv.replication._merging:put_records",
+     "if head_of(data)[DOT_END] == KIND_DELETED:", "if False:", MERGING),
+    ("an entry is merged although one before it is missing", f"{IN_MERGED}.take",
+     "if self.joining is None and not covers(self.after, before):", "if False:", REPLICAS),
     ("a place is beyond an entry that is not covered", f"{IN_FEED}.place",
      "return self._place if self._gap and not self._back else self._shared.covered_to", "return self._shared.at", FEED),
     # -- replication.md, "Loading" --
@@ -68,11 +75,11 @@ ROWS = (
     ("the clock is told before the last page", f"{IN_LOADING}._at_end", AT_END,
      f"{AT_END}\n            replica.synced = clock.merge(replica.synced, clock.named(load.clock, replica.named))",
      LOADING),
-    ("a copy takes entries during its last page", f"{IN_COPY}.follows",
-     "if self.is_frozen or entry.config > self.config:", "if entry.config > self.config:", LOADING),
+    ("a copy takes entries during its last page", f"{IN_MERGED}.take",
+     "if replica.is_frozen or entry.config > replica.config:", "if entry.config > replica.config:", LOADING),
     # -- replication.md, "Moves" --
-    ("entries of a newer config are taken", f"{IN_COPY}.follows",
-     "if self.is_frozen or entry.config > self.config:", "if self.is_frozen:", REPLICAS),
+    ("entries of a newer config are taken", f"{IN_MERGED}.take",
+     "if replica.is_frozen or entry.config > replica.config:", "if replica.is_frozen:", REPLICAS),
     ("what a target merged stays when it loads anew", f"{IN_LOADING}._look_at_joining",
      "self._begin_anew(replica, now)", "replica.joining = joining._replace(is_loaded=False, spans=())", TARGETS),
     ("a host that has not adopted a config is a reporter", f"{IN_STEPS}:_adopted_report",

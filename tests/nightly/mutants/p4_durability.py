@@ -182,8 +182,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "the earlier record stays",
-        "gossipkv.replication.replica.replica:Replica.merge",
-        "if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:",
+        "gossipkv.replication._merging:Merged.merge",
+        "if standing is None or memcmp(head_of(standing), head, DOT_END) < 0:",
         "if standing is None:",
         "tests/unit/replication/test_replica_set.py",
     ),

@@ -125,8 +125,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a replica's time does not merge the time of others",
-        "gossipkv.replication.replica.replica:Replica.merge",
-        'self.time = max(self.time, int.from_bytes(data[:TIME_BYTES], "big"))',
+        "gossipkv.replication._merging:Merged.merge",
+        "self.time = max(self.time, load_number(head))",
         "pass",
         "tests/unit/replication/test_replica_set.py",
     ),

@@ -50,9 +50,8 @@ class Hopping:
         still = []
         for entry in left:
             copy = other.replicas.by_partition[entry.replica.identity[:2]]
-            if copy.covers(entry.before):
-                taking = ReceivedEntries(other.get)
-                taking.take(LogEntry(copy, entry.records, entry.before, entry.after, is_own=False))
+            taking = ReceivedEntries(other.get)
+            if taking.take(LogEntry(copy, entry.records, entry.before, entry.after, is_own=False)):
                 other.replicas._append(*taking.finish())
                 self.records.run()
             else:
