@@ -192,7 +192,9 @@ def hear_counters(
     node: bytes,
     /,
 ) -> list[Value]: ...
-def pack_entries(entries: list[LogEntry], numbers: dict[Replica, int], ids: list[tuple[int, ...]], /) -> bytes: ...
+def pack_entries(
+    entries: list[LogEntry], numbers: dict[Replica, int], ids: list[tuple[int, ...]], /
+) -> bytes | None: ...
 
 MAX_CALM_HOSTS: int
 

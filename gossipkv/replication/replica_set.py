@@ -260,13 +260,12 @@ class ReplicaSet:
         for nodes, replicas in told.items():
             for node in nodes:
                 self._peer(node).changed(replicas, self._outside.now() + self.relay_s / 2)
+        self.dirty.synced(here)
         for entry in here:
-            replica = entry.replica
-            self.dirty.synced(entry)
-            self.acks[replica].look()
+            self.acks[entry.replica].look()
             if self.loader.loads:
-                self.loader.synced(replica)
-            self.on_moved(replica)
+                self.loader.synced(entry.replica)
+            self.on_moved(entry.replica)
         if on_synced is not None:
             on_synced()
         self._look_at_all()
@@ -582,10 +581,10 @@ class ReplicaSet:
         return False
 
     def _ship(self, peer: ReplicaPeer, ship: OutgoingEntries) -> None:
-        unnamed = dict.fromkeys(entry.replica for entry in ship.entries if not peer.is_named(entry.replica))
-        if unnamed:
-            self._report(peer, unnamed)
         rows = pack_entries(ship.entries, peer.numbers, peer.ids)
+        if rows is None:
+            self._report(peer, {entry.replica: None for entry in ship.entries if not peer.is_named(entry.replica)})
+            rows = pack_entries(ship.entries, peer.numbers, peer.ids)
         self._ask(peer, "replica_feed", [rows], partial(self._fed, peer, ship.number))
 
     def _fed(self, peer: ReplicaPeer, number: int, result: Value) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gossipkv.replication._replication import LogEntry
     from gossipkv.replication.replica.replica import Replica
 
@@ -29,11 +31,10 @@ class DirtyReplicas:
         else:
             self.unsettled.pop(replica, None)
 
-    def synced(self, entry: LogEntry) -> None:
-        """Note a synced entry."""
-        self.undigested[entry.replica] = None
-        if entry.deletes:
-            self.unswept[entry.replica] = None
+    def synced(self, entries: Sequence[LogEntry]) -> None:
+        """Note synced entries."""
+        self.undigested |= {entry.replica: None for entry in entries}
+        self.unswept |= {entry.replica: None for entry in entries if entry.deletes}
 
     def moved(self, replica: Replica) -> None:
         """Note a replica whose clock and records changed without entries."""

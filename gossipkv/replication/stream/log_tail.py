@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 TAIL_BYTES: Final = 8 << 20
 FEW: Final = 1024  # Dropped batches that may remain in the lists.
+_CHILDREN: Final = attrgetter("replica.lineage.children")
 _SIZE_BYTES: Final = attrgetter("size_bytes")
 
 
@@ -91,7 +92,7 @@ class Beginnings:
 
 def by_children(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:
     """Return entries, with one for each child in place of a split replica's entry."""
-    if not any(entry.replica.children for entry in entries):
+    if not any(map(_CHILDREN, entries)):
         return entries
     return [part for entry in entries for part in _of_children(entry)]
 

@@ -167,7 +167,8 @@ def hear_counters(
         ProtocolError: the counters of a row are no clock.
     """
     cdef list others = []
-    cdef bytes theirs
+    cdef bytes theirs, synced
+    cdef uint64_t own
     for row in rows:
         status = last_status(row, numbered, states, feed)
         replica = None if status is None else numbered[(<list>row)[0]]
@@ -175,12 +176,12 @@ def hear_counters(
         if tracker is None or field(status, OF_CONFIG) > replica.config:
             others.append(row)
             continue
-        theirs = clock_of(ids[(<list>row)[0]], (<list>row)[1])
-        if theirs == replica.synced:
-            theirs = replica.synced  # Share one clock among all nodes of a replica at rest.
-        if replica.never_gave_out(theirs):
+        theirs, synced, own = clock_of(ids[(<list>row)[0]], (<list>row)[1]), replica.synced, replica.assignment
+        if counter_in(theirs, own) > counter_in(replica.appended, own):  # It may have to be barred.
             others.append(row)
             continue
+        if theirs == synced:
+            theirs = synced  # Share one clock among all nodes of a replica at rest.
         if not reaches(theirs, field(status, OF_CLOCK)):  # An answer on the other link was newer.
             theirs = merge(theirs, field(status, OF_CLOCK))
         status = new_tuple(
@@ -209,7 +210,7 @@ cdef object last_status(object row, list numbered, dict states, EntryFeed feed):
 
 
 def pack_entries(list entries not None, dict numbers not None, list ids not None, /):
-    """Return the packed rows of entries (`stream.messages`).
+    """Return the packed rows of entries (`stream.messages`); None if a replica is not known on the link as it is now.
 
     `numbers`: those of their replicas on the link; `ids`: by these, the assignments of their clocks there.
     """
@@ -221,7 +222,9 @@ def pack_entries(list entries not None, dict numbers not None, list ids not None
         reserve(&out, MAX_HEAD_BYTES)
         put_array(&out, len(entries))
         for entry in entries:
-            number = numbers[entry.replica]
+            number = numbers.get(entry.replica)
+            if number is None or ids[number] != entry.replica.named:
+                return None
             reserve(&out, 2 * MAX_HEAD_BYTES)
             put_array(&out, 4)
             put_unsigned(&out, number)

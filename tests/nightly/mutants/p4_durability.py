@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "an older copy of a disk is used, if its counters alone are new",
         "gossipkv.replication._feed:hear_counters",
-        "if replica.never_gave_out(theirs):",
+        "if counter_in(theirs, own) > counter_in(replica.appended, own):  # It may have to be barred.",
         "if False:",
         "tests/unit/replication/stream/test_feed.py",
     ),
@@ -242,6 +242,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.replication._feed:last_status",
         "return status if is_same and is_plain else None",
         "return status if is_plain else None",
+        "tests/unit/replication/stream/test_feed.py",
+    ),
+    planted(
+        "entries are sent under the names of an earlier placement",
+        "gossipkv.replication._feed:pack_entries",
+        "if number is None or ids[number] != entry.replica.named:",
+        "if number is None:",
         "tests/unit/replication/stream/test_feed.py",
     ),
     planted(

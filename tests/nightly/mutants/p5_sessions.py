@@ -119,14 +119,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a loop takes for settled what a host has confirmed whose config is another",
-        "gossipkv.replication._feed:show_confirmed",
+        "gossipkv.replication._feed:show",
         "status is not None and field(status, OF_ASSIGNMENT) == host and field(status, OF_CONFIG) == replica.config",
         "status is not None and field(status, OF_ASSIGNMENT) == host",
         "tests/unit/replication/stream/test_feed.py",
     ),
     planted(
         "a loop takes for settled what a host has told that is not whole",
-        "gossipkv.replication._feed:show_confirmed",
+        "gossipkv.replication._feed:show",
         "and field(status, OF_SPAN) is None",
         "and True",
         "tests/unit/replication/stream/test_feed.py",

@@ -38,10 +38,15 @@ def packed(of):
     return clock.of(of.items())
 
 
+class Named:
+    def __init__(self, ids):
+        self.named = ids
+
+
 @given(entries=entries)
 def test_packed_entries_are_the_oracle_s(entries):
     """Byte by byte those of another packer; records of origins that the link does not name are left out."""
-    replicas = [object() for _ in IDS]
+    replicas = [Named(ids) for ids in IDS]
     ours = [
         LogEntry(replicas[one.number], tuple(one.records), packed(one.before), packed(one.after), one.is_own)
         for one in entries
@@ -52,6 +57,11 @@ def test_packed_entries_are_the_oracle_s(entries):
     ]
     numbers = {replica: number for number, replica in enumerate(replicas)}
     assert pack_entries(ours, numbers, IDS) == msgpack.packb(oracle.rows_of(kept, IDS))
+    if ours:
+        numbers.pop(ours[-1].replica)
+        assert pack_entries(ours, numbers, IDS) is None
+        ours[-1].replica.named = (9,)
+        assert pack_entries(ours, {replica: number for number, replica in enumerate(replicas)}, IDS) is None
 
 
 def placed():
