@@ -139,6 +139,8 @@ def debug_legs() -> list[Leg]:
                 "tests/unit/serving/test_pumps_slow.py",
                 "tests/unit/serving/test_core_lock_slow.py",
                 "tests/unit/storage/test_twins.py",
+                "tests/unit/storage/engine/test_gate_slow.py",
+                "tests/unit/table/test_calm_slow.py::test_no_reader_meets_a_change_in_the_making",
                 "tests/nightly/stores",
             ),
             # A detected race sets the exit status of the process.

@@ -7,6 +7,7 @@ whose output is never taken. Nodes, simulated ones too, use the loop (`loop/loop
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
 from posix.unistd cimport usleep
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
@@ -19,7 +20,10 @@ from gossipkv.serving._serving cimport (
     receive_requests, refuse_answer, resume_requests, run_scans, scans_have_turn,
 )
 from gossipkv.serving._transport cimport LISTENER
-from gossipkv.storage.engine._engine cimport ReadGate, enter_gate, leave_gate
+from gossipkv.storage._storage cimport Slice
+from gossipkv.storage.engine._engine cimport (
+    SPACE_BYTES, ReadGate, StoreLookup, View, enter_gate, leave_gate, view_within,
+)
 from gossipkv.wire._buffer cimport buffer_append, buffer_size
 
 
@@ -339,3 +343,25 @@ cdef class GateReader:
             usleep(stay_us)
         self.leaves = True
         leave_gate(self.gate, 1)
+
+    def find(self, uint32_t space, bytes key not None, Py_ssize_t times, *, bint enters=True):
+        """Look a key up so often; return how often it was there. Without `enters` the rule of the gate is broken."""
+        cdef StoreLookup lookup
+        cdef Slice value
+        cdef PyObject* view
+        cdef bytes internal = space.to_bytes(SPACE_BYTES, "big") + key
+        cdef Py_ssize_t found = 0
+        lookup.key = <const uint8_t*>PyBytes_AS_STRING(internal)
+        lookup.size = PyBytes_GET_SIZE(internal)
+        with nogil:
+            for _ in range(times):
+                if enters:
+                    enter_gate(self.gate, 1)
+                view = view_within(self.gate, 1)
+                if view != NULL:
+                    (<View>view).begin(&lookup)
+                    (<View>view).fetch(&lookup)
+                    found += (<View>view).find(&lookup, &value) > 0 and (<View>view).confirm(&lookup)
+                if enters:
+                    leave_gate(self.gate, 1)
+        return found

@@ -81,7 +81,7 @@ cdef class LoopGroup:
                 if self.entries[pump].connections < self.entries[least].connections:
                     least = pump
             self.entries[least].connections += 1
-            self.connections += 1
+            atomic_add(&self.connections, 1)  # Loops read it without the mutex.
         pthread_mutex_unlock(&self.mutex)
         return least
 
@@ -131,7 +131,7 @@ cdef class LoopGroup:
         """Count one connection less. Requires: it was admitted, and belongs to that loop."""
         pthread_mutex_lock(&self.mutex)
         self.entries[pump].connections -= 1
-        self.connections -= 1
+        atomic_add(&self.connections, -<uint32_t>1)
         if self.max_of_address > 0:
             addresses_remove(&self.addresses, address)
         pthread_mutex_unlock(&self.mutex)

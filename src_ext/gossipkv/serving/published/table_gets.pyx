@@ -206,7 +206,7 @@ cdef int read_table_keys(
     cdef Py_ssize_t left
     cdef Py_ssize_t i
     cdef Py_ssize_t bytes_left = MAX_RECORD_BYTES
-    cdef uint64_t generation
+    cdef uint64_t generation = 0
     cdef PyObject* table = plan_table_read(published, &params, &unused, &options, True)
     cdef int outcome = ANSWERED
     if table == NULL:
@@ -220,12 +220,12 @@ cdef int read_table_keys(
     put_answer(out, msgid)
     put(out, 0x92)
     put_array(out, left)
-    generation = (<CalmTable>table).generation
     while left > 0 and outcome == ANSWERED:
         enter_gate(<ReadGate>published.gate, loop)
-        if (<CalmTable>table).generation != generation:
+        if left < count[0] and (<CalmTable>table).generation != generation:
             outcome = HAND_OFF
         else:
+            generation = (<CalmTable>table).generation
             outcome = read_table_window(
                 published, table, &params, min(left, <Py_ssize_t>MAX_GATHERED), limits, &options, window, loop, &seen,
                 replicas + count[0] - left, &bytes_left, out,
