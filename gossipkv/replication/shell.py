@@ -32,7 +32,7 @@ from gossipkv.storage.engine.reading import BelowFloor
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gossipkv.environment.seam import Environment
     from gossipkv.replication.ports import OnLog, ReplicationLimits
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.store import FollowedStore
     from gossipkv.replication.stream.cursors import LogRead
     from gossipkv.storage.engine.log_reader import LogCursor
+    from gossipkv.storage.engine.shell import View
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
@@ -308,6 +309,10 @@ class Replication:
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         """Return a page of synced rows."""
         return self._store.scan(space, start, end, reverse=reverse, limit=limit)
+
+    def view(self, spaces: Iterable[int]) -> View:
+        """Return the view of all synced rows, for reads of these spaces before anything changes."""
+        return self._store.view(spaces)
 
     def synced(self) -> int:
         """Return the position up to which the log is synced."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gossipkv.errors import StorageError
     from gossipkv.storage.engine.log_reader import LogCursor, Operations
-    from gossipkv.storage.engine.shell import Batch
+    from gossipkv.storage.engine.shell import Batch, View
 
 
 class FollowedStore(Protocol):
@@ -34,6 +34,7 @@ class FollowedStore(Protocol):
         reverse: bool = False,
         limit: int | None = None,
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]: ...
+    def view(self, spaces: Iterable[int], /) -> View: ...
     def spaces(self) -> list[int]: ...
     def size_bytes(self, space: int, start: bytes = b"", end: bytes | None = None, /) -> int: ...
     def rows(self, space: int, start: bytes = b"", end: bytes | None = None, /) -> int: ...

@@ -5,6 +5,8 @@ from __future__ import annotations
 from gossipkv.replication._replication import (
     DELETED,
     EXPIRING,
+    MAX_TOMBSTONES,
+    PAGE_BYTES,
     PUT,
     Record,
     decode,
@@ -12,7 +14,9 @@ from gossipkv.replication._replication import (
     dot,
     encode,
     is_deleted,
+    join_pages,
     newest,
+    read_page,
     value,
 )
 from gossipkv.replication._replication import check_record as check
@@ -20,6 +24,8 @@ from gossipkv.replication._replication import check_record as check
 __all__ = [
     "DELETED",
     "EXPIRING",
+    "MAX_TOMBSTONES",
+    "PAGE_BYTES",
     "PUT",
     "Record",
     "check",
@@ -28,6 +34,8 @@ __all__ = [
     "dot",
     "encode",
     "is_deleted",
+    "join_pages",
     "newest",
+    "read_page",
     "value",
 ]

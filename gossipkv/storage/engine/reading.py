@@ -13,10 +13,10 @@ from gossipkv.storage.engine.policy import debt_bytes
 from gossipkv.storage.engine.segments import is_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from gossipkv.environment.seam import Files
-    from gossipkv.storage.engine._engine import ReadGate
+    from gossipkv.storage.engine._engine import ReadGate, View
     from gossipkv.storage.engine.engine import Engine
     from gossipkv.storage.engine.log_reader import Operations, Read, Slice
     from gossipkv.storage.engine.manifest import StoreManifest
@@ -137,6 +137,12 @@ class StoreReading:
         self.engine.check_readable(space)
         most = -1 if limit is None else limit
         return self.engine.view.scan(space, start, end, reverse=reverse, limit=most, most_bytes=most_bytes)
+
+    def view(self, spaces: Iterable[int]) -> View:
+        """Return the view of all records, for reads of these spaces before anything changes. Raises as `get`."""
+        for space in spaces:
+            self.engine.check_readable(space)
+        return self.engine.view
 
     def size_bytes(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
         """Return how many bytes of a space lie from `start` (inclusive) to `end` (exclusive; None: all that follow).

@@ -26,7 +26,7 @@ from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._engine import DELETE, KEY_LIMIT, PUT, VALUE_LIMIT, Batch, ReadGate, operations
+from gossipkv.storage.engine._engine import DELETE, KEY_LIMIT, PUT, VALUE_LIMIT, Batch, ReadGate, View, operations
 from gossipkv.storage.engine.backup import back_up
 from gossipkv.storage.engine.committing import committing
 from gossipkv.storage.engine.log_reader import SLICE_BYTES
@@ -49,7 +49,18 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.policy import Manner
     from gossipkv.storage.engine.works import Short, Work
 
-__all__ = ["DELETE", "KEY_LIMIT", "PUT", "VALUE_LIMIT", "Batch", "EngineShell", "ReadGate", "open_store", "operations"]
+__all__ = [
+    "DELETE",
+    "KEY_LIMIT",
+    "PUT",
+    "VALUE_LIMIT",
+    "Batch",
+    "EngineShell",
+    "ReadGate",
+    "View",
+    "open_store",
+    "operations",
+]
 
 # A pause in writing after which the log records that its tail is synced. Damage of an unmarked tail cannot be told from
 # an interrupted write.

@@ -144,7 +144,7 @@ class HostRequest(ABC, Generic[T]):
         """Read another host's answer. Raises GossipKVError, for the request, if it is malformed."""
 
     @abstractmethod
-    def encoded(self, result: T) -> Value:
+    def encoded(self, result: T) -> Value | Packed:
         """Return the result for another node, which `_parsed` reads."""
 
     def _latest_hosts(self) -> tuple[bytes, ...]:

@@ -2,7 +2,7 @@
 
 A *page* has all records before its bound, and the next page begins at the bound. So pages of several replicas are
 merged up to the least of their bounds, and a page that met only tombstones has still moved its bound. A page reads a
-bounded number of records, tombstones among them.
+bounded number of records, tombstones among them. `page.pyx` reads and merges the records.
 
 All partitions of a hash table are asked at once for each page, each for about its share. The partitions of a range
 table are asked one after the other.
@@ -11,23 +11,21 @@ table are asked one after the other.
 from __future__ import annotations
 
 import contextlib
-from functools import partial
-from heapq import merge
 from math import isqrt
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, StorageError, Unavailable, UnknownDatabase
-from gossipkv.replication.replica import record
-from gossipkv.replication.replica.keys import RECORD, KeyBounds
+from gossipkv.replication.replica.keys import KeyBounds
+from gossipkv.replication.replica.record import PAGE_BYTES, join_pages, read_page
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.records.forward import HostRequest, NodeRequest, held, serving
 from gossipkv.table.records.request import ClientRequest, record_options
 from gossipkv.table.records.router import packed_ids, together, unpacked_ids
 from gossipkv.table.session.readiness import WantedClock, wanted_of
-from gossipkv.table.session.token import NOTHING, decode_body, merged, seen_in
-from gossipkv.wire.results import Later
+from gossipkv.table.session.token import NOTHING, decode_body, merged, seen_of
+from gossipkv.wire.results import Later, Packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,11 +40,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
-    Row = tuple[bytes, bytes]  # A key and its record.
-
 SCAN_OPTIONS: Final = ("local", "start", "end", "prefix", "reverse", "limit", "cursor")
-PAGE_BYTES: Final = 1 << 20
-MAX_TOMBSTONES: Final = 4096  # Tombstones per page: then the page ends.
 MAX_STEPS: Final = 16  # Ranges per page: then the page ends.
 MAX_LIMIT: Final = 1 << 20
 
@@ -73,15 +67,11 @@ class ScanRange(NamedTuple):
         start, end = KeyBounds(self.start, self.end).clip(KeyBounds(place.first, place.end))
         return self._replace(start=start, end=end)
 
-    def is_before(self, key: bytes, bound: bytes) -> bool:
-        """Return True if the scan reaches a key before a bound."""
-        return key >= bound if self.reverse else key < bound
-
 
 class TableScanPage(NamedTuple):
-    """Records in scan order, and the bound beyond which there may be more; None: the scan is complete."""
+    """The records of some partitions, and the bound beyond which there may be more; None: the scan is complete."""
 
-    rows: list[Row]
+    rows: bytes  # An array as MessagePack: keys, each before its record, in scan order.
     bound: bytes | None
     seen: Token = NOTHING  # The token of a session that gets the page, with its tombstones.
 
@@ -154,8 +144,8 @@ class ScanRequest(ClientRequest[TableScanPage]):
         self._range = range_  # The rest of the scan.
         self._seen: Token = NOTHING
         self.table = b""  # Set by the first step: another table may take the name meanwhile.
-        self._rows: list[Value] = []
-        self._size_bytes = 0
+        self._rows: list[bytes] = []  # Of each step: `[key, value]`, ... as MessagePack.
+        self._count = self._size_bytes = 0
         self._steps = 0
         self._unanswered = 0  # Groups of this step without an answer.
         self._pages: list[TableScanPage] = []  # The answers of this step.
@@ -195,14 +185,10 @@ class ScanRequest(ClientRequest[TableScanPage]):
     def part_done(self, part: HostRequest[TableScanPage], result: TableScanPage | GossipKVError) -> None:
         """Take the page of a group."""
         del part
-        try:
-            if isinstance(result, GossipKVError):
-                raise result
-            self._pages.append(result._replace(rows=_values_of(result.rows)))
-        except ProtocolError as damaged:
-            self._error = Unavailable(f"a node answered with what is no record: {damaged.message}")
-        except GossipKVError as failed:
-            self._error = failed
+        if isinstance(result, GossipKVError):
+            self._error = result
+        else:
+            self._pages.append(result)
         self._group_done()
 
     def _group_done(self) -> None:
@@ -210,26 +196,44 @@ class ScanRequest(ClientRequest[TableScanPage]):
         self._unanswered -= 1
         if self._unanswered:
             return
-        if self._error is not None:
-            self.complete(self._error)
+        try:
+            if self._error is not None:
+                raise self._error
+            reached = self._take_pages()
+        except ProtocolError as damaged:
+            self.complete(Unavailable(f"a node answered with what is no record: {damaged.message}"))
             return
-        self._seen = merged(self._seen, *(page.seen for page in self._pages))
-        page, self._pages = joined(self._pages, self._range), []
-        self._rows += [[key, value] for key, value in page.rows]
-        self._size_bytes += sum([len(key) + len(value) for key, value in page.rows])
+        except GossipKVError as failed:
+            self.complete(failed)
+            return
         self._steps += 1
-        bound = self._following if page.bound is None else page.bound
-        left = self._range.limit - len(page.rows)
-        is_full = page.bound is not None or not left or self._size_bytes > PAGE_BYTES or self._steps == MAX_STEPS
-        if bound is None or is_full:
+        bound = self._following if reached is None else reached
+        is_full = reached is not None or not self._range.limit or self._size_bytes > PAGE_BYTES
+        if bound is None or is_full or self._steps == MAX_STEPS:
             self._finish(bound)
         else:
-            self._range = self._range.behind(bound)._replace(limit=left)
+            self._range = self._range.behind(bound)
             self._attempt(self._plan_anew)
+
+    def _take_pages(self) -> bytes | None:
+        """Merge the pages of a step up to the least of their bounds; return the bound. Raises ProtocolError."""
+        wanted, bounds = self._range, [page.bound for page in self._pages if page.bound is not None]
+        bound = (max if wanted.reverse else min)(bounds, default=None)
+        pages = [page.rows for page in self._pages]
+        rows, count, size_bytes, bound = join_pages(pages, bound, reverse=wanted.reverse, limit=wanted.limit)
+        self._seen = merged(self._seen, *(page.seen for page in self._pages))
+        self._pages = []
+        self._rows.append(rows)
+        self._count += count
+        self._size_bytes += size_bytes
+        self._range = wanted._replace(limit=wanted.limit - count)
+        return bound
 
     def _finish(self, bound: bytes | None) -> None:
         token = self.services.tokens.write(self._seen)
-        self.complete([self._rows, None if bound is None else msgpack.packb([bound, token]), token])
+        cursor = None if bound is None else msgpack.packb([bound, token])
+        rows = [msgpack.Packer().pack_array_header(self._count), *self._rows]
+        self.complete(Packed(b"".join([b"\x93", *rows, msgpack.packb(cursor), msgpack.packb(token)])))
 
 
 @final
@@ -259,19 +263,14 @@ class RangeRead(HostRequest["TableScanPage"]):
 
     def _parsed(self, answer: Value) -> TableScanPage:
         match answer:
-            case [list(flat), None | bytes() as bound, bytes(seen)] if len(flat) % 2 == 0:
-                rows: list[Row] = []
-                for key, data in zip(flat[::2], flat[1::2], strict=True):
-                    if not isinstance(key, bytes) or not isinstance(data, bytes):
-                        raise Unavailable("a node answered with what are no keys and records")
-                    rows.append((key, data))
-                return TableScanPage(rows, bound, decode_body(seen))
+            case [list(rows), None | bytes() as bound, bytes(seen)]:
+                return TableScanPage(msgpack.packb(rows), bound, decode_body(seen))
         raise Unavailable("a node answered something else than a page")
 
-    def encoded(self, result: TableScanPage) -> Value:
+    def encoded(self, result: TableScanPage) -> Packed:
         """Return the keys and records, the bound, and the body of the token."""
-        flat: list[Value] = [part for row in result.rows for part in row]
-        return [flat, result.bound, self.request.services.tokens.to_node(result.seen)]
+        seen = self.request.services.tokens.to_node(result.seen)
+        return Packed(b"".join([b"\x93", result.rows, msgpack.packb(result.bound), msgpack.packb(seen)]))
 
     def _here(self) -> None:
         self.request.services.readiness.begin(self._held(), self.request.wanted, self._read, self.here_done)
@@ -285,66 +284,18 @@ class RangeRead(HostRequest["TableScanPage"]):
 
 def _page_here(replication: Replication, here: Sequence[Replica], wanted: ScanRange) -> TableScanPage:
     """Return the first records of local replicas. Raises Unavailable, Corrupt."""
-    table, config = here[0].partition[0], max(replica.taken_config for replica in here)
-    bound = _bound_of(here[0], wanted) if len(here) == 1 else None
-    few = share(wanted.limit, 1, len(here)) + 1  # One record more shows if the page is complete.
-    readings = [_Reading(replication, replica, wanted, few) for replica in here]
-    read: list[Row] = []  # The records that the page has not reached.
-    rows: list[Row] = []
-    passed: list[bytes] = []
-    tombstones = size_bytes = 0
-    least: bytes | None = None  # All replicas are read up to here; None: to their ends.
+    table, config, asked = here[0].partition[0], max(replica.taken_config for replica in here), KeyBounds(*wanted[:2])
+    for replica in here:
+        replica.requests += 1
+    parts = [(replica.space, *replica.bounds.clip(asked).records) for replica in here]
     try:
-        while True:
-            for reading in readings:
-                if reading.rest == least:
-                    read += reading.next()
-            read.sort(reverse=wanted.reverse)
-            rests = [reading.rest for reading in readings if reading.rest is not None]
-            least = (max(rests) if wanted.reverse else min(rests)) if rests else None
-            count = 0
-            for key, data in read:
-                if least is not None and not wanted.is_before(key, least):
-                    break
-                if len(rows) == wanted.limit or tombstones == MAX_TOMBSTONES or size_bytes > PAGE_BYTES:
-                    bound, least = key + b"\0" if wanted.reverse else key, None
-                    break
-                count += 1
-                passed.append(data)
-                size_bytes += len(key) + len(data)
-                if record.is_deleted(data):
-                    tombstones += 1
-                else:
-                    rows.append((key, data))
-            if least is None:
-                return TableScanPage(rows, bound, seen_in(table, config, passed))
-            del read[:count]
+        view = replication.view({replica.space for replica in here})
+        rows, bound, counters, bodies = read_page(view, parts, reverse=wanted.reverse, limit=wanted.limit)
     except StorageError as error:
         raise Unavailable(f"its store cannot be read: {error.message}") from error
-
-
-@final
-class _Reading:
-    """The records of a replica, a few at a time, tombstones among them."""
-
-    def __init__(self, replication: Replication, replica: Replica, wanted: ScanRange, few: int) -> None:
-        replica.requests += 1
-        self._scan = partial(replication.scan, replica.space, reverse=wanted.reverse, limit=few)
-        self._reverse = wanted.reverse
-        self._start: bytes | None
-        self._end: bytes | None
-        self._start, self._end = replica.bounds.clip(KeyBounds(wanted.start, wanted.end)).records
-        self.rest: bytes | None = None  # Where the unread rest begins; None: nothing is read, or all.
-
-    def next(self) -> list[Row]:
-        """Read on."""
-        found, bound = self._scan(self._start, self._end)
-        if bound is not None and self._reverse:
-            self._end = bound
-        elif bound is not None:
-            self._start = bound
-        self.rest = None if bound is None else bound[len(RECORD) :]
-        return [(key[len(RECORD) :], data) for key, data in found]
+    if bound is None and len(here) == 1:
+        bound = _bound_of(here[0], wanted)
+    return TableScanPage(rows, bound, seen_of(table, config, counters, bodies))
 
 
 def _held(replicas: ReplicaSet, table: bytes, partitions: Sequence[int], wanted: ScanRange) -> list[Replica]:
@@ -375,29 +326,3 @@ def share(limit: int, part: int, whole: int) -> int:
     """Return a limit that nearly always has room for the records of a page in `part` of `whole` equal partitions."""
     expected = limit * part // whole
     return min(limit, expected + 2 * isqrt(expected) + 2)
-
-
-def joined(pages: Sequence[TableScanPage], wanted: ScanRange) -> TableScanPage:
-    """Merge pages into one, up to the least of their bounds."""
-    if len(pages) == 1 and len(pages[0].rows) <= wanted.limit:
-        return pages[0]
-    bounds = [page.bound for page in pages if page.bound is not None]
-    bound = (max(bounds) if wanted.reverse else min(bounds)) if bounds else None
-    rows: list[Row] = []
-    size_bytes = 0
-    for key, value in merge(*(page.rows for page in pages), reverse=wanted.reverse):
-        if bound is not None and not wanted.is_before(key, bound):
-            break
-        if len(rows) == wanted.limit or size_bytes > PAGE_BYTES:
-            return TableScanPage(rows, key + b"\0" if wanted.reverse else key)
-        rows.append((key, value))
-        size_bytes += len(key) + len(value)
-    return TableScanPage(rows, bound)
-
-
-def _values_of(rows: Sequence[Row]) -> list[Row]:
-    """Return keys with the values of their records. Raises Unavailable: a tombstone; ProtocolError."""
-    found = [(key, value) for key, data in rows if (value := record.value(data)) is not None]
-    if len(found) < len(rows):
-        raise Unavailable("a node answered with what are no keys and records")
-    return found

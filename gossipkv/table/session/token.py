@@ -85,7 +85,15 @@ def seen_in(table: bytes, config: int, records: Iterable[bytes]) -> Token:
     Raises:
         ProtocolError: the dependencies of a record are malformed.
     """
-    counters, bodies = record.newest(records)
+    return seen_of(table, config, *record.newest(records))
+
+
+def seen_of(table: bytes, config: int, counters: Mapping[int, int], bodies: Iterable[bytes]) -> Token:
+    """Return the token of a session that has seen these counters of origins, and records with these dependencies.
+
+    Raises:
+        ProtocolError: the dependencies of a record are malformed.
+    """
     return merged({table: TableSeen(config, clock.of(counters.items()))}, *map(decode_body, bodies))
 
 

@@ -3,3 +3,4 @@
 include "vector_clock.pxd"
 include "record.pxd"
 include "calm.pxd"
+include "page.pxd"

@@ -33,8 +33,8 @@ from gossipkv.replication.replica_set import ReplicaSet
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.replication.stream.messages import ReplicaState
-from gossipkv.storage.engine._engine import operations
-from gossipkv.storage.engine.shell import DELETE, PUT
+from gossipkv.storage.engine._engine import Memtable, operations
+from gossipkv.storage.engine.shell import DELETE, PUT, Batch, View
 from gossipkv.table.controllers.reconciler import Reconciler, hosts_of, parts_of
 from gossipkv.table.controllers.smear_buffer import SmearBuffer
 from gossipkv.table.controllers.smear_schedule import SmearSchedule
@@ -42,14 +42,19 @@ from gossipkv.table.controllers.write_stats import WriteStats
 from gossipkv.table.records.endpoints import RecordMethods
 from gossipkv.table.session.token import decode
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import Later, NotAnswered
+from gossipkv.wire.results import Later, NotAnswered, Packed
 from tests.unit.table.local_tables import local_tables
 from tests.unit.table.made_up_participant import participant
 
 CONFIG = 1 << 48 | 1
+MEMTABLE_BYTES = 1 << 22
 MAX_BYTES = 32 << 20  # Per node, for waiting requests.
 CLUSTER = bytes(16)
 LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100, max_token=64 << 10)
+
+
+def packed(answer):
+    return answer.data if isinstance(answer, Packed) else msgpack.packb(answer)
 
 
 class _Token:
@@ -82,7 +87,7 @@ class Node:
         self.is_lost = False  # If set, the node is unreachable.
         self.refuses = None  # The error that its store raises on append.
         self.syncs = True
-        self.scanned = 0  # The number of records read from its store.
+        self.viewed = 0  # The number of spaces of its store that pages of scans have read.
         self.spaces = {}
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
@@ -165,10 +170,19 @@ class Node:
     def get(self, space, key):
         return self.spaces[space].get(key)
 
+    def view(self, spaces):
+        """Return a view of these spaces alone."""
+        memtable, batch = Memtable(MEMTABLE_BYTES), Batch()
+        for space in spaces:
+            self.viewed += 1
+            for key, value in self.spaces[space].items():
+                batch.put(space, key, value)
+        memtable.apply_batch(batch)
+        return View([memtable], [])
+
     def scan(self, space, start, end, *, reverse, limit):
         inside = sorted(key for key in self.spaces[space] if start <= key < end)
         keys = (inside[::-1] if reverse else inside)[:limit]
-        self.scanned += len(keys)
         more = len(inside) > len(keys)
         bound = (keys[-1] if reverse else keys[-1] + b"\0") if more else None
         return [(key, self.spaces[space][key]) for key in keys], bound
@@ -207,7 +221,7 @@ class Node:
             if isinstance(result, Exception):
                 complete(from_wire(*msgpack.unpackb(msgpack.packb(to_wire(result)))))
             else:
-                complete(msgpack.unpackb(msgpack.packb(result)))
+                complete(msgpack.unpackb(packed(result)))
 
         come = self.records.soon if other.held is None else other.held
         come.append(lambda: other.answer(method, params, on_result))
@@ -231,7 +245,7 @@ class Node:
         answers = self.begin(method, *params)
         self.records.until(lambda: answers)
         (answer,) = answers
-        return answer
+        return msgpack.unpackb(answer.data) if isinstance(answer, Packed) else answer
 
     def call(self, method, *params):
         answer = self.outcome(method, *params)

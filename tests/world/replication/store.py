@@ -19,11 +19,11 @@ from tests.world.blocking_store import Store
 from tests.world.simulated_files import SimulatedFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from gossipkv.storage.engine.log_reader import LogCursor, Operations
-    from gossipkv.storage.engine.shell import Batch
+    from gossipkv.storage.engine.shell import Batch, View
 
     OnSynced = Callable[[StorageError | None], object]
 
@@ -124,6 +124,9 @@ class RunningStore:
         limit: int | None = None,
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         return self.opened.scan(space, start, end, reverse=reverse, limit=limit)
+
+    def view(self, spaces: Iterable[int]) -> View:
+        return self.opened.view(spaces)
 
     def fail(self, why: str) -> None:
         self.opened.engine.fail(why)

@@ -111,20 +111,34 @@ cdef inline const uint8_t* cursor_record(const MemtableCursor* cursor) noexcept 
     return cursor.leaf.records[cursor.at]
 
 
+cdef inline void fetch_ahead(const MemtableCursor* cursor, int steps) noexcept nogil:
+    """Prefetch a record of some 100 bytes that is so many steps ahead, backwards if below 0."""
+    cdef const Leaf* leaf = cursor.leaf
+    cdef int at = cursor.at + steps
+    if at < 0:
+        leaf = leaf.before
+        at += leaf.count if leaf != NULL else 0
+    elif at >= leaf.count:
+        at -= leaf.count
+        leaf = leaf.after
+    if leaf != NULL and 0 <= at < leaf.count:
+        prefetch(leaf.records[at])
+        prefetch(leaf.records[at] + 64)
+        prefetch(leaf.records[at] + 128)
+
+
 cdef inline void cursor_step(MemtableCursor* cursor, bint reverse) noexcept nogil:
     """Move to the next record, or the one before. Requires: the cursor is at a record."""
     if reverse:
+        fetch_ahead(cursor, -1 - AHEAD_RECORDS)
         cursor.at -= 1
         if cursor.at < 0:
             cursor.leaf = cursor.leaf.before
             if cursor.leaf != NULL:
                 cursor.at = cursor.leaf.count - 1
-        elif cursor.at >= AHEAD_RECORDS:
-            prefetch(cursor.leaf.records[cursor.at - AHEAD_RECORDS])
         return
+    fetch_ahead(cursor, 1 + AHEAD_RECORDS)
     cursor.at += 1
     if cursor.at == cursor.leaf.count:
         cursor.leaf = cursor.leaf.after
         cursor.at = 0
-    elif cursor.at + AHEAD_RECORDS < cursor.leaf.count:
-        prefetch(cursor.leaf.records[cursor.at + AHEAD_RECORDS])
