@@ -121,7 +121,8 @@ class CalmTables:
             if described.id in self._reported:
                 table.note_reports()
             self._tables[name] = table
-        self._tables[name].serve(tree.root.config, rows)
+        has_all = None not in rows and len({frozenset(replica.sharers) for replica in here}) == 1
+        self._tables[name].serve(tree.root.config, rows, has_all=has_all)
         self._roots[name] = root
 
     def _partitions(self, name: str, tree: MapTree) -> Iterator[int]:

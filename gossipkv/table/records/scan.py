@@ -144,7 +144,7 @@ class ScanRequest(ClientRequest[TableScanPage]):
         self._range = range_  # The rest of the scan.
         self._seen: Token = NOTHING
         self.table = b""  # Set by the first step: another table may take the name meanwhile.
-        self._rows: list[bytes] = []  # Of each step: `[key, value]`, ... as MessagePack.
+        self._rows: list[bytes] = []  # `[key, value]`, ... of each step, as MessagePack.
         self._count = self._size_bytes = 0
         self._steps = 0
         self._unanswered = 0  # Groups of this step without an answer.

@@ -8,6 +8,7 @@
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport ReadGate
@@ -68,9 +69,12 @@ cdef class CalmTable:
     cdef list replicas      # Owns the rows.
     cdef PyObject** rows    # By shard, NULL where no calm replica is here; or calm replicas in the order of ranges.
     cdef Py_ssize_t row_count
+    cdef bint has_all       # True if a page of a hash table needs no other node.
 
     cdef PyObject* find(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
     cdef PyObject* range_of(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
+    cdef PyObject* last_below(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
+    cdef PyObject* host_of(self, uint64_t assignment) noexcept nogil
 
 
 cdef bint take_token(
@@ -100,6 +104,12 @@ cdef extern from *:
     void store_state "gkv_calm_store"(int* target, int value) noexcept nogil
     void add_calm "gkv_calm_add"(uint64_t* target, uint64_t value) noexcept nogil
     uint64_t swap_calm "gkv_calm_swap"(uint64_t* target, uint64_t value) noexcept nogil
+
+
+cdef inline bint is_before(const uint8_t* key, Py_ssize_t size, const Slice* other) noexcept nogil:
+    """True if a key is below another one."""
+    cdef int order = memcmp(key, other.data, <size_t>min(size, other.size))
+    return order < 0 or (order == 0 and size < other.size)
 
 
 cdef inline bint is_covered(CalmReplica replica, int place, uint64_t counter) noexcept nogil:

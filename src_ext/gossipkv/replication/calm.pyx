@@ -116,10 +116,11 @@ cdef class CalmTable:
     def __dealloc__(self):
         free(self.rows)
 
-    def serve(self, uint64_t config, list replicas not None):
+    def serve(self, uint64_t config, list replicas not None, *, bint has_all):
         """Answer from these calm replicas from now on, by the map of that config id.
 
-        `replicas`: one for each shard, None where none is here; or those of ranges, in order.
+        `replicas`: one for each shard, None where none is here; or those of ranges, in order. `has_all`: this node
+        answers for all shards as for one group of hosts.
         """
         cdef PyObject** rows = <PyObject**>calloc(len(replicas) + 1, sizeof(PyObject*))
         cdef PyObject** before = self.rows
@@ -132,7 +133,7 @@ cdef class CalmTable:
             replica = replicas[at]
             rows[at] = NULL if replica is None else <PyObject*>replica
         self.gate.begin_change()
-        self.rows, self.row_count, self.replicas = rows, len(replicas), replicas
+        self.rows, self.row_count, self.replicas, self.has_all = rows, len(replicas), replicas, has_all
         self.generation += 1
         store_calm(&self.config, config if len(replicas) >= self.shards else 0)
         end_change(self.gate)
@@ -183,11 +184,28 @@ cdef class CalmTable:
             return found
         return NULL
 
+    cdef PyObject* last_below(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+        """Return the calm range with the last keys below a key, or with the last of all if `key` is NULL."""
+        cdef Py_ssize_t low = 0 if key != NULL else self.row_count
+        cdef Py_ssize_t high = self.row_count, middle
+        cdef Slice bound = Slice(key, size)
+        cdef const Slice* first
+        while low < high:
+            middle = (low + high) // 2
+            first = &(<CalmReplica>self.rows[middle]).low
+            if is_before(first.data, first.size, &bound):
+                low = middle + 1
+            else:
+                high = middle
+        return self.rows[low - 1] if low > 0 else NULL
 
-cdef inline bint is_before(const uint8_t* key, Py_ssize_t size, const Slice* other) noexcept nogil:
-    """True if a key is below another one."""
-    cdef int order = memcmp(key, other.data, <size_t>min(size, other.size))
-    return order < 0 or (order == 0 and size < other.size)
+    cdef PyObject* host_of(self, uint64_t assignment) noexcept nogil:
+        """Return the calm replica of which an assignment is a host; NULL: none is here."""
+        cdef Py_ssize_t at
+        for at in range(self.row_count):
+            if self.rows[at] != NULL and (<CalmReplica>self.rows[at]).place_of(assignment) >= 0:
+                return self.rows[at] if load_state(&(<CalmReplica>self.rows[at]).state) else NULL
+        return NULL
 
 
 # Tokens -----------------------------------------------------------------------------------------------------------
@@ -233,11 +251,12 @@ cdef bint take_token(
     """Add a client's token to the seen writes. Return False if Python must answer.
 
     That is so unless the data is one sound token of this table, by a map that is known, which has no entries but those
-    of the `CalmReplica`'s partition, all covered by it; without a replica, no entries at all.
+    of the `CalmReplica`'s partition, all covered by it; without one, those of any calm replicas that cover them.
     """
     cdef const uint8_t* entry = data + TOKEN_HEAD_BYTES + TOKEN_PART_BYTES
     cdef const uint8_t* end = data + size - TOKEN_CHECKSUM_BYTES
     cdef uint64_t before = 0, origin, counter, config
+    cdef PyObject* host
     cdef int place
     if size < TOKEN_HEAD_BYTES + TOKEN_PART_BYTES + TOKEN_CHECKSUM_BYTES or data[0] != TOKEN_FORMAT:
         return False
@@ -262,10 +281,11 @@ cdef bint take_token(
                 return False
             seen.left_out = counter
         else:
-            place = (<CalmReplica>replica).place_of(origin) if replica != NULL else -1
-            if place < 0 or not is_covered(<CalmReplica>replica, place, counter):
+            host = replica if replica != NULL else table.host_of(origin)
+            place = (<CalmReplica>host).place_of(origin) if host != NULL else -1
+            if place < 0 or not is_covered(<CalmReplica>host, place, counter):
                 return False
-            if not see(seen, origin, counter, replica):
+            if not see(seen, origin, counter, host):
                 return False
         before = origin
         entry += ENTRY_BYTES

@@ -72,6 +72,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving.scan.page": Proof("tests/unit/serving/test_scan_page.py", "tests.oracle.scan"),
     "gossipkv.serving.scan.plan": Proof("tests/unit/serving/test_scans.py", "tests.oracle.scan"),
     "gossipkv.serving.scan.scans": Proof("tests/unit/serving/test_scans.py", "tests.oracle.scan"),
+    "gossipkv.serving.scan.table_pages": Proof("tests/unit/table/test_calm.py", "tests.oracle.token"),
     "gossipkv.serving.loop.loop": Proof("tests/unit/serving/test_serving_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.transport.sockets": Proof("tests/unit/serving/test_serving_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.tls.openssl": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
@@ -116,6 +117,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.loadtest.schedule": Proof("tests/unit/loadtest/test_schedule.py", "tests.oracle.load_schedule"),
     "gossipkv.replication.calm": Proof("tests/unit/table/test_calm.py", "tests.oracle.token"),
     "gossipkv.replication.entry": Proof("tests/unit/replication/test_entry.py", "tests.oracle.entry"),
+    "gossipkv.replication.page": Proof("tests/unit/replication/test_page.py", "tests.oracle.page"),
     "gossipkv.replication.record": Proof("tests/unit/replication/replica/test_record.py", "tests.oracle.record"),
     "gossipkv.replication.vector_clock": Proof(
         "tests/unit/replication/replica/test_clock.py", "tests.oracle.vector_clock"

@@ -11,9 +11,9 @@ from gossipkv.storage.engine._engine import Batch, Memtable, ReadGate
 from gossipkv.table.calm import CalmTables, OpenedTables
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import NODE, Peer, make_core
-from tests.unit.table.record_nodes import CLUSTER
+from tests.unit.table.record_nodes import CLUSTER, MEMTABLE_BYTES, packed
 
-MEMTABLE_BYTES = 1 << 20
+RESPONSE = msgpack.packb([1, 0, None, None])[:2]  # The head of an array, and the kind of message.
 
 
 class CalmNode:
@@ -70,7 +70,7 @@ class CalmNode:
         self.records.run()
         (answer,) = answers
         assert not isinstance(answer, Exception), answer
-        return rpc.response(self.msgid, answer)
+        return RESPONSE + msgpack.packb(self.msgid) + b"\xc0" + packed(answer)
 
     def is_alike(self, method, *params):
         """Return True if the core answered, as Python does; False if it handed the request to Python."""

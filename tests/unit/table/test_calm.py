@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 
+import msgpack
 import pytest
 
 from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import RECORD
+from gossipkv.replication.replica.record import MAX_TOMBSTONES
 from gossipkv.replication.replica.replica import AssignedReplica, AssignmentRole, PartitionRules
 from gossipkv.table.calm import is_calm
 from gossipkv.table.session.token import TableSeen, decode, encode
@@ -126,6 +128,98 @@ def test_gets_of_one_burst_are_answered_each_in_its_way(calm):
     assert len(answered) + len(hand_offs) == len(asked)
 
 
+def scanned(calm, table, **options):
+    """Return the keys of each page of a scan, all answered in the loop as by Python."""
+    pages, cursor = [], None
+    while True:
+        page = {**options, "cursor": cursor}
+        assert calm.is_alike("scan", table, page), page
+        rows, cursor, _ = calm.node.call("scan", table, page)
+        pages.append([key for key, _ in rows])
+        if cursor is None:
+            return pages
+
+
+def test_pages_are_answered_in_the_loop(calm):
+    for key in (b"a01", b"h02", b"q03", b"a04"):
+        put(calm, "hashed", key, b"value of " + key)
+    calm.node.call("delete", "hashed", b"q03", {"level": "one"})
+    calm.look()
+    assert scanned(calm, "hashed") == [[b"a01", b"a04", b"h02"]]
+    assert scanned(calm, "hashed", limit=2) == [[b"a01", b"a04"], [b"h02"]]
+    assert scanned(calm, "hashed", limit=1, reverse=True) == [[b"h02"], [b"a04"], [b"a01"]]
+    assert scanned(calm, "hashed", prefix=b"a", limit=1) == [[b"a01"], [b"a04"]]
+    assert scanned(calm, "hashed", start=b"a02", end=b"h02") == [[b"a04"]]
+
+
+def test_a_page_of_many_records_has_a_longer_head(calm):
+    for number in range(40):
+        put(calm, "hashed", b"%02d" % number, b"v")
+    assert [*map(len, scanned(calm, "hashed", limit=16))] == [16, 16, 8]
+    assert [*map(len, scanned(calm, "hashed", limit=15, reverse=True))] == [15, 15, 10]
+
+
+def test_a_page_of_a_range_is_answered_in_the_loop(calm):
+    for key in (b"a01", b"a02", b"h01", b"h02"):
+        put(calm, "ranges", key, b"v")
+    assert scanned(calm, "ranges", end=b"g", limit=1) == [[b"a01"], [b"a02"]]
+    assert scanned(calm, "ranges", start=b"g", end=b"p", reverse=True) == [[b"h02", b"h01"]]
+    assert scanned(calm, "ranges", start=b"p") == [[]]
+    assert scanned(calm, "ranges", start=b"h", end=b"k", limit=2, reverse=True) == [[b"h02", b"h01"]]
+    assert calm.is_alike("scan", "ranges", {"limit": 2}), "the limit is reached where the range ends"
+    assert calm.is_alike("scan", "ranges", {"limit": 2, "start": b"", "end": b"p", "reverse": True})
+    for options in ({}, {"limit": 3}, {"reverse": True}):
+        assert calm.from_core("scan", "ranges", options) is None, "the page goes on in the next range"
+
+
+def test_a_page_shows_what_its_tombstones_show(calm):
+    token = calm.node.call("delete", "hashed", b"a01", {"level": "one"})
+    calm.look()
+    assert calm.is_alike("scan", "hashed")
+    _, _, error, (rows, cursor, seen) = msgpack.unpackb(calm.from_core("scan", "hashed"))
+    assert (error, rows, cursor) == (None, [], None)
+    table, replica = table_id(calm, "hashed"), replica_of(calm, "hashed", b"a01")
+    (entry,) = clock.entries(decode(token, CLUSTER)[table].clock)
+    assert entry in clock.entries(decode(seen, CLUSTER)[table].clock)
+    confirm(calm, replica, replica.synced)
+    assert calm.is_alike("scan", "hashed", {"token": token})
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_page_ends_after_many_tombstones(calm, reverse):
+    replica = replica_of(calm, "hashed", b"a01")
+    calm.node.call("delete", "hashed", b"a01", {"level": "one"})
+    data = record.encode(1, replica.assignment, 1, record.DELETED, b"", b"")
+    for number in range(MAX_TOMBSTONES + 3):
+        calm.node.spaces[replica.space][RECORD + b"a%05d" % number] = data
+    calm.look()
+    assert scanned(calm, "hashed", reverse=reverse) == [[], []]
+
+
+def test_a_page_that_is_not_plain_is_left_to_python(calm):
+    put(calm, "hashed", b"a01", b"v")
+    cursor = msgpack.packb([b"a", b""])
+    assert calm.is_alike("scan", "hashed", {"cursor": cursor})
+    assert calm.is_alike("scan", "hashed", {"limit": 1024, "start": None, "local": True, "version": None})
+    for options in (
+        {"limit": 0}, {"version": "v"}, {"min_version": "v"}, {"explain": True}, {"cursor": cursor + b"0"},
+        {"cursor": msgpack.packb([b"a", b"made up"])}, {"start": b"b", "end": b"b"}, {"config": CONFIG + 1}, {"odd": 1},
+        {"cursor": msgpack.packb([b"a"])}, {"cursor": msgpack.packb(["a", b""])},
+    ):  # fmt: skip
+        assert calm.from_core("scan", "hashed", options) is None, options
+    replica_of(calm, "hashed", b"a01").leave_fast_path()
+    assert calm.from_core("scan", "hashed") is None
+
+
+def test_a_page_of_shards_with_other_hosts_is_left_to_python():
+    records = Records(3)
+    one, two, three = records.nodes
+    records.make("apart", firsts=4, holders=lambda number: [one, two if number else three])
+    calm = CalmNode(records, one)
+    assert calm.is_alike("get", "apart", b"a01")
+    assert calm.from_core("scan", "apart") is None
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_drawn_requests_get_the_same_bytes_from_both(seed):
     assert drawn(seed, REQUESTS) > 0
@@ -135,14 +229,21 @@ def drawn(seed, requests):
     """Compare both ways over drawn states and requests; return how many the loop answered."""
     draw = random.Random(seed)
     calm = made_node(draw.choice((1, 2, 3)))
-    tokens, answered = [b""], 0
+    tokens, cursors, answered = [b""], [], 0
     for _ in range(requests):
         table = draw.choice(TABLES)
         change_state(draw, calm, table, tokens)
         calm.look()
         options = drawn_options(draw, calm, table, tokens)
-        if draw.random() < 0.6:
+        chance = draw.random()
+        if chance < 0.4:
             is_answered = calm.is_alike("get", table, draw.choice(KEYS), *options)
+        elif chance < 0.7:
+            page = {name: value for option in options for name, value in option.items()} | drawn_page(draw, cursors)
+            is_answered = calm.is_alike("scan", table, page)
+            found = calm.node.outcome("scan", table, {name: page[name] for name in page if name != "config"})
+            if isinstance(found, list) and found[1] is not None:
+                cursors[:] = [*cursors[-3:], found[1]]
         else:
             count = draw.choice((0, 1, 3, 40))
             is_answered = calm.is_alike("get_many", table, draw.choices(KEYS, k=count), *options)
@@ -190,6 +291,19 @@ def drawn_options(draw, calm, table, tokens):
     if draw.random() < 0.05:
         options["odd"] = 1
     return [options]
+
+
+def drawn_page(draw, cursors):
+    """Return the options of a scan's page."""
+    page = {"reverse": draw.choice((True, False, None))} if draw.random() < 0.6 else {}
+    for name in ("start", "end", "prefix"):
+        if draw.random() < 0.3:
+            page[name] = draw.choice([draw.choice(KEYS), draw.choice(KEYS)[:1], None])
+    if draw.random() < 0.7:
+        page["limit"] = draw.choice((1, 2, 5, 9, 40, None))
+    if cursors and draw.random() < 0.5:
+        page["cursor"] = draw.choice(cursors)
+    return page
 
 
 def drawn_token(draw, calm, table, tokens):
@@ -263,6 +377,7 @@ def test_a_record_with_dependencies_is_left_to_python(calm):
     put(calm, "hashed", b"a01", b"two", token=token)
     assert calm.from_core("get", "hashed", b"a01") is None
     assert calm.from_core("get_many", "hashed", [b"a01"]) is None
+    assert calm.from_core("scan", "hashed") is None
     assert len(decode(calm.node.call("get", "hashed", b"a01")[1], CLUSTER)) == 2
 
 

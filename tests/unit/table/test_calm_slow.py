@@ -66,7 +66,7 @@ class World:
         """Replace the replica in the table's rows, as after a map change."""
         replica = CalmReplica(SPACE, b"", None, (1,), 1, 1)
         replica.syncs(clock.of([(1, self.counter)]))
-        self.table.serve(1, [replica])
+        self.table.serve(1, [replica], has_all=True)
 
     def turn(self):
         """Close the memtable, and later replace it by a run, as a flush does."""
@@ -130,13 +130,15 @@ def read(client, over, failures, counts):
         keys = draw.sample(KEYS, 40)
         client.sendall(b"".join(rpc.request(number, "get", ["t", key]) for number, key in enumerate(keys)))
         client.sendall(rpc.request(99, "get_many", ["t", keys]))
+        client.sendall(rpc.request(100, "scan", ["t", {"start": keys[0], "limit": 300}]))
         answers = {}
-        while len(answers) < len(keys) + 1:
+        while len(answers) < len(keys) + 2:
             unpacker.feed(client.recv(1 << 16))
             answers.update({msgid: (error, result) for _, msgid, error, result in unpacker})
         values = [answers[number][1][0] for number in range(len(keys))]
         together = answers[99][1] or [values]  # Nil if the rows changed between two windows.
-        for key, value in [*zip(keys, values, strict=True), *zip(keys, together[0], strict=True)]:
+        page = answers[100][1][0]
+        for key, value in [*zip(keys, values, strict=True), *zip(keys, together[0], strict=True), *page]:
             if int(value) < last[key]:
                 failures.append((key, value, last[key]))
                 return

@@ -232,11 +232,11 @@ cdef int read_table_keys(
             )
         left -= MAX_GATHERED
         if left <= 0 and outcome == ANSWERED:
-            settle(&seen)
             if options.token.size > 0 and not take_token(
                 <CalmTable>table, NULL, options.token.data, options.token.size, &seen
             ):
                 outcome = HAND_OFF
+            settle(&seen)
             for i in range(count[0] if outcome == ANSWERED else 0):
                 add_calm(&(<CalmReplica>replicas[i]).requests, 1)
         leave_gate(<ReadGate>published.gate, loop)

@@ -155,6 +155,8 @@ cdef void take_request(Core core, Connection* connection, const Envelope* reques
             &core.connections.scans, &connection.scanner, core.published, request, connection.received_ns,
             may_be_in_flight(core.connections.group), &core.turn_work, core.out,
         )
+        if outcome == HAND_OFF and core.published.gate is not None:
+            outcome = take_table_scan(core, request)
     elif blob_is(&request.method, b"ping", 4):
         outcome = answer_ping(core, request)
     if outcome != TAKEN_OVER:
@@ -219,6 +221,22 @@ cdef int take_table_batch(Core core, const Envelope* request) noexcept nogil:
         core.turn_work -= KEY_WORK * count + (buffer_size(core.out) - before) // BYTES_PER_WORK
         core.counts[GET_MANYS] += 1
         core.counts[KEYS_READ] += <uint64_t>count
+    return outcome
+
+
+cdef int take_table_scan(Core core, const Envelope* request) noexcept nogil:
+    """Answer with a page of calm replicas of a table, or return `HAND_OFF`."""
+    cdef Scans* scans = &core.connections.scans
+    cdef Py_ssize_t before = buffer_size(core.out)
+    cdef Py_ssize_t count
+    cdef int outcome = read_table_page(
+        core.published, request.params, request.msgid, &core.read_limits, scans.scan_limit, core.connections.pump,
+        &count, core.out,
+    )
+    if outcome == ANSWERED:
+        core.turn_work -= count + (buffer_size(core.out) - before) // BYTES_PER_WORK
+        scans.answered += 1
+        scans.records += <uint64_t>count
     return outcome
 
 
