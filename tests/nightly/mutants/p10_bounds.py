@@ -6,6 +6,20 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a pending request keeps what answers it, in a cycle",
+        "gossipkv.serving.pump:Pump._begin",
+        "later = pending.take()",
+        "later = pending.waiting",
+        "tests/simulation/test_cycles.py",
+    ),
+    planted(
+        "a periodic task looks after its period",
+        "gossipkv.environment.ticks:next_look",
+        "return end if period_s < TICK_S else floor(end / TICK_S) * TICK_S",
+        "return end if period_s < TICK_S else (floor(end / TICK_S) + 1) * TICK_S",
+        "tests/unit/environment/test_ticks.py",
+    ),
+    planted(
         "a node asks idle nodes for their time every 0.8 s",
         "gossipkv.replication.replica_set:ReplicaSet._look_at",
         "peer.clock_at = now + CLOCK_S",
