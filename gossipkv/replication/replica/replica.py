@@ -429,10 +429,11 @@ class Replica:
 
     def has_synced(self, entry: LogEntry) -> None:
         """Take note that an entry is synced; entries come in order."""
-        self.synced_joining = _left(entry.joining)
+        self.synced_joining = entry.joining and _left(entry.joining)
         self._has_synced(entry.after)
-        forget_synced(self.unsynced, entry.records)
-        self.unsynced = self.unsynced or NOTHING
+        if self.unsynced:
+            forget_synced(self.unsynced, entry.records)
+            self.unsynced = self.unsynced or NOTHING
 
     def _has_synced(self, after: bytes) -> None:
         synced = clock.named(after, self.named)  # The entry may be older than the adopted placement.

@@ -128,12 +128,17 @@ cdef class AckTracker:
 
     def look(self):
         """Complete the writes whose level is reached."""
+        cdef uint64_t reached
         if self.pending is None:
             return
         for (level, origin), pending in list(self.pending.items()):
             reached = last_reached(self, level, 0, origin)
-            while pending and pending[0][0] <= reached:
-                pending.popleft()[1]()
+            while pending:
+                first = pending[0]
+                if <uint64_t>field(first, 0) > reached:
+                    break
+                pending.popleft()
+                field(first, 1)()
             if pending and (begins := begins_of(self.statuses, origin)):
                 look_behind(self, level, origin, pending, begins)
             if not pending and self.pending is not None:
