@@ -5,7 +5,6 @@ from gossipkv.replication.replica.bootstrap import Bootstrap
 from gossipkv.replication.replica.replica import AssignmentRole, Replica
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.cursors import CatchUpCursor
-from gossipkv.replication.stream.messages import ReplicaState
 from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer
 from gossipkv.storage.engine.shell import Batch, ReadGate, View
 from gossipkv.wire.rpc import Raw, Value
@@ -192,16 +191,7 @@ class EntryFeed:
 
 def host_at(assigned: tuple[int, ...], roles: tuple[AssignmentRole, ...], node: bytes, /) -> int: ...
 def show_confirmed(replica: Replica, node: bytes, status: ReplicaStatus | None, /) -> None: ...
-def hear_counters(
-    rows: list[Value],
-    numbered: list[Replica],
-    ids: list[tuple[int, ...]],
-    states: dict[int, ReplicaState],
-    feed: EntryFeed,
-    acks: dict[Replica, AckTracker],
-    node: bytes,
-    /,
-) -> list[Value]: ...
+def hear_counters(rows: list[Value], peer: ReplicaPeer, acks: dict[Replica, AckTracker], /) -> list[Value]: ...
 def pack_entries(
     entries: list[LogEntry], numbers: dict[Replica, int], ids: list[tuple[int, ...]], /
 ) -> bytes | None: ...

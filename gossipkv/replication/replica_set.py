@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
     from gossipkv.wire.rpc import Raw, Value
 
-    _Hear = Callable[[Value], bool]  # Applies an answer; returns True if nothing is to do now. Raises ProtocolError.
+    _Hear = Callable[[Value], object]  # Applies an answer; what is returned is true if the peer must be looked at.
 
 ASK_OWN_S: Final = 1.0  # A restarted node waits so long for reports of its records that others have.
 ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
@@ -379,9 +379,8 @@ class ReplicaSet:
         peer.asked = asked
         try:
             if hear(unpacked(answer)):
-                return
-            peer.due = 0.0
-            self._outside.wake()
+                peer.due = 0.0
+                self._outside.wake()
         except GossipKVError:  # An error in place of an answer ends here, too.
             peer.end_link()
             peer.restart_at = self._outside.now() + self.relay_s
@@ -394,7 +393,7 @@ class ReplicaSet:
         statuses = dict(self._hear_answer(peer, result))
         lower = {node for replica in statuses for node in replica.sharers if node < self.me and self.reaches(node)}
         peer.connected(statuses, self._outside.now(), goes_back=not lower - {peer.node})
-        return False
+        return True
 
     def _hear_answer(
         self, peer: ReplicaPeer, rows: Value, *, is_fed: bool = False
@@ -573,12 +572,7 @@ class ReplicaSet:
             peer.due = min(restart_at, peer.report_at if peer.greeted else inf, peer.sender.due(now))
 
     def _report(self, peer: ReplicaPeer, replicas: Iterable[Replica]) -> None:
-        rows = msgpack.packb(rows_of(peer, replicas))
-        self._ask(peer, "replica_tell", [0, rows], partial(self._reported, peer))
-
-    def _reported(self, peer: ReplicaPeer, result: Value) -> bool:
-        self._hear_answer(peer, result)
-        return False
+        self._ask(peer, "replica_tell", [0, msgpack.packb(rows_of(peer, replicas))], partial(self._hear_answer, peer))
 
     def _ship(self, peer: ReplicaPeer, ship: OutgoingEntries) -> None:
         rows = pack_entries(ship.entries, peer.numbers, peer.ids)
@@ -590,17 +584,14 @@ class ReplicaSet:
     def _fed(self, peer: ReplicaPeer, number: int, result: Value) -> bool:
         match result:
             case [list(heard), list(news)]:
-                known = peer.numbered, peer.ids, peer.states
-                others = hear_counters(heard, *known, peer.sender, self.acks, peer.node)
-                self._hear_answer(peer, others, is_fed=True)
+                self._hear_answer(peer, hear_counters(heard, peer, self.acks), is_fed=True)
                 pairs: list[tuple[Replica, int]] = []
                 for row in news:
                     match row:
                         case [int(of), int(origin)] if 0 <= of < len(peer.numbered):
                             pairs.append((peer.numbered[of], origin))
-                now = self._outside.now()
-                peer.sender.answered(number, pairs, now)
-                return peer.sender.rests(now) and not peer.is_littered
+                peer.sender.answered(number, pairs, now := self._outside.now())
+                return peer.is_littered or not peer.sender.rests(now)
             case _:
                 raise ProtocolError("the answer to a feed is [rows, news]")
 

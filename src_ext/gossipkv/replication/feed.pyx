@@ -8,9 +8,10 @@ from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint64_t
 
 from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve
-from gossipkv.wire._wire cimport HEAD_BYTES as MAX_HEAD_BYTES, put_array, put_bin, put_nil, put_unsigned
+from gossipkv.wire._wire cimport put_array, put_bin, put_nil, put_unsigned
 
 cdef enum:
+    MAX_HEAD_BYTES = 9  # The longest head of a value in MessagePack.
     OF_CAN_TAKE = 3  # A field of a `ReplicaStatus`.
     OF_NODE = 0  # A field of an `AssignmentRole`.
 
@@ -155,17 +156,18 @@ cdef int show(object replica, bytes node, object status) except -1:
     return 0
 
 
-def hear_counters(
-    list rows not None, list numbered not None, list ids not None, dict states not None, EntryFeed feed not None,
-    dict acks not None, bytes node not None, /,
-):
-    """Apply the rows of an answer to a feed in which nothing but counters is new; return the other rows.
+def hear_counters(list rows not None, peer, dict acks not None, /):
+    """Apply the rows of a peer's answer to a feed in which nothing but counters is new; return the other rows.
 
-    `numbered`, `ids` and `states` are those of the peer (`ReplicaPeer`), `acks` has the trackers of present replicas.
+    `acks` has the trackers of present replicas.
 
     Raises:
         ProtocolError: the counters of a row are no clock.
     """
+    cdef EntryFeed feed = peer.sender
+    cdef list numbered = peer.numbered, ids = peer.ids
+    cdef dict states = peer.states
+    cdef bytes node = peer.node
     cdef list others = []
     cdef bytes theirs, synced
     cdef uint64_t own

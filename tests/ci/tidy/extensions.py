@@ -115,8 +115,10 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.loadtest.redis": Proof("tests/unit/loadtest/test_redis.py", "tests.oracle.load_redis"),
     "gossipkv.loadtest.rpc": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest.schedule": Proof("tests/unit/loadtest/test_schedule.py", "tests.oracle.load_schedule"),
+    "gossipkv.replication.acks": Proof("tests/unit/replication/replica/test_acks.py", "tests.oracle.acks"),
     "gossipkv.replication.calm": Proof("tests/unit/table/test_calm.py", "tests.oracle.token"),
     "gossipkv.replication.entry": Proof("tests/unit/replication/test_entry.py", "tests.oracle.entry"),
+    "gossipkv.replication.feed": Proof("tests/unit/replication/stream/test_feed.py", "tests.oracle.feed"),
     "gossipkv.replication.page": Proof("tests/unit/replication/test_page.py", "tests.oracle.page"),
     "gossipkv.replication.record": Proof("tests/unit/replication/replica/test_record.py", "tests.oracle.record"),
     "gossipkv.replication.vector_clock": Proof(

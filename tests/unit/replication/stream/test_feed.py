@@ -13,6 +13,7 @@ from gossipkv.replication.replica.replica import AssignedReplica, Replica
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail
 from gossipkv.replication.stream.messages import ReplicaState
+from gossipkv.replication.stream.peer import ReplicaPeer
 from gossipkv.replication.stream.sender import LogSender
 from tests.oracle import feed as oracle
 
@@ -109,7 +110,8 @@ def test_a_row_with_counters_alone_is_heard_as_any_other(known, state, is_same, 
             acks.confirms(known)
     states = {} if state is None else {0: ReplicaState(2, state.config, state.can_take)}
     row = [0, told]
-    left = hear_counters([row], [copy], [(1, 2, 3)], states, sender, {copy: tracker}, NODES[2])
+    peer = ReplicaPeer(NODES[2], sender, numbered=[copy], ids=[(1, 2, 3)], states=states)
+    left = hear_counters([row], peer, {copy: tracker})
     theirs = clock.of(zip((1, 2, 3), told, strict=True))
     is_plain = known is not None and state is not None and known.span is None and known.can_take and state.can_take
     if not (is_plain and known.config == state.config == copy.config) or told[0] > 5:
