@@ -10,10 +10,12 @@ Every other exception is a defect: the client gets INTERNAL with an id, and the 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, final
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, final
 
 import msgpack
 
+from gossipkv.access.rights import Right
 from gossipkv.errors import (
     WRITES_ARE,
     GossipKVError,
@@ -26,7 +28,7 @@ from gossipkv.errors import (
     to_wire,
 )
 from gossipkv.log import Log
-from gossipkv.serving.loop import Caller, ProvenResult, Refusal
+from gossipkv.serving.loop import Caller, GatheredWrites, ProvenResult, Refusal
 from gossipkv.wire.arguments import Arguments, name_of
 from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
 
@@ -44,6 +46,14 @@ if TYPE_CHECKING:
 LARGE_BYTES = 1024 * 1024
 
 
+class BeginWrites(Protocol):
+    """Begins gathered writes; see `table.records.gathered`."""
+
+    def __call__(
+        self, gathered: list[GatheredWrites], refuse: Callable[[GossipKVError], object], *, may_wait: bool
+    ) -> bool: ...
+
+
 @final
 class Handlers:
     """Answers the requests that the serving loop hands off."""
@@ -55,11 +65,16 @@ class Handlers:
         access: Access,
         unanswered: Callable[[bytes], Exception],
         random: random.Random,
+        *,
+        writer: BeginWrites,
     ) -> None:
-        """`of_callers`: methods that depend on the caller; `unanswered`: the error of a read that no node answered."""
+        """`of_callers`: methods that depend on the caller; `unanswered`: the error of a read that no node answered.
+
+        `writer` begins gathered writes, and gets a function that packs an error for a client.
+        """
         self.errors: Counter[str] = Counter()  # Counts by code.
         self._methods, self._of_callers = methods, of_callers
-        self._access, self._unanswered, self._random = access, unanswered, random
+        self._access, self._unanswered, self._random, self._writer = access, unanswered, random, writer
         self._packer = _make_packer()
         self._log = Log("gossipkv.node")
 
@@ -113,6 +128,21 @@ class Handlers:
             if not is_answered:
                 is_answered = True
                 on_answer(answer)
+
+    def may_write(self, user: int, table: str) -> bool:
+        """Return True if a user, by number, may write to a table."""
+        return self._access.may(user, Right.WRITE, table)
+
+    def begin_writes(self, gathered: list[GatheredWrites], *, may_wait: bool) -> bool:
+        """Begin gathered writes; return False if they are to be gathered further. Never raises.
+
+        Those that are not begun then are to be answered one by one.
+        """
+        try:
+            return self._writer(gathered, partial(self._refuse, b"put"), may_wait=may_wait)
+        except Exception as error:  # noqa: BLE001  # The rule of `answer` holds here; the other answers tell more.
+            self._refuse(b"put", error)
+            return True
 
     def _refuse(self, method: bytes, error: Exception) -> Refusal:
         if isinstance(error, StorageError):  # The disk failed, which is no defect.

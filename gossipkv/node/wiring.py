@@ -376,7 +376,7 @@ class _NodeParts:
             b"status": reports.status,
             b"resp": commands.answer,
         }
-        return Handlers(methods, of_callers, access, self._reads.unanswered, random)
+        return Handlers(methods, of_callers, access, self._reads.unanswered, random, writer=tables.begin_writes)
 
     def _cluster(self) -> DatasetCluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)

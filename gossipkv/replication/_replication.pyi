@@ -41,6 +41,12 @@ class Record(NamedTuple):
     value: bytes
     expires_ms: int = ...
 
+class RecordWrite(NamedTuple):
+    key: bytes
+    value: bytes | None
+    dependencies: bytes = ...
+    time: int = ...
+
 def encode(
     time: int, assignment: int, counter: int, kind: int, dependencies: bytes, value: bytes, expires_ms: int = 0, /
 ) -> bytes: ...
@@ -200,6 +206,7 @@ MAX_CALM_HOSTS: int
 
 @final
 class CalmReplica:
+    owner: Replica | None
     def __new__(
         cls, space: int, first: bytes, end: bytes | None, assigned: tuple[int, ...], assignment: int, config: int
     ) -> CalmReplica: ...
@@ -217,7 +224,9 @@ class CalmReplica:
 
 @final
 class CalmTable:
-    def __new__(cls, name: str, table_id: bytes, cluster: bytes, gate: ReadGate, shards: int) -> CalmTable: ...
+    def __new__(
+        cls, name: str, table_id: bytes, cluster: bytes, gate: ReadGate, shards: int, *, is_timed: bool = False
+    ) -> CalmTable: ...
     @property
     def id(self) -> bytes: ...
     @property

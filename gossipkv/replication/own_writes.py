@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.ports import ReplicationPorts
     from gossipkv.replication.replica.hlc import ClockSkew
-    from gossipkv.replication.replica.replica import RecordWrite, Replica
+    from gossipkv.replication.replica.record import RecordWrite
+    from gossipkv.replication.replica.replica import Replica
 
     Records = list[tuple[bytes, bytes]]  # Keys and records.
     Writes = Mapping[Replica, Sequence[RecordWrite]]

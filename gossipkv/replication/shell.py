@@ -129,6 +129,11 @@ class Replication:
                 with trio.move_on_at(min(self.replicas.due, self.waiting.due)):
                     await self._news.wait()
 
+    @property
+    def is_writing(self) -> bool:
+        """True if a batch has to wait for the sync of others now."""
+        return self._store.is_writing
+
     def connected(self, node: bytes) -> None:
         """Start replication on a new connection to a node."""
         self.replicas.connected(node)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.serving._serving import Caller, Core, Loop, LoopGroup, ProvenResult, Refusal
+from gossipkv.serving._serving import Caller, Core, GatheredWrites, Loop, LoopGroup, ProvenResult, Refusal
 from gossipkv.serving._transport import Sockets, Tls, TlsClient, TlsEnd
 
 if TYPE_CHECKING:
     from gossipkv.settings.config import Config
 
-__all__ = ["Caller", "Core", "Loop", "LoopGroup", "ProvenResult", "Refusal", "Sockets", "Tls", "TlsClient", "TlsEnd"]
-__all__ += ["make_core", "make_loop_group"]
+__all__ = ["Caller", "Core", "GatheredWrites", "Loop", "LoopGroup", "ProvenResult", "Refusal"]
+__all__ += ["Sockets", "Tls", "TlsClient", "TlsEnd", "make_core", "make_loop_group"]
 
 
 def make_loop_group(config: Config, size: int) -> LoopGroup:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from gossipkv.environment.seam import SocketFactory, SocketListener, Threads
-    from gossipkv.serving._serving import Caller, Core, CoreLock, Loop
+    from gossipkv.serving._serving import Caller, Core, CoreLock, GatheredWrites, Loop
     from gossipkv.serving._transport import Transport
 
 # A round may keep Trio's other tasks waiting this long; a round of Trio costs about 20 µs.
@@ -74,6 +74,15 @@ class Answers(Protocol):
 
     def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> None:
         """Start an answer that calls back: `on_answer` is called once with its result or error. Must not raise."""
+
+    def may_write(self, user: int, table: str) -> bool:
+        """Return True if a user, by number, may write to a table."""
+
+    def begin_writes(self, gathered: list[GatheredWrites], *, may_wait: bool) -> bool:
+        """Begin gathered writes; return False if they are to be gathered further. Must not raise.
+
+        Those that are not begun then are answered one by one.
+        """
 
 
 class PumpPeers(Protocol):
@@ -128,6 +137,7 @@ class Pump:
         self._draining = False
         self._drained = trio.Event()
         self._rests = False  # True if the loop sleeps in place of Trio.
+        loop.gather(answers, self._wake)
         self._passed: trio.Event | None = None  # Set after the next round, if a task waits for a round.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -163,6 +173,13 @@ class Pump:
             with self._lock:
                 self._loop.wake()
         await self._passed.wait()
+
+    def begin_writes(self) -> None:
+        """Begin the writes that were left with the loop."""
+        with self._lock:
+            for pending in self._loop.begin_writes(self._answers.answer):
+                self._begin(pending)
+        self._wake()
 
     def end_those_of(self, users: Iterable[int]) -> None:
         """End the connections of removed users, once all received requests are answered."""

@@ -115,6 +115,11 @@ class Pumps:
         self._calm = [*tables]
         self.publish(self._published)
 
+    def begin_writes(self) -> None:
+        """Begin the writes that were left with the loops."""
+        for pump in self._pumps:
+            pump.begin_writes()
+
     def publish(self, published: Published) -> None:
         """Serve this data from now on, on all loops."""
         calm = [table for table in self._calm if not self._is_dataset(table.name)]

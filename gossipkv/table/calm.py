@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import GossipKVError
 from gossipkv.register.metadata.partitions import HASH, MURMUR3, decode_partition, decode_table
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.pages import LeafReference
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.shell import Replication
     from gossipkv.table.ports import OpenStore, ServingLoops
+
+HELD_S: Final = 0.005  # Writes wait so long for a slow sync; then they are begun, so that their deadlines count.
 
 
 class OpenedTables(NamedTuple):
@@ -55,8 +58,22 @@ class CalmTables:
         self._lacking: set[str] = set()  # Tables with a local replica that is not calm.
         # By name: the partition ids of a hash table's shards in each leaf of its map.
         self._shards: dict[str, Mapping[LeafReference, Sequence[int]]] = {}
+        self._held: ParkedRequest | None = None  # The deadline until which loops hold writes.
         opened.store.serve(loops.guards)
+        opened.store.on_written = self._begin_writes
         opened.metadata.heads.on_changed = self.map_changed
+
+    def hold_writes(self) -> None:
+        """Let loops hold writes until the store has written the group under way, or for `HELD_S`."""
+        if self._held is None:
+            replication = self._opened.replication
+            self._held = replication.waiting.begin(replication.now() + HELD_S, 0, self._begin_writes)
+
+    def _begin_writes(self) -> None:
+        if self._held is not None:
+            self._opened.replication.waiting.end(self._held)
+            self._held = None
+            self._loops.begin_writes()
 
     def map_changed(self, register: bytes) -> None:
         """Stop the table of a register, or the dropped tables if the register is the catalogue's."""
@@ -117,7 +134,14 @@ class CalmTables:
         else:
             rows = [replica.calm for replica in sorted(calm, key=attrgetter("bounds.first"))]
         if name not in self._tables:
-            table = CalmTable(name, described.id, catalogue.register, store.gate, described.shards)
+            table = CalmTable(
+                name,
+                described.id,
+                catalogue.register,
+                store.gate,
+                described.shards,
+                is_timed=described.time_key is not None,
+            )
             if described.id in self._reported:
                 table.note_reports()
             self._tables[name] = table
@@ -164,6 +188,7 @@ def enter(replication: Replication, replica: Replica) -> None:
     """Put a calm replica on the fast path."""
     first, end = replica.bounds
     replica.calm = CalmReplica(replica.space, first, end, replica.named, replica.assignment, replica.config)
+    replica.calm.owner = replica
     replica.calm.syncs(replica.synced)
     replica.calm.takes(replica.taken_config)
     for node in replica.sharers:

@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.errors import StorageError
+    from gossipkv.errors import GossipKVError, StorageError
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import TreeWatch
     from gossipkv.replication.replica.calm import CalmTable
+    from gossipkv.replication.replica.record import RecordWrite
+    from gossipkv.replication.replica.replica import Replica
     from gossipkv.storage.engine.backup import BackedUp
     from gossipkv.storage.engine.manifest import StoreManifest
     from gossipkv.storage.engine.shell import ReadGate
     from gossipkv.wire.results import Completion, NodeAnswer
     from gossipkv.wire.rpc import Value
+
+    Refuse = Callable[[GossipKVError], object]  # Packs an error for the clients of a serving loop.
 
 
 class HostRecord(Protocol):
@@ -198,13 +202,48 @@ class ServingLoops(Protocol):
         """For each loop after the first, the guard of its twins of files."""
         ...
 
+    def begin_writes(self) -> None:
+        """Begin the writes that were left with the loops."""
+        ...
+
     def serve_tables(self, tables: Iterable[CalmTable], /) -> None:
         """Read the calm replicas of these tables, and of no others, from now on."""
         ...
 
 
+class GatheredWrites(Protocol):
+    """The plain writes to one replica that one step of a serving loop has gathered, in order."""
+
+    replica: Replica  # It was calm a moment ago.
+    writes: list[RecordWrite]  # Their rows.
+    size_bytes: int  # The memory that the requests hold until they are answered.
+    waiting: int  # The number of writes that are not answered.
+    has_begun: bool
+    levels: dict[str, int]  # To each level how many rows there are up to the last one of that level.
+    shortest_s: float  # The shortest time-out.
+    due: float  # The first deadline of a write that is not answered; inf: all are.
+
+    def begin(self, last_counter: int, now: float) -> None:
+        """Take note that the writes are in the open batch, the last row under that counter."""
+        ...
+
+    def reached(self, level: str) -> None:
+        """Answer all writes of a level."""
+        ...
+
+    def late_levels(self, now: float) -> Sequence[str]:
+        """Return the levels of writes whose deadline has passed."""
+        ...
+
+    def refuse_late(self, level: str, now: float, refusal: object) -> None:
+        """Refuse the writes of a level whose deadline has passed, with an error that `Refuse` has packed."""
+        ...
+
+
 class OpenStore(FollowedStore, RegisterStore, Protocol):
     """An open store."""
+
+    on_written: Callable[[], object]  # Called when a group of batches is written, before the next one begins.
 
     @property
     def gate(self) -> ReadGate:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.nodes import NodeList
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.replica.hlc import ClockSkew
-    from gossipkv.replication.replica.replica import RecordWrite
+    from gossipkv.replication.replica.record import RecordWrite
     from gossipkv.replication.shell import Replication
     from gossipkv.settings.config import Config
     from gossipkv.table.calm import CalmTables
@@ -202,6 +202,11 @@ class TableService:
         """Count writes that this node originated in its statistics of the last hour."""
         if self._controllers is not None:
             self._controllers.last_hour.note(table, writes, trio.current_time())
+
+    def hold_writes(self) -> None:
+        """Let serving loops hold their gathered writes until the store has written the group under way."""
+        assert self._calm is not None, "a loop has gathered writes of calm replicas"
+        self._calm.hold_writes()
 
     def _look(self) -> None:
         if self._calm is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossipkv.replication.replica.acks import ONE
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from tests.world.replication.world import stage
 
 KEY = b"key"

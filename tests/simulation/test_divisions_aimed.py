@@ -8,7 +8,7 @@ import trio
 from gossipkv.errors import NotReady
 from gossipkv.placement.partition import AssignmentState
 from gossipkv.replication.replica.acks import ALL, LEVELS, MAJORITY, ONE
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from tests.simulation.staged_copies import staged, ways
 from tests.simulation.test_moves_aimed import begun
 from tests.simulation.test_replication_aimed import answered, fill

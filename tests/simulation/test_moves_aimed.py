@@ -9,7 +9,7 @@ from gossipkv.errors import Unavailable
 from gossipkv.placement.partition import AssignmentState
 from gossipkv.replication.replica.acks import ALL, LEVELS, MAJORITY, ONE
 from gossipkv.replication.replica.keys import RECORD
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from tests.simulation.staged_copies import FIRST, KEY, put, staged, ways
 from tests.simulation.test_replication_aimed import answered, fill
 from tests.world.replication.clients import Answer, Asked

@@ -11,7 +11,7 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.replication.replica.acks import ALL
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from tests.simulation import test_moves_aimed as aimed
 from tests.simulation.staged_copies import KEY, put, staged
 from tests.simulation.test_replication_aimed import answered

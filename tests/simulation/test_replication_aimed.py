@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from gossipkv.replication.replica.acks import ALL, MAJORITY, ONE
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from tests.simulation.staged_copies import FIRST, KEY, put, staged, ways
 from tests.world.logs import capture_logs
 from tests.world.replication.world import SHORT_BYTES

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.replica.bootstrap import Bootstrap
     from gossipkv.replication.replica.calm import CalmReplica
+    from gossipkv.replication.replica.record import RecordWrite
 
     Read = Callable[[int, bytes], bytes | None]  # Reads the synced value of a key in a space.
 
@@ -109,15 +110,6 @@ class ReplicaDigest(NamedTuple):
     clock: bytes
     sum: int
     records: int
-
-
-class RecordWrite(NamedTuple):
-    """A write that a client asks for."""
-
-    key: bytes
-    value: bytes | None  # None: the key is deleted.
-    dependencies: bytes = b""
-    time: int = 0  # Time at which another node accepted the put (`smeared`); 0: the origin assigns one.
 
 
 @final

@@ -19,7 +19,8 @@ from gossipkv.replication.replica.keys import ID_BYTES, TIME_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gossipkv.replication.replica.replica import Read, RecordWrite, Replica
+    from gossipkv.replication.replica.record import RecordWrite
+    from gossipkv.replication.replica.replica import Read, Replica
 
 LATEST_MS: Final = 30 * 60 * 1000  # A put that arrives later than this gets a new time.
 KEEPS_MS: Final = 2 * LATEST_MS  # Tombstones stay this long: half of it covers clock skew and the way to other nodes.

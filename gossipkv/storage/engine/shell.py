@@ -139,6 +139,8 @@ class EngineShell(StoreReading):
         self._began_ns = 0
         self._ends: int | None = None  # Descriptor of a segment whose last group is under way.
         self._position = 0  # Last position of the group under way; 0: none is under way.
+        # Called when a group is written, before the next one begins, and when the tasks end.
+        self.on_written: Callable[[], object] = lambda: None
         self._waiting: deque[SyncWaiter] = deque()
         self._more = trio.Event()  # Set when there may be background work.
         self._room = trio.Event()  # Set when room may have been made.
@@ -230,6 +232,11 @@ class EngineShell(StoreReading):
             self._enqueue(waiter)
             await trio.lowlevel.wait_task_rescheduled(abort)
 
+    @property
+    def is_writing(self) -> bool:
+        """True if a batch has to wait for a group under way, so further ones can still join the next group."""
+        return self.engine.closed is None and (self._gathers or self._position > 0)
+
     def _enqueue(self, waiter: SyncWaiter) -> None:
         place = len(self._waiting)
         while place and self._waiting[place - 1].position > waiter.position:
@@ -301,6 +308,7 @@ class EngineShell(StoreReading):
             finally:
                 self._has_ended.set()
                 self._wake()
+                self.on_written()
 
     async def _hear(self) -> None:
         """Apply each group when it is synced, and begin the next."""
@@ -313,6 +321,7 @@ class EngineShell(StoreReading):
                 return
             self.engine.counts.count_sync(self._environment.clock.monotonic_ns() - self._began_ns)
             writes = self.engine.synced(self._position)
+            self._position = 0
             if self._ends is not None:
                 with contextlib.suppress(OSError):  # All of the segment is synced already.
                     self.files.close(self._ends)
@@ -331,6 +340,7 @@ class EngineShell(StoreReading):
             if writes > 1:
                 for _ in range(2):  # The first checkpoint lets them run, in any order.
                     await trio.lowlevel.checkpoint()
+            self.on_written()
         finally:
             self._gathers = False
         self._begin()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gossipkv.keyspace.time_key import TimeKey
-    from gossipkv.replication.replica.replica import RecordWrite
+    from gossipkv.replication.replica.record import RecordWrite
 
 PIECE_S: Final = 300.0
 PIECES: Final = 12

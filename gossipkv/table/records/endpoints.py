@@ -17,6 +17,7 @@ from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.controllers.move_step import report_of
 from gossipkv.table.records.forward import RecordServices
+from gossipkv.table.records.gathered import begin_writes
 from gossipkv.table.records.read import TableReads
 from gossipkv.table.records.request import WAITS_BYTES
 from gossipkv.table.records.router import Router
@@ -67,6 +68,7 @@ class RecordMethods:
         )
         reads, scans, writes = TableReads(services), TableScans(services), TableWrites(services)
         self.forward = writes.forward
+        self.begin_writes = partial(begin_writes, services)
         self.reads: dict[bytes, Callable[[Arguments], Value | Later]] = {
             b"get": reads.get,
             b"get_many": reads.get_many,

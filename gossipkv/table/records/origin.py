@@ -20,10 +20,11 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
 )
+from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import slots_needed
 from gossipkv.replication.replica.hlc import check_left
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica.smeared import sift
 from gossipkv.table.records.forward import HostRequest, held
 from gossipkv.table.session.readiness import WantedClock
@@ -147,8 +148,8 @@ class PartitionWrite(HostRequest["Token"]):
         replicas = replication.replicas
         check_left(request.deadline - replication.now())
         for replica, writes in by_replica.items():
-            _check_originates(replicas, replica)
-            _check_level(replicas, replica, level)
+            check_originates(replicas, replica)
+            check_level(replicas, replica, level)
             replica.requests += len(writes)
         lost_to: dict[Replica, set[int]] = {}
         self._parked = replication.waiting.begin(request.deadline, self.size_bytes, self._late)
@@ -192,10 +193,14 @@ class PartitionWrite(HostRequest["Token"]):
     def _depending(self, replica: Replica, writes: list[RecordWrite]) -> list[RecordWrite]:
         """Add the session's token to the writes, as their dependencies.
 
-        Entries of the replica's own present assignments are omitted: the order of its log implies them.
+        Entries of the replica's own present assignments are omitted, since the order of its log implies them, and so is
+        a config of the table up to the replica's.
         """
         token, own = self.request.wanted.token, self.table
-        needed = only(token, lambda table, origin, _: table != own or origin not in replica.assigned)
+        needed = only(token, lambda table, origin, _: table != own or origin not in (*replica.assigned, LEFT_OUT))
+        # Whoever reads the record sees a config that is at least the replica's.
+        if (seen := needed.get(own)) is not None and not seen.clock and seen.config <= replica.config:
+            needed = {table: needed[table] for table in needed if table != own}
         body = self.request.services.tokens.kept(needed)
         return [write._replace(dependencies=body) for write in writes]
 
@@ -206,11 +211,16 @@ class PartitionWrite(HostRequest["Token"]):
             self.here_done(self._seen)
 
     def _late(self) -> None:
-        words = f"the write was applied, and did not reach the level {self.level} in time: it may become visible"
-        self.here_done(Unknown(words, {"level": self.level, "partition": self.partition}))
+        self.here_done(not_in_time(self.level, self.partition))
 
 
-def _check_originates(replicas: ReplicaSet, replica: Replica) -> None:
+def not_in_time(level: str, partition: int) -> Unknown:
+    """Return the error of a write that is applied and has not reached its level by its deadline."""
+    words = f"the write was applied, and did not reach the level {level} in time: it may become visible"
+    return Unknown(words, {"level": level, "partition": partition})
+
+
+def check_originates(replicas: ReplicaSet, replica: Replica) -> None:
     """Raise Unavailable if the replica may never originate, or NotReady if it may not yet."""
     if not replicas.may_originate(replica):
         if (why := replicas.refusal(replica)) is not None:
@@ -218,7 +228,7 @@ def _check_originates(replicas: ReplicaSet, replica: Replica) -> None:
         raise NotReady("it has just begun and asks others what they have of its records, or ends a load")
 
 
-def _check_level(replicas: ReplicaSet, replica: Replica, level: str) -> None:
+def check_level(replicas: ReplicaSet, replica: Replica, level: str) -> None:
     """Raise Unavailable if a write cannot reach the level, or NotReady if only clocks of linked nodes are missing."""
     levels = replicas.acks[replica]
     needed = slots_needed(level, replica.quorum.slots)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gossipkv.table.controllers.smear_buffer import OnForwarded
     from gossipkv.table.controllers.smear_schedule import SmearedPut
     from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.ports import GatheredWrites, Refuse
     from gossipkv.table.records.endpoints import RecordMethods
     from gossipkv.table.rpc.admin import AdminMethods
     from gossipkv.table.rpc.peer_rpc import PeerMethods
@@ -108,6 +109,10 @@ class TableMethods:
     def write(self, name: str, arguments: Arguments) -> Answer:
         """Answer `put`, `delete` or `put_many` of a client."""
         return self._elsewhere(name, arguments) or self._records.methods[arguments.called](arguments)
+
+    def begin_writes(self, gathered: Sequence[GatheredWrites], refuse: Refuse, *, may_wait: bool) -> bool:
+        """Begin the plain writes that a serving loop has gathered; return False if it is to gather more."""
+        return self._records.begin_writes(gathered, refuse, may_wait=may_wait)
 
     def _forward(self, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
         self._records.forward(table, puts, on_forwarded)

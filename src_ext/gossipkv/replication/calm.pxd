@@ -42,6 +42,7 @@ cdef struct SeenWrites:
 
 cdef class CalmReplica:
     cdef int state          # 1: calm; 0: it has left the fast path.
+    cdef public object owner        # The replica that is shown; None: it has left the fast path.
     cdef readonly uint32_t space
     cdef readonly bytes first
     cdef readonly bytes end
@@ -63,6 +64,7 @@ cdef class CalmTable:
     cdef ReadGate gate
     cdef uint32_t cluster_checksum  # Checksum of the cluster's id, which begins that of each token.
     cdef int has_reports    # 1: settled clocks of other nodes may omit entries of ended origins.
+    cdef readonly bint is_timed     # Keys have times, so Python examines writes.
     cdef Py_ssize_t shards  # 0: the partitions are ranges.
     cdef uint64_t generation        # Number of changes of the rows.
     cdef uint64_t config    # Config id of the map that the rows follow; 0: the map is stale, and nothing is answered.

@@ -32,7 +32,6 @@ cdef uint64_t LEFT_OUT = ENDLESS    # The pseudo-assignment that tells the oldes
 
 
 @cython.final
-@cython.no_gc
 cdef class CalmReplica:
     """A calm replica; `assigned`: the assignments of its partition, in order; `assignment`: its own."""
 
@@ -76,6 +75,7 @@ cdef class CalmReplica:
     def ends(self):
         """Leave the fast path; return the requests since `take_requests`."""
         store_state(&self.state, 0)
+        self.owner = None
         return self.take_requests()
 
     def take_requests(self):
@@ -105,12 +105,13 @@ cdef class CalmTable:
 
     def __cinit__(
         self, str name not None, bytes table_id not None, bytes cluster not None, ReadGate gate not None,
-        Py_ssize_t shards,
+        Py_ssize_t shards, *, bint is_timed=False,
     ):
         if len(table_id) != TABLE_ID_BYTES:
             raise ValueError(f"a table's id has {TABLE_ID_BYTES} bytes, not {len(table_id)}")
         memcpy(self.id_bytes, bytes_of(table_id), TABLE_ID_BYTES)
         self.name, self.id, self.gate, self.shards, self.replicas = name, table_id, gate, shards, []
+        self.is_timed = is_timed
         self.cluster_checksum = crc32c_of(bytes_of(cluster), PyBytes_GET_SIZE(cluster), 0)
 
     def __dealloc__(self):

@@ -42,6 +42,15 @@ class Record(NamedTuple):
     expires_ms: int = 0
 
 
+class RecordWrite(NamedTuple):
+    """A write that a client asks for."""
+
+    key: bytes
+    value: bytes | None  # None: the key is deleted.
+    dependencies: bytes = b""
+    time: int = 0  # Time at which another node accepted the put (`smeared`); 0: the origin assigns one.
+
+
 cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil:
     cdef Py_ssize_t at = HEAD_BYTES
     cdef uint64_t length = 0

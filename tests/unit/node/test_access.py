@@ -61,7 +61,7 @@ def handlers(of: Access) -> Handlers:
     """Return handlers in which every method does nothing."""
     methods = dict.fromkeys(METHODS, lambda _arguments: "done")
     of_callers = {b"auth": of.auth, b"status": lambda _arguments, _caller: "done"}
-    return Handlers(methods, of_callers, of, MagicMock(), Random(1))
+    return Handlers(methods, of_callers, of, MagicMock(), Random(1), writer=MagicMock())
 
 
 def is_refused(answer: object) -> bool:

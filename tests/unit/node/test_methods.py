@@ -205,7 +205,9 @@ class Node:
         )
         methods = {**reports.methods, **data.methods, **cluster.methods}
         of_callers = {b"auth": access.auth, b"hello": cluster.hello, b"status": reports.status}
-        self.handlers = Handlers(methods, of_callers, access, self.reads.unanswered, random.Random(1))
+        self.handlers = Handlers(
+            methods, of_callers, access, self.reads.unanswered, random.Random(1), writer=lambda *_: None
+        )
 
     def measures(self) -> Measures:
         latency = LatencyHistogram()

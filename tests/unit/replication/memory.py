@@ -16,7 +16,8 @@ from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import LOADING, RECORD, TOMBSTONE, ReplicaIdentity
-from gossipkv.replication.replica.replica import AssignedReplica, RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
+from gossipkv.replication.replica.replica import AssignedReplica
 from gossipkv.replication.replica_set import ReplicaSet
 from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.storage.engine._engine import operations

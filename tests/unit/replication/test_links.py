@@ -7,7 +7,7 @@ import pytest
 
 from gossipkv.errors import NotReady, ProtocolError
 from gossipkv.replication import replica_set
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from tests.unit.table.record_nodes import Records
 
 LINK = 5

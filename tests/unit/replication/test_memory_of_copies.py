@@ -8,7 +8,8 @@ import sys
 
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import ReplicaIdentity
-from gossipkv.replication.replica.replica import AssignedReplica, RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
+from gossipkv.replication.replica.replica import AssignedReplica
 from tests.unit.replication.memory import TABLE, Cluster
 
 COPIES = 512

@@ -6,7 +6,8 @@ import pytest
 
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import RECORD, STATE, TOMBSTONE, ReplicaIdentity, decode_state
-from gossipkv.replication.replica.replica import AssignedReplica, RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
+from gossipkv.replication.replica.replica import AssignedReplica
 from gossipkv.storage.engine._engine import operations
 from tests.unit.replication.memory import TABLE, Cluster
 

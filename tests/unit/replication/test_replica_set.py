@@ -8,7 +8,7 @@ import pytest
 from gossipkv.errors import NotReady, Overloaded, ProtocolError, StorageError
 from gossipkv.replication.maintenance.tombstone_gc import confirmed
 from gossipkv.replication.replica import clock, record
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.stream.receiver import MAX_BYTES
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import TABLE, Cluster

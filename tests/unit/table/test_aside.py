@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.keys import RECORD
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from gossipkv.table.controllers.reconciler import Reconciler

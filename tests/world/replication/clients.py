@@ -17,7 +17,7 @@ from gossipkv.errors import GossipKVError, Unavailable, WriteLost
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.acks import MAJORITY, ONE
 from gossipkv.replication.replica.keys import RECORD
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.table.records.forward import held
 from gossipkv.table.records.token_compaction import TokenCompactor
 from gossipkv.table.session.readiness import ReplicaReadiness, WantedClock

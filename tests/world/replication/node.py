@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.nodes import NodeList
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.deadlines import ParkedRequest
-    from gossipkv.replication.replica.replica import RecordWrite, Replica
+    from gossipkv.replication.replica.record import RecordWrite
+    from gossipkv.replication.replica.replica import Replica
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
     from tests.world.replication.copies import Dot

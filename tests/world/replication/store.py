@@ -77,6 +77,7 @@ class RunningStore:
     options: EngineOptions = OPTIONS
     is_over: bool = False
     appends: int = 0
+    is_writing: bool = False  # No writes are held back.
     _waiting: deque[tuple[int, OnSynced]] = field(default_factory=deque)
     _more: trio.Event = field(default_factory=trio.Event)
 

@@ -22,7 +22,7 @@ from gossipkv.register.metadata.tables import NamedNode, NamedTable
 from gossipkv.register.metadata.tree import MapTree
 from gossipkv.replication.maintenance import range_cleanup
 from gossipkv.replication.replica.acks import ALL, MAJORITY, ONE
-from gossipkv.replication.replica.replica import AssignedReplica, RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica_set import ReplicaSet
 from gossipkv.replication.snapshot import transfer
 from gossipkv.replication.stream.log_tail import TAIL_BYTES
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from random import Random
 
+    from gossipkv.replication.replica.replica import AssignedReplica
     from tests.world.replication.witness import Violation
 
 FAULTS_S: Final = 6.0

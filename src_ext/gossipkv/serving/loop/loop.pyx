@@ -80,6 +80,10 @@ cdef class Loop:
     cdef uint64_t answering  # the connection that is being answered; 0 for none
     cdef int64_t idle_ns  # when the current idle gap began; or BUSY, or LOOKED_OUT
     cdef bytes method  # method of the latest request that Python answered
+    cdef object writer  # begins gathered writes; None until `gather`
+    cdef object wake_round  # starts a round after answers to gathered writes
+    cdef dict gathered  # by calm replica: the `GatheredWrites` of this step
+    cdef Py_ssize_t gathered_bytes
     cdef Buffer detached  # a `DetachedConnection` and its bytes for each connection that left the loop
     cdef Buffer given  # arrival times of the requests that this round answers
 
@@ -92,6 +96,7 @@ cdef class Loop:
         if self.inbox == NULL:
             raise MemoryError
         self.accepting = True
+        self.gathered = {}
         self.tell_time()
         self.armed_ns = NEVER
         self.sweep_ns = self.connections.now_ns + SWEEP_NS
@@ -283,25 +288,29 @@ cdef class Loop:
         """Answer a pending request in the next round, with MessagePack, a `Refusal` or a `ProvenResult`."""
         cdef Connection* connection = self.connections.find(pending.handle)
         cdef bytes body = body_of(answer)
-        cdef Py_ssize_t size = len(body)
-        cdef BacklogRequest* waiting = NULL
         self.core.check_thread()
-        if connection == NULL or connection.doomed:
-            self.counts[REPLIES_DROPPED] += 1
-            return
-        self.apply_effect(connection, answer)
-        if self.connections.make_room(connection, size):
-            waiting = self.connections.backlog.put(
-                pending.handle, pending.msgid, REFUSAL if isinstance(answer, Refusal) else RESULT,
-                pending.received_ns, 0, size,
-            )
-        if waiting == NULL:
-            self.connections.doom(connection, CLOSED_MEMORY)
-            self.connections.flush_later(connection)
-            return
-        memcpy(request_bytes(waiting), <const uint8_t*><const char*>body, size)
-        if connection.parked:
-            limit_parked(self.core, connection)
+        if connection != NULL and not connection.doomed:
+            self.apply_effect(connection, answer)
+        answer_pending(
+            self.core, pending.handle, pending.msgid, pending.received_ns,
+            REFUSAL if isinstance(answer, Refusal) else RESULT, <const uint8_t*><const char*>body, len(body),
+        )
+
+    def gather(self, writer, wake):
+        """Gather plain writes from now on.
+
+        `writer.begin_writes(gathered, may_wait=...)` gets a list of `GatheredWrites`. If it may wait and returns False,
+        they are gathered further, until `begin_writes`. Those that it does not begin are answered by Python one by one.
+        `writer.may_write(user, table)` returns True if the user may write. `wake()` starts a round.
+        """
+        self.writer, self.wake_round = writer, wake
+
+    def begin_writes(self, answer):
+        """Begin the gathered writes now; `answer` and the result are as for `round`."""
+        cdef list pending = []
+        self.core.check_thread()
+        self.begin_gathered(answer, pending, False)
+        return pending
 
     def refuse(self, PendingRequest pending not None, Refusal error not None):
         """Refuse a pending request because too many are pending."""
@@ -358,6 +367,7 @@ cdef class Loop:
         """Close every connection at once."""
         if not self.closed:
             self.closed = self.draining = True
+            self.gathered = {}
             self.close_all(CLOSED_CUT)
             for fd, *_ in self.take_detached():
                 self.transport.close(fd, True)
@@ -576,11 +586,41 @@ cdef class Loop:
         cdef int64_t deadline_ns = self.transport.now_ns() + budget_ns
         cdef BacklogRequest* request = next_request(self.core)
         while request != NULL:
-            try:
-                self.answer_one(answer, request, pending)
-            finally:
-                free(request)
+            if not self.gather_one(answer, request, pending):
+                try:
+                    self.answer_one(answer, request, pending)
+                finally:
+                    free(request)
             request = next_request(self.core) if self.transport.now_ns() < deadline_ns else NULL
+        self.begin_gathered(answer, pending, True)
+
+    cdef bint gather_one(self, answer, BacklogRequest* request, list pending) except -1:
+        """Gather a plain write, and take over its request; return False for any other request."""
+        if self.writer is None or not is_write(request):
+            return False
+        if self.gathered_bytes < MAX_GATHERED_BYTES and gather_write(
+            self.core, request, self.gathered, self.writer, self.wake_round
+        ):
+            self.gathered_bytes += request.size
+            return True
+        self.begin_gathered(answer, pending, False)  # Writes begin in the order in which they came.
+        return False
+
+    cdef int begin_gathered(self, answer, list pending, bint may_wait) except -1:
+        """Let Python begin the gathered writes, unless they may wait, and answer those that it has not begun."""
+        cdef list gathered
+        cdef GatheredWrites writes
+        cdef Py_ssize_t number
+        if not self.gathered:
+            return 0
+        gathered = list(self.gathered.values())
+        if not self.writer.begin_writes(gathered, may_wait=may_wait):
+            return 0
+        self.gathered, self.gathered_bytes = {}, 0
+        for writes in gathered:
+            for number in range(0 if writes.has_begun else writes.count):
+                self.answer_one(answer, writes.items[number].request, pending)
+        return 0
 
     cdef int answer_one(self, answer, BacklogRequest* request, list pending) except -1:
         cdef bytes method = None

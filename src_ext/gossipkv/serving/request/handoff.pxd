@@ -34,6 +34,10 @@ cdef int may_hand_off(Core core, const Connection* connection, const Envelope* r
 cdef void hand_off(Core core, Connection* connection, const Envelope* request) noexcept nogil
 cdef BacklogRequest* next_request(Core core) noexcept nogil
 cdef void limit_parked(Core core, Connection* connection) noexcept nogil
+cdef void answer_pending(
+    Core core, uint64_t handle, uint32_t msgid, int64_t received_ns, BacklogKind kind, const uint8_t* body,
+    Py_ssize_t size
+) noexcept nogil
 cdef Connection* claim_answered(Core core, uint64_t handle, uint32_t msgid) noexcept nogil
 cdef void deliver(Core core, Connection* connection) noexcept nogil
 cdef Caller caller_of(Core core, uint64_t handle)

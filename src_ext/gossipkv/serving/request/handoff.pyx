@@ -157,6 +157,27 @@ cdef void limit_parked(Core core, Connection* connection) noexcept nogil:
         core.connections.flush_later(connection)
 
 
+cdef void answer_pending(
+    Core core, uint64_t handle, uint32_t msgid, int64_t received_ns, BacklogKind kind, const uint8_t* body,
+    Py_ssize_t size
+) noexcept nogil:
+    """Answer a pending request in the next round."""
+    cdef Connection* connection = core.connections.find(handle)
+    cdef BacklogRequest* waiting = NULL
+    if connection == NULL or connection.doomed:
+        core.counts[REPLIES_DROPPED] += 1
+        return
+    if core.connections.make_room(connection, size):
+        waiting = core.connections.backlog.put(handle, msgid, kind, received_ns, 0, size)
+    if waiting == NULL:
+        core.connections.doom(connection, CLOSED_MEMORY)
+        core.connections.flush_later(connection)
+        return
+    memcpy(request_bytes(waiting), body, size)
+    if connection.parked:
+        limit_parked(core, connection)
+
+
 cdef Connection* claim_answered(Core core, uint64_t handle, uint32_t msgid) noexcept nogil:
     """Return the connection that awaits this answer, and stop awaiting; NULL if none awaits it."""
     cdef Connection* connection = core.connections.find(handle)

@@ -15,7 +15,8 @@ from gossipkv.replication.replica.keys import (
     ReplicaIdentity,
     suffix_of,
 )
-from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
+from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
 from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.replication.stream import peer
 from gossipkv.storage.engine.shell import Batch

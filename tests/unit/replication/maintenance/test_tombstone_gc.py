@@ -7,7 +7,7 @@ import pytest
 from gossipkv.errors import Overloaded
 from gossipkv.replication.maintenance.tombstone_gc import collectable, settled
 from gossipkv.replication.replica import clock
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica.smeared import KEEPS_MS
 from tests.unit.replication.memory import Cluster
 

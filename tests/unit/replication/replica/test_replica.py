@@ -7,10 +7,10 @@ import pytest
 from gossipkv.replication._replication import LogEntry
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import ReplicaIdentity
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica.replica import (
     AssignedReplica,
     PartitionRules,
-    RecordWrite,
     Replica,
 )
 from gossipkv.replication.replica.spaces import Spaces, first_batch

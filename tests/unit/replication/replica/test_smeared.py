@@ -8,7 +8,8 @@ from gossipkv.replication._replication import LogEntry
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.hlc import COUNT_BITS
 from gossipkv.replication.replica.keys import ReplicaIdentity
-from gossipkv.replication.replica.replica import AssignedReplica, RecordWrite, Replica
+from gossipkv.replication.replica.record import RecordWrite
+from gossipkv.replication.replica.replica import AssignedReplica, Replica
 from gossipkv.replication.replica.smeared import LATEST_MS, sift
 from gossipkv.replication.replica.spaces import first_batch
 from gossipkv.replication.stream.receiver import ReceivedEntries

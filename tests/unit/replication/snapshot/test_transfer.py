@@ -8,7 +8,8 @@ import pytest
 
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import RECORD, STATE, ReplicaIdentity, decode_state, encode_state
-from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
+from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import TABLE, Cluster
 

@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.errors import Overloaded
 from gossipkv.replication.replica import record
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from tests.unit.replication.memory import Cluster
 
 STEPS = 120

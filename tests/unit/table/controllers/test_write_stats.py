@@ -7,7 +7,7 @@ import pytest
 from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.placement.ahead import MAX_SERIES
 from gossipkv.placement.measures import SeriesWrites
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.table.controllers.write_stats import PIECE_S, WriteStats
 
 KEY = TimeKey(1, 4, "s")

@@ -17,7 +17,7 @@ from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.bootstrap import Bootstrap
 from gossipkv.replication.replica.keys import ReplicaIdentity, suffix_of
-from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica.spaces import QuarantinedReplica
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.table.records.router import Router
