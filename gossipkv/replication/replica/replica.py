@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.placement.partition import HAD
-from gossipkv.replication._replication import LogEntry, Merged, forget_synced, host_at, put_records
+from gossipkv.replication._replication import LogEntry, forget_synced, host_at, put_records
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.hlc import next_time
 from gossipkv.replication.replica.intern import shared
@@ -383,24 +383,10 @@ class Replica:
         """Return True if all up to a clock is synced, ended assignments aside."""
         return clock.covers(self.synced, clock.named(other, self.named))
 
-    def take(self, merged: Merged, batch: Batch) -> LogEntry:
-        """Put merged records into a batch as one entry; the caller appends the batch and calls `appends_merged`."""
-        put_records(batch, self.space, merged.won.items())
-        self.time = max(self.time, merged.time)
-        joining, after = merged.joining, merged.after
-        if joining is not None:
-            joining, after = joining.closed(after, self.named)
-            joining.put(batch, self.space)
-        assert clock.covers(after, merged.before), "a clock never goes back"
-        # Equal clocks: the entry of an incomplete replica feeds no host (`replica.bootstrap`).
-        self.put_state(batch, after, merged.before if joining is None else after)
-        records = (*merged.won.items(),)
-        return LogEntry(self, records, merged.before, after, is_own=False, joining=joining)
-
     def put_state(self, batch: Batch, after: bytes, before: bytes) -> int:
         """Put the clocks after and before a batch; return the offset of the value in the batch."""
         state = encode_state(self.time, self.config, after, before)
-        self.put(batch, STATE, state)
+        batch.put(self.space, STATE + self.suffix, state)
         return batch.size_bytes - len(state)
 
     def appends_merged(self, entry: LogEntry) -> None:

@@ -163,9 +163,9 @@ def rows_of(peer: ReplicaPeer, replicas: Iterable[Replica]) -> list[Value]:
 def answer_row(peer: ReplicaPeer, number: int, row: PeerReplica, replica: Replica, *, is_fed: bool = False) -> Value:
     """Return the answer to a peer's row about a local replica, and mark that as reported."""
     peer.unreported.pop(replica, None)
-    state = ReplicaState(replica.assignment, replica.synced_config, not replica.is_frozen)
+    state = replica.assignment, replica.synced_config, not replica.is_frozen
     counters = counters_of(replica.reported_clock, row.ids)
     if is_fed and row.answered == state and replica.synced_joining is None:
         return [number, counters]
-    row.answered = state if is_fed else row.answered
+    row.answered = ReplicaState(*state) if is_fed else row.answered
     return [number, counters, *state, *span_row(replica, row.assignment, row.ids)]

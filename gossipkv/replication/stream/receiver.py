@@ -53,9 +53,9 @@ class ReceivedEntries:
         batch, entries = Batch(), []
         batch.may_fill = True  # Other nodes have accepted these writes, and deletes that make room come behind them.
         batch.relieves = True
-        for replica, merged in self._merged.items():
+        for merged in self._merged.values():
             batch.relieves &= merged.relieves
-            entries.append(replica.take(merged, batch))
+            entries.append(merged.finish(batch))
         self._merged.clear()
         self.size_bytes = 0
         return batch, entries

@@ -138,6 +138,19 @@ cdef class Merged:
             self.joining = self.joining.taken(entry.source, before, after)
         return entry.size_bytes
 
+    def finish(self, Batch batch not None, /):
+        """Put the merged records into a batch as one entry, and return that; `Replica.appends_merged` comes next."""
+        replica, joining, after = self.replica, self.joining, self.after
+        put_records(batch, replica.space, self.won.items())
+        replica.time = max(replica.time, self.time)
+        if joining is not None:
+            joining, after = joining.closed(after, replica.named)
+            joining.put(batch, replica.space)
+        assert covers(after, self.before), "a clock never goes back"
+        # Equal clocks: the entry of an incomplete replica feeds no host (`replica.bootstrap`).
+        replica.put_state(batch, after, self.before if joining is None else after)
+        return LogEntry(replica, tuple(self.won.items()), self.before, after, False, joining=joining)
+
     cdef int merge(self, tuple records, bytes after, dict unsynced, read, space) except -1:
         """Merge the records between the clock `self.after` and `after`."""
         cdef const unsigned char* covered = bytes_of(self.after)
