@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 ASK_OWN_S: Final = 1.0  # A restarted node waits so long for reports of its records that others have.
 ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
 CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often.
+NOTED_WITHIN: Final = 1 / 8  # Part of the relay time within which senders note entries that others send.
 MAX_REPORTED: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
 BARRED: Final = "another node has more of its records than it gave out: it lies in an older copy of the store"
 
@@ -268,7 +269,12 @@ class ReplicaSet:
             self.on_moved(entry.replica)
         if on_synced is not None:
             on_synced()
-        self._look_at_all()
+        is_urgent = any(map(self._goes_on, here)) or any(peer.sender.is_passing for peer in self.peers.values())
+        self._look_at_all(0.0 if is_urgent else self._outside.now() + self.relay_s * NOTED_WITHIN)
+
+    def _goes_on(self, entry: LogEntry) -> bool:
+        """Return True if an entry may have to be sent at once: not one whose origin sends it to all hosts."""
+        return entry.is_own or entry.joining is not None or entry.replica in self.dirty.unsettled
 
     def _feed(self, entries: Sequence[LogEntry]) -> None:
         """Add synced entries to the end of the log that feeds other nodes; entries of incomplete replicas feed none."""
@@ -334,10 +340,12 @@ class ReplicaSet:
         peer.restart_at = None
         self._look_at_all()  # Senders no longer wait for this node to send its own records.
 
-    def _look_at_all(self) -> None:
+    def _look_at_all(self, at: float = 0.0) -> None:
+        """Look at all peers by that time."""
         for peer in self.peers.values():
-            peer.due = 0.0
-        self._outside.wake()
+            peer.due = min(peer.due, at)
+        if at <= self.due:
+            self._outside.wake()
 
     def reaches(self, node: bytes) -> bool:
         """Return True if a node is connected and has reported its clocks."""

@@ -18,9 +18,9 @@ class Ceiling(NamedTuple):
 # For each request, at one node. A put of a group costs less than one alone; the group's own calls are shared.
 CEILINGS = {
     "put, 1 in flight, origin": Ceiling(245, 42),
-    "put, 1 in flight, target": Ceiling(155, 28),
+    "put, 1 in flight, target": Ceiling(120, 28),
     "put, 64 in flight, origin": Ceiling(102, 30),
-    "put, 64 in flight, target": Ceiling(8, 5),
+    "put, 64 in flight, target": Ceiling(4, 4),
     "get": Ceiling(40, 12),
 }
 

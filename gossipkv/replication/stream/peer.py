@@ -111,7 +111,8 @@ class ReplicaPeer:
         """Report the changed status of replicas to the peer by that time."""
         self.report_at = min(report_at, self.report_at if self.unreported else self.clock_at)
         self.unreported |= dict.fromkeys(replicas)
-        self.due = 0.0
+        if self.greeted:
+            self.due = min(self.due, self.report_at)
 
     def is_named(self, replica: Replica) -> bool:
         """Return True if a replica has a number with its present assignments."""

@@ -231,6 +231,11 @@ class LogSender(EntryFeed):
         """True if `next` may return another step at once, messages under way aside."""
         return self._shared.at < self._tail.end or bool(self._shared.read or self._lagging)
 
+    @property
+    def is_passing(self) -> bool:
+        """True if entries of other origins may have to be sent at once, or a cursor waits for the end of the log."""
+        return bool(self._relayed or self._back or self._gap or self._lagging)
+
     def rests(self, now: float) -> bool:
         """Drop covered entries; return True if there is nothing to do until the next event, and `due` is unchanged."""
         self._advance(now)

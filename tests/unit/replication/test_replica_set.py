@@ -123,6 +123,25 @@ def test_what_was_kept_is_confirmed_at_once(talker):
     assert "replica_tell" in talker.pump()
 
 
+def test_what_may_have_to_be_sent_is_looked_at_at_once(talker):
+    """An entry of another origin waits for a part of the relay time, unless that origin's entries are relayed now."""
+    talker.connect()
+    talker.pump()
+    peer = talker.replicas.peers[talker.peer.uuid]
+    talker.feed(entry(1, 1))
+    talker.feed(entry(2, 2))
+    assert peer.due == talker.records.now + 0.025
+    talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})
+    talker.records.run()
+    assert peer.due == 0.0
+    assert "replica_feed" in talker.pump()
+    talker.records.now += 0.3
+    talker.pump()
+    assert peer.sender.is_passing, "the peer has reported none of these"
+    talker.feed(entry(3, 3))
+    assert peer.due == 0.0
+
+
 def test_a_covered_record_does_not_come_back(talker):
     """A later record of the key may have existed here as a tombstone that was collected."""
     talker.feed(entry(1, 2, time=7))
