@@ -1,6 +1,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, final
 
+from typing_extensions import disjoint_base
+
 from gossipkv.replication.replica.bootstrap import Bootstrap
 from gossipkv.replication.replica.replica import AssignmentRole, Replica
 from gossipkv.replication.replica.status import ReplicaStatus
@@ -170,6 +172,7 @@ class OpenEntry:
     @property
     def answered(self) -> float | None: ...
 
+@disjoint_base
 class EntryFeed:
     statuses: dict[Replica, ReplicaStatus]
     _shared: CatchUpCursor

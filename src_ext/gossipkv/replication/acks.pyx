@@ -42,7 +42,7 @@ cdef bint is_older(object status, object other) except -1:
 
 
 @cython.final
-cdef class SplitWrite:
+cdef class _SplitWrite:
     """A write of a split replica: it reaches its level when all children confirm, wherever its keys are."""
 
     cdef Py_ssize_t left
@@ -109,7 +109,7 @@ cdef class AckTracker:
         pending, self.pending = self.pending or {}, None
         for (level, origin), writes in pending.items():
             for counter, on_reached in writes:
-                everywhere = SplitWrite()
+                everywhere = _SplitWrite()
                 everywhere.left, everywhere.on_reached = len(children), on_reached
                 for child in children:
                     child.wait(level, counter, everywhere.child_reached, origin=origin)
