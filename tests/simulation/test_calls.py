@@ -17,11 +17,14 @@ class Ceiling(NamedTuple):
 
 # For each request, at one node. A put of a group costs less than one alone; the group's own calls are shared.
 CEILINGS = {
-    "put, 1 in flight, origin": Ceiling(245, 42),
+    "put in Python, 1 in flight, origin": Ceiling(245, 42),
+    "put in Python, 64 in flight, origin": Ceiling(102, 30),
+    "get in Python": Ceiling(40, 12),
+    "put, 1 in flight, origin": Ceiling(150, 30),
     "put, 1 in flight, target": Ceiling(120, 28),
-    "put, 64 in flight, origin": Ceiling(102, 30),
-    "put, 64 in flight, target": Ceiling(4, 4),
-    "get": Ceiling(40, 12),
+    "put, 64 in flight, origin": Ceiling(20, 15),
+    "put, 64 in flight, target": Ceiling(10, 5),
+    "get": Ceiling(8, 2),
 }
 
 
