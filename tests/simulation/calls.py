@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -145,7 +146,7 @@ def count_calls() -> dict[str, Calls]:
     """Return the calls by request and node: three nodes, three replicas, and the level `majority`."""
     found: dict[str, Calls] = {}
 
-    async def scenario(cluster: SimulatedCluster) -> None:
+    async def scenario(put: str, get: str, cluster: SimulatedCluster) -> None:
         await begin(cluster)
         await TableClients(cluster).create(TABLE, replication=len(cluster.machines))
         for in_flight in (1, REQUESTS):
@@ -155,7 +156,7 @@ def count_calls() -> dict[str, Calls]:
         found[get] = (await _count(cluster, "get", in_flight=1))["n1"]
 
     for seed, put, get in ((SEED, "put in Python", "get in Python"), (GATHERING_SEED, "put", "get")):
-        simulate(scenario, seed, machines=3)
+        simulate(partial(scenario, put, get), seed, machines=3)
     return found
 
 
