@@ -99,6 +99,9 @@ perhaps = mostly(statuses, st.none()).flatmap(lambda drawn: drawn)
 
 
 @example(known=plain, state=newer, is_same=False, told=[2, 0, 0])
+@example(known=newer, state=newer, is_same=True, told=[2, 0, 0])
+@example(known=plain, state=plain, is_same=True, told=[0, 0, 0])
+@example(known=plain, state=plain, is_same=True, told=[6, 0, 0])
 @given(known=perhaps, state=perhaps, is_same=booleans, told=st.lists(few, min_size=3, max_size=3))
 def test_a_row_with_counters_alone_is_heard_as_any_other(known, state, is_same, told):
     """Either the row is left to Python, or all is as if Python had heard it; so is each row where more is new."""
