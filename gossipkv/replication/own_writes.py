@@ -86,8 +86,11 @@ class OwnWrites:
         Requires: each of them may originate.
         """
         batch, into, added = Batch(), self._last, []
+        times_ms: dict[tuple[bytes, ...], int] = {}
         for replica, group in writes.items():
-            added.append((replica, *replica.originate(batch, group, self._skew.time_ms(replica.sharers))))
+            time_ms = times_ms.get(replica.sharers) or self._skew.time_ms(replica.sharers)
+            times_ms[replica.sharers] = time_ms
+            added.append((replica, *replica.originate(batch, group, time_ms)))
         self._declare(batch, writes)
         begins, shares = into.batch.size_bytes, into.shares if into.batch.is_open else {}
         states = {}  # Offsets in `batch`.

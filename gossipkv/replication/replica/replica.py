@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.placement.partition import HAD
 from gossipkv.replication._replication import LogEntry, forget_synced, host_at, put_records
 from gossipkv.replication.replica import clock, record
-from gossipkv.replication.replica.hlc import next_time
 from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.keys import (
     ENDED,
@@ -358,16 +357,9 @@ class Replica:
         """
         assert self.joining is None, "an incomplete replica originates nothing"
         count = clock.counter(self.appended, self.assignment)
-        records: list[tuple[bytes, bytes]] = []
-        for key, value, dependencies, accepted in writes:
-            count += 1
-            kind = record.DELETED if value is None else record.PUT
-            time = accepted or next_time(self.time, now_ms)
-            self.time = max(self.time, time)
-            data = record.encode(time, self.assignment, count, kind, dependencies, value or b"")
-            records.append((key, data))
+        records, self.time = record.new_records(writes, self.time, self.assignment, count, now_ms)
         put_records(batch, self.space, records)
-        return records, clock.raised(self.appended, self.assignment, count)
+        return records, clock.raised(self.appended, self.assignment, count + len(records))
 
     # -- entries of other replicas -----------------------------------------------------------------------------------
 

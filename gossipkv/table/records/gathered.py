@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, Overloaded
 from gossipkv.table.records.origin import check_level, check_originates, not_in_time
 
 if TYPE_CHECKING:
@@ -32,18 +32,9 @@ def begin_writes(
     if may_wait and replication.is_writing:
         services.service.hold_writes()
         return False
-    may_begin = [_BegunWrites(replication, writes, refuse) for writes in gathered if _may_begin(replication, writes)]
-    parked = [begun for begun in may_begin if begun.park()]
-    if not parked:
-        return True
-    try:
-        counters = replication.replicas.originate({begun.writes.replica: begun.writes.writes for begun in parked})
-    except GossipKVError:
-        for begun in parked:
-            begun.end()
-        return True
-    for begun in parked:
-        begun.begin(counters[begun.writes.replica.assignment])
+    may_begin = [writes for writes in gathered if _may_begin(replication, writes)]
+    if may_begin:
+        _BegunWrites(replication, may_begin, refuse).begin()
     return True
 
 
@@ -60,45 +51,51 @@ def _may_begin(replication: Replication, writes: GatheredWrites) -> bool:
 
 @final
 class _BegunWrites:
-    """Gathered writes of a replica, from their batch to the last answer."""
+    """Gathered writes, from their batch to the last answer."""
 
-    def __init__(self, replication: Replication, writes: GatheredWrites, refuse: Refuse) -> None:
-        self.writes = writes
+    def __init__(self, replication: Replication, gathered: Sequence[GatheredWrites], refuse: Refuse) -> None:
         self._replication, self._refuse = replication, refuse
+        self._waiting = dict.fromkeys(gathered)  # Those with a write that is not answered.
         self._parked: ParkedRequest
 
-    def park(self) -> bool:
-        """Take memory for the writes, until the first deadline; return False if there is none."""
-        replication, writes = self._replication, self.writes
-        due = writes.due if writes.has_begun else replication.now() + writes.shortest_s
+    def begin(self) -> None:
+        """Write, if there is memory to await the levels and the store accepts the batch."""
+        replicas, now = self._replication.replicas, self._replication.now()
         try:
-            self._parked = replication.waiting.begin(due, writes.size_bytes, self._late)
+            self._park(now + min(writes.shortest_s for writes in self._waiting))
+        except Overloaded:
+            return
+        try:
+            counters = replicas.originate({writes.replica: writes.writes for writes in self._waiting})
         except GossipKVError:
-            return False
-        return True
+            self._replication.waiting.end(self._parked)
+            return
+        for writes in self._waiting:
+            replica, rows = writes.replica, len(writes.writes)
+            last = counters[replica.assignment]
+            writes.begin(last, now)
+            replica.requests += rows
+            for level, up_to in writes.levels.items():
+                replicas.acks[replica].wait(level, last - rows + up_to, partial(self._reached, writes, level))
 
-    def end(self) -> None:
-        """Free the memory."""
-        self._replication.waiting.end(self._parked)
+    def _park(self, due: float) -> None:
+        """Take memory for the waiting writes. Raises Overloaded."""
+        size_bytes = sum(writes.size_bytes for writes in self._waiting)
+        self._parked = self._replication.waiting.begin(due, size_bytes, self._late)
 
-    def begin(self, last_counter: int) -> None:
-        """Await the levels of the writes, which are in the open batch; the last one has that counter."""
-        writes, replica = self.writes, self.writes.replica
-        writes.begin(last_counter, self._replication.now())
-        replica.requests += len(writes.writes)
-        acks, before = self._replication.replicas.acks[replica], last_counter - len(writes.writes)
-        for level, rows in writes.levels.items():
-            acks.wait(level, before + rows, partial(self._reached, level))
-
-    def _reached(self, level: str) -> None:
-        self.writes.reached(level)
-        if not self.writes.waiting:
-            self.end()
+    def _reached(self, writes: GatheredWrites, level: str) -> None:
+        writes.reached(level)
+        if not writes.waiting and writes in self._waiting:
+            del self._waiting[writes]
+            if not self._waiting:
+                self._replication.waiting.end(self._parked)
 
     def _late(self) -> None:
-        writes, now = self.writes, self._replication.now()
-        for level in writes.late_levels(now):
-            writes.refuse_late(level, now, self._refuse(not_in_time(level, writes.replica.partition[1])))
-        if writes.waiting:
-            is_parked = self.park()
-            assert is_parked, "the memory was free a moment before"
+        now = self._replication.now()
+        for writes in [*self._waiting]:
+            for level in writes.late_levels(now):
+                writes.refuse_late(level, now, self._refuse(not_in_time(level, writes.replica.partition[1])))
+            if not writes.waiting:
+                del self._waiting[writes]
+        if self._waiting:
+            self._park(min(writes.due for writes in self._waiting))  # The memory was free a moment before.

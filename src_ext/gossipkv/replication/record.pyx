@@ -15,6 +15,9 @@ from libc.string cimport memcmp, memcpy
 
 from gossipkv.errors import ProtocolError
 
+cdef enum:
+    TIME_COUNT_BITS = 16  # The bits of a hybrid time below its milliseconds.
+
 PUT = KIND_PUT
 DELETED = KIND_DELETED
 EXPIRING = KIND_EXPIRING
@@ -148,6 +151,22 @@ def encode(
     memcpy(at + expiry_size, bytes_of(value), PyBytes_GET_SIZE(value))
     assert parse_record(whole, PyBytes_GET_SIZE(data), &view) == SOUND, "what is written is read"
     return data
+
+
+def new_records(writes, uint64_t last, uint64_t assignment, uint64_t counter, uint64_t now_ms, /):
+    """Return keys and records of `RecordWrite`s under the counters behind `counter`, and the greatest time.
+
+    Each time is after the last one, or that of the acceptance of the write (`replica.hlc` has the rules).
+    """
+    cdef list records = []
+    cdef uint64_t time
+    for key, written, dependencies, accepted in writes:
+        counter += 1
+        time = accepted or max(last + 1, now_ms << TIME_COUNT_BITS)
+        last = max(last, time)
+        kind = KIND_DELETED if written is None else KIND_PUT
+        records.append((key, encode(time, assignment, counter, kind, dependencies, written or b"")))
+    return records, last
 
 
 def decode(bytes data not None, /):

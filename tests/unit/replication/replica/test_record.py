@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from gossipkv.errors import ProtocolError
 from gossipkv.replication._replication import wins
 from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.hlc import next_time
 from tests.oracle import record as oracle
 
 MOST = 2**64 - 1
 numbers = st.integers(0, 2) | st.sampled_from([255, 256, 2**63]) | st.integers(0, MOST)
+times = st.integers(1, 2**63)
 dots = st.tuples(numbers, numbers, numbers.filter(bool))
 dependencies = st.binary(max_size=40) | st.integers(100, 20_000).map(bytes)
 contents = (
@@ -38,6 +40,26 @@ def test_a_record_is_the_oracle_s(written: oracle.Fields) -> None:
     record.check(data)
     assert clock.entries(record.dot(data)) == [written[1:3]]
     assert record.value(data) == (None if written[3] == record.DELETED else written[5])
+
+
+@given(
+    writes=st.lists(st.tuples(st.binary(), st.none() | st.binary(), dependencies, st.just(0) | times), max_size=8),
+    last=times,
+    origin=numbers,
+    counter=st.integers(0, 2**63),
+    now_ms=st.integers(0, 2**47),
+)
+def test_new_records_have_later_times_and_the_next_counters(
+    writes: list[tuple[bytes, bytes | None, bytes, int]], last: int, origin: int, counter: int, now_ms: int
+) -> None:
+    expected, greatest = [], last
+    for number, (key, value, depends, accepted) in enumerate(writes, counter + 1):
+        time = accepted or next_time(greatest, now_ms)
+        greatest = max(greatest, time)
+        kind = oracle.DELETED if value is None else oracle.PUT
+        expected.append((key, oracle.encode((time, origin, number, kind, depends, value or b"", 0))))
+    given_out = record.new_records([record.RecordWrite(*write) for write in writes], last, origin, counter, now_ms)
+    assert given_out == (expected, greatest)
 
 
 @given(written=st.lists(fields, max_size=8))
