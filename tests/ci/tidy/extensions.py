@@ -118,6 +118,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.replication.acks": Proof("tests/unit/replication/replica/test_acks.py", "tests.oracle.acks"),
     "gossipkv.replication.calm": Proof("tests/unit/table/test_calm.py", "tests.oracle.token"),
     "gossipkv.replication.entry": Proof("tests/unit/replication/test_entry.py", "tests.oracle.entry"),
+    "gossipkv.replication.merging": Proof("tests/unit/replication/test_merging.py", "tests.oracle.merging"),
     "gossipkv.replication.feed": Proof("tests/unit/replication/stream/test_feed.py", "tests.oracle.feed"),
     "gossipkv.replication.page": Proof("tests/unit/replication/test_page.py", "tests.oracle.page"),
     "gossipkv.replication.record": Proof("tests/unit/replication/replica/test_record.py", "tests.oracle.record"),
