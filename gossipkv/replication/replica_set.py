@@ -269,12 +269,8 @@ class ReplicaSet:
             self.on_moved(entry.replica)
         if on_synced is not None:
             on_synced()
-        is_urgent = any(map(self._goes_on, here)) or any(peer.sender.is_passing for peer in self.peers.values())
+        is_urgent = any(map(self.dirty.goes_on, here)) or any(peer.sender.is_passing for peer in self.peers.values())
         self._look_at_all(0.0 if is_urgent else self._outside.now() + self.relay_s * NOTED_WITHIN)
-
-    def _goes_on(self, entry: LogEntry) -> bool:
-        """Return True if an entry may have to be sent at once: not one whose origin sends it to all hosts."""
-        return entry.is_own or entry.joining is not None or entry.replica in self.dirty.unsettled
 
     def _feed(self, entries: Sequence[LogEntry]) -> None:
         """Add synced entries to the end of the log that feeds other nodes; entries of incomplete replicas feed none."""
@@ -459,12 +455,7 @@ class ReplicaSet:
     # -- requests of peers -------------------------------------------------------------------------------------------
 
     def take_report(self, node: bytes, link: int, rows: Sequence[Raw], *, whole: bool) -> bytes:
-        """Apply a node's status report and return the packed answer.
-
-        Raises:
-            NotReady: the node or link is unknown here; the sender must restart the link.
-            ProtocolError: a row is malformed.
-        """
+        """Apply a node's status report; return the packed answer. Raises ProtocolError; NotReady: restart the link."""
         peer = self._asking(node, link, begins=whole)
         answer: list[Value] = [self._outside.now_ms()]
         for row in rows:

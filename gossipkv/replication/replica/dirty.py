@@ -44,3 +44,7 @@ class DirtyReplicas:
         """Forget a replica."""
         for noted in (self.undigested, self.unswept, self.unsettled):
             noted.pop(replica, None)
+
+    def goes_on(self, entry: LogEntry) -> bool:
+        """Return True if an entry may have to be sent at once: not one whose origin sends it to all hosts."""
+        return entry.is_own or entry.joining is not None or entry.replica in self.unsettled

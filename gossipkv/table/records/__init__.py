@@ -8,6 +8,7 @@ Read in this order:
     token_survey.py      asks other hosts which entries of a long token are settled
     request.py           a client's request: its options, its map and its session
     origin.py            a write to one partition, at the replica that originates it
+    gathered.py          writes that a serving loop has gathered, begun together
     write.py             writes of clients, divided by partition
     read.py              reads of single records
     scan.py              scans, page by page

@@ -198,7 +198,7 @@ class PartitionWrite(HostRequest["Token"]):
         """
         token, own = self.request.wanted.token, self.table
         needed = only(token, lambda table, origin, _: table != own or origin not in (*replica.assigned, LEFT_OUT))
-        # Whoever reads the record sees a config that is at least the replica's.
+        # Every reader of the record sees a config that is at least the replica's.
         if (seen := needed.get(own)) is not None and not seen.clock and seen.config <= replica.config:
             needed = {table: needed[table] for table in needed if table != own}
         body = self.request.services.tokens.kept(needed)

@@ -38,7 +38,8 @@ cdef bint is_older(object status, object other) except -1:
     """True if a status is older than another: neither config nor clock of a host goes back."""
     if field(status, OF_CONFIG) != field(other, OF_CONFIG):
         return field(status, OF_CONFIG) < field(other, OF_CONFIG)
-    return field(status, OF_CLOCK) != field(other, OF_CLOCK) and reaches(field(other, OF_CLOCK), field(status, OF_CLOCK))
+    clock, later = field(status, OF_CLOCK), field(other, OF_CLOCK)
+    return clock != later and reaches(later, clock)
 
 
 @cython.final

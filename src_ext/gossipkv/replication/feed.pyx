@@ -5,7 +5,7 @@ What happens once a message, a sync or a change of a placement is in Python.
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve
 from gossipkv.wire._wire cimport put_array, put_bin, put_nil, put_unsigned

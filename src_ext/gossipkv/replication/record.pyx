@@ -54,6 +54,14 @@ class RecordWrite(NamedTuple):
     time: int = 0  # Time at which another node accepted the put (`smeared`); 0: the origin assigns one.
 
 
+cdef object record_tuple = tuple.__new__
+
+
+cdef object write_of(bytes key, bytes value):
+    """Return a `RecordWrite` without dependencies; value None: the key is deleted."""
+    return record_tuple(RecordWrite, (key, value, b"", 0))
+
+
 cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil:
     cdef Py_ssize_t at = HEAD_BYTES
     cdef uint64_t length = 0

@@ -48,6 +48,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "gossipkv.serving.forward.batch": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
     "gossipkv.serving.forward.parts": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
+    "gossipkv.serving.request.gathered_writes": Proof("tests/unit/table/test_gathered.py", "tests.oracle.token"),
     "gossipkv.serving.published.table_gets": Proof("tests/unit/table/test_calm.py", "tests.oracle.token"),
     "gossipkv.serving.published.cold_gets": Proof("tests/unit/serving/test_cold_reads_slow.py", "tests.oracle.scan"),
     "gossipkv.serving.loop.core": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),

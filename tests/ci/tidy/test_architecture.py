@@ -24,6 +24,7 @@ WALKS = (
     "A dataset get",
     "A forwarded get",
     "A table put",
+    "A table put in the loop",
     "A table get in the loop",
     "A table get in Python, with a token",
     "A range split",

@@ -368,7 +368,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a write does not check that its level can be reached",
         "gossipkv.table.records.origin:PartitionWrite._apply",
-        "_check_level(replicas, replica, level)",
+        "check_level(replicas, replica, level)",
         "pass",
         "tests/unit/table/records/test_write.py",
     ),

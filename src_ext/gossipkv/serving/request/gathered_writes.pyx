@@ -18,14 +18,12 @@ from libc.stdlib cimport free, realloc
 
 from gossipkv.replication._replication cimport (
     MAX_SEEN, NUMBER_BYTES, CalmReplica, CalmTable, SeenWrite, SeenWrites, begin_seen, load_calm, see_record, settle,
-    store_number, take_token, token_size, write_token,
+    store_number, take_token, token_size, write_of, write_token,
 )
 from gossipkv.wire._buffer cimport buffer_append, buffer_release, buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport (
     HEAD_BYTES, Blob, Cursor, blob_is, put_bin_head, take_array, take_bin, take_map, take_nil, take_unsigned,
 )
-
-from gossipkv.replication._replication import RecordWrite as _RecordWrite
 
 cdef enum:
     MAX_PLAIN_KEY_BYTES = 251
@@ -36,7 +34,6 @@ cdef enum:
     WRITE_TIMEOUT_MS = 1000  # the default; as `RECORD_MS` of `gossipkv.table.records.request`
 
 cdef tuple LEVELS = ("one", "majority", "all")
-cdef object new_write = tuple.__new__
 
 
 @cython.final
@@ -301,8 +298,8 @@ cdef list written_rows(
         replica[0] = taken
         name = PyBytes_FromStringAndSize(<const char*>key.data, key.size)
         data = None if kind == DELETE_ONE else PyBytes_FromStringAndSize(<const char*>value.data, value.size)
-        written[name] = new_write(_RecordWrite, (name, data, b"", 0))
-    return list(written.values()) if len(written) == count > 0 else None  # Of two rows with a key the last one counts.
+        written[name] = write_of(name, data)
+    return list(written.values()) if len(written) == count > 0 else None  # The last row of a key counts.
 
 
 cdef bint gather_write(Core core, BacklogRequest* request, dict gathered, writer, wake) except -1:

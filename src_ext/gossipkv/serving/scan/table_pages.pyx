@@ -11,7 +11,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memmove, memset
 
 from gossipkv.replication._replication cimport (
-    MAX_ORIGINS, PAGE_ENDED, PAGE_FULL, PAGE_RECORD, CalmReplica, CalmTable, PageMerge, PageSource, RecordView, SeenWrite,
+    MAX_ORIGINS, PAGE_ENDED, PAGE_FULL, PAGE_RECORD, CalmReplica, CalmTable, PageMerge, PageSource, RecordView,
+    SeenWrite,
     SeenWrites, add_calm, add_scan, begin_seen, close_page, load_calm, load_state, next_of_page, note_dot, open_page,
     see_record, settle, take_of_page, take_token, token_size,
 )
@@ -295,7 +296,9 @@ cdef bint take_tokens(TablePage* plan, const Blob* token) noexcept nogil:
     return token.size == 0 or take_token(<CalmTable>plan.table, plan.only, token.data, token.size, &plan.seen)
 
 
-cdef void put_cursor(const TablePage* plan, const Blob* bound, bint behind, Py_ssize_t token, Buffer* out) noexcept nogil:
+cdef void put_cursor(
+    const TablePage* plan, const Blob* bound, bint behind, Py_ssize_t token, Buffer* out
+) noexcept nogil:
     """Write a cursor: `[bound, token]` as MessagePack. `behind`: the bound is just above that key."""
     cdef uint8_t data[2 * HEAD_BYTES]
     cdef Buffer heads

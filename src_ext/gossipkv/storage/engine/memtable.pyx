@@ -378,10 +378,7 @@ cdef Leaf* edge_leaf(Memtable self, bint last) noexcept nogil:
 
 @cython.final
 cdef class Memtable:
-    """Records in key order; `most_bytes` is the planned size, which determines the filter's.
-
-    Raises:
-        MemoryError: the system refuses memory.
+    """Records in key order; `most_bytes` is the planned size, which determines the filter's. Raises MemoryError.
 
     Lifetime: records do not move while the memtable exists; its end returns all memory to the system.
     """
@@ -551,18 +548,12 @@ cdef class Memtable:
     def apply(self, bytes payload not None):
         """Apply a batch's puts and deletes; its new and dropped spaces are ignored.
 
-        Raises:
-            ValueError: the payload is invalid; nothing was done.
-            MemoryError: a part may have been done.
+        Raises ValueError: the payload is invalid; nothing was done. MemoryError: a part may have been done.
         """
         self.applied(self.apply_operations(<const uint8_t*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload)))
 
     def apply_batch(self, Batch batch not None):
-        """Apply a batch's puts and deletes, without a copy of its payload.
-
-        Raises:
-            MemoryError: a part may have been done.
-        """
+        """Apply a batch's puts and deletes, without a copy. Raises MemoryError: a part may have been done."""
         self.applied(self.apply_operations(batch.data, batch.used))
 
     cdef int applied(self, int result) except -1:
