@@ -7,6 +7,7 @@ What `write` and `origin` do for each request is done once for each replica here
 from __future__ import annotations
 
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import GossipKVError, Overloaded
@@ -32,14 +33,16 @@ def begin_writes(
     if may_wait and replication.is_writing:
         services.service.hold_writes()
         return False
-    may_begin = [writes for writes in gathered if _may_begin(replication, writes)]
-    if may_begin:
+    # A split may have left a key to a later replica: all writes behind one that may not begin come after it.
+    if may_begin := [*takewhile(partial(_may_begin, replication), gathered)]:
         _BegunWrites(replication, may_begin, refuse).begin()
     return True
 
 
 def _may_begin(replication: Replication, writes: GatheredWrites) -> bool:
     replicas, replica = replication.replicas, writes.replica
+    if replica.calm is None:
+        return False
     try:
         check_originates(replicas, replica)
         for level in writes.levels:

@@ -325,10 +325,11 @@ cdef bint gather_write(Core core, BacklogRequest* request, dict gathered, writer
     written = written_rows(rows, count, kind, <CalmTable>table, &core.read_limits, &options, &replica)
     if written is None:
         return False
-    writes = gathered.get(<CalmReplica>replica)
+    owner = (<CalmReplica>replica).owner  # It may have left the fast path and come back since the first write.
+    writes = gathered.get(owner)
     if writes is None:
-        writes = gathered[<CalmReplica>replica] = GatheredWrites.__new__(GatheredWrites)
+        writes = gathered[owner] = GatheredWrites.__new__(GatheredWrites)
         writes.core, writes.wake, writes.table, writes.calm = core, wake, <CalmTable>table, <CalmReplica>replica
-        writes.replica, writes.writes = writes.calm.owner, []
+        writes.replica, writes.writes = owner, []
     writes.add(request, &options, written)
     return True
