@@ -26,7 +26,7 @@ class CalmNode:
         self.msgid = 0
         records.register, records.heads = CLUSTER, SimpleNamespace()
         node.name = NODE
-        store = SimpleNamespace(gate=self.gate, serve=self.gate.serve)
+        self.store = store = SimpleNamespace(gate=self.gate, serve=self.gate.serve)
         self.reported = set()  # Tables of which another node has reported settled entries before.
         self.calm = CalmTables(self, OpenedTables(store, records, records, node), self.reported)
         node.deciding.note_reports = self.calm.note_reports

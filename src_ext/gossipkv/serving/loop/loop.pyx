@@ -84,6 +84,7 @@ cdef class Loop:
     cdef object wake_round  # starts a round after answers to gathered writes
     cdef dict gathered  # by calm replica: the `GatheredWrites` of this step
     cdef Py_ssize_t gathered_bytes
+    cdef bint leaves_writes  # Python begins a write after this round: those behind it are not gathered
     cdef Buffer detached  # a `DetachedConnection` and its bytes for each connection that left the loop
     cdef Buffer given  # arrival times of the requests that this round answers
 
@@ -244,6 +245,7 @@ cdef class Loop:
         cdef list pending = []
         cdef bint answered = False
         self.core.check_thread()
+        self.leaves_writes = False
         self.transport.hush()
         if self.alone:  # Only the loop's own thread polls for events.
             self.tell_time()
@@ -598,7 +600,9 @@ cdef class Loop:
         """Gather a plain write, and take over its request; return False for any other request."""
         if self.writer is None or not is_write(request):
             return False
-        if self.gathered_bytes < MAX_GATHERED_BYTES and gather_write(
+        if self.gathered_bytes >= MAX_GATHERED_BYTES:
+            self.begin_gathered(answer, pending, False)
+        if not self.leaves_writes and gather_write(
             self.core, request, self.gathered, self.writer, self.wake_round
         ):
             self.gathered_bytes += request.size
@@ -639,6 +643,7 @@ cdef class Loop:
         body = body_of(reply)
         if body is None:
             assert method is not None, "a report is answered at once"
+            self.leaves_writes = self.leaves_writes or is_write(request)
             pending.append(PendingRequest(request.handle, request.msgid, request.received_ns, method, reply))
             return 0
         self.apply_effect(self.connections.find(request.handle), reply)
