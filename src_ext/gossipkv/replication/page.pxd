@@ -13,6 +13,7 @@ cdef enum:
     MAX_PAGE_BYTES = 1048576        # A page ends behind the record with which keys and records exceed this.
 
 cdef enum PageStep:
+    PAGE_LONG = -5          # A short page has passed too many deleted and replaced records.
     PAGE_NO_ROOM = -4
     PAGE_MALFORMED = -3     # A host's page is none.
     PAGE_NO_RECORD = -2
@@ -38,6 +39,8 @@ cdef struct PageMerge:
     PageSource** heap       # The sources that have a record left, the one with the next record first.
     Py_ssize_t count
     bint reverse
+    bint is_short           # True if the page may pass few deleted and replaced records,
+    int passed              # of which it has passed so many, modulo the limit of a scan.
     const PageSource* failed
     Py_ssize_t limit        # Limits of the page, of which each is reduced: records,
     Py_ssize_t tombstones

@@ -42,6 +42,8 @@ cdef int open_page(PageMerge* page, Py_ssize_t sources, bint reverse, Py_ssize_t
     page.scans = <MergedScan*>malloc((sources + 1) * sizeof(MergedScan))
     page.count = 0
     page.reverse = reverse
+    page.is_short = False
+    page.passed = 0
     page.failed = NULL
     page.limit, page.tombstones, page.bytes_left = limit, PAGE_TOMBSTONES, MAX_PAGE_BYTES
     return -1 if page.sources == NULL or page.heap == NULL or page.scans == NULL else 0
@@ -91,10 +93,14 @@ cdef int step_source(PageMerge* page, PageSource* source) noexcept nogil:
         source.left -= 1
         source.key, source.record = Slice(key.data, key.size), Slice(record.data, record.size)
     else:
+        source.scan.passed = page.passed
         result = scan_next(source.scan, &source.key, &source.record)
-        while result == STEP_UNFINISHED:    # Many replaced records were passed.
+        while result == STEP_UNFINISHED and not page.is_short:
             source.scan.passed = 0
             result = scan_next(source.scan, &source.key, &source.record)
+        page.passed = source.scan.passed
+        if result == STEP_UNFINISHED:
+            return PAGE_LONG
         if result < 0:
             page.failed = source
             return PAGE_DAMAGE

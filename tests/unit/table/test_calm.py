@@ -13,12 +13,13 @@ from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import RECORD
 from gossipkv.replication.replica.record import MAX_TOMBSTONES
 from gossipkv.replication.replica.replica import AssignedReplica, AssignmentRole, PartitionRules
+from gossipkv.storage.engine._engine import Batch, Memtable
 from gossipkv.table.calm import is_calm
 from gossipkv.table.session.token import TableSeen, decode, encode
 from gossipkv.wire import rpc
 from tests.oracle import token as oracle
 from tests.unit.table.calm_nodes import CalmNode
-from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
+from tests.unit.table.record_nodes import CLUSTER, CONFIG, MEMTABLE_BYTES, Records
 
 SEEDS = 40
 REQUESTS = 30
@@ -194,6 +195,20 @@ def test_a_page_ends_after_many_tombstones(calm, reverse):
         calm.node.spaces[replica.space][RECORD + b"a%05d" % number] = data
     calm.look()
     assert scanned(calm, "hashed", reverse=reverse) == [[], []]
+
+
+@pytest.mark.parametrize(("deleted", "is_answered"), [(4000, True), (4200, False)])
+def test_a_page_that_passes_many_deleted_keys_is_left_to_python(calm, deleted, is_answered):
+    """It would hold up the loop, and the thread that changes records; the keys are those of several shards."""
+    put(calm, "hashed", b"a01", b"v")
+    spaces = [replica_of(calm, "hashed", key).space for key in (b"a01", b"a02", b"a03", b"a04")]
+    assert len({*spaces}) > 1
+    memtable, batch = Memtable(MEMTABLE_BYTES), Batch()
+    for number in range(deleted):
+        batch.delete(spaces[number % len(spaces)], RECORD + b"%05d" % number)
+    calm.gate.apply(memtable, batch)
+    calm.gate.show([memtable], [])
+    assert (calm.from_core("scan", "hashed") is not None) is is_answered
 
 
 def test_a_page_that_is_not_plain_is_left_to_python(calm):

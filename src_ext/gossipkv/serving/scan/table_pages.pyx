@@ -1,8 +1,9 @@
 """Pages of tables, from calm replicas: each is made at once, within the gate of the store.
 
 The page is that of `gossipkv.table.records.scan`, byte by byte. The following is handed to Python as it came, besides
-what gets of tables hand over (`published/table_gets.pyx`): a page of many records or replicas, one for which other
-nodes must be asked, one that goes on in the next range, and records of many origins.
+what gets of tables hand over (`published/table_gets.pyx`): a page of many records or replicas, one that passes many
+deleted records, one for which other nodes must be asked, one that goes on in the next range, and records of many
+origins.
 """
 
 from cpython.object cimport PyObject
@@ -187,6 +188,7 @@ cdef bint open_replicas(TablePage* plan, View view) noexcept nogil:
     plan.seen.writes = <SeenWrite*>malloc((plan.count * MAX_ORIGINS + MAX_TOKEN_WRITES) * sizeof(SeenWrite))
     if plan.seen.writes == NULL or open_page(&plan.merge, plan.count, plan.range.reverse, plan.limit) < 0:
         return False
+    plan.merge.is_short = True
     begin_seen(&plan.seen, plan.seen.writes, plan.count * MAX_ORIGINS + MAX_TOKEN_WRITES)
     if buffer_reserve(&plan.keys, plan.count * (plan.range.start.size + plan.range.end.size + 2 * KEY_HEAD_BYTES)) < 0:
         return False
