@@ -450,13 +450,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/table/test_gathered.py",
     ),
     planted(
-        "gathered writes are begun although their replica may not originate",
-        "gossipkv.table.records.gathered:_may_begin",
-        "check_originates(replicas, replica)",
-        "pass",
-        "tests/unit/table/test_gathered.py",
-    ),
-    planted(
         "gathered writes that are refused keep their memory",
         "gossipkv.table.records.gathered:_BegunWrites.begin",
         "self._replication.waiting.end(self._parked)",

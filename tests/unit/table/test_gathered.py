@@ -79,7 +79,7 @@ def drawn(seed, bursts):
         leaves = draw.choice(KEYS) if draw.random() < 0.1 else None
         refuses = draw.choice((Overloaded("full"), LimitExceeded("long"), StorageError("bad")))
         for node in (one, other):
-            node.node.refuses = refuses if slots == 1 and leaves else None
+            node.node.refuses = refuses if hosts == 1 and leaves else None  # Others are chosen by lot.
             if leaves:
                 replica_of(node, leaves).leave_fast_path()
             for request in burst:
