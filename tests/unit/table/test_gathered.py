@@ -12,6 +12,7 @@ from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import RECORD
+from gossipkv.storage.engine.shell import Batch
 from gossipkv.table.calm import HELD_S
 from gossipkv.table.session.token import TableSeen, decode, encode
 from tests.oracle import token as oracle
@@ -309,6 +310,37 @@ def test_no_held_write_is_lost_if_its_replica_leaves_and_comes_back(node):
     node.settle()
     assert [outcome(node, msgid) for msgid in msgids] == ["ok", "ok"]
     assert [counter_of(node, key) for key in (b"a01", b"a02")] == [1, 2]
+
+
+def test_held_writes_stay_when_their_replica_comes_back_to_the_fast_path(node):
+    replica = replica_of(node, b"a01")
+    node.node.is_writing = True
+    first = asked(node, key=b"a01", level="one")
+    node.round()
+    replica.leave_fast_path()
+    node.calm.look()
+    second = asked(node, key=b"a02", level="one")
+    node.round()
+    node.node.is_writing = False
+    node.store.on_written()
+    node.settle()
+    assert [outcome(node, msgid) for msgid in (first, second)] == ["ok", "ok"]
+    assert {RECORD + b"a01", RECORD + b"a02"} <= node.node.spaces[replica.space].keys()
+    assert len({node.client.token(first), node.client.token(second)}) == 2
+
+
+def test_held_writes_of_a_dropped_replica_are_answered_one_by_one_with_all_behind_them(node):
+    dropped = replica_of(node, b"h02")
+    node.node.is_writing = True
+    before, gone, behind = (asked(node, key=key, level="one") for key in (b"a01", b"h02", b"q03"))
+    node.round()
+    node.node.replicas.drop(dropped, Batch())
+    node.store.on_written()
+    node.settle()
+    assert [outcome(node, msgid) for msgid in (before, gone, behind)] == ["ok", "ok", "ok"]
+    assert node.begun == [1], "after a split, the last one might be to a key of the dropped replica"
+    assert node.records.nodes[1].asked + node.records.nodes[2].asked == ["table_write"]
+    assert not node.handlers.errors
 
 
 # Order ----------------------------------------------------------------------------------------------------------------
