@@ -20,7 +20,6 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
 )
-from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import slots_needed
 from gossipkv.replication.replica.hlc import check_left
@@ -193,14 +192,10 @@ class PartitionWrite(HostRequest["Token"]):
     def _depending(self, replica: Replica, writes: list[RecordWrite]) -> list[RecordWrite]:
         """Add the session's token to the writes, as their dependencies.
 
-        Entries of the replica's own present assignments are omitted, since the order of its log implies them, and so is
-        a config of the table up to the replica's.
+        Entries of the replica's own present assignments are omitted: the order of its log implies them.
         """
         token, own = self.request.wanted.token, self.table
-        needed = only(token, lambda table, origin, _: table != own or origin not in (*replica.assigned, LEFT_OUT))
-        # Every reader of the record sees a config that is at least the replica's.
-        if (seen := needed.get(own)) is not None and not seen.clock and seen.config <= replica.config:
-            needed = {table: needed[table] for table in needed if table != own}
+        needed = only(token, lambda table, origin, _: table != own or origin not in replica.assigned)
         body = self.request.services.tokens.kept(needed)
         return [write._replace(dependencies=body) for write in writes]
 

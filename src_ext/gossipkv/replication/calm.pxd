@@ -84,6 +84,8 @@ cdef bint take_token(
 ) noexcept nogil
 cdef void begin_seen(SeenWrites* seen, SeenWrite* writes, Py_ssize_t room) noexcept nogil
 cdef bint see_record(CalmTable table, CalmReplica replica, const uint8_t* dot, SeenWrites* seen) noexcept nogil
+cdef bytes config_alone(CalmTable table, uint64_t config)
+cdef bint see_config_alone(CalmTable table, const uint8_t* data, Py_ssize_t size, SeenWrites* seen) noexcept nogil
 cdef void settle(SeenWrites* seen) noexcept nogil
 cdef Py_ssize_t write_token(CalmTable table, const SeenWrites* seen, uint8_t* into) noexcept nogil
 

@@ -13,7 +13,7 @@ are settled; after such a report, records of ended origins are left to Python.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort
@@ -290,6 +290,28 @@ cdef bint take_token(
                 return False
         before = origin
         entry += ENTRY_BYTES
+    return True
+
+
+cdef bytes config_alone(CalmTable table, uint64_t config):
+    """Return the body of a token of this table without entries: the dependencies of a plain write with a token."""
+    cdef uint8_t body[TOKEN_PART_BYTES]
+    memcpy(body, table.id_bytes, TABLE_ID_BYTES)
+    store_number(body + TABLE_ID_BYTES, config)
+    store_short(body + TOKEN_PART_BYTES - 4, 0)
+    return PyBytes_FromStringAndSize(<const char*>body, TOKEN_PART_BYTES)
+
+
+cdef bint see_config_alone(CalmTable table, const uint8_t* data, Py_ssize_t size, SeenWrites* seen) noexcept nogil:
+    """Add a record's dependencies to the seen writes. Return False if they are more than a config of this table."""
+    if size == 0:
+        return True
+    if (
+        size != TOKEN_PART_BYTES or memcmp(data, table.id_bytes, TABLE_ID_BYTES) != 0
+        or number_at(data + TOKEN_PART_BYTES - 4) != 0
+    ):
+        return False
+    seen.config = max(seen.config, load_number(data + TABLE_ID_BYTES))
     return True
 
 

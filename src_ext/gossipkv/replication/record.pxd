@@ -49,5 +49,5 @@ cdef struct RecordView:
 # Fill `view` and return SOUND; or return the fault, with `view` undefined.
 cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil
 
-# Return a `RecordWrite` without dependencies; value None: the key is deleted.
-cdef object write_of(bytes key, bytes value)
+# Return a `RecordWrite`; value None: the key is deleted.
+cdef object write_of(bytes key, bytes value, bytes dependencies)

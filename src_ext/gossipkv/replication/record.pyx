@@ -57,9 +57,9 @@ class RecordWrite(NamedTuple):
 cdef object record_tuple = tuple.__new__
 
 
-cdef object write_of(bytes key, bytes value):
-    """Return a `RecordWrite` without dependencies; value None: the key is deleted."""
-    return record_tuple(RecordWrite, (key, value, b"", 0))
+cdef object write_of(bytes key, bytes value, bytes dependencies):
+    """Return a `RecordWrite`; value None: the key is deleted."""
+    return record_tuple(RecordWrite, (key, value, dependencies, 0))
 
 
 cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil:

@@ -182,9 +182,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a loop answers from a record and forgets its dependencies",
-        "gossipkv.serving.published._table_gets:find_value",
-        "if parse_record(data.data, data.size, record) != SOUND or record.dependencies_size > 0:",
-        "if parse_record(data.data, data.size, record) != SOUND:",
+        "gossipkv.replication._calm:see_config_alone",
+        "size != TOKEN_PART_BYTES or memcmp(data, table.id_bytes, TABLE_ID_BYTES) != 0",
+        "size != TOKEN_PART_BYTES",
+        "tests/unit/table/test_calm.py",
+    ),
+    planted(
+        "a loop answers from a record of a session without the session's map",
+        "gossipkv.replication._calm:see_config_alone",
+        "seen.config = max(seen.config, load_number(data + TABLE_ID_BYTES))",
+        "pass",
         "tests/unit/table/test_calm.py",
     ),
     planted(

@@ -15,7 +15,7 @@ from gossipkv.replication.replica.record import MAX_TOMBSTONES
 from gossipkv.replication.replica.replica import AssignedReplica, AssignmentRole, PartitionRules
 from gossipkv.storage.engine._engine import Batch, Memtable
 from gossipkv.table.calm import is_calm
-from gossipkv.table.session.token import TableSeen, decode, encode
+from gossipkv.table.session.token import TableSeen, decode, encode, encode_body
 from gossipkv.wire import rpc
 from tests.oracle import token as oracle
 from tests.unit.table.calm_nodes import CalmNode
@@ -394,6 +394,30 @@ def test_a_record_with_dependencies_is_left_to_python(calm):
     assert calm.from_core("get_many", "hashed", [b"a01"]) is None
     assert calm.from_core("scan", "hashed") is None
     assert len(decode(calm.node.call("get", "hashed", b"a01")[1], CLUSTER)) == 2
+
+
+def test_a_record_of_a_session_with_its_own_table_is_answered_in_the_loop(calm):
+    """The record keeps the map of the session, which its readers see from then on."""
+    calm.node.goes_by(table_id(calm, "hashed"), CONFIG)
+    token = encode({table_id(calm, "hashed"): TableSeen(CONFIG, b"")}, CLUSTER)
+    put(calm, "hashed", b"a01", b"one", token=token)
+    replica = replica_of(calm, "hashed", b"a01")
+    assert record.decode(calm.node.spaces[replica.space][RECORD + b"a01"]).dependencies
+    assert calm.is_alike("get", "hashed", b"a01")
+    assert calm.is_alike("get_many", "hashed", [b"a01", b"h01"])
+    confirm(calm, replica, replica.synced)
+    assert calm.is_alike("get", "hashed", b"a01")
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_the_map_of_a_record_s_session_is_newer_than_the_replica_s(calm, other):
+    """The loop answers with that map, and leaves a map of another table to Python."""
+    replica = replica_of(calm, "hashed", b"a01")
+    depends = encode_body({table_id(calm, "ranges" if other else "hashed"): TableSeen(CONFIG + 5, b"")})
+    data = record.encode(1, replica.assignment, 1, record.PUT, depends, b"one")
+    calm.node.spaces[replica.space][RECORD + b"a01"] = data
+    calm.look()
+    assert calm.is_alike("get", "hashed", b"a01") is not other
 
 
 @pytest.mark.parametrize("options", [{"odd": 1}, {"version": "v"}, {"config": CONFIG + 1}, {"config": CONFIG - 1}, []])

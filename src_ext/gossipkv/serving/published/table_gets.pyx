@@ -6,7 +6,8 @@ All stages but the first are within the gate of the store (`storage/engine/gate.
 all gets that came together. Pages of runs that are not in memory are waited for in place, as Python does.
 
 The answer is that of `gossipkv.table.records.read`, byte by byte. What is not plain is handed to Python as it came: a
-replica that is not calm, a long key, a record with dependencies, damage, a token that `take_token` leaves to Python.
+replica that is not calm, a long key, a record whose dependencies are more than a map of its table, damage, a token that
+`take_token` leaves to Python.
 """
 
 from cpython.object cimport PyObject
@@ -15,7 +16,7 @@ from libc.string cimport memcpy
 
 from gossipkv.replication._replication cimport (
     DOT_OFFSET, KIND_DELETED, SOUND, CalmReplica, CalmTable, RecordView, SeenWrite, SeenWrites, add_calm, begin_seen,
-    load_calm, parse_record, see_record, settle, take_token, token_size, write_token,
+    load_calm, parse_record, see_config_alone, see_record, settle, take_token, token_size, write_token,
 )
 from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport (
@@ -130,7 +131,9 @@ cdef inline int find_value(TableGet* get, View view, RecordView* record, SeenWri
     seen.config = max(seen.config, load_calm(&(<CalmReplica>get.replica).taken_config))
     if found <= 0:
         return found
-    if parse_record(data.data, data.size, record) != SOUND or record.dependencies_size > 0:
+    if parse_record(data.data, data.size, record) != SOUND or not see_config_alone(
+        <CalmTable>get.table, record.dependencies, record.dependencies_size, seen
+    ):
         return -1
     return 1 if see_record(<CalmTable>get.table, <CalmReplica>get.replica, data.data + DOT_OFFSET, seen) else -1
 

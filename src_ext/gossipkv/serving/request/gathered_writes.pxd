@@ -15,6 +15,7 @@ cdef struct WriteOptions:
     Blob token  # of size 0 if none is given
     uint64_t config  # 0 if it is not given
     uint64_t timeout_ms
+    uint64_t seen_config  # that of the token
     int level  # the place of the name in `LEVELS`
 
 cdef struct GatheredWrite:

@@ -17,8 +17,8 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from gossipkv.replication._replication cimport (
-    MAX_SEEN, NUMBER_BYTES, CalmReplica, CalmTable, SeenWrite, SeenWrites, begin_seen, load_calm, see_record, settle,
-    store_number, take_token, token_size, write_of, write_token,
+    MAX_SEEN, NUMBER_BYTES, CalmReplica, CalmTable, SeenWrite, SeenWrites, begin_seen, config_alone, load_calm,
+    see_record, settle, store_number, take_token, token_size, write_of, write_token,
 )
 from gossipkv.wire._buffer cimport buffer_append, buffer_release, buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport (
@@ -195,6 +195,7 @@ cdef bint take_write_option(Cursor* params, WriteOptions* options) noexcept nogi
     if not take_text(params, &name):
         return False
     if blob_is(&name, b"level", 5):
+        options.level = MAJORITY_LEVEL
         if take_nil(params):
             return True
         if not take_text(params, &name):
@@ -205,12 +206,17 @@ cdef bint take_write_option(Cursor* params, WriteOptions* options) noexcept nogi
             return True
         return options.level == 0 or blob_is(&name, b"all", 3)
     if blob_is(&name, b"token", 5):
+        options.token.size = 0
         return take_nil(params) or take_bin(params, &options.token)
     if blob_is(&name, b"config", 6):
+        options.config = 0
         return take_nil(params) or take_unsigned(params, &options.config)
     if blob_is(&name, b"wait_ms", 7):
         return take_nil(params) or take_timeout(params, &number)
-    return blob_is(&name, b"timeout_ms", 10) and (take_nil(params) or take_timeout(params, &options.timeout_ms))
+    if not blob_is(&name, b"timeout_ms", 10):
+        return False
+    options.timeout_ms = WRITE_TIMEOUT_MS
+    return take_nil(params) or take_timeout(params, &options.timeout_ms)
 
 
 cdef bint take_row(Cursor* rows, WriteKind kind, const ReadLimits* limits, Blob* key, Blob* value) noexcept nogil:
@@ -267,7 +273,7 @@ cdef PyObject* plan_write(
     return database.table
 
 
-cdef PyObject* replica_for(PyObject* table, const Blob* key, const WriteOptions* options) noexcept nogil:
+cdef PyObject* replica_for(PyObject* table, const Blob* key, WriteOptions* options) noexcept nogil:
     """Return the `CalmReplica` that takes a plain write; NULL: Python must answer."""
     cdef PyObject* replica = (<CalmTable>table).find(key.data, key.size)
     cdef SeenWrite writes[MAX_SEEN]
@@ -277,16 +283,17 @@ cdef PyObject* replica_for(PyObject* table, const Blob* key, const WriteOptions*
     begin_seen(&seen, writes, MAX_SEEN)
     if not take_token(<CalmTable>table, replica, options.token.data, options.token.size, &seen):
         return NULL
-    # A newer map would have to be kept with the record, as its dependency.
-    return replica if seen.config <= (<CalmReplica>replica).config else NULL
+    options.seen_config = seen.config
+    return replica
 
 
 cdef list written_rows(
     Cursor rows, Py_ssize_t count, WriteKind kind, CalmTable table, const ReadLimits* limits,
-    const WriteOptions* options, PyObject** replica
+    WriteOptions* options, PyObject** replica
 ):
     """Return the rows as `RecordWrite`s, and the `CalmReplica` that takes all; None: Python must answer."""
     cdef dict written = {}
+    cdef bytes depends = None
     cdef PyObject* taken
     cdef Blob key
     cdef Blob value
@@ -298,7 +305,9 @@ cdef list written_rows(
         replica[0] = taken
         name = PyBytes_FromStringAndSize(<const char*>key.data, key.size)
         data = None if kind == DELETE_ONE else PyBytes_FromStringAndSize(<const char*>value.data, value.size)
-        written[name] = write_of(name, data)
+        if options.token.size > 0 and depends is None:
+            depends = config_alone(table, options.seen_config)
+        written[name] = write_of(name, data, depends or b"")
     return list(written.values()) if len(written) == count > 0 else None  # The last row of a key counts.
 
 

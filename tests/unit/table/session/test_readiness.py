@@ -180,7 +180,7 @@ def test_a_copy_that_is_to_go_by_a_newer_map(world):
 
 
 def test_a_record_depends_on_what_its_session_has_seen(world):
-    """Dependencies include other tables, and not what the partition itself implies; readers inherit them."""
+    """Dependencies include other partitions and tables with config ids, not the own partition; readers inherit them."""
     one, _ = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"same", ONE)
     other = {b"\7" * 16: TableSeen(9, clock.of([(70, 7)]))}
@@ -188,7 +188,7 @@ def test_a_record_depends_on_what_its_session_has_seen(world):
     token = one.call("put", "hash", b"1", b"next", {"token": token, **ONE})
     copy = next(copy for copy in one.replicas.by_partition.values() if one.get(copy.space, b"\x011") is not None)
     kept = decode_body(decode_record(one.get(copy.space, b"\x011")).dependencies)
-    assert kept == other
+    assert kept == {copy.identity.table: TableSeen(CONFIG, b""), **other}
     _, read = one.call("get", "hash", b"1", LOCAL)
     assert decode(read, CLUSTER) == decode(token, CLUSTER)
     assert decode(read, CLUSTER) == {copy.identity.table: TableSeen(CONFIG, clock.of([(copy.assignment, 2)])), **other}
