@@ -74,7 +74,7 @@ class GatheringNode(CalmNode):
         node.is_writing, node.deciding.hold_writes = False, self.calm.hold_writes
         self.link()
         self.forbidden = set()  # The tables that the client may not write to.
-        self._table = ""  # That of the request which Python answers now.
+        self._table = ""  # The table of the request that Python answers now.
         access = SimpleNamespace(is_open=False, judge=self._judge, may=lambda _, __, table: table not in self.forbidden)
         known = {**node.methods.methods, **node.methods.reads}
         self.handlers = Handlers(known, {}, access, None, random.Random(1), writer=node.methods.begin_writes)

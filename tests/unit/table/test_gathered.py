@@ -172,7 +172,7 @@ def drawn_token(draw, node, table):
     entries = clock.of((origin, draw.randrange(count + 2)) for origin, count in clock.entries(replica.synced))
     seen = {replica.partition[0]: TableSeen(CONFIG + draw.choice((-1, 0, 0, 0, 1)), entries)}
     if draw.random() < 0.1:
-        seen[bytes([9]) * 16] = TableSeen(CONFIG, b"")  # Of a dropped table.
+        seen[bytes([9]) * 16] = TableSeen(CONFIG, b"")  # A dropped table.
     return encode(seen, CLUSTER if draw.random() < 0.9 else bytes([1]) * 16)
 
 
