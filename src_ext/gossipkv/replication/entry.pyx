@@ -113,7 +113,7 @@ cdef class LogEntry:
 
 
 def forget_synced(dict unsynced not None, tuple records not None, /):
-    """Drop the keys whose last record is one of these; `unsynced`: the order of each key's last record."""
+    """Drop the keys whose last record is one of these; `unsynced`: each key's last record."""
     cdef bytes key, data
     for key, data in records:
         order = unsynced.get(key)

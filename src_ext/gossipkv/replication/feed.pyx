@@ -1,6 +1,6 @@
 """The steps of a log sender for each entry, and for each row of an answer: `stream.sender` has the rules.
 
-What happens once a message, a sync or a change of a placement is in Python.
+Python does the rest, which comes once for each message, sync or change of a placement.
 """
 
 cimport cython
@@ -12,7 +12,9 @@ from gossipkv.wire._wire cimport put_array, put_bin, put_nil, put_unsigned
 
 cdef enum:
     MAX_HEAD_BYTES = 9  # The longest head of a value in MessagePack.
-    OF_CAN_TAKE = 3  # A field of a `ReplicaStatus`.
+    # Fields of a `ReplicaStatus`.
+    OF_CAN_TAKE = 3
+    OF_AVAILABLE = 4
     OF_NODE = 0  # A field of an `AssignmentRole`.
 
 cdef object new_tuple = tuple.__new__
@@ -187,7 +189,8 @@ def hear_counters(list rows not None, peer, dict acks not None, /):
         if not reaches(theirs, field(status, OF_CLOCK)):  # An answer on the other link was newer.
             theirs = merge(theirs, field(status, OF_CLOCK))
         status = new_tuple(
-            type(status), (field(status, OF_ASSIGNMENT), theirs, field(status, OF_CONFIG), True, field(status, 4), None)
+            type(status),
+            (field(status, OF_ASSIGNMENT), theirs, field(status, OF_CONFIG), True, field(status, OF_AVAILABLE), None),
         )
         feed.statuses[replica] = status
         show(replica, node, status)

@@ -121,7 +121,7 @@ cdef class Merged:
         An incomplete replica merges ahead of its clock. Entries of a newer config wait: they may name origins that are
         unknown here. `read(space, row)` returns a synced value.
         """
-        cdef bytes before, after
+        cdef bytes before, after, reached
         if self.has(entry):
             return 0
         replica = self.replica
@@ -131,9 +131,10 @@ cdef class Merged:
         if self.joining is None and not covers(self.after, before):
             return None
         after = named(entry.after, replica.named)
-        self.merge(entry.records, merge(self.after, after), replica.unsynced, read, replica.space)
+        reached = merge(self.after, after)
+        self.merge(entry.records, reached, replica.unsynced, read, replica.space)
         if self.joining is None:
-            self.after = merge(self.after, after)
+            self.after = reached
         else:
             self.joining = self.joining.taken(entry.source, before, after)
         return entry.size_bytes

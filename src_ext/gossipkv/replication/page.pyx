@@ -5,7 +5,7 @@
 
 A page merges one scan for each replica, whose records are a part of a space, or one host's page for each host: the next
 records of all form a heap. A key is in one of them only. The serving loop makes pages of calm replicas with the same
-functions (`table_scans.pyx`).
+functions (`serving/scan/table_pages.pyx`).
 
 Requires: the files of the store are not compressed, since several scans read a file side by side.
 """

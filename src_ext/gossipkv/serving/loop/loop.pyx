@@ -82,7 +82,7 @@ cdef class Loop:
     cdef bytes method  # method of the latest request that Python answered
     cdef object writer  # begins gathered writes; None until `gather`
     cdef object wake_round  # starts a round after answers to gathered writes
-    cdef dict gathered  # by replica: the `GatheredWrites` of this step
+    cdef dict gathered  # by replica: the `GatheredWrites` that Python is still to begin
     cdef Py_ssize_t gathered_bytes
     cdef bint leaves_writes  # Python begins a write after this round: those behind it are not gathered
     cdef Buffer detached  # a `DetachedConnection` and its bytes for each connection that left the loop

@@ -13,9 +13,8 @@ from libc.string cimport memmove, memset
 
 from gossipkv.replication._replication cimport (
     MAX_ORIGINS, PAGE_ENDED, PAGE_FULL, PAGE_RECORD, CalmReplica, CalmTable, PageMerge, PageSource, RecordView,
-    SeenWrite,
-    SeenWrites, add_calm, add_scan, begin_seen, close_page, load_calm, load_state, next_of_page, note_dot, open_page,
-    see_record, settle, take_of_page, take_token, token_size,
+    SeenWrite, SeenWrites, add_calm, add_scan, begin_seen, close_page, load_calm, load_state, next_of_page, note_dot,
+    open_page, see_record, settle, take_of_page, take_token, token_size,
 )
 from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport (
