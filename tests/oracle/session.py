@@ -21,8 +21,18 @@ def is_value(value: object) -> bool:
 
 
 def is_well_formed(method: str, params: list[object], result: object) -> bool:
-    """Return True if `result` has the form of the method's answers; methods other than reads may answer anything."""
-    if method not in {"get", "get_many"}:
+    """Return True if `result` has the form of the method's answers; methods other than reads may answer anything.
+
+    `columns` is a `get_many` and `page` a `scan`, whose results become columns.
+    """
+    if method == "page":
+        match result:
+            case [[*records], _, str() | bytes()]:
+                return all(isinstance(record, list) and len(record) == 2 for record in records) and all(
+                    isinstance(part, bytes) for record in records for part in record
+                )
+        return False
+    if method not in {"get", "get_many", "columns"}:
         return True
     if not (isinstance(result, list) and len(result) == 2 and isinstance(result[1], (str, bytes))):
         return False

@@ -1,3 +1,4 @@
 """The client's declarations for other extensions."""
 
+include "arrow.pxd"
 include "requests.pxd"

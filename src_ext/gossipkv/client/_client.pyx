@@ -1,4 +1,5 @@
 """The client: its requests, and the session that sends them and parses the answers."""
 
+include "arrow.pyx"
 include "requests.pyx"
 include "session.pyx"

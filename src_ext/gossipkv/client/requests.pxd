@@ -4,6 +4,8 @@ cdef enum RequestKind:
     REQUEST_OTHER
     REQUEST_GET
     REQUEST_GET_MANY
+    REQUEST_COLUMN  # a `get_many` whose values become a column
+    REQUEST_PAGE  # a `scan` whose records become columns
 
 
 cdef class Request:

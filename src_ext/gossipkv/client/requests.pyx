@@ -49,7 +49,7 @@ cdef class Request:
         self.place = -1
 
     def __init__(self):
-        raise TypeError("requests are made by get_request, get_many_request and call_request")
+        raise TypeError("requests are made by get_request, get_many_request, page_request and call_request")
 
     def __repr__(self):
         return f"<{self.method} request, {'done' if self.is_done else 'open'}>"
@@ -121,8 +121,8 @@ def get_request(bytes database not None, key, bytes options=None):
     return request
 
 
-def get_many_request(bytes database not None, keys, bytes options=None):
-    """Return a `get_many`; see `get_request`."""
+def get_many_request(bytes database not None, keys, bytes options=None, *, bint columns=False):
+    """Return a `get_many`, whose result has a list or, with `columns`, a column; see `get_request`."""
     cdef Request request = Request.__new__(Request)
     cdef list subject = []
     cdef Py_ssize_t size = FIXED_BYTES + PyBytes_GET_SIZE(database)
@@ -133,7 +133,7 @@ def get_many_request(bytes database not None, keys, bytes options=None):
     if options is not None:
         size += PyBytes_GET_SIZE(options)
     request.method = "get_many"
-    request.kind = REQUEST_GET_MANY
+    request.kind = REQUEST_COLUMN if columns else REQUEST_GET_MANY
     request.is_repeatable = True
     request.head = database
     request.subject = subject
@@ -160,6 +160,13 @@ def call_request(str method not None, params):
         raise BadRequest(f"{method}: the parameters cannot be encoded: {error}") from error
     request.size_bytes = FIXED_BYTES + PyBytes_GET_SIZE(request.head)
     bound(request)
+    return request
+
+
+def page_request(params):
+    """Return a `scan` whose result has the records of the page as columns.  Raises as `call_request`."""
+    cdef Request request = call_request("scan", params)
+    request.kind = REQUEST_PAGE
     return request
 
 

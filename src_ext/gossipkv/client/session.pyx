@@ -6,10 +6,12 @@ invalid bytes, ends the session (`failure`), since no later answer could be attr
 that count, however the stream was cut.  An id is not used again before its answer came: for an abandoned request the id
 is kept, and the late answer is dropped.
 
-`get` and `get_many` are written and read here, without an object more than the values; msgpack decodes all other
-answers, and those of an unexpected shape.  The scanner has bounded each frame before.
+`get` and `get_many` are written and read here, without an object more than the values, and so are pages of scans that
+become columns; msgpack decodes all other answers, and those of an unexpected shape.  The scanner has bounded each frame
+before.
 
-    answer   94 01 id c0 92 value stamp        value of `get`: bin or nil; of `get_many`: array of these
+    answer   94 01 id c0 92 value stamp              value of `get`: bin or nil; of `get_many`: array of these
+    page     94 01 id c0 93 records cursor stamp     records: array of arrays of key and value; cursor: bin or nil
 
 A stamp is the source of an answer: the version of a dataset (str), or a token of a table (bin).
 
@@ -62,7 +64,7 @@ cdef int write_request(Buffer* out, Request request) except -1:
     if buffer_reserve(out, request.size_bytes) < 0:
         raise MemoryError
     put_request(out, request.message_id)
-    if request.kind == REQUEST_OTHER:
+    if request.kind in (REQUEST_OTHER, REQUEST_PAGE):
         put_packed(out, request.head)
         return 0
     put_text(out, b"get" if request.kind == REQUEST_GET else b"get_many")
@@ -98,6 +100,44 @@ cdef object take_values(Cursor* cursor, Py_ssize_t count):
             return UNEXPECTED
         values.append(value)
     return values
+
+
+cdef object take_column(Cursor* cursor, Py_ssize_t count):
+    """Return the array of `count` values at the cursor as a column, or UNEXPECTED."""
+    cdef Column column
+    cdef Blob value
+    if take_array(cursor) != count:
+        return UNEXPECTED
+    column = Column.__new__(Column)
+    column.expect(count)
+    for _ in range(count):
+        if take_bin(cursor, &value):
+            column.add(&value)
+        elif take_nil(cursor):
+            column.add_nothing()
+        else:
+            return UNEXPECTED
+    return column
+
+
+cdef object take_records(Cursor* cursor):
+    """Return the array of records at the cursor as columns, or UNEXPECTED."""
+    cdef Py_ssize_t count = take_array(cursor)
+    cdef Records records
+    cdef Blob key
+    cdef Blob value
+    if count < 0:
+        return UNEXPECTED
+    records = Records.__new__(Records)
+    records.keys.expect(count)
+    records.values.expect(count)
+    for _ in range(count):
+        if take_array(cursor) != 2 or not take_bin(cursor, &key) or not take_bin(cursor, &value):
+            return UNEXPECTED
+        records.keys.add(&key)
+        records.values.add(&value)
+    records.length = count
+    return records
 
 
 @cython.final
@@ -288,18 +328,28 @@ cdef class Session:
         return taken
 
     cdef int answer(self, const uint8_t* frame, Py_ssize_t size, list done) except -1:
+        cdef object page_cursor = None
         cdef Cursor cursor = Cursor(frame, frame + size)
         cdef Request request
         cdef uint32_t message_id
         if not take_response(&cursor, &message_id):
             return self.answer_slowly(frame, size, done)
         request = <Request>self.requests.get(message_id)
-        if request is None or request.kind == REQUEST_OTHER or not take_nil(&cursor) or take_array(&cursor) != 2:
+        if request is None or request.kind == REQUEST_OTHER or not take_nil(&cursor):
+            return self.answer_slowly(frame, size, done)
+        if take_array(&cursor) != (3 if request.kind == REQUEST_PAGE else 2):
             return self.answer_slowly(frame, size, done)
         if request.kind == REQUEST_GET:
             value = take_value(&cursor)
-        else:
+        elif request.kind == REQUEST_GET_MANY:
             value = take_values(&cursor, PyList_GET_SIZE(<list>request.subject))
+        elif request.kind == REQUEST_COLUMN:
+            value = take_column(&cursor, PyList_GET_SIZE(<list>request.subject))
+        else:
+            value = take_records(&cursor)
+            page_cursor = UNEXPECTED if value is UNEXPECTED else take_value(&cursor)
+            if page_cursor is UNEXPECTED:
+                value = UNEXPECTED
         if value is UNEXPECTED:
             return self.answer_slowly(frame, size, done)
         stamp = self.take_stamp(&cursor)
@@ -307,7 +357,7 @@ cdef class Session:
             return self.answer_slowly(frame, size, done)
         del self.requests[message_id]
         self.answered += 1
-        request.finish((value, stamp), None)
+        request.finish((value, page_cursor, stamp) if request.kind == REQUEST_PAGE else (value, stamp), None)
         done.append(request)
         return 0
 
@@ -348,8 +398,14 @@ cdef class Session:
             try:
                 if request.kind == REQUEST_GET:
                     result = reads.value_of(result)
-                elif request.kind == REQUEST_GET_MANY:
+                elif request.kind in (REQUEST_GET_MANY, REQUEST_COLUMN):
                     result = reads.values_of(result, PyList_GET_SIZE(<list>request.subject))
+                elif request.kind == REQUEST_PAGE:
+                    result = reads.page_of(result)
+                if request.kind == REQUEST_COLUMN:
+                    result = column_of(result[0]), result[1]
+                elif request.kind == REQUEST_PAGE:
+                    result = records_of(result[0]), result[1], result[2]
             except ProtocolError as odd:
                 error = odd
         request.finish(result if error is None else None, error)

@@ -102,6 +102,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.dataset.formats.tab_separated": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
     ),
+    "gossipkv.client.arrow": Proof("tests/unit/client/test_session.py", "tests.oracle.session"),
     "gossipkv.client.requests": Proof("tests/unit/client/test_requests.py", "tests.oracle.deadlines"),
     "gossipkv.client.session": Proof("tests/unit/client/test_session.py", "tests.oracle.session"),
     "gossipkv.dataset.build._assigner": Proof("tests/unit/dataset/build/test_assigner.py", "tests.oracle.hashing"),

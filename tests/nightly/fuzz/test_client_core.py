@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from gossipkv.client._client import Request, Session, call_request, get_many_request, get_request
+from gossipkv.client._client import Request, Session, call_request, get_many_request, get_request, page_request
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.nightly.fuzz.frames import FRAMES, mutate
 from tests.oracle import session as oracle
+from tests.unit.client.columns import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,12 +32,18 @@ ASKED: list[tuple[str, list[object]]] = [
     ("ping", []),
     ("get", ["geo", b"key"]),
     ("scan", ["geo"]),
+    ("columns", ["geo", KEYS]),
+    ("page", ["geo"]),
 ]
+COLUMNS: list[object] = [[[b"1", None, b"333"], "v1"], [[None] * 3, "v1"], [[b"x" * 200, b"", b"y"], "v2"]]
+PAGES: list[object] = [[[[b"k", b"v"], [b"l", b""]], b"cursor", "v1"], [[], None, "v1"]]
 RESULTS: dict[str, list[object]] = {
     "get": [[b"value", "v1"], [None, "v1"], [b"", "2024-05-01"], [b"x" * 300, "v1"], [b"v" * 40, "é"]],
-    "get_many": [[[b"1", None, b"333"], "v1"], [[None] * 3, "v1"], [[b"x" * 200, b"", b"y"], "v2"]],
+    "get_many": COLUMNS,
     "ping": ["pong"],
-    "scan": [[[[b"k", b"v"], [b"l", b""]], b"cursor", "v1"], [[], None, "v1"]],
+    "scan": PAGES,
+    "columns": COLUMNS,
+    "page": PAGES,
 }
 ERRORS = [["NOT_READY", "why", {"progress": 0.5}], ["CORRUPT", "x", {"file": "f", "offset": 1}], ["?", "text"], "text"]
 
@@ -47,6 +54,10 @@ def request_of(method: str, params: list[object]) -> Request:
             return get_request(msgpack.packb("geo"), key)
         case "get_many", [_, keys]:
             return get_many_request(msgpack.packb("geo"), keys)
+        case "columns", [_, keys]:
+            return get_many_request(msgpack.packb("geo"), keys, columns=True)
+        case "page", _:
+            return page_request(params)
     return call_request(method, params)
 
 
@@ -54,7 +65,7 @@ def outcome_of(request: Request) -> tuple[str, object]:
     """Return the outcome of a request, in the oracle's words."""
     if request.error is None:
         result = request.take()
-        return "result", list(result) if request.method in {"get", "get_many"} else result
+        return "result", [values_of(result[0]), *result[1:]] if isinstance(result, tuple) else result
     assert isinstance(request.error, GossipKVError)
     return ("odd" if isinstance(request.error, ProtocolError) else "error"), None
 
