@@ -85,6 +85,9 @@ cover: build  ## Run the tests under coverage.py and report the Python lines tha
 demo: build  ## Serve real data, upgrade it under load, clean up
 	$(BIN)/gossipkv demo
 
+stubs:  ## Write the stubs of the clients
+	$(BIN)/python .ci/stubs.py
+
 docs: build  ## Make the reference of the Python API: build/docs/index.html
 	$(BIN)/python docs/reference.py build/docs
 

@@ -12,45 +12,41 @@ from pdoc.doc import Module
 import gossipkv
 from gossipkv import errors, launcher
 from gossipkv.address import Address
-from gossipkv.client import blocking, sessions, trio_client, trio_scan, trio_table
+from gossipkv.client import blocking, scan, sessions, trio_client
 from gossipkv.wire import rpc
 
-# What its methods return is public, though nobody makes one by its name.
-UNDER_TRIO = (
-    trio_client.connect, trio_client.Client, trio_client.Dataset, trio_table.Table, trio_scan.Scan, sessions.Session,
-)  # fmt: skip
-# Methods by which our own modules talk to each other, and constructors that only they call.
+# Methods by which our own modules talk to each other.
 INTERNAL = {
-    trio_client.Client: (
-        "__init__", "deadline", "allowed_ms", "ask", "ask_unless_cancelled", "ask_in_parts", "submit", "answer",
-        "abandon", "wake", "want_link", "set_alarm",
-    ),
-    blocking.Client: ("__init__", "deadline", "allowed_ms", "ask", "ask_in_parts", "records", "ask_all"),
-    trio_client.Dataset: ("__init__",),
-    trio_table.Table: ("__init__",),
-    trio_scan.Scan: ("__init__",),
-    blocking.Dataset: ("__init__",),
-    blocking.Table: ("__init__",),
-    sessions.Session: ("tokens", "saw", "version", "saw_version"),
+    "abandon", "allowed_ms", "answer", "ask", "ask_all", "ask_steps", "begin_within", "checkpoint", "deadline", "end",
+    "now", "saw", "saw_version", "scanned", "set_alarm", "submit", "tokens", "version", "wake", "want_link",
 }  # fmt: skip
+
+
+def show(one: type) -> None:
+    """Give a class the members of its bases, and hide what is not for its users."""
+    for base in one.__mro__[-2::-1]:
+        for name, member in vars(base).items():
+            if name in INTERNAL or name == "__init__":
+                (getattr(member, "fget", None) or member).__doc__ = "@private"
+            elif not name.startswith("_"):
+                setattr(one, name, member)
 
 
 def build(directory: Path) -> None:
     """Write a page for each module that users import, and `index.html`, which leads to the first."""
-    for place, names in INTERNAL.items():
-        for name in names:
-            member = getattr(place, name)
-            member = getattr(member, "fget", member)
-            member.__doc__ = f"{member.__doc__}\n@private"
     # Whatever a message can hold (docs/users/wire.md): pdoc would spell out each time what it is.
     rpc.Value = errors.Detail = type("Value", (), {"__module__": "builtins"})
     Address.__module__ = "builtins"  # HOST:PORT as text, to whom it is shown.
-    for one in UNDER_TRIO:
+    classes = trio_client.Client, trio_client.Dataset, trio_client.Table, scan.Scan, sessions.Session
+    for one in (*classes, blocking.Client, blocking.Dataset):
+        show(one)
+    under_trio = trio_client.connect, *classes
+    for one in under_trio:
         setattr(gossipkv, one.__name__, one)
-    gossipkv.__all__ = [*(one.__name__ for one in UNDER_TRIO), "blocking", "errors", "launcher"]
+    gossipkv.__all__ = [*(one.__name__ for one in under_trio), "blocking", "errors", "launcher"]
     sys.modules["gossipkv.blocking"] = blocking
     blocking.__name__ = "gossipkv.blocking"
-    for one in (blocking.Client, blocking.Dataset, blocking.Table):
+    for one in (blocking.Client, blocking.Dataset):
         one.__module__ = blocking.__name__
     errors.__all__ = [
         name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, Exception)

@@ -308,7 +308,7 @@ class RangeDeletion:
         span = span_options(start, self._end, self._prefix, reverse=False)
         pages = ScanPages(self._table, span, limit=None)
         while (page := pages.next_request()) is not None:
-            keys = [key for key, _ in pages.take(self._client.ask(page, self._client.deadline(None)))]
+            keys = [key for key, _ in self._client.ask(page, None, pages.take)]
             requests = (tables.delete(self._table, key, self._options) for key in keys)
             for key, answer in zip(keys, self._client.ask_all(requests, IN_FLIGHT), strict=True):
                 tables.token_of("delete", answer)

@@ -114,7 +114,7 @@ def mget(
     ):
         for part in _parts(_lines() if keys == (b"-",) else keys):
             reading = parts.reading(name_bytes(database), part, read_options(version, None), version)
-            values, stamp = client.ask_in_parts(reading, client.deadline(None))
+            values, stamp = client.ask_steps(reading, None)
             version = stamp if isinstance(stamp, str) else None
             for key, value in zip(part, values, strict=True):
                 if as_json:
@@ -166,7 +166,7 @@ def scan(
     ):
         span = span_options(start, end, prefix, reverse=reverse)
         pages = ScanPages(database, span, limit=limit, version=version)
-        for key, value in client.records(pages):
+        for key, value in client.scanned(pages, None):
             if as_json:
                 output.write(json_line(output.record(key, value)))
             else:

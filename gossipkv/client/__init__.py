@@ -19,11 +19,15 @@ Read in this order:
     link.py              one blocking connection
     pipeline.py          many requests in flight over one blocking connection
     dialler.py           the blocking client's connection: kept, or dialled anew
+    asking.py            what the methods of clients, datasets and tables ask of a shell
+    calls.py             the methods of a client, once for every shell
+    dataset.py           the reads of a dataset
+    table.py             the reads and writes of a table
+    blocking_shell.py    the client for plain threads, without its methods
     blocking.py          the client for plain threads
-    blocking_table.py    its tables
     dispatcher.py        distribution of many tasks' requests over connections, and their outcome
     trio_link.py         one connection under Trio
+    trio_shell.py        the client under Trio, without its methods
     trio_client.py       the client under Trio
-    trio_scan.py         its scans
-    trio_table.py        its tables
+    scan.py              the records of a scan for `async for`
 """

@@ -5,6 +5,7 @@ from typing import Generic, Literal, Self, TypeVar, final, overload
 from _typeshed import ReadableBuffer
 from typing_extensions import CapsuleType
 
+from gossipkv.address import Address
 from gossipkv.client.reads import Key, Stamp
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.wire.rpc import Value
@@ -16,6 +17,7 @@ class Request(Generic[_Result_co]):
     def __init__(self, /, *args: object, **kwargs: object) -> None: ...
     def __class_getitem__(cls, item: object, /) -> GenericAlias: ...
     owner: object
+    at: Address | None
     history: object
     @property
     def method(self) -> str: ...

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
-    # Each step is an address to ask, None being the node in use, and the request.
-    Steps = Generator[tuple[Address | None, Request[object]], object, _Result]
+    Steps = Generator[Request[object], object, _Result]
 
 ATTEMPTS: Final = 3  # Attempts of one request by maps, each after a newer map.
 REST_S: Final = 1.0
@@ -127,13 +126,15 @@ class ByMap:
                 if address is None:
                     break
                 try:
-                    return cast("_Result", (yield address, make(config)))
+                    request = make(config)
+                    request.at = address
+                    return cast("_Result", (yield request))
                 except GossipKVError as error:
                     failed = address, error
             if not (yield from self._goes_on(*failed)):
                 break
             failed = None
-        return cast("_Result", (yield None, make(0)))
+        return cast("_Result", (yield make(0)))
 
     def _goes_on(self, address: Address, error: GossipKVError) -> Steps[bool]:
         """Return True if an owner should be asked again after this error, and False if the node in use should be.
@@ -188,7 +189,8 @@ class ByMap:
         options: dict[str, Value] = {}
         while not pages or options:
             request = call_request("partition_map", [self._table, options] if options else [self._table])
-            page = reads.map_of("partition_map", cast("Value", (yield source, request)))
+            request.at = source
+            page = reads.map_of("partition_map", cast("Value", (yield request)))
             if pages and page.get("config") != pages[0].get("config"):
                 pages, options = [], {}
                 continue

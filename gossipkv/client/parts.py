@@ -19,11 +19,17 @@ from gossipkv.client._client import get_many_request
 from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
+    from typing import TypeVar
 
     from gossipkv.client._client import Request
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.wire.rpc import Value
+
+    _Yield = TypeVar("_Yield")
+    _Send = TypeVar("_Send")
+    _Result = TypeVar("_Result")
+    _Whole = TypeVar("_Whole")
 
 PART_KEYS: Final = 10_000  # A node takes 16,384 elements a frame; this is 1.5 ms of a core, so others get a turn.
 PART_RECORDS: Final = 300  # Three elements each; a node takes 1,024 in a request that is not answered at once.
@@ -50,6 +56,13 @@ def reading(
                 raise
             most = len(asked) // 2
     return (yield from in_parts(database, asked, options, version, most=most))
+
+
+def finished(
+    steps: Generator[_Yield, _Send, _Result], finish: Callable[[_Result], _Whole]
+) -> Generator[_Yield, _Send, _Whole]:
+    """Return the same steps, and `finish` of their result."""
+    return finish((yield from steps))
 
 
 def whole(database: bytes, keys: Sequence[Key], options: bytes | None) -> Request[Many] | None:

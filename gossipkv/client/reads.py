@@ -155,6 +155,11 @@ def versioned(answer: tuple[_Found, Stamp]) -> tuple[_Found, str]:
     return found, stamp
 
 
+def of_dataset(answer: tuple[_Found, Stamp]) -> _Found:
+    """Return an answer of a dataset without its version.  Raises as `versioned`."""
+    return versioned(answer)[0]
+
+
 def tokened(answer: tuple[_Found, Stamp]) -> tuple[_Found, bytes]:
     """Return an answer of a table.
 

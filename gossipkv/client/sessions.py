@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from gossipkv.client._client import Request
 
+    _Found = TypeVar("_Found")
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
 
@@ -106,6 +107,12 @@ class SessionTurn:
         """Note the token of the answer."""
         if self._session is not None:
             self._session.saw(self._sent, token)
+
+    def found(self, answer: tuple[_Found, reads.Stamp]) -> _Found:
+        """Return an answer of a table, and note its token.  Raises BadRequest if it is a dataset's."""
+        found, token = reads.tokened(answer)
+        self.saw(token)
+        return found
 
     def saw_page(self, answer: tuple[object, reads.Stamp]) -> None:
         """Note the token of a page of a scan; the next page is at least as new."""

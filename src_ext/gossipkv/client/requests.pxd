@@ -15,6 +15,7 @@ cdef class Request:
     cdef readonly object result
     cdef readonly object error
     cdef public object owner
+    cdef public object at
     cdef public object history
     cdef RequestKind kind
     cdef bytes head  # the database; other methods: name and parameters; encoded as in the frame

@@ -40,7 +40,8 @@ cdef class Deadlines
 cdef class Request:
     """A request to a node, and later its answer; `reads` and the shells make requests through the functions below.
 
-    `owner` is woken when the request is done; `history` is a shell's record of earlier attempts.
+    `owner` is woken when the request is done; `at` is the address of the only node to ask, or None; `history` is the
+    dispatcher's record of earlier attempts.
     """
 
     __class_getitem__ = classmethod(GenericAlias)  # The parameter is the type of the result.

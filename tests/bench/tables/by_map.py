@@ -20,7 +20,7 @@ from tests.bench.processes import cpu_ns, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gossipkv.client.trio_table import Table
+    from gossipkv.client.table import Table
     from gossipkv.launcher import Cluster
     from tests.bench.data import Record
     from tests.bench.measurement import Bench

@@ -24,7 +24,7 @@ from tests.ci.cluster.table_nodes import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from gossipkv.client import trio_table
+    from gossipkv.client.table import Table
     from gossipkv.launcher import Cluster
 
 TABLE = "records"
@@ -189,7 +189,7 @@ class Load:
                     tables = [client.table(TABLE, by_map=by_map) for client in clients]
                     nursery.start_soon(self._task, random.Random(chance.random()), tables, f"{name}-{number}")
 
-    async def _task(self, chance: random.Random, tables: list[trio_table.Table], name: str) -> None:
+    async def _task(self, chance: random.Random, tables: list[Table], name: str) -> None:
         for request in self._requests(chance, name):
             table, began_s = chance.choice(tables), time.monotonic()
             try:

@@ -1,37 +1,37 @@
-"""The records of a scan under Trio, and the methods of a client that it needs."""
+"""The records of a scan for `async for`, under Trio or asyncio."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, final
-
-import trio
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, final
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
     from typing import TypeVar
 
-    from gossipkv.address import Address
     from gossipkv.client._client import Request
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
-    _Whole = TypeVar("_Whole")
 
 
-class TrioRequests(Protocol):
-    """A client, as datasets and tables see it; `trio_client.Client` documents the methods."""
+class ScanShell(Protocol):
+    """What a scan asks of a shell."""
 
-    def deadline(self, timeout_ms: int | None) -> float: ...
-    def allowed_ms(self, timeout_ms: int | None) -> int: ...
-    async def ask(self, request: Request[_Result], due: float) -> _Result: ...
-    async def ask_unless_cancelled(self, request: Request[_Result], due: float) -> _Result: ...
-    async def ask_in_parts(self, steps: Generator[Request[_Result], _Result, _Whole], due: float) -> _Whole: ...
-    def submit(self, request: Request[object], due: float) -> None: ...
-    async def answer(self, request: Request[_Result]) -> _Result: ...
-    def at(self, address: Address) -> TrioRequests: ...
-    def abandon(self, request: Request[object]) -> None: ...
+    BUSY: ClassVar[type[Exception]]  # Raised if two tasks wait for a page of one scan.
+
+    def submit(self, request: Request[object], timeout_ms: int | None) -> None:
+        """Send `request`; `answer` waits for it.  A request that no task waits for does no harm."""
+
+    async def answer(self, request: Request[_Result]) -> _Result:
+        """Return the result of a submitted request.  Raises as `Calls.call`."""
+
+    def abandon(self, request: Request[object]) -> None:
+        """Drop a request whose task no longer waits."""
+
+    async def checkpoint(self) -> None:
+        """Let other tasks run, and raise if this task is cancelled."""
 
 
 @final
@@ -44,7 +44,7 @@ class Scan:
 
     __slots__ = ("_ahead", "_client", "_is_turning", "_pages", "_records", "_timeout_ms")
 
-    def __init__(self, client: TrioRequests, pages: ScanPages, timeout_ms: int | None) -> None:
+    def __init__(self, client: ScanShell, pages: ScanPages, timeout_ms: int | None) -> None:
         self._client = client
         self._pages = pages
         self._timeout_ms = timeout_ms
@@ -66,7 +66,7 @@ class Scan:
 
         Raises:
             GossipKVError: as `Client.call`; the next call asks for the same page again.
-            trio.BusyResourceError: another task waits for a page of this scan.
+            trio.BusyResourceError, RuntimeError (asyncio): another task waits for a page of this scan.
         """
         for record in self._records:
             return record
@@ -79,7 +79,7 @@ class Scan:
         """End the scan.
 
         Raises:
-            trio.BusyResourceError: another task waits for a page of this scan.
+            trio.BusyResourceError, RuntimeError (asyncio): another task waits for a page of this scan.
         """
         self._check_free()
         self._records = iter(())
@@ -92,7 +92,7 @@ class Scan:
         self._ask_ahead()
         request = self._ahead
         if request is None:
-            await trio.lowlevel.checkpoint()
+            await self._client.checkpoint()
             return False
         self._is_turning = True
         try:
@@ -106,11 +106,11 @@ class Scan:
 
     def _check_free(self) -> None:
         if self._is_turning:
-            raise trio.BusyResourceError("another task waits for a page of this scan")
+            raise self._client.BUSY("another task waits for a page of this scan")
 
     def _ask_ahead(self) -> None:
         if self._ahead is None and (request := self._pages.next_request()) is not None:
-            self._client.submit(request, self._client.deadline(self._timeout_ms))
+            self._client.submit(request, self._timeout_ms)
             self._ahead = request
 
     def _abandon(self) -> None:

@@ -1,0 +1,129 @@
+"""The reads of a dataset, written once for every shell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.client import parts, reads, sessions
+from gossipkv.client._client import get_request
+from gossipkv.client.pages import ScanPages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import TypeVar
+
+    from gossipkv.client.asking import Asked, Scanned, Shell
+    from gossipkv.client.reads import Key, Stamp
+    from gossipkv.client.sessions import Session
+
+    _Found = TypeVar("_Found")
+
+
+class Dataset(reads.ReadOnly):
+    """A dataset's reads; `Client.dataset` makes one.
+
+    A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one), and all but `scan`
+    take `min_version` (that one or a newer one).  With a `session` no answer is older than the session has seen.
+    """
+
+    __slots__ = ("_client", "_database", "name")
+
+    def __init__(self, client: Shell, name: str) -> None:
+        self._client = client
+        self._database = reads.name_bytes(name)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{self._client.PLACE}.Dataset {self.name!r} of {self._client!r}>"
+
+    def get(
+        self,
+        key: Key,
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+    ) -> Asked[bytes | None]:
+        """Return the value of `key`, or None if there is none (an empty value is `b""`).
+
+        Raises:
+            UnknownDatabase, UnknownVersion, NotReady, Corrupt: the node's answer.
+            Unavailable, TimedOut, ProtocolError: there was no answer.
+        """
+        request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
+        finish: Callable[[tuple[bytes | None, Stamp]], bytes | None] = reads.of_dataset
+        if session is not None:
+            finish = lambda answer: sessions.saw_version(session, self.name, answer)[0]  # noqa: E731
+        return self._client.ask(request, timeout_ms, finish)
+
+    def get_with_version(
+        self,
+        key: Key,
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+    ) -> Asked[tuple[bytes | None, str]]:
+        """Return the same as `get`, with the version that answered."""
+        request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
+        return self._client.ask(request, timeout_ms, self._saw(session))
+
+    def get_many(
+        self,
+        keys: Iterable[Key],
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+    ) -> Asked[list[bytes | None]]:
+        """Return the values of `keys`, in the order asked, all from one version.
+
+        Any number of keys is allowed: the read is split into frames (`docs/users/client.md`), within one timeout.
+        Raises as `get`.
+        """
+        options = sessions.read_options(session, self.name, version, min_version)
+        steps = parts.reading(self._database, keys, options, version)
+        return self._client.ask_steps(parts.finished(steps, lambda answer: self._saw(session)(answer)[0]), timeout_ms)
+
+    def get_many_with_version(
+        self,
+        keys: Iterable[Key],
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+    ) -> Asked[tuple[list[bytes | None], str]]:
+        """Return the same as `get_many`, with the version that answered."""
+        options = sessions.read_options(session, self.name, version, min_version)
+        steps = parts.reading(self._database, keys, options, version)
+        return self._client.ask_steps(parts.finished(steps, self._saw(session)), timeout_ms)
+
+    def scan(
+        self,
+        *,
+        start: Key | None = None,
+        end: Key | None = None,
+        prefix: Key | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        version: str | None = None,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+    ) -> Scanned:
+        """Return the records with `start <= key < end` and `prefix`, in key order, to loop over.
+
+        All pages come from the version that answered the first.  `limit` bounds all records together, `timeout_ms` each
+        page.  Errors of `get` are raised where a page begins.
+        """
+        pages = ScanPages(
+            self.name, reads.span_options(start, end, prefix, reverse=reverse), limit=limit, version=version,
+            check=self._saw(session), least=None if session is None else session.version(self.name),
+        )  # fmt: skip
+        return self._client.scanned(pages, timeout_ms)
+
+    def _saw(self, session: Session | None) -> Callable[[tuple[_Found, Stamp]], tuple[_Found, str]]:
+        return lambda answer: sessions.saw_version(session, self.name, answer)
