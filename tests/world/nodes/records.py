@@ -13,23 +13,30 @@ from tests.world.nodes.table_clients import TableClients
 from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.machine import NodeMachine
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
 KEYS: Final = 12
 PACE_S: Final = 0.05
 EQUAL_S: Final = 15.0
+PATIENCE_S: Final = 2.0  # Twice a write's time-out: a node that has lost power never answers.
 REFUSED: Final = (NotReady, Overloaded, UnknownDatabase)
 
 
 @final
 class Writer:
-    """A client that never writes a value twice, and knows the values that each key may have."""
+    """A client that never writes a value twice, and knows the values that each key may have.
+
+    The writes to a key are a session: otherwise a node that comes back with a slower clock may give one an earlier
+    time than the last one has.
+    """
 
     def __init__(self, cluster: SimulatedCluster, table: str) -> None:
         self._cluster = cluster
         self._table = table
         self._count = 0
+        self._tokens: dict[bytes, Value] = {}
         # By key: the last acknowledged value, and those with an unknown outcome.
         self.may_be: dict[bytes, set[bytes | None]] = {}
         self._unknown: dict[bytes, set[bytes | None]] = {}
@@ -47,21 +54,19 @@ class Writer:
         self._count += 1
         key = b"key %d" % (self._count % KEYS)
         value = None if self._cluster.chance.random() < 0.2 else b"value %d" % self._count
-        unknown, may_be = self._unknown.setdefault(key, set()), self.may_be.setdefault(key, {None})
-        unknown.add(value)
-        may_be.add(value)
+        unknown, may_be = self._unknown.get(key, set()), self.may_be.get(key, {None})
+        self._unknown[key], self.may_be[key] = unknown | {value}, may_be | {value}
         try:
-            if value is None:
-                await self._cluster.ask(machine, "delete", self._table, key)
-            else:
-                await self._cluster.ask(machine, "put", self._table, key, value)
+            method, values = ("delete", []) if value is None else ("put", [value])
+            options: Value = {"token": self._tokens.get(key)}
+            self._tokens[key] = await self._cluster.ask(
+                machine, method, self._table, key, *values, options, timeout_s=PATIENCE_S
+            )
         except REFUSED:
-            unknown.discard(value)
-            may_be.discard(value)
+            self._unknown[key], self.may_be[key] = unknown, may_be
             raise
         self.acknowledged += 1
-        unknown.discard(value)
-        self.may_be[key] = {value, *unknown}
+        self._unknown[key], self.may_be[key] = unknown, {value, *unknown}
 
     async def check(self, machine: NodeMachine) -> str:
         """Return the difference between a node's records and the acknowledged ones; empty: there is none."""
