@@ -116,7 +116,7 @@ class NodeSeams:
     children: ChildProcesses | None = None
     open_store: OpenStores | None = None  # None: by the settings.
     usage: Callable[[], Mapping[str, float]] = usage
-    fast_path: bool = True  # False: Python answers all reads of tables.
+    fast_path: bool = True  # False: Python answers all requests of tables.
 
 
 REAL: Final = NodeSeams()

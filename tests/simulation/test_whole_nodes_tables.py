@@ -24,5 +24,7 @@ IN_LINE = PLANS if MANY else [plan for plan in PLANS if plan.scenario in CHEAP a
 def test_a_scenario(plan: WholePlan) -> None:
     """The scenario succeeds; a repeated run has the same trace."""
     first = run(plan)
+    if plan in (WholePlan("records", 3, 0), WholePlan("remade", 3, 0)):  # In some others no node is calm in time.
+        assert first.struck["gathered"] > 0, plan.command
     if MANY and plan.seed == 0:
         assert run(plan).trace == first.trace, plan.command

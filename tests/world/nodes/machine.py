@@ -129,6 +129,7 @@ class NodeMachine:
         self.disks = 1  # The number of disks so far.
         self.is_leaving = False  # True once the process was told to end: it takes no more connections.
         self.gossiping: Gossiping | None = None  # The present life's gossip, to publish in its name.
+        self.struck = network.struck
         self._network = network
         self._chance = chance
         self._nursery = nursery
@@ -208,7 +209,7 @@ class NodeMachine:
 
     def _die(self) -> None:
         if self._process is not None and self._process.files.dead:  # The disk ended it, and not a signal.
-            self._network.struck["crash"] += 1
+            self.struck["crash"] += 1
         self._crash()
 
     def _end(self, *, silently: bool) -> None:
@@ -221,6 +222,9 @@ class NodeMachine:
 
     async def _live(self, process: Process, scope: trio.CancelScope, ended: trio.Event, started: _Started) -> None:
         SPEAKER.set(self)
+        # Python answers all requests of tables in a third of all lives. A draw would change what seeds do.
+        is_fast = process.environment.clock.monotonic_ns() % 3 > 0
+        self.struck["slow lives"] += not is_fast
         try:
             with scope:
                 await node.run(
@@ -233,8 +237,7 @@ class NodeMachine:
                         ),
                         open_store=partial(open_store, options=OPTIONS, run_merge=MergeHere(process.environment)),
                         usage=dict,  # The node reads no resource usage of this host.
-                        # Python answers all reads in a third of all lives. A draw would change what seeds do.
-                        fast_path=process.environment.clock.monotonic_ns() % 3 > 0,
+                        fast_path=is_fast,
                     ),
                     task_status=started,
                 )

@@ -30,6 +30,7 @@ import trio
 from gossipkv.address import DEFAULT_PORT, Address
 from gossipkv.errors import TimedOut, Unavailable
 from gossipkv.node.gossip import Gossiping
+from gossipkv.node.methods import Handlers
 from gossipkv.settings.config import Config
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import FrameReader
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Datagrams, Environment
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.node.directory import DataDirectory
+    from gossipkv.serving._serving import GatheredWrites
     from gossipkv.wire.rpc import Response, Value
 
 
@@ -137,7 +139,7 @@ class Violation(AssertionError):
 class WholeRun(NamedTuple):
     trace: str  # Equal runs have equal traces.
     lines: list[str]  # The last lines of the trace.
-    struck: Counter[str]  # The strikes of each fault.
+    struck: Counter[str]  # The strikes of each fault; and how many writes loops gathered, and lives had no fast path.
     virtual_s: float
 
 
@@ -216,7 +218,7 @@ def simulate(
             nursery.cancel_scope.cancel()
         return WholeRun(trace.digest, list(trace.lines), cluster.struck, trio.current_time())
 
-    with _lines_to(trace), _gossiping_known():
+    with _lines_to(trace), _gossiping_known(), _gathered_counted():
         try:
             return scheduling.run(main, seed, limit_s=limit_s)
         except BaseExceptionGroup as group:
@@ -282,6 +284,22 @@ def _gossiping_known() -> Iterator[None]:
         return made
 
     with patch("gossipkv.node.wiring.Gossiping", make):
+        yield
+
+
+@contextmanager
+def _gathered_counted() -> Iterator[None]:
+    """Count the writes that serving loops gather."""
+    begin_writes = Handlers.begin_writes
+
+    def count(self: Handlers, gathered: list[GatheredWrites], *, may_wait: bool) -> bool:
+        is_over = begin_writes(self, gathered, may_wait=may_wait)
+        machine = SPEAKER.get()
+        if machine is not None:
+            machine.struck["gathered"] += sum(len(writes.writes) for writes in gathered if writes.has_begun)
+        return is_over
+
+    with patch.object(Handlers, "begin_writes", count):
         yield
 
 
