@@ -134,12 +134,14 @@ def of_method(method: bytes, command: bytes = b"") -> Right:
     return METHODS.get(method, Right.PEER)
 
 
-def of_path(path: bytes, key: bytes | None, *, is_asset: bool = False) -> Right:
+def of_path(path: bytes, key: bytes | None, *, is_asset: bool = False, writes: bool = False) -> Right:
     """Return the right that an HTTP request needs, by its raw path, and the key behind the database, if any.
 
-    `is_asset`: the path is a part of the page. The gateway's own paths take precedence, as they do when answered.
+    `is_asset`: the path is a part of the page; `writes`: the request would write there. The gateway's own paths take
+    precedence, as they do when answered.
     """
     if path in HEALTH or path == LOGIN:
         return Right.NONE
     is_own = path in {b"/metrics", b"/debug/vars"}
-    return Right.READ if key and not is_own and not is_asset else Right.SEE
+    of_key = Right.WRITE if writes else Right.READ
+    return of_key if key and not is_own and not is_asset else Right.SEE

@@ -9,10 +9,11 @@ Read in this order:
     json_lines.py     keys and values in JSON
     ranges.py         partial values
     conditions.py     conditional requests
-    read_options.py   options of reads
+    read_options.py   options of reads and writes
     reads.py          reads of one key
     batches.py        reads of many keys
     scans.py          scans
+    writes.py         writes to tables
     health.py         /healthz, /livez, /readyz
     metric_table.py   all metrics: name, kind, help, and source in `info`
     samples.py        each metric of one `info`

@@ -64,44 +64,54 @@ async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _keys_in_lines(body: bytes) -> Iterator[bytes]:
+def lines_of(body: bytes) -> Iterator[tuple[str, bytes]]:
+    """Iterate over the lines of a body that are not empty, each with its place.  Raises TooLarge."""
     lines = body.rstrip().split(b"\n", MAX_KEYS)  # Empty lines count as well, since each takes time.
     if len(lines) > MAX_KEYS:
-        raise _too_many()
+        raise too_many()
     for number, line in enumerate(lines, start=1):
-        stripped = line.strip()
-        if not stripped:
-            continue
-        where = f"line {number} of the body"
-        yield json_lines.key_of(json_lines.parse(stripped, where), where)
+        if stripped := line.strip():
+            yield f"line {number} of the body", stripped
 
 
-def _packed_keys(body: bytes) -> list[bytes]:
-    is_nested = False
+def _keys_in_lines(body: bytes) -> Iterator[bytes]:
+    return (json_lines.key_of(json_lines.parse(line, where), where) for where, line in lines_of(body))
+
+
+def packed_array(body: bytes, what: str, *, depth: int) -> list[Value]:
+    """Return the array of a body in MessagePack; `depth` is 2 for an array of arrays.  Raises BadRequest."""
+    arrays = 0
 
     def end_list(found: list[Value]) -> list[Value]:
-        nonlocal is_nested
-        if is_nested:
+        nonlocal arrays
+        arrays += 1
+        if depth == 1 and arrays > 1:
             raise ValueError("an array is in another")
-        is_nested = True
         return found
 
     try:
-        keys = msgpack.unpackb(body, raw=True, max_array_len=2 * MAX_KEYS, max_map_len=0, list_hook=end_list)
+        found = msgpack.unpackb(body, raw=True, max_array_len=2 * MAX_KEYS, max_map_len=0, list_hook=end_list)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise BadRequest(f"the body is no array of keys in MessagePack: {str(error) or type(error).__name__}") from None
-    if not isinstance(keys, list):
-        raise BadRequest("the body must be an array of keys in MessagePack")
-    if len(keys) > MAX_KEYS:
-        raise _too_many()
-    for number, key in enumerate(keys):
+        raise BadRequest(f"the body is not {what} in MessagePack: {str(error) or type(error).__name__}") from None
+    if not isinstance(found, list):
+        raise BadRequest(f"the body must be {what} in MessagePack")
+    if len(found) > MAX_KEYS:
+        raise too_many()
+    return found
+
+
+def _packed_keys(body: bytes) -> list[bytes]:
+    keys: list[bytes] = []
+    for number, key in enumerate(packed_array(body, "an array of keys", depth=1)):
         if not isinstance(key, bytes):
             raise BadRequest(f"key {number} of the body must be bin or str")
+        keys.append(key)
     return keys
 
 
-def _too_many() -> TooLarge:
-    return TooLarge(f"the body has more than {MAX_KEYS} keys; ask for them in several requests", {"limit": MAX_KEYS})
+def too_many() -> TooLarge:
+    """Return the error for a body with too many keys."""
+    return TooLarge(f"the body has more than {MAX_KEYS} keys; send them in several requests", {"limit": MAX_KEYS})
 
 
 def _values(result: object, count: int) -> tuple[list[bytes | None], str | bytes]:

@@ -55,6 +55,7 @@ _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,20}")
 # These methods are answered, so the error concerns the body.
 _NEVER_WITH_BODY: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+_WITH_BODY: Final = frozenset({b"POST", b"PUT", b"DELETE"})  # DELETE with one is refused where it is answered.
 
 # A request line that h11 accepts in front of any headers that it has accepted behind such a line.
 _PLAIN_LINE: Final = re.compile(rb"(GET|HEAD) ([!-~]+) HTTP/1\.1")
@@ -368,8 +369,8 @@ class HttpExchange:
         body = _Body(judge, event, headers)
         length = int(headers[b"content-length"]) if b"content-length" in headers else None
         if length != 0 and event.method in _NEVER_WITH_BODY:
-            raise _refused(400, f"{event.method.decode()} has no body here, only POST has one")
-        if length != 0 and event.method != b"POST":
+            raise _refused(400, f"{event.method.decode()} has no body here, only POST and PUT have one")
+        if length != 0 and event.method not in _WITH_BODY:
             self.left_unread = True
             return self._taken(
                 HttpRequest(event.method, event.target, headers, peer=self._peer), is_old=_is_old(event), is_last=True

@@ -95,7 +95,7 @@ class HttpPermissions:
         """
         if request.method != b"POST":
             return form(200)
-        if not _is_of_its_origin(request):
+        if not is_of_its_origin(request):
             return text(403, "this form came from a page of another site; open /login here", Unauthorized.code)
         if len(request.body) > MAX_FORM_BYTES:
             raise TooLarge(f"a form has {MAX_FORM_BYTES} bytes at most", {"limit": MAX_FORM_BYTES})
@@ -135,7 +135,7 @@ def _read(statement: Value) -> User | None:
     raise ProtocolError("the node says in no known way what a user may")
 
 
-def _is_of_its_origin(request: HttpRequest) -> bool:
+def is_of_its_origin(request: HttpRequest) -> bool:
     """True unless a browser reports that the form stood in a page of another host, or of none."""
     origin, headers = request.headers.get(b"origin"), request.headers
     hosts = {headers.get(b"host"), headers.get(b"x-forwarded-host")}

@@ -1,11 +1,15 @@
-"""Read options of a request, as options of the wire.
+"""Options of a request, as options of the wire.
 
 `?proxy=true` lets a node answer only from its own data, and `?proxy=VERSION` from that version.  `X-Sequins-Version`
 names the exact version, `X-GossipKV-Min-Version` the oldest acceptable one, `X-GossipKV-Timeout-Ms` the time allowed.
+`GossipKV-Token` shows what a session has seen of tables, and `X-GossipKV-Wait-Ms` how long a replica may wait for that.
+`?level=LEVEL` or `X-GossipKV-Level` says what a write must reach.
 """
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -20,11 +24,15 @@ if TYPE_CHECKING:
 PIN: Final = b"x-sequins-version"
 MIN_VERSION: Final = b"x-gossipkv-min-version"
 TIMEOUT: Final = b"x-gossipkv-timeout-ms"
-STEERING: Final = frozenset({PIN, MIN_VERSION, TIMEOUT})
+WAIT: Final = b"x-gossipkv-wait-ms"
+SHOWN: Final = b"gossipkv-token"  # Tokens in Base64; several, in one header or more, are as one.
+LEVEL: Final = b"x-gossipkv-level"
+STEERING: Final = frozenset({PIN, MIN_VERSION, TIMEOUT, WAIT, SHOWN})
 
 MAX_TIMEOUT_MS: Final = 60_000  # A load balancer in front has given up by then.
 
 _PROXY: Final = "proxy"
+_LEVEL: Final = "level"
 _ANY_VERSION: Final = "true"  # The value in Sequins' manual; its nodes send the version.
 
 
@@ -92,10 +100,40 @@ def read_options(
         min_version = max(filter(None, (min_version, session.min_version(database))), default=None)
     if min_version is not None:
         wire["min_version"] = min_version
-    timeout_ms = _timeout_ms(headers)
-    if timeout_ms is not None:
-        wire["timeout_ms"] = timeout_ms
+    timeout_ms = _put_session(headers, wire)
     return ReadOptions(wire, timeout_ms, proxy is not None, version is not None or min_version is not None)
+
+
+def write_options(headers: Mapping[bytes, bytes], target: RequestTarget) -> ReadOptions:
+    """Return the options of a write.
+
+    Raises:
+        BadRequest: an option is unknown, malformed, or contradicts another.
+    """
+    wire: dict[str, Value] = {}
+    for name in target.options:
+        if name != _LEVEL:
+            raise BadRequest(f"unknown option {name[:60]!r} behind the ? of a write, which has level alone")
+    for name, header in (("version", PIN), ("min_version", MIN_VERSION), (_LEVEL, LEVEL)):
+        if (said := _text(headers, header) or None) is not None:
+            wire[name] = said  # The node says that tables have no versions.
+    asked = target.options.get(_LEVEL) or None
+    if asked is not None and wire.setdefault(_LEVEL, asked) != asked:
+        raise BadRequest(f"level={asked[:60]} and X-GossipKV-Level name two levels")
+    return ReadOptions(wire, _put_session(headers, wire))
+
+
+def _put_session(headers: Mapping[bytes, bytes], wire: dict[str, Value]) -> int | None:
+    """Add token and times to the options; return the time allowed, or None for the usual.  Raises BadRequest."""
+    if shown := headers.get(SHOWN):
+        try:
+            wire["token"] = b"".join(b64decode(part.strip(), validate=True) for part in shown.split(b","))
+        except (ValueError, binascii.Error) as error:
+            raise BadRequest(f"GossipKV-Token is not base64, as answers give it: {error}") from None
+    timeout_ms = _milliseconds(headers, TIMEOUT, 1)
+    times = {"timeout_ms": timeout_ms, "wait_ms": _milliseconds(headers, WAIT, 0)}
+    wire |= {name: given for name, given in times.items() if given is not None}
+    return timeout_ms
 
 
 def _proxy(options: Mapping[str, str]) -> str | None:
@@ -126,11 +164,12 @@ def _text(headers: Mapping[bytes, bytes], name: bytes) -> str | None:
         raise BadRequest(f"{name.decode()} is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _timeout_ms(headers: Mapping[bytes, bytes]) -> int | None:
-    value = headers.get(TIMEOUT)
+def _milliseconds(headers: Mapping[bytes, bytes], name: bytes, least: int) -> int | None:
+    value = headers.get(name)
     if value is None:
         return None
-    timeout_ms = int(value) if value.isdigit() and len(value) <= len(str(MAX_TIMEOUT_MS)) else 0
-    if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
-        raise BadRequest(f"X-GossipKV-Timeout-Ms must be a whole number from 1 to {MAX_TIMEOUT_MS}")
-    return timeout_ms
+    number = int(value) if value.isdigit() and len(value) <= len(str(MAX_TIMEOUT_MS)) else -1
+    if not least <= number <= MAX_TIMEOUT_MS:
+        shown = name.decode().title().replace("Gossipkv", "GossipKV")
+        raise BadRequest(f"{shown} must be a whole number from {least} to {MAX_TIMEOUT_MS}")
+    return number

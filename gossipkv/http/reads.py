@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 VERSION: Final = b"X-Sequins-Version"
-TOKEN: Final = b"X-GossipKV-Token"  # The state of a table that was read, in Base64.
+TOKEN: Final = b"GossipKV-Token"  # What a session has seen of tables, in Base64.
 NOT_KEPT: Final = (b"Cache-Control", b"no-store")
 GET: Final = frozenset({b"GET", b"HEAD"})
 ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")
 ALLOW_POST: Final = (b"Allow", b"GET, HEAD, POST, OPTIONS")
-POSTED: Final = frozenset({b"_mget", b"_scan"})  # The paths that accept POST.
+POSTED: Final = frozenset({b"_mget", b"_scan", b"_mput"})  # The paths that accept POST.
 
 _RETRY: Final = {429: b"1", 503: b"1"}  # Seconds until another attempt makes sense.
 RETRY_S: Final = 1.0  # A question costs the node one map for each database, so once a second is cheap.
@@ -124,12 +124,17 @@ class ReadContext:
         self.times = SourceTimes(self.ask)
 
 
+def allowed(target: RequestTarget) -> Header:
+    """Return the methods that datasets have there, and the gateway itself."""
+    return ALLOW_POST if target.path == b"*" or target.key in POSTED else ALLOW
+
+
 def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
     """Return the answer to a request without a key, or for an unsupported action; Sequins answers both with 400.
 
     Other methods get 405 with the allowed ones, so that clients learn the alternatives.
     """
-    allow = ALLOW_POST if target.path == b"*" or target.key in POSTED else ALLOW
+    allow = allowed(target)
     if request.method == b"OPTIONS":
         return HttpAnswer(204, [allow])
     if target.path == b"*":
@@ -139,8 +144,8 @@ def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
     method = request.method[:20].decode("ascii", "replace")
     answer = text(
         405,
-        f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan; {WRITES_ARE}, "
-        "though not by HTTP",
+        f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget, _scan "
+        f"and _mput; {WRITES_ARE}, by PUT and DELETE",
     )
     return HttpAnswer(405, [*answer.headers, allow], answer.body)
 

@@ -7,12 +7,13 @@
 Pages of the wire follow each other until the records end or `limit` is reached, so memory holds one page.  All come
 from the version of the first, but a table has none.  The client's right to read is checked before each page.  A status
 is sent before the first record.  A later error is the last line, `{"error": code, "message": ...}`, and an answer that
-lacks both lines was cut off.
+lacks both lines was cut off.  To a session that showed its token, the last line gives the one after a table's records.
 """
 
 from __future__ import annotations
 
 import difflib
+from base64 import b64encode
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.access.rights import Right
@@ -20,7 +21,7 @@ from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
 from gossipkv.http import json_lines, media
 from gossipkv.http.answers import HttpAnswer
 from gossipkv.http.media import BadMedia, Media
-from gossipkv.http.read_options import ReadOptions, read_options
+from gossipkv.http.read_options import SHOWN, ReadOptions, read_options
 from gossipkv.http.reads import check_name, checked_origin, read_from, refused, unanswered
 from gossipkv.wire.json_form import json_form
 
@@ -82,17 +83,22 @@ async def _lines(
     # The cursor pins the version of the later pages.
     wire = {name: value for name, value in options.wire.items() if name != "min_version"} | bounds
     left = bounds.get("limit")
+    is_of_session = SHOWN in request.headers
     while True:
         for piece in json_lines.pieces(_records(page)):
             yield piece
         if isinstance(left, int):
             left -= len(page.records)
         if page.cursor is None or left == 0:
-            version = {"version": page.origin} if isinstance(page.origin, str) else {}
-            yield json_lines.line({"cursor": json_form(page.cursor), **version})
+            about: dict[str, Value] = {"version": page.origin} if isinstance(page.origin, str) else {}
+            if is_of_session and isinstance(page.origin, bytes):
+                about = {"token": b64encode(page.origin).decode()}
+            yield json_lines.line({"cursor": json_form(page.cursor), **about})
             return
         wire |= {"cursor": page.cursor, "limit": left}
         origin = page.origin
+        if is_of_session and isinstance(origin, bytes):
+            wire["token"] = origin  # Each page is read by a session that has seen the pages before.
         try:
             if context.permissions is not None:
                 await context.permissions.check(request, (Right.READ, database))

@@ -3,7 +3,7 @@
     /healthz /livez /readyz /metrics /debug/vars   exactly these: the gateway's own (`site_of`)
     /login                                         a form for a token, and its target, if nodes have users
     /static/ASSET, /, /DATABASE/                   the page
-    POST /DATABASE/_mget, POST /DATABASE/_scan     many keys, many records
+    POST /DATABASE/_mget, _scan or _mput           many keys, many records
     /DATABASE/KEY                                  one key
 
 Earlier rows win: a database called `debug` is read like any other, except for its key `vars` (`order.HIDING`; the
@@ -27,6 +27,7 @@ from gossipkv.http.page.pages import StatusPages
 from gossipkv.http.permissions import refused
 from gossipkv.http.reads import ALLOW, read_one, unanswered
 from gossipkv.http.scans import scan
+from gossipkv.http.writes import WRITTEN, write_many, write_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ Looking = Callable[[HttpRequest, "RequestTarget"], Awaitable[HttpAnswer]]
 LOOKS: Final = frozenset({b"GET", b"HEAD"})
 STATIC: Final = "static"
 READINESS: Final = b"/readyz"
-POSTED: Final = {b"_mget": read_many, b"_scan": scan}
+POSTED: Final = {b"_mget": read_many, b"_scan": scan, b"_mput": write_many}
 
 
 @final
@@ -75,7 +76,8 @@ class Site:
     def _needed(self, request: HttpRequest, found: RequestTarget) -> list[tuple[Right, str | None]]:
         """Return the needed rights by database: looking up a key on the page is a read."""
         is_asset = found.database == STATIC and bool(found.key) and self._asset(request, found) is not None
-        needed = [(of_path(found.path, found.key, is_asset=is_asset), found.database)]
+        writes = request.method in WRITTEN or (request.method == b"POST" and POSTED.get(found.key or b"") is write_many)
+        needed = [(of_path(found.path, found.key, is_asset=is_asset, writes=writes), found.database)]
         if not found.key and "key" in found.options:
             needed.append((Right.READ, found.database or found.options.get("database")))
         return needed
@@ -99,6 +101,8 @@ class Site:
         assert found.key, found
         if request.method == b"POST" and (posted := POSTED.get(found.key)) is not None:
             return await posted(self._context, request, found)
+        if request.method in WRITTEN and found.database is not None:
+            return await write_one(self._context, request, found)
         if found.database == STATIC and request.method in LOOKS:
             asset = self._asset(request, found)
             if asset is not None:

@@ -1,6 +1,7 @@
 """HTTP/1.1 as the pump reads and answers it, slowly: the plain requests of a stream, and the answer to each.
 
-Plain requests are answered at once. The first strange request, and everything after it, goes to the gateway.
+Plain requests are answered at once: gets, and writes to tables that the node has a part of. The first strange request,
+and everything after it, goes to the gateway.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import re
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.oracle.sorted_file import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 LONGEST_HEAD = 8192
 MAX_FIELDS = 100
 LONGEST_TAG = 1024
+LONGEST_BODY = 65536
 ENTITY = rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 HIDDEN = {b"healthz", b"livez", b"readyz", b"metrics", b"debug", b"static"}
-AT_MOST_ONE = {b"connection", b"range", b"if-none-match"}
+READS = {b"GET", b"HEAD"}
+AT_MOST_ONE = {b"connection", b"range", b"if-none-match", b"gossipkv-token", b"content-length"}
 # Headers that change no answer of a read, after those that may.
 KNOWN = AT_MOST_ONE | {
     b"host", b"user-agent", b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer",
@@ -29,7 +35,8 @@ KNOWN = AT_MOST_ONE | {
 }  # fmt: skip
 
 PHRASES = {
-    200: "OK", 206: "Partial Content", 304: "Not Modified", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found",
+    200: "OK", 202: "Accepted", 204: "No Content", 206: "Partial Content", 304: "Not Modified", 400: "Bad Request",
+    401: "Unauthorized", 404: "Not Found",
     409: "Conflict", 410: "Gone", 413: "Content Too Large", 416: "Range Not Satisfiable",
     429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway",
     503: "Service Unavailable", 504: "Gateway Timeout",
@@ -55,6 +62,9 @@ class Plain(NamedTuple):
     closes: bool
     part: tuple[int | None, int | None] | None
     tag: bytes | None
+    token: bytes = b""
+    length: int = 0  # Of the body.
+    body: bytes = b""
 
 
 class Reading(NamedTuple):
@@ -77,6 +87,12 @@ class Found:
     other_node: str | None = None  # The node that answered, unless it is the entry node.
 
 
+class Written(NamedTuple):
+    """The result of a write; `token`: None if it was accepted for later."""
+
+    token: bytes | None
+
+
 class Failed(NamedTuple):
     """A refused read; `names_database`: the dataset has no version yet."""
 
@@ -85,8 +101,8 @@ class Failed(NamedTuple):
     names_database: bool = False
 
 
-def read(data: bytes) -> Reading:
-    """Split a stream into plain requests and the rest."""
+def read(data: bytes, tables: Collection[bytes] = ()) -> Reading:
+    """Split a stream into plain requests and the rest; `tables`: those to which writes are plain."""
     plain: list[Plain] = []
     at = 0
     while at < len(data):
@@ -94,10 +110,14 @@ def read(data: bytes) -> Reading:
         if end < 0:
             return Reading(plain, at, "partial" if len(data) - at < LONGEST_HEAD else "strange")
         try:
-            plain.append(one(data[at:end]))
+            asked = one(data[at:end])
+            demand(asked.method in READS or asked.database in tables)
         except StrangeError:
             return Reading(plain, at, "strange")
-        at = end + 4
+        if len(data) < end + 4 + asked.length:
+            return Reading(plain, at, "partial")
+        at = end + 4 + asked.length
+        plain.append(asked._replace(body=data[end + 4 : at]))
         if plain[-1].closes:
             return Reading(plain, at, "unread")
     return Reading(plain, at, "nothing")
@@ -106,7 +126,9 @@ def read(data: bytes) -> Reading:
 def one(head: bytes) -> Plain:
     """Parse a head without the empty line that ends it."""
     line, *lines = head.split(b"\r\n")
-    asked = re.fullmatch(rb"(GET|HEAD) /([-_a-zA-Z0-9]{1,255})/((?:[!-$&->@-~]|%[0-9a-fA-F]{2})+) HTTP/1\.([01])", line)
+    asked = re.fullmatch(
+        rb"(GET|HEAD|PUT|DELETE) /([-_a-zA-Z0-9]{1,255})/((?:[!-$&->@-~]|%[0-9a-fA-F]{2})+) HTTP/1\.([01])", line
+    )
     demand(asked is not None and asked[2] not in HIDDEN and len(lines) <= MAX_FIELDS)
     assert asked is not None
     fields: dict[bytes, list[bytes]] = {}
@@ -119,13 +141,24 @@ def one(head: bytes) -> Plain:
     is_old = asked[4] == b"0"  # HTTP/1.0: one request a connection, and no Host header is required.
     demand(len(fields.get(b"host", [])) in ({0, 1} if is_old else {1}))
     demand(all(len(fields.get(name, [])) <= 1 for name in AT_MOST_ONE))
-    connection, bounds, tag = (fields.get(name, [None])[0] for name in (b"connection", b"range", b"if-none-match"))
+    connection, bounds, tag, length = (
+        fields.get(name, [None])[0] for name in (b"connection", b"range", b"if-none-match", b"content-length")
+    )
+    token = fields.get(b"gossipkv-token", [b""])[0]
+    demand(re.fullmatch(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", token) is not None)
+    if asked[1] in READS:
+        demand(length is None)
+    else:
+        demand(bounds is None and tag is None and asked[4] == b"1" and (length is not None or asked[1] == b"DELETE"))
+        demand(length is None or re.fullmatch(rb"[0-9]{1,5}", length) is not None)
+        demand(int(length or b"0") <= (LONGEST_BODY if asked[1] == b"PUT" else 0))
     demand(connection is None or connection.lower() in {b"close", b"keep-alive"})
     demand(tag is None or tag == b"*" or (len(tag) <= LONGEST_TAG and re.fullmatch(ENTITY, tag) is not None))
     key = re.sub(rb"%(..)", lambda escape: bytes([int(escape[1], 16)]), asked[3])
     demand(not is_old or connection is None or connection.lower() == b"close")
     closes = is_old or (connection is not None and connection.lower() == b"close")
-    return Plain(asked[1], asked[2], key, closes, None if bounds is None else part_of(bounds), tag)
+    part = None if bounds is None else part_of(bounds)
+    return Plain(asked[1], asked[2], key, closes, part, tag, base64.b64decode(token), int(length or b"0"))
 
 
 def part_of(bounds: bytes) -> tuple[int | None, int | None]:
@@ -149,19 +182,32 @@ GUARDS = (
 )
 
 
-def answer(request: Plain, result: Found | Failed, *, date: str) -> bytes:
-    status, fields, body = refused(result) if isinstance(result, Failed) else told(request, result)
+def answer(request: Plain, result: Found | Written | Failed, *, date: str) -> bytes:
+    match result:
+        case Failed():
+            status, fields, body = refused(result)
+        case Written(token):
+            status, fields, body = (202, [], b"") if token is None else (204, token_field(token), b"")
+        case _:
+            status, fields, body = told(request, result)
     lines = [f"HTTP/1.1 {status} {PHRASES[status]}", f"Date: {date}", *GUARDS, *fields]
-    lines += [f"Content-Length: {len(body)}"] if status != 304 else []
+    lines += [f"Content-Length: {len(body)}"] if status not in {204, 304} else []
     lines += ["Connection: close"] if request.closes else []
     head = "".join(f"{line}\r\n" for line in [*lines, ""]).encode("latin-1")
     return head if request.method == b"HEAD" or status == 304 else head + body
 
 
+def token_field(token: bytes) -> list[str]:
+    return [f"GossipKV-Token: {base64.b64encode(token).decode()}"] if token else []
+
+
 def told(request: Plain, found: Found) -> tuple[int, list[str], bytes]:
     """Return status, headers and body of a value or a miss."""
-    token = [f"X-GossipKV-Token: {base64.b64encode(found.token).decode()}"] if found.token else []
-    of = ["Cache-Control: no-store", *token] if found.version is None else [f"X-Sequins-Version: {found.version}"]
+    of = (
+        ["Cache-Control: no-store", *token_field(found.token)]
+        if found.version is None
+        else [f"X-Sequins-Version: {found.version}"]
+    )
     about = [*of, *([] if found.other_node is None else [f"X-Sequins-Proxied-To: {found.other_node}"])]
     kind = f"Content-Type: {found.content_type}"
     if found.value is None:

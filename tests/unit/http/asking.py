@@ -6,10 +6,10 @@ import h11
 
 from gossipkv.http import target
 from gossipkv.http.answers import HttpAnswer, HttpRequest
-from gossipkv.http.batches import read_many
 from gossipkv.http.exchange import HttpExchange, HttpRefusal, NoRequest, RequestLimits
 from gossipkv.http.reads import ReadContext, read_one
-from gossipkv.http.scans import scan
+from gossipkv.http.site import POSTED
+from gossipkv.http.writes import WRITTEN, write_one
 from tests.unit.http.fake_node import OWN
 
 PLAIN = b"application/octet-stream"
@@ -26,8 +26,10 @@ async def answer_to(context, request):
         named = target.parse(request.target)
     except target.BadTarget as bad:
         return bad.answer
-    if request.method == b"POST" and named.key in {b"_mget", b"_scan"}:
-        return await (read_many if named.key == b"_mget" else scan)(context, request, named)
+    if request.method == b"POST" and named.key in POSTED:
+        return await POSTED[named.key](context, request, named)
+    if request.method in WRITTEN and named.database:
+        return await write_one(context, request, named)
     return await read_one(context, request, named)
 
 

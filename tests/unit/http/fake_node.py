@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgpack
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, UnknownDatabase, UnknownVersion
+from gossipkv.errors import WRITES_ARE, BadRequest, GossipKVError, NotReady, NotServed, UnknownDatabase, UnknownVersion
 
 OWN = "n1"
 READ = {"version", "min_version", "timeout_ms", "local"}
@@ -58,6 +58,11 @@ class FakeNode:
             }
             for name, database in self.databases.items()
         ]
+
+    def _put(self, name, *_):
+        raise BadRequest(f"{name} is a dataset: {WRITES_ARE}", {"database": name})
+
+    _delete = _put_many = _put
 
     def _get(self, name, key, options=None):
         options = options or {}

@@ -346,7 +346,7 @@ def test_the_sizes_of_chunks_are_seen_wherever_they_are_cut(cut):
             assert (answer.status, b"bytes or more" in answer.body) == (413, True)
 
 
-@pytest.mark.parametrize("method", [b"PUT", b"DELETE", b"PATCH"])
+@pytest.mark.parametrize("method", [b"PATCH", b"REPORT"])
 @pytest.mark.parametrize("body", [b"Content-Length: 3000000\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc"])
 def test_a_body_that_nobody_wants_is_left_unread(method, body):
     """The answer closes the connection: the bytes that follow are no request."""

@@ -15,6 +15,7 @@ from gossipkv.http.answers import HttpRequest
 from gossipkv.http.order import GatewayPeer
 from gossipkv.http.permissions import KEPT_S, MAX_FORM_BYTES, MAX_KEPT, TIMEOUT_MS, HttpPermissions, token_of
 from gossipkv.http.site import Site, site_of
+from gossipkv.http.writes import WRITTEN
 from tests.unit.http.asking import context_of, whole
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
 from tests.unit.http.test_site import FakePages, looking
@@ -27,7 +28,8 @@ OWN = (b"/healthz", b"/livez", b"/readyz", b"/metrics", b"/debug/vars")
 TARGETS = {
     **{path: of_path(path, b"vars" if path == b"/debug/vars" else None) for path in OWN},
     b"/": Right.SEE, b"/db/": Right.SEE, b"/static/page.css": Right.SEE, b"*": Right.SEE, b"/db": Right.SEE,
-    b"/db/key": Right.READ, b"/db/_mget": Right.READ, b"/db/_scan": Right.READ, b"/%64b/key": Right.READ,
+    b"/db/key": Right.READ, b"/db/_mget": Right.READ, b"/db/_scan": Right.READ, b"/db/_mput": Right.READ,
+    b"/%64b/key": Right.READ,
     b"http://host/db/key": Right.READ,
 }  # fmt: skip
 
@@ -73,7 +75,7 @@ def node() -> Asked:
 
 def site_that(node, *, is_secured: bool) -> Site:
     """Return a gateway's site whose clients all come by TLS, or all without."""
-    records = FakeDatabase({"1": {b"key": b"value", b"_mget": b"a key", b"_scan": b"a key"}}, "1")
+    records = FakeDatabase({"1": {b"key": b"value", b"_mget": b"a key", b"_scan": b"a key", b"_mput": b"a key"}}, "1")
     permissions = HttpPermissions(node, trio.current_time, is_secured=is_secured)
     databases = context_of(FakeNode({"db": records, "dba": records, "d": records}), permissions=permissions)
     return Site(databases, dict.fromkeys(OWN, looking), FakePages())
@@ -104,16 +106,19 @@ async def test_who_may_see_more_is_no_refusal(node, autojump_clock):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"OPTIONS", b"DELETE"])
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"OPTIONS", b"PUT", b"DELETE"])
 async def test_every_path_with_every_right(site, node, target, method):
-    """A request succeeds for users with the path's right, and for no others."""
+    """A request succeeds for users with the path's right, for writes with that to write, and for no others."""
+    needed = TARGETS[target]
+    if needed == Right.READ and (method in WRITTEN or (method == b"POST" and target.endswith(b"/_mput"))):
+        needed = Right.WRITE
     node.let(
         **{name: name + ":db" * (right in Right.READ | Right.WRITE) for name, right in GRANTS.items()},
         near="read:dba read:d", anonymous="write:db",
     )  # fmt: skip
     for user in (*GRANTS, "near", None):
         answer = await site.answer(bearer(user, target, method))
-        may = TARGETS[target] == Right.NONE or (user in GRANTS and GRANTS[user] in TARGETS[target])
+        may = needed == Right.NONE or (user != "near" and (GRANTS[user] if user else Right.WRITE) in needed)
         assert (answer.status == 401) != may, (user, answer)
         if not may:
             assert dict(answer.headers)[b"WWW-Authenticate"] == b"Bearer"

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
+from gossipkv.replication.replica.calm import CalmTable
 from gossipkv.serving._serving import Loop, Refusal
 from gossipkv.serving._transport import Sockets
 from gossipkv.serving.published import publish
-from tests.oracle.http import Failed
+from gossipkv.storage.engine._engine import ReadGate
+from tests.oracle.http import Failed, Written
 from tests.unit.serving import http_world as world
 from tests.unit.serving.driven import NODE, make_core, make_version
 from tests.unit.serving.http_judging import Told
@@ -47,7 +49,8 @@ def make_http_core(directory: Path, **limits: int) -> Core:
             version = make_version(directory, name, world.VERSIONS[name], records)
             version.source_ms = world.TIMES_S.get(name, 0) * 1000
             versions.append((version, True))
-    core.publish(publish(versions).table())
+    # A table without a calm replica: the loop knows its name, and Python answers.
+    core.publish(publish(versions).table(tables=[CalmTable(world.TABLE, bytes(16), bytes(16), ReadGate(), 1)]))
     types = {name: world.content_type_of(name) for name in world.RECORDS}
     core.know_types(world.PLAIN, {name: said for name, said in types.items() if said != world.PLAIN})
     return core
@@ -142,11 +145,15 @@ def received_of(client: socket.socket) -> tuple[bytes, bool]:
 
 
 def response(method: bytes, params: bytes) -> bytes | Refusal:
-    database, key, options = msgpack.unpackb(params)
-    assert (method, options) == (b"get", {"explain": True})
-    name = database.decode()
-    result = world.result_of(name, key)
+    database, key, *value, options = msgpack.unpackb(params)
+    name, token, result = database.decode(), options.pop("token", b""), world.result_of(database.decode(), key)
+    if method != b"get":
+        assert (method, options, len(value)) in [(b"put", {}, 1), (b"delete", {}, 0)]
+        result = world.write_result_of(name, key, *(value or [None]), token)
     if isinstance(result, Failed):
         return Refusal(msgpack.packb([result.code, result.message, world.details_of(name, result)]))
+    if isinstance(result, Written):
+        return msgpack.packb({"accepted": True} if result.token is None else result.token)
+    assert (method, options) == (b"get", {"explain": True})
     origin = result.token if result.version is None else result.version
     return msgpack.packb([result.value, origin, {"node": result.other_node or NODE}])

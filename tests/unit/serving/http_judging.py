@@ -13,7 +13,7 @@ import trio
 
 from tests.oracle import http
 from tests.unit.serving.http_requests import cut, stream
-from tests.unit.serving.http_world import DATE, Gateway, result_of
+from tests.unit.serving.http_world import DATE, TABLE, Gateway, result_of, write_result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -65,7 +65,7 @@ async def judge(
 ) -> list[str]:
     """Judge one stream; return the statuses of its plain requests, and the kind of the rest."""
     data = b"".join(pieces)
-    reading = http.read(data)
+    reading = http.read(data, {TABLE.encode()})
     expected = expected_answers(reading)
     if by_gateway:
         gateway = Gateway()
@@ -85,6 +85,11 @@ async def judge(
 
 def expected_answers(reading: http.Reading) -> list[bytes]:
     """Return the oracle's answers to the plain requests."""
-    return [
-        http.answer(request, result_of(request.database.decode(), request.key), date=DATE) for request in reading.plain
-    ]
+    return [http.answer(request, result_for(request), date=DATE) for request in reading.plain]
+
+
+def result_for(request: http.Plain) -> http.Found | http.Written | http.Failed:
+    database = request.database.decode()
+    if request.method in http.READS:
+        return result_of(database, request.key)
+    return write_result_of(database, request.key, request.body if request.method == b"PUT" else None, request.token)

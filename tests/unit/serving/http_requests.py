@@ -6,13 +6,15 @@ A `random.Random` draws everything, so that a seed identifies a stream.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tests.oracle.http import LONGEST_HEAD, LONGEST_TAG, entity_tag
 from tests.unit.serving.http_world import FAILED, RECORDS, TABLE, VERSIONS
 
 if TYPE_CHECKING:
     import random
+
+T = TypeVar("T")
 
 # Heads without the request line, as present programs send them.
 HEADS = [
@@ -64,6 +66,9 @@ DATABASES = [*[*RECORDS, TABLE] * 6, "db", *FAILED, "none", "metrics", "debug", 
 KEYS = [*RECORDS["db"], *RECORDS["db"], b"gone", b"_mget", b"x" * 300]
 TAGS = [b"*", b'""', b'"x"', b'W/"x"', b'"a,b"', b'"\xc3\xa9"', b'"%b"' % (b"t" * (LONGEST_TAG - 2))]
 ODD_TAGS = [b'"a b"', b'"x", "y"', b"x", b'"', b'w/"x"', b"*, *", b"", b'W/"%b"' % (b"t" * (LONGEST_TAG - 3))]
+TOKENS = [b"AP90b2tlbg==", b"dG8=", b"dG9r", b"+/+/", b""]
+ODD_TOKENS = [b"dG8", b"dG9r,dG9r", b"d-8=", b"=", b"====", b"dG=v", b"dG9r dG9r", b"\xff"]
+BODIES = [b"", b"v", b"\r\n\r\n", b"GET /db/ten HTTP/1.1\r\nHost: h\r\n\r\n", b"\0\xff" * 4000]
 RANGES = [
     b"bytes=0-0", b"bytes=0-", b"bytes=-1", b"bytes=-0", b"bytes=2-5", b"bytes=9-9", b"bytes=10-", b"bytes=-5000",
     b"bytes=0-999999999999999999", b"bytes=999999999999999999-", b"bytes=007-0008",
@@ -73,6 +78,7 @@ ODD_RANGES = [
     b"bytes=0-9999999999999999999", b"",
 ]  # fmt: skip
 LINES = [
+    b"Content-Length: 00", b"Content-Length: 1", b"Content-Length: +1", b"GossipKV-Token: dG9r",
     b"Host: other", b"Content-Length: 0", b"Content-Length: 5", b"Transfer-Encoding: chunked", b"Expect: 100-continue",
     b"Connection: close", b"Connection: Keep-Alive", b"Connection: close, TE", b"Connection:", b"Upgrade: websocket",
     b"TE: trailers", b"If-Match: *", b"If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT", b'If-Range: "x"',
@@ -92,9 +98,25 @@ VERSIONS_OF_HTTP = [
 METHODS = [b"POST", b"PUT", b"get", b"GETT", b"OPTIONS", b"CONNECT", b"HEAD ", b"PRI", b""]
 
 
+def write(draw: random.Random, head: bytes) -> tuple[bytes, bytes]:
+    """Return head and body of a program's write, usually to the table."""
+    database, key = _often(draw, [TABLE], DATABASES), draw.choice(KEYS)
+    method = draw.choice([b"PUT", b"PUT", b"DELETE"])
+    body = draw.choice(BODIES) if method == b"PUT" else b""
+    if method == b"PUT" or draw.random() < 0.2:
+        head += b"Content-Length: %d\r\n" % len(body)
+    head += _shown(draw)
+    return b"%b /%b/%b HTTP/1.1\r\n%b\r\n" % (method, database.encode(), escaped(draw, key), head), body
+
+
+def _shown(draw: random.Random) -> bytes:
+    return b"GossipKV-Token: %b\r\n" % _often(draw, TOKENS, ODD_TOKENS) if draw.random() < 0.3 else b""
+
+
 def request(draw: random.Random, head: bytes) -> bytes:
     """Return a program's request, usually for a key that exists."""
     database, key = draw.choice(DATABASES), draw.choice(KEYS)
+    head += _shown(draw)
     if draw.random() < 0.3:
         head += b"Range: %b\r\n" % _often(draw, RANGES, ODD_RANGES)
     if draw.random() < 0.3:
@@ -112,7 +134,7 @@ def request(draw: random.Random, head: bytes) -> bytes:
     return b"%b %b HTTP/1.1\r\n%b\r\n" % (draw.choice([b"GET", b"GET", b"HEAD"]), target, head)
 
 
-def _often(draw: random.Random, usual: list[bytes], odd: list[bytes]) -> bytes:
+def _often(draw: random.Random, usual: list[T], odd: list[T]) -> T:
     return draw.choice(odd if draw.random() < 0.1 else usual)
 
 
@@ -248,10 +270,10 @@ def stream(draw: random.Random, requests: int) -> bytes:
     for left in reversed(range(requests)):
         if draw.random() < 0.3:
             program = _often(draw, HEADS, ODD_HEADS)
-        head = request(draw, program)
+        head, body = write(draw, program) if draw.random() < 0.3 else (request(draw, program), b"")
         while draw.random() < (0.1 if left else 0.5):
             head = spoiled(draw, head)
-        said += head
+        said += head + body
     return said
 
 

@@ -46,8 +46,20 @@ ATTACKS = {
     "empty chunks of GET": Attack(_get(CHUNKED, body=EMPTY_CHUNKS + INNER), (400,)),
     "a body of HEAD": Attack(_get(LENGTH, line=b"HEAD /db/k HTTP/1.1"), (400,)),
     "a body of OPTIONS": Attack(_get(LENGTH, line=b"OPTIONS /db/k HTTP/1.1"), (400,)),
-    "a body of PUT": Attack(_get(LENGTH, line=b"PUT /db/k HTTP/1.1"), (405,)),
-    "chunks of DELETE": Attack(_get(CHUNKED, line=b"DELETE /db/k HTTP/1.1", body=CHUNK), (405,)),
+    "a body of PATCH": Attack(_get(LENGTH, line=b"PATCH /db/k HTTP/1.1"), (405,)),
+    "chunks of PATCH": Attack(_get(CHUNKED, line=b"PATCH /db/k HTTP/1.1", body=CHUNK), (405,)),
+    "two lengths of PUT": Attack(_get(SMALL, LENGTH, line=b"PUT /db/k HTTP/1.1"), (400,)),
+    "two lengths of PUT in one": Attack(
+        _get(b"Content-Length: 4, %d" % len(INNER), line=b"PUT /db/k HTTP/1.1"), (400,)
+    ),
+    "chunks and a length of PUT": Attack(_get(CHUNKED, SMALL, line=b"PUT /db/k HTTP/1.1", body=CHUNK), (400,)),
+    "a length of PUT with a sign": Attack(_get(b"Content-Length: +4", line=b"PUT /db/k HTTP/1.1"), (400,)),
+    "a length of PUT in a line that goes on": Attack(
+        _get(b"Content-Length: 4", b" 0", line=b"PUT /db/k HTTP/1.1"), (400,)
+    ),
+    "a length of PUT that overflows": Attack(
+        _get(b"Content-Length: 18446744073709551617", line=b"PUT /db/k HTTP/1.1"), (413,)
+    ),
     "a body that is waited for": Attack(_get(LENGTH, b"Expect: 100-continue"), (400,)),
     # The length is invalid.
     "CL with a sign": Attack(_post(b"Content-Length: +%d" % len(INNER)), (400,)),
@@ -122,6 +134,13 @@ ATTACKS = {
 # Odd streams with undisputed boundaries: the request behind is answered, and the one within is not.
 FOLLOWED = {
     "a body of POST": Attack(_post(b"Content-Length: 3", body=b'"k"' + INNER), (200, 200)),
+    "a body of PUT": Attack(_get(LENGTH, line=b"PUT /db/k HTTP/1.1", body=INNER + INNER), (405, 200)),
+    "chunks of PUT": Attack(_get(CHUNKED, line=b"PUT /db/k HTTP/1.1", body=CHUNK + INNER), (405, 200)),
+    "chunks of DELETE": Attack(_get(CHUNKED, line=b"DELETE /db/k HTTP/1.1", body=CHUNK + INNER), (400, 200)),
+    "PUT without a length": Attack(_get(line=b"PUT /db/k HTTP/1.1"), (405, 200)),
+    "a length of PUT with zeros before": Attack(
+        _get(b"Content-Length: 00%d" % len(INNER), line=b"PUT /db/k HTTP/1.1", body=INNER + INNER), (405, 200)
+    ),
     "chunks of POST": Attack(_post(CHUNKED, body=b'3\r\n"k"\r\n0\r\n\r\n' + INNER), (200, 200)),
     "a body that has a request in it": Attack(_post(LENGTH), (400,)),
     "no body of GET": Attack(_get(b"Content-Length: 0"), (200, 200)),

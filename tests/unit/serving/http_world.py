@@ -7,7 +7,7 @@ from gossipkv.http.answers import HttpRequest, text
 from gossipkv.http.exchange import Dates, HttpExchange, HttpRefusal, RequestLimits
 from gossipkv.http.reads import ReadContext
 from gossipkv.http.site import Site
-from tests.oracle.http import Failed, Found
+from tests.oracle.http import Failed, Found, Written
 
 NODE, OTHER_NODE = "here", "n2"
 DATE_S, DATE = 784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"
@@ -35,6 +35,13 @@ FAILED = {
 }
 
 
+WRITES_FAIL = {
+    b"k": Failed("WRITE_LOST", "the session has seen a write that is gone"),
+    b"#": Failed("NOT_READY", "no replica is ready for the session"),
+    b"gone": Failed("UNKNOWN", "too few replicas have it in time"),
+}
+
+
 def result_of(database: str, key: bytes) -> Found | Failed:
     if database == TABLE:
         return Found(None if key == b"gone" else key * 2, None, token=key[:5])
@@ -43,6 +50,15 @@ def result_of(database: str, key: bytes) -> Found | Failed:
         other = OTHER_NODE if database == AWAY else None
         return Found(value, version, b"", time_s, content_type_of(database), other)
     return FAILED.get(database, Failed("UNKNOWN_DATABASE", f"there is no database {database}"))
+
+
+def write_result_of(database: str, key: bytes, value: bytes | None, token: bytes) -> Written | Failed:
+    """Return the result of a put, or of a delete without a value, by a session that showed this token."""
+    if database != TABLE:
+        return Failed("BAD_REQUEST", f"{database} is a dataset", names_database=True)
+    if key in WRITES_FAIL:
+        return WRITES_FAIL[key]
+    return Written(None if key == b"ten" and not token else key[:5] + (b"-" if value is None else value[:9]) + token)
 
 
 def details_of(database: str, failed: Failed) -> dict[str, str | int]:
@@ -66,6 +82,12 @@ class Asker:
         if method == "get_many":
             database, keys = params
             return [[result_of(database, key).value for key in keys], VERSIONS[database]]
+        if method in {"put", "delete"}:
+            database, key, *value, options = params if isinstance(params[-1], dict) else [*params, {}]
+            written = write_result_of(database, key, *(value or [None]), options.get("token", b""))
+            if isinstance(written, Failed):
+                raise from_wire(written.code, written.message, details_of(database, written))
+            return {"accepted": True} if written.token is None else written.token
         assert method == "get", method
         database, key, _ = params
         result = result_of(database, key)

@@ -17,7 +17,7 @@ BEFORE = b"GET http://h/db/k HTTP/1.1\r\nHost: h\r\n\r\n"
 async def test_an_attack_is_the_last_that_is_answered(name, before):
     """The gateway refuses the attack, or closes behind its answer."""
     stream, statuses = ATTACKS[name]
-    assert (http.read(stream).plain, http.read(stream).left) in [([], "strange"), ([], "partial")]
+    assert (http.read(stream, {b"db"}).plain, http.read(stream).left) in [([], "strange"), ([], "partial")]
     gateway = Gateway()
     answers = await gateway.answers(before + stream)
     assert statuses_of(answers) == ((200,) if before else ()) + statuses

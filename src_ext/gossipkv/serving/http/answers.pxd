@@ -14,6 +14,7 @@ cdef enum BodyForm:  # values of `PendingReply.form`
     BYTE_RANGE = 1  # its bytes from `first` to `last`; -1 for its end
     LAST_BYTES = 2  # its last `last` bytes
     HEAD = 3  # no body
+    WRITTEN = 4  # the answer is to a write
 
 cdef struct MediaType:  # media type of a database's values
     Blob database

@@ -1,10 +1,11 @@
-"""HTTP/1.1: answers to `get`, written exactly as the gateway writes them (`gossipkv.http.reads`).
+"""HTTP/1.1: answers to `get`, `put` and `delete`, exactly as the gateway writes them (`gossipkv.http.reads`, `writes`).
 
 The connection's notes hold a request's database and `If-None-Match`. The core answers `[value, origin, {"node": ...}]`,
 where the origin is the version of a dataset or the token of a table, or answers an error.
 
     of a version    200, 206, 304, 404, 416, with its validators
     of a table      200, 404: it may be another value by now, so nothing validates it
+    a write         204 with the token, or 202 if it was accepted for later
     an error        its status, in one line of text
 
 Python has set the media types of databases (`HttpWords`) and the modification times of versions (published table).
@@ -125,6 +126,8 @@ cdef int write_http_answer(ReplyQueue* replies, const Cursor* bodies, int parts,
     read_note(replies, &answer)
     if not take_nil(&result):
         return write_http_refusal(words, result, reply.form == HEAD, is_last, out)
+    if reply.form == WRITTEN:
+        return write_written(words, &result, is_last, out)
     read_result(words, &result, &answer)
     # The name is another node's lie, which must not inject a header.
     if not answer.of_table and not is_name(&answer.origin):
@@ -309,6 +312,21 @@ cdef void put_missing(
         put(out, 0x20)
         put_blob(out, &answer.origin)
     put_word(out, b" has no such key\n")
+
+
+cdef int write_written(HttpWords* words, Cursor* result, bint is_last, Buffer* out) noexcept nogil:
+    """Write that a write is done, and the token; or that it was accepted for later, which no session depends on."""
+    cdef Blob token = Blob(NULL, 0)
+    cdef bint is_done = take_bin(result, &token)
+    if buffer_reserve(out, HEAD_ROOM + 2 * token.size) < 0:
+        return -1
+    put_status(words, b"204 No Content" if is_done else b"202 Accepted", out)
+    if is_done:
+        put_token_line(&token, out)
+        end_connection(is_last, out)
+    else:
+        end_head(0, is_last, out)
+    return 0
 
 
 cdef void put_unsatisfiable(HttpWords* words, const HttpAnswer* answer, bint is_last, Buffer* out) noexcept nogil:
@@ -500,13 +518,17 @@ cdef void put_about(const HttpAnswer* answer, Buffer* out) noexcept nogil:
         put_end(out)
     else:
         put_word(out, b"Cache-Control: no-store\r\n")
-        if answer.origin.size > 0:
-            put_word(out, b"X-GossipKV-Token: ")
-            put_base64(&answer.origin, out)
-            put_end(out)
+        put_token_line(&answer.origin, out)
     if answer.node.size > 0:
         put_word(out, b"X-Sequins-Proxied-To: ")
         put_blob(out, &answer.node)
+        put_end(out)
+
+
+cdef void put_token_line(const Blob* token, Buffer* out) noexcept nogil:
+    if token.size > 0:
+        put_word(out, b"GossipKV-Token: ")
+        put_base64(token, out)
         put_end(out)
 
 

@@ -1,8 +1,9 @@
-"""Received requests of HTTP/1.1: plain ones are gathered as gets, and a strange one ends the serving here.
+"""Received requests of HTTP/1.1: plain ones are gathered as gets or handed off, and a strange one ends the serving here.
 
 A connection with a strange next request (`request/requests.pyx`) is no longer read. Once all earlier requests are
 answered, the loop *detaches* the connection: the descriptor and all bytes from that request on go to the gateway's
-process, which serves the connection to its end. So the code here never sees a body, nor decides where one ends.
+process, which serves the connection to its end. The only body read here is that of a plain PUT of a table that this
+node has: its one `Content-Length` is digits, and nothing else in the head could say where the body ends.
 """
 
 from libc.stdint cimport uint8_t
@@ -27,9 +28,11 @@ cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* dat
             connection.held = not connection.broken
             break
         length = read_plain(data + at, size - at, &plain)
+        if length >= 0 and plain.wanted == WRITTEN and not is_table(core, &plain.database):
+            length = STRANGE
         if length > 0 and find_room(core, connection, length + HTTP_PARAMS_BYTES):
-            write_plain_get(core, connection, &plain, &request)
-            if gather(core, data + at, &request) != HAND_OFF:
+            write_plain_request(core, connection, &plain, &request)
+            if plain.method == READ_KEY and gather(core, data + at, &request) != HAND_OFF:
                 note(core, connection, &plain)
                 at += length
                 if (plain.is_last or core.gathered.count == MAX_GATHERED) and not answer_gathered(
@@ -66,20 +69,36 @@ cdef inline void end_behind(Core core, Connection* connection) noexcept nogil:
     core.connections.finish(connection, CLOSED_AS_ASKED)
 
 
-cdef inline void write_plain_get(
+cdef inline bint is_table(Core core, const Blob* name) noexcept nogil:
+    """True of a table of which this node has a part."""
+    cdef DatabaseRow* database = core.published.find_database(name)
+    return database != NULL and database.table != NULL
+
+
+cdef inline void write_plain_request(
     Core core, Connection* connection, const PlainRequest* plain, Envelope* request
 ) noexcept nogil:
-    """Rewrite the request as `get [database, key, {"explain": true}]`."""
+    """Rewrite the request: `get [database, key, {"explain": true}]`, `put [table, key, value, {}]`, `delete [...]`."""
     cdef Buffer* out = &core.words
     cdef Py_ssize_t begin = out.end
-    put_array(out, 3)
+    put_array(out, 4 if plain.method == PUT_KEY else 3)
     put_bin(out, plain.database.data, plain.database.size)
     put_key(plain, out)
-    put_map(out, 1)
-    put_text(out, b"explain")
-    put(out, TRUE)
+    if plain.method == PUT_KEY:
+        put_bin(out, plain.body.data, plain.body.size)
+    put_map(out, <int>(plain.method == READ_KEY) + <int>(plain.token.size > 0))
+    if plain.method == READ_KEY:
+        put_text(out, b"explain")
+        put(out, TRUE)
+    if plain.token.size > 0:
+        put_text(out, b"token")
+        put_shown_token(plain, out)
     request.msgid = next_id(connection.replies)
     request.method = Blob(<const uint8_t*>b"get", 3)
+    if plain.method == PUT_KEY:
+        request.method = Blob(<const uint8_t*>b"put", 3)
+    elif plain.method == DELETE_KEY:
+        request.method = Blob(<const uint8_t*>b"delete", 6)
     request.params = Cursor(out.data + begin, out.data + out.end)
 
 

@@ -3,14 +3,18 @@ r"""HTTP/1.1: a parser of plain requests.
     GET /DATABASE/KEY HTTP/1.1\r\n          or HEAD, or HTTP/1.0; escapes in the key are decoded once
     Host: ...\r\n                           one (of HTTP/1.0 or none), and no other header than those of the table below
     \r\n
+    PUT /TABLE/KEY HTTP/1.1\r\n             or DELETE, without a body
+    Host: ...\r\n
+    Content-Length: 3\r\n                   one, of digits alone, at most `MAX_BODY`; the value follows the head
+    \r\n
 
-Every other request is *strange*: a possible body, another target, a header that affects the answering version, or no
-HTTP. Strange requests are not refused here: the connection is detached, and the gateway judges them with h11
-(`request/intake.pyx`). So this parser reads only a part of the grammar that every reader has always read alike, and its
-table lists allowed headers.
+Every other request is *strange*: another body, another target, a condition on a write, a header that affects the
+answering version, or no HTTP. Strange requests are not refused here: the connection is detached, and the gateway judges
+them with h11 (`request/intake.pyx`). So this parser reads only a part of the grammar that every reader has always read
+alike, and its table lists allowed headers.
 """
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcmp, strlen
 
 from gossipkv.wire._buffer cimport Buffer
@@ -21,7 +25,8 @@ cdef enum:
     MAX_FIELDS = 100
     LONGEST_TAG = 1024
     MAX_DIGITS = 18  # More digits are beyond the end of any value.
-    FIELDS = 31
+    FIELDS = 33
+    MAX_LENGTH_DIGITS = 5
     HIDDEN = 6
     TOKEN_SIZE = 14
 
@@ -32,6 +37,8 @@ cdef enum FieldMeaning:
     RANGE_FIELD = 4
     IF_NONE_MATCH = 8
     COOKIE = 16
+    SHOWN_TOKEN = 32
+    CONTENT_LENGTH = 64
 
 cdef struct HeaderField:
     const char* name
@@ -71,6 +78,8 @@ ALLOWED[:] = [
     HeaderField(b"baggage", 7, NO_MEANING),
     HeaderField(b"b3", 2, NO_MEANING),
     HeaderField(b"content-type", 12, NO_MEANING),  # Some clients send it with every request.
+    HeaderField(b"gossipkv-token", 14, SHOWN_TOKEN),
+    HeaderField(b"content-length", 14, CONTENT_LENGTH),
 ]
 
 cdef const char* TOKEN = b"gossipkv-token"
@@ -90,11 +99,18 @@ cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, PlainRequest* p
     cdef Py_ssize_t left = NOT_WHOLE if size < MAX_HEAD else STRANGE  # The result if the bytes end within the head.
     plain.is_last = False
     plain.wanted = WHOLE
-    plain.tag = Blob(NULL, 0)
+    plain.tag = plain.token = plain.body = Blob(NULL, 0)
+    plain.method = READ_KEY
     if memcmp(data, b"GET /", min(size, <Py_ssize_t>5)) == 0:
         at = data + 5
     elif memcmp(data, b"HEAD /", min(size, <Py_ssize_t>6)) == 0:
         at = data + 6
+    elif memcmp(data, b"PUT /", min(size, <Py_ssize_t>5)) == 0:
+        plain.method = PUT_KEY
+        at = data + 5
+    elif memcmp(data, b"DELETE /", min(size, <Py_ssize_t>8)) == 0:
+        plain.method = DELETE_KEY
+        at = data + 8
     else:
         return STRANGE
     if at >= end:
@@ -110,6 +126,10 @@ cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, PlainRequest* p
                 return STRANGE
             if plain.is_old and seen & CONNECTION and not plain.is_last:
                 return STRANGE
+            if plain.method != READ_KEY:
+                return end_write(data, size, at + 2, seen, plain)
+            if seen & CONTENT_LENGTH:
+                return STRANGE
             plain.is_last |= plain.is_old
             if data[0] == 0x48:
                 plain.wanted = HEAD
@@ -120,6 +140,21 @@ cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, PlainRequest* p
             return STRANGE
         seen |= meaning
     return left
+
+
+cdef Py_ssize_t end_write(
+    const uint8_t* data, Py_ssize_t size, const uint8_t* at, int seen, PlainRequest* plain
+) noexcept nogil:
+    """Find the body of a write, which begins at `at`. Return the length of the request, `NOT_WHOLE` or `STRANGE`."""
+    if plain.is_old or seen & (RANGE_FIELD | IF_NONE_MATCH) or plain.body.size > MAX_BODY:
+        return STRANGE
+    if plain.method == DELETE_KEY and plain.body.size > 0:
+        return STRANGE
+    if plain.method == PUT_KEY and not seen & CONTENT_LENGTH:
+        return STRANGE
+    plain.wanted = WRITTEN
+    plain.body.data = at
+    return at + plain.body.size - data if plain.body.size <= data + size - at else NOT_WHOLE
 
 
 cdef const uint8_t* read_target(const uint8_t* at, const uint8_t* end, PlainRequest* plain) noexcept nogil:
@@ -195,6 +230,14 @@ cdef int read_field(const uint8_t** at, const uint8_t* end, PlainRequest* plain)
         return meaning if read_range(value, plain) else STRANGE
     if meaning == COOKIE:
         return STRANGE if has_token(&value) else NO_MEANING
+    if meaning == SHOWN_TOKEN:
+        plain.token = value
+        return meaning if is_base64(&value) else STRANGE
+    if meaning == CONTENT_LENGTH:
+        if not 0 < value.size <= MAX_LENGTH_DIGITS:
+            return STRANGE
+        plain.body.size = <Py_ssize_t>read_digits(&value.data, stop)
+        return meaning if value.data == stop else STRANGE
     if meaning == IF_NONE_MATCH:
         plain.tag = value
         return meaning if is_tag(&value) else STRANGE
@@ -253,6 +296,32 @@ cdef bint is_tag(const Blob* value) noexcept nogil:
     return True
 
 
+cdef int base64_digit(uint8_t letter) noexcept nogil:
+    """Return the digit's value, or -1."""
+    if 0x41 <= letter <= 0x5A:
+        return letter - 0x41
+    if 0x61 <= letter <= 0x7A:
+        return letter - 0x61 + 26
+    if 0x30 <= letter <= 0x39:
+        return letter - 0x30 + 52
+    return 62 if letter == 0x2B else 63 if letter == 0x2F else -1
+
+
+cdef inline Py_ssize_t base64_padding(const Blob* value) noexcept nogil:
+    cdef Py_ssize_t padding = 0
+    while padding < min(value.size, <Py_ssize_t>2) and value.data[value.size - 1 - padding] == 0x3D:
+        padding += 1
+    return padding
+
+
+cdef bint is_base64(const Blob* value) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(value.size - base64_padding(value)):
+        if base64_digit(value.data[i]) < 0:
+            return False
+    return value.size % 4 == 0
+
+
 cdef bint read_range(Blob value, PlainRequest* plain) noexcept nogil:
     """Parse `bytes=a-b`, `bytes=a-` or `bytes=-n`. Return False for any other or an invalid range."""
     cdef const uint8_t* at = value.data + 6
@@ -297,3 +366,24 @@ cdef void put_key(const PlainRequest* plain, Buffer* out) noexcept nogil:
         else:
             put(out, at[0])
         at += 1
+
+
+cdef void put_shown_token(const PlainRequest* plain, Buffer* out) noexcept nogil:
+    """Write the token as MessagePack. Requires: there is room, and a token."""
+    cdef Py_ssize_t size = plain.token.size // 4 * 3 - base64_padding(&plain.token)
+    cdef uint32_t group = 0
+    cdef Py_ssize_t i
+    put_bin_head(out, size)
+    for i in range(size):
+        if i % 3 == 0:
+            group = group_at(plain.token.data + i // 3 * 4)
+        put(out, <uint8_t>(group >> (16 - 8 * (i % 3))))
+
+
+cdef inline uint32_t group_at(const uint8_t* letters) noexcept nogil:
+    """Return the 24 bits of four letters; a padding letter has none."""
+    cdef uint32_t group = 0
+    cdef int i
+    for i in range(4):
+        group = group << 6 | <uint32_t>max(base64_digit(letters[i]), 0)
+    return group
