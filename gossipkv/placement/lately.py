@@ -50,6 +50,12 @@ class Lately:
     def measured(self, measures: Mapping[int, RangeMeasure], limits: MeasureLimits, now: float) -> None:
         large = (id_ for id_, measure in measures.items() if limits.are_exceeded((measure.size_bytes, measure.rows)))
         self.large = {id_: self.large.get(id_, now) for id_ in large}
+        self._forget(now)
+
+    @property
+    def is_over(self) -> bool:
+        """True if no change is recent, so the same plan holds at any later time."""
+        return not (self.moved or self.passed or self.divided or self.large or self.asked)
 
     def asks(self, partition: int, now: float) -> None:
         self.asked[partition] = self.asked.get(partition, (now, now))[0], now

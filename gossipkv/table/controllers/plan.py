@@ -60,7 +60,7 @@ class RangePlanner:
         self.measures: Mapping[int, RangeMeasure] = {}  # `reported`, with estimates for ranges of the next period.
         self._ahead_of: object = None
         self._cuts: Sequence[tuple[bytes, Sequence[bytes]]] = ()  # First key of a range, first keys of its children.
-        self.measured = 0  # Counts the surveys.
+        self.measured = 0  # Counts the surveys with news.
         self.ask_at = -inf
         self._rests_until = -inf  # Hosts are not asked before this time.
         self._moves: Sequence[tuple[int, Move]] = ()  # Partition ids and moves of the last plan.
@@ -79,8 +79,10 @@ class RangePlanner:
     def takes(self, measures: HostMeasures, limits: MeasureLimits, now: float, *, asked: float) -> None:
         """Process the measures of a survey that began at `asked`."""
         self._rests_until = now + PAUSE * (now - asked)
-        self.reported, self.measures, self.measured = measures, measures.measures, self.measured + 1
         self.lately.measured(measures.measures, limits, now)
+        if self.measured and measures == self.reported and self.lately.is_over:
+            return  # The last plan holds.
+        self.reported, self.measures, self.measured = measures, measures.measures, self.measured + 1
 
     def look_ahead(self, table: TableMeta, seen: Mapping[bytes, Partition], limits: MeasureLimits, root: bytes) -> None:
         """Plan for the next period of a time series (`placement.ahead`); `root`: root of the map `seen`."""

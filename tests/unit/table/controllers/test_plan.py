@@ -194,6 +194,23 @@ def test_a_large_table_is_not_planned_all_the_time(monkeypatch):
     assert len(made) < 12
 
 
+def test_the_plan_of_a_table_at_rest_holds_until_its_measures_are_others(monkeypatch):
+    world, made = Ranges([(1, 2), (3, 4)]), []
+    monkeypatch.setattr(planning, "plan", lambda situation: made.append(situation.now) or plan(situation))
+    planner = Planner(world, sizes=[MIB] * 2)
+
+    def look(at):
+        if at == 600:
+            planner.sizes[0] = 2 * MIB
+
+    during(planner, seconds=1200, then=look)
+    assert planner.asked >= 1200 / ASK_S - 2
+    *begun, later = made
+    assert begun <= [0.0, 1.0], "without measures, and with the first ones"
+    assert 600 <= later <= 600 + ASK_S + 10
+    assert world.asked == []
+
+
 def test_what_a_plan_is_told_to_people_goes_by():
     """The planning node uses its own memory; other nodes treat a large range as old."""
     planner, measures = Planner(Ranges([(1, 2, 3)]), sizes=[513 * MIB]), {1: RangeMeasure(513 * MIB)}
