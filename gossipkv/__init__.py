@@ -1,8 +1,8 @@
 """GossipKV: a key-value store in which every node is the same program and there is no coordinator.
 
-Under Trio (`connect`):
+Under asyncio (`aio.connect`), and the same under Trio (`connect`):
 
-    async with gossipkv.connect("127.0.0.1:7070") as client:
+    async with gossipkv.aio.connect("127.0.0.1:7070") as client:
         await client.dataset("geo").get("paris")
 
 In plain threads and scripts (`blocking.connect`):
@@ -10,7 +10,7 @@ In plain threads and scripts (`blocking.connect`):
     with gossipkv.blocking.connect("127.0.0.1:7070") as client:
         client.dataset("geo").get("paris")
 
-`import gossipkv` loads neither Trio nor a node, so a script pays for a client only.
+`import gossipkv` loads no event loop and no node, so a script pays for a client only.
 """
 
 # Loading the rest takes 30 ms, and Ctrl-C during that should print nothing.
@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING
 from gossipkv import errors, unbuilt
 
 if TYPE_CHECKING:
-    from gossipkv.client import blocking
+    from gossipkv.client import aio, blocking
     from gossipkv.client.trio_client import connect
 
 unbuilt.install()  # Installed first, so that any missing extension is reported.
 
-__all__ = ["blocking", "connect", "errors"]
+__all__ = ["aio", "blocking", "connect", "errors"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Load `blocking` or `connect` on first use; `connect` loads Trio."""
-    if name == "blocking":
-        return import_module("gossipkv.client.blocking")
+    """Load a client on first use; `connect` loads Trio."""
+    if name in {"aio", "blocking"}:
+        return import_module(f"gossipkv.client.{name}")
     if name == "connect":
         return import_module("gossipkv.client.trio_client").connect
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,9 +7,11 @@ import os
 import socket
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from gossipkv.address import Address
 
     # The results of `socket.getaddrinfo`.
@@ -19,48 +21,44 @@ if TYPE_CHECKING:
 LISTEN_TIMEOUT_S: Final = 5.0  # A process that listens at a name starts or fails within this time.
 
 
-@final
-class _Lookup:
-    """A query of the name service, in a thread of its own, so that the caller's wait is limited."""
-
-    __slots__ = ("_address", "_is_done", "error", "found")
-
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._is_done = threading.Event()
-        self.found: list[Found] = []
-        self.error: Exception | None = None
-
-    def ask(self) -> None:
-        """Start the query in a thread, which a hanging name service keeps busy, and nobody waits for."""
-        threading.Thread(target=self._run, name="gossipkv-names", daemon=True).start()
-
-    def wait(self, deadline: float) -> list[Found]:
-        """Return the addresses of the name. Raises OSError, UnicodeError: it is unknown, or not resolved in time."""
-        if not self._is_done.wait(max(0.0, deadline - monotonic())):
-            raise socket.gaierror(socket.EAI_AGAIN, "the name service has not answered in time")
-        if self.error is not None:
-            raise self.error
-        return self.found
-
-    def _run(self) -> None:
-        try:
-            self.found = _look_up(self._address)
-        except (OSError, UnicodeError) as error:
-            self.error = error
-        finally:
-            _lookups.pop(self._address, None)
-            self._is_done.set()
-
-
 # Unanswered queries: a hanging name has one thread, however often it is requested.
-_lookups: Final[dict[Address, _Lookup]] = {}
+_queries: Final[dict[Address, Future[list[Found]]]] = {}
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_lookups.clear)  # A forked child has none of the threads.
+    os.register_at_fork(after_in_child=_queries.clear)  # A forked child has none of the threads.
 
 
 def _look_up(address: Address, flags: int = 0) -> list[Found]:
     return [*socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=flags)]
+
+
+def numeric(address: Address) -> list[Found] | None:
+    """Return the addresses of a numeric host, which needs no query; None for a name."""
+    with contextlib.suppress(socket.gaierror):
+        return _look_up(address, socket.AI_NUMERICHOST)
+    return None
+
+
+def query(address: Address) -> Future[list[Found]]:
+    """Ask for the addresses of a name, in a thread, which a hanging name service keeps busy, and nobody waits for."""
+    from concurrent.futures import Future  # noqa: PLC0415  # Numeric addresses do not pay for the import.
+
+    new: Future[list[Found]] = Future()
+    new.set_running_or_notify_cancel()  # So one who waits cannot cancel it for others.
+    shared = _queries.setdefault(address, new)
+    if shared is new:
+        threading.Thread(target=_answer, args=(address, new), name="gossipkv-names", daemon=True).start()
+    return shared
+
+
+def _answer(address: Address, asked: Future[list[Found]]) -> None:
+    try:
+        found = _look_up(address)
+    except (OSError, UnicodeError) as error:
+        _queries.pop(address, None)
+        asked.set_exception(error)
+    else:
+        _queries.pop(address, None)
+        asked.set_result(found)
 
 
 def addresses(address: Address, deadline: float) -> list[Found]:
@@ -69,13 +67,13 @@ def addresses(address: Address, deadline: float) -> list[Found]:
     Raises:
         OSError, UnicodeError: the name is unknown, or not resolved in time.
     """
-    with contextlib.suppress(socket.gaierror):
-        return _look_up(address, socket.AI_NUMERICHOST)
-    new = _Lookup(address)
-    lookup = _lookups.setdefault(address, new)
-    if lookup is new:
-        new.ask()
-    return lookup.wait(deadline)
+    found = numeric(address)
+    if found is not None:
+        return found
+    try:
+        return query(address).result(max(0.0, deadline - monotonic()))
+    except TimeoutError:
+        raise socket.gaierror(socket.EAI_AGAIN, "the name service has not answered in time") from None
 
 
 def local_addresses(address: Address) -> list[Found]:

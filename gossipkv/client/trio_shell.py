@@ -78,8 +78,8 @@ class TrioShell:
             raise RuntimeError("a client is entered once; connect again")
         if not trio.lowlevel.in_trio_task():
             raise RuntimeError(
-                "gossipkv.connect is for Trio, and this is no task of trio.run; under asyncio and elsewhere use "
-                "gossipkv.blocking.connect, with asyncio.to_thread for what it asks"
+                "gossipkv.connect is for Trio, and this is no task of trio.run; under asyncio use "
+                "gossipkv.aio.connect, in plain threads gossipkv.blocking.connect"
             )
         self._thread = get_ident()
         self.now = trio.lowlevel.current_clock().current_time

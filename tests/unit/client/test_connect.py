@@ -42,11 +42,16 @@ def test_what_is_no_address(given):
 
 
 def test_asyncio_is_told_which_client_to_use():
-    """The error outside Trio names the blocking client."""
+    """The errors outside their loops name the other clients."""
 
     async def enter() -> None:
         async with gossipkv.connect("127.0.0.1:1"):
             pass
 
-    with pytest.raises(RuntimeError, match=r"for Trio.*asyncio.*gossipkv\.blocking\.connect"):
+    with pytest.raises(RuntimeError, match=r"for Trio.*asyncio use gossipkv\.aio.*gossipkv\.blocking\.connect"):
         asyncio.run(enter())
+
+
+async def test_trio_is_told_which_client_to_use():
+    with pytest.raises(RuntimeError, match=r"for asyncio.*Trio use gossipkv\.connect.*gossipkv\.blocking\.connect"):
+        await gossipkv.aio.connect("127.0.0.1:1")

@@ -1,7 +1,8 @@
-"""Both clients verify the node, and present their credentials."""
+"""All clients verify the node, and present their credentials."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import socket
@@ -29,9 +30,9 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(params=["blocking", "trio"])
+@pytest.fixture(params=["asyncio", "blocking", "trio"])
 def asked(request):
-    """Return a function that connects and runs `ask` with either client; for Trio `ask` is asynchronous."""
+    """Return a function that connects and runs `ask` with a client; but for the blocking one `ask` is asynchronous."""
 
     def blocking(*addresses, ask=lambda client: client.dataset("geo").get("key001"), timeout_ms=LONG_MS, **how):
         with gossipkv.blocking.connect(*addresses, timeout_ms=timeout_ms, **how) as client:
@@ -44,7 +45,14 @@ def asked(request):
 
         return trio.run(main)
 
-    return blocking if request.param == "blocking" else under_trio
+    def under_asyncio(*addresses, ask=lambda client: client.dataset("geo").get("key001"), timeout_ms=LONG_MS, **how):
+        async def main():
+            async with gossipkv.aio.connect(*addresses, timeout_ms=timeout_ms, **how) as client:
+                return await ask(client)
+
+        return asyncio.run(main())
+
+    return {"asyncio": under_asyncio, "blocking": blocking, "trio": under_trio}[request.param]
 
 
 def told(ask, *addresses, **how):
