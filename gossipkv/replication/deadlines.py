@@ -1,6 +1,7 @@
 """Parked requests, each of which waits for an event or its deadline: one heap of deadlines instead of a task for each.
 
-The memory of all parked requests is bounded: beyond the bound, `begin` raises `Overloaded`.
+The memory of all parked requests is bounded: beyond the bound, `begin` raises `Overloaded`. They outlive a store that
+fails: each of its requests still gets an answer at its deadline.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, final
+
+import trio
 
 from gossipkv.errors import Overloaded
 
@@ -30,15 +33,24 @@ class ParkedRequest:
 class ParkedRequests:
     """The parked requests of a node."""
 
-    def __init__(self, most_bytes: int, on_sooner: Callable[[], object]) -> None:
-        """Call `on_sooner` if a new request has the next deadline: a task that sleeps until then must wake earlier."""
-        self._on_sooner = on_sooner
+    def __init__(self, most_bytes: int) -> None:
+        self.sooner = (
+            trio.Event()
+        )  # Set if a new request has the next deadline: who sleeps until then must wake earlier.
         self._heap: list[tuple[float, int, ParkedRequest]] = []
         self._count = 0
         self.due = inf  # No deadline is before; sooner than the next one if its request has ended since.
         self.most_bytes = most_bytes
         self.bytes = 0
         self.waiting = 0
+
+    async def run(self) -> None:
+        """Wake requests at their deadlines until cancelled."""
+        while True:
+            self.sooner = trio.Event()
+            self.wake(trio.current_time())
+            with trio.move_on_at(self.due):
+                await self.sooner.wait()
 
     def begin(self, deadline: float, size_bytes: int, on_late: Callable[[], object]) -> ParkedRequest:
         """Park a request; call `on_late` at its deadline unless it has ended before.
@@ -52,7 +64,7 @@ class ParkedRequests:
         self._count += 1
         if deadline < self.due:
             self.due = deadline
-            self._on_sooner()
+            self.sooner.set()
         heappush(self._heap, (deadline, self._count, waiter))
         self.bytes += size_bytes
         self.waiting += 1

@@ -24,7 +24,6 @@ class ReplicationLimits(NamedTuple):
     """Times and rates of replication."""
 
     relay_s: float  # Idle entries are relayed after this time.
-    max_waiting_bytes: int = 1 << 20  # The limit of all parked requests.
     stall_s: float = 60.0  # Longest wait of a bulk load for its source, and for open spans to close.
     transfer: float = inf  # Bytes per second that bulk loads write here, and that those of other nodes read here.
 

@@ -1,6 +1,6 @@
 r"""Replication under Trio: connects a node's replicas with its store and with other nodes.
 
-    replication = Replication(store, ask, environment, me, ReplicationLimits(relay_s=0.2))
+    replication = Replication(store, ask, environment, me, ReplicationLimits(relay_s=0.2), waiting=waiting)
     await nursery.start(replication.run)            # returns once the store's replicas are loaded
     replication.replicas.place(identity, config, hosts)
     replication.connected(node)                     # and `disconnected`
@@ -20,7 +20,6 @@ import trio
 from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, StorageError
 from gossipkv.log import Log
-from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.maintenance.digests import DigestExchange
 from gossipkv.replication.maintenance.range_cleanup import RangeCleanup
 from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.environment.seam import Environment
+    from gossipkv.replication.deadlines import ParkedRequests
     from gossipkv.replication.ports import OnLog, ReplicationLimits
     from gossipkv.replication.replica.hlc import ClockSkew
     from gossipkv.replication.replica.keys import KeyBounds
@@ -84,6 +84,7 @@ class Replication:
         me: bytes,
         limits: ReplicationLimits,
         *,
+        waiting: ParkedRequests,
         skew: ClockSkew | None = None,
     ) -> None:
         """Begin for node `me` (uuid)."""
@@ -101,7 +102,7 @@ class Replication:
         self.smeared: int | None = None
         self._kept: dict[bytes, bytes] = {}
         self.departed: dict[Replica, None] = {}  # Replicas whose assignment is gone.
-        self.waiting = ParkedRequests(limits.max_waiting_bytes, self.wake)
+        self.waiting = waiting
         self.gives = RateLimit(limits.transfer)  # Limits what other nodes' loads read here.
         self._cursors: dict[tuple[int, int], LogCursor] = {}  # Cursors of bulk loads by space and position.
         self.replicas = ReplicaSet(me, self, environment.random, store.synced_position, limits, skew=skew)
@@ -123,10 +124,8 @@ class Replication:
             task_status.started()
             while True:
                 self._news = trio.Event()
-                now = self.now()
                 self.replicas.pump()
-                self.waiting.wake(now)
-                with trio.move_on_at(min(self.replicas.due, self.waiting.due)):
+                with trio.move_on_at(self.replicas.due):
                     await self._news.wait()
 
     @property

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.nodes import NodeList
     from gossipkv.register.metadata.server import Metadata
+    from gossipkv.replication.deadlines import ParkedRequests
     from gossipkv.replication.replica.hlc import ClockSkew
     from gossipkv.replication.replica.record import RecordWrite
     from gossipkv.replication.shell import Replication
@@ -75,6 +76,7 @@ class TableService:
         self.replication: Replication | None = None
         self._controllers: Controllers | None = None
         self._calm: CalmTables | None = None
+        self._waiting: ParkedRequests | None = None  # Those of all openings of the store.
         self._reported: set[bytes] = set()  # Tables of which another node has reported settled entries.
 
     async def begin(
@@ -90,6 +92,7 @@ class TableService:
         # A node without tables does not load these modules. `store` has loaded them in a worker thread.
         from gossipkv.register.metadata.catalogue import Catalogue  # noqa: PLC0415  # See above.
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
+        from gossipkv.replication.deadlines import ParkedRequests  # noqa: PLC0415  # See above.
         from gossipkv.replication.ports import ReplicationLimits  # noqa: PLC0415  # See above.
         from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
         from gossipkv.table.calm import CalmTables, OpenedTables  # noqa: PLC0415  # See above.
@@ -106,11 +109,15 @@ class TableService:
             self._words.use(metadata.registers)
             limits = ReplicationLimits(
                 relay_s=settings.relay_after / 1000,
-                max_waiting_bytes=settings.max_queued_total,
                 stall_s=settings.move_stall / 1000,
                 transfer=settings.table_transfer,
             )
-            replication = Replication(store, self._peers.ask_soon, self._environment, me.node, limits, skew=self.skew)
+            if self._waiting is None:
+                self._waiting = ParkedRequests(settings.max_queued_total)
+                nursery.start_soon(self._waiting.run)
+            replication = Replication(
+                store, self._peers.ask_soon, self._environment, me.node, limits, waiting=self._waiting, skew=self.skew
+            )
             catalogue = Catalogue(metadata, members, self._peers, random, most_copies=settings.metadata_copies)
             replication.replicas.on_newer, replication.replicas.is_up = look_at, self._peers.is_up
             ask, beside, alive = self._peers.ask, self._peers.beside, members.alive

@@ -29,8 +29,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a node at rest looks every 50 ms for what is to be done",
         "gossipkv.replication.shell:Replication.run",
-        "with trio.move_on_at(min(self.replicas.due, self.waiting.due)):",
-        "with trio.move_on_at(now + 0.05):",
+        "with trio.move_on_at(self.replicas.due):",
+        "with trio.move_on_at(self.now() + 0.05):",
         "tests/simulation/test_replication.py",
     ),
     planted(

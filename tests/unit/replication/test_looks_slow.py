@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from gossipkv.environment.trio_world import real
+from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.stream.cursors import LogRead
@@ -37,7 +38,9 @@ async def test_a_look_that_is_done_anew_misses_nothing(tmp_path, has_begun):
         await store.write(made)
         copy = Held(space)
         written = [await store.put(space, b"%d" % number, LONG) for number in range(RECORDS)]
-        replication = Replication(store, None, real(), b"m" * 16, ReplicationLimits(relay_s=1.0, max_waiting_bytes=1))
+        replication = Replication(
+            store, None, real(), b"m" * 16, ReplicationLimits(relay_s=1.0), waiting=ParkedRequests(1)
+        )
         replication.replicas.spaces.read = lambda page, _: [
             SimpleNamespace(replica=copy, position=at) for at, _ in page
         ]

@@ -11,6 +11,7 @@ from math import inf
 from types import SimpleNamespace
 
 import msgpack
+import trio
 
 from gossipkv.errors import NotReady, Unavailable, Unknown, UnknownDatabase, from_wire, to_wire
 from gossipkv.gossip.member import MemberState
@@ -91,8 +92,8 @@ class Node:
         self.spaces = {}
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
-        self.waiting = ParkedRequests(MAX_BYTES, self.wake)
-        self.woken, self.sleeps_until = False, inf  # See `Replication.run`.
+        self.waiting = ParkedRequests(MAX_BYTES)
+        self.woken, self.sleeps_until = False, inf  # See `ParkedRequests.run`.
         self.departed = {}
         self.gives = RateLimit()
         self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, ReplicationLimits(relay_s=0.2))
@@ -396,8 +397,8 @@ class Records:
         self.run()
         while not holds():
             for node in self.nodes:
-                if node.woken:
-                    node.woken, node.sleeps_until = False, node.waiting.due
+                if node.woken or node.waiting.sooner.is_set():
+                    node.woken, node.waiting.sooner, node.sleeps_until = False, trio.Event(), node.waiting.due
             dues = [node.sleeps_until for node in self.nodes] + [at for at, _, _ in self.timers[:1]]
             due = min(dues, default=end)
             assert due < end, "nobody has answered"

@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.keys import RECORD
 from gossipkv.replication.replica.record import RecordWrite
@@ -82,7 +83,12 @@ class Node:
     def begin(self):
         environment = SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: 1), random=random.Random(1))
         self.replication = Replication(
-            self.store, lambda *_: None, environment, node(ME), ReplicationLimits(relay_s=0.2)
+            self.store,
+            lambda *_: None,
+            environment,
+            node(ME),
+            ReplicationLimits(relay_s=0.2),
+            waiting=ParkedRequests(1),
         )
         self.holding = Reconciler(
             local_tables(metadata=self.map, catalogue=self.map, replication=self.replication), WriteStats()

@@ -25,6 +25,7 @@ from gossipkv.errors import (
     Unknown,
 )
 from gossipkv.placement.measures import MeasureLimits
+from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.acks import slots_needed
 from gossipkv.replication.shell import Replication
@@ -115,7 +116,8 @@ class Life:
             self._ask,
             cast("Environment", surroundings),
             self.node,
-            ReplicationLimits(RELAY_S, MAX_WAITING, STALL_S),
+            ReplicationLimits(RELAY_S, STALL_S),
+            waiting=ParkedRequests(MAX_WAITING),
         )
         self.serving = Serving(self)
         self._news = trio.Event()
@@ -157,6 +159,7 @@ class Life:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self.store.run)
+            nursery.start_soon(self.replication.waiting.run)
             await nursery.start(self.replication.run)
             if happens(self._random, 0.8):
                 await self._adopt()
