@@ -12,32 +12,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from gossipkv.replication._replication import LogEntry
-from gossipkv.replication.replica import clock
-from gossipkv.replication.replica.keys import encode_state
+from gossipkv.replication._replication import OpenShare, join_shares, new_shares, own_entries, put_states
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gossipkv.replication._replication import LogEntry
     from gossipkv.replication.ports import ReplicationPorts
     from gossipkv.replication.replica.hlc import ClockSkew
     from gossipkv.replication.replica.record import RecordWrite
     from gossipkv.replication.replica.replica import Replica
 
-    Records = list[tuple[bytes, bytes]]  # Keys and records.
     Writes = Mapping[Replica, Sequence[RecordWrite]]
-
-
-@final
-@dataclass(slots=True, eq=False)
-class OpenShare:
-    """The writes of one replica in an open batch."""
-
-    before: bytes  # Packed clocks.
-    after: bytes
-    state_at: int  # Offset of the replica's STATE in the batch.
-    records: Records
 
 
 @final
@@ -48,25 +35,6 @@ class OpenBatch:
     batch: Batch
     position: int = 0
     shares: dict[Replica, OpenShare] = field(default_factory=dict)
-
-    def add(self, replica: Replica, records: Records, after: bytes, state_at: int) -> None:
-        """Add writes whose records, and whose replica's first STATE, are in the batch."""
-        share = self.shares.get(replica)
-        if share is None:
-            self.shares[replica] = OpenShare(replica.appended, after, state_at, records)
-        else:
-            share.records += records
-            share.after = after
-            state = encode_state(replica.time, replica.config, after, share.before)
-            self.batch.overwrite(share.state_at, state)
-        replica.appends(records, after)
-
-    def entries(self) -> Sequence[LogEntry]:
-        """Return the log entries of the batch, once it is synced."""
-        return [
-            LogEntry(replica, tuple(share.records), share.before, share.after, is_own=True, position=self.position)
-            for replica, share in self.shares.items()
-        ]
 
 
 @final
@@ -85,30 +53,17 @@ class OwnWrites:
 
         Requires: each of them may originate.
         """
-        batch, into, added = Batch(), self._last, []
-        times_ms: dict[tuple[bytes, ...], int] = {}
-        for replica, group in writes.items():
-            time_ms = times_ms.get(replica.sharers) or self._skew.time_ms(replica.sharers)
-            times_ms[replica.sharers] = time_ms
-            added.append((replica, *replica.originate(batch, group, time_ms)))
+        batch, into = Batch(), self._last
+        shares = new_shares(batch, writes, self._skew.time_ms)
         self._declare(batch, writes)
-        begins, shares = into.batch.size_bytes, into.shares if into.batch.is_open else {}
-        states = {}  # Offsets in `batch`.
-        for replica, _, after in added:
-            if replica not in shares:
-                states[replica] = replica.put_state(batch, after, replica.appended)
+        begins, opened = into.batch.size_bytes, into.shares if into.batch.is_open else {}
+        put_states(batch, [share for share in shares if share.replica not in opened])
         if not into.batch.is_open or not self._outside.extend(into.batch, batch):
-            for replica, _, after in added:
-                if replica in shares:
-                    states[replica] = replica.put_state(batch, after, replica.appended)
+            put_states(batch, [share for share in shares if share.replica in opened])
             begins, into = 0, OpenBatch(batch)
             into.position = self._outside.append(batch, partial(self._synced, into))
             self._last = into
-        counters = {}
-        for replica, records, after in added:
-            into.add(replica, records, after, begins + states.get(replica, 0))
-            counters[replica.assignment] = clock.counter(after, replica.assignment)
-        return counters
+        return join_shares(into.batch, into.shares, shares, begins)
 
     def _declare(self, batch: Batch, writes: Writes) -> None:
         """Let a batch of deletes use room that is kept for deletes."""
@@ -122,6 +77,6 @@ class OwnWrites:
         batch.may_fill, batch.relieves = True, relieves
 
     def _synced(self, own: OpenBatch) -> None:
-        self._on_synced(own.entries())
+        self._on_synced(own_entries(own.shares, own.position))
         if own is self._last:
             self._last = OpenBatch(Batch())

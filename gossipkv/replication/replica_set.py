@@ -20,12 +20,20 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
-from gossipkv.replication._replication import LogEntry, Merged, clock_of, entries_of, hear_counters, pack_entries
+from gossipkv.replication._replication import (
+    LogEntry,
+    Merged,
+    clock_of,
+    entries_of,
+    hear_counters,
+    pack_entries,
+    sync_entries,
+)
 from gossipkv.replication.own_writes import OwnWrites
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
 from gossipkv.replication.replica.hlc import MAX_MS, MAX_TIME, ClockSkew
-from gossipkv.replication.replica.replica import NO_RULES, Replica
+from gossipkv.replication.replica.replica import NO_RULES, NOTHING, Replica
 from gossipkv.replication.replica.spaces import Spaces, first_batch
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_served
 from gossipkv.replication.snapshot.transfer import BulkLoader
@@ -249,11 +257,7 @@ class ReplicaSet:
             entry.replica.appends_merged(entry)
 
     def _synced(self, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None = None) -> None:
-        here = []
-        for entry in by_children(entries):
-            entry.replica.has_synced(entry)
-            if entry.replica in self.acks:  # Others were dropped meanwhile.
-                here.append(entry)
+        here = sync_entries(by_children(entries), self.acks, NOTHING)
         self._feed(here)
         told: dict[tuple[bytes, ...], list[Replica]] = {}
         for entry in here:

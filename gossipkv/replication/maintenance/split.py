@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossipkv.replication._replication import encode_state
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import (
     DIVIDED,
@@ -27,7 +28,6 @@ from gossipkv.replication.replica.keys import (
     QUARANTINED,
     STATE,
     KeyBounds,
-    encode_state,
     suffix_of,
 )
 from gossipkv.replication.replica.replica import Replica

@@ -107,12 +107,6 @@ def suffix_of(partition: int) -> bytes:
     return partition.to_bytes(ID_BYTES, "big")
 
 
-def encode_state(time: int, config: int, after: bytes, before: bytes) -> bytes:
-    """Encode the value under `STATE`: both clocks have the same assignments."""
-    assert len(after) == len(before)
-    return time.to_bytes(8, "big") + config.to_bytes(8, "big") + after + before
-
-
 def decode_state(value: bytes) -> tuple[int, int, bytes, bytes]:
     """Decode a state: time, config id, clock after and before. Raises ProtocolError."""
     half = (len(value) - HEAD_BYTES) // 2

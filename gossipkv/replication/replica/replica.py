@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.placement.partition import HAD
-from gossipkv.replication._replication import LogEntry, forget_synced, host_at, put_records
-from gossipkv.replication.replica import clock, record
+from gossipkv.replication._replication import LogEntry, append_records, encode_state, host_at, sync_clock
+from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.keys import (
     ENDED,
@@ -27,7 +27,6 @@ from gossipkv.replication.replica.keys import (
     STATE,
     ReplicaIdentity,
     decode_state,
-    encode_state,
     suffix_of,
 )
 from gossipkv.storage.engine.shell import Batch
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.replica.bootstrap import Bootstrap
     from gossipkv.replication.replica.calm import CalmReplica
-    from gossipkv.replication.replica.record import RecordWrite
 
     Read = Callable[[int, bytes], bytes | None]  # Reads the synced value of a key in a space.
 
@@ -314,7 +312,7 @@ class Replica:
         self.config = shared(config)
         self.appended = clock.named(self.appended, self.named)
         self.ended = shared(rules.ended(self.named))
-        self._has_synced(self.synced)
+        sync_clock(self, self.synced)
 
     def has_adopted(self, config: int) -> None:
         """Confirm under a config from now on: its batch is synced."""
@@ -345,22 +343,6 @@ class Replica:
         data = self.unsynced.get(key) or read(self.space, RECORD + key)
         return None if data is None else data[:ORDER_BYTES]
 
-    # -- local writes ------------------------------------------------------------------------------------------------
-
-    def originate(
-        self, batch: Batch, writes: Sequence[RecordWrite], now_ms: int
-    ) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """Add records for client writes, in order, to a batch; return them, and the clock after them.
-
-        The caller puts that clock into the batch, appends the batch and calls `appends`. Requires: the replica may
-        originate, and all keys are in range.
-        """
-        assert self.joining is None, "an incomplete replica originates nothing"
-        count = clock.counter(self.appended, self.assignment)
-        records, self.time = record.new_records(writes, self.time, self.assignment, count, now_ms)
-        put_records(batch, self.space, records)
-        return records, clock.raised(self.appended, self.assignment, count + len(records))
-
     # -- entries of other replicas -----------------------------------------------------------------------------------
 
     def never_gave_out(self, other: bytes) -> bool:
@@ -375,42 +357,12 @@ class Replica:
         """Return True if all up to a clock is synced, ended assignments aside."""
         return clock.covers(self.synced, clock.named(other, self.named))
 
-    def put_state(self, batch: Batch, after: bytes, before: bytes) -> int:
-        """Put the clocks after and before a batch; return the offset of the value in the batch."""
-        state = encode_state(self.time, self.config, after, before)
-        batch.put(self.space, STATE + self.suffix, state)
-        return batch.size_bytes - len(state)
-
     def appends_merged(self, entry: LogEntry) -> None:
         """Continue from an entry of other replicas whose batch is appended."""
         assert self.appended == entry.before, "one batch after the other"
-        self.appends(entry.records, entry.after)
+        append_records(self, entry.records, entry.after)
         if entry.joining is not None:
             self.joining = _left(entry.joining)
-
-    def appends(self, records: Sequence[tuple[bytes, bytes]], after: bytes) -> None:
-        """Continue from records whose batch is appended."""
-        self.appended = after
-        if self.taken_config != self.config:
-            self.take_config()  # Not in `has_synced`: further serving loops read the records a moment before.
-        if records and self.unsynced is NOTHING:
-            self.unsynced = {}
-        self.unsynced.update(records)
-
-    def has_synced(self, entry: LogEntry) -> None:
-        """Take note that an entry is synced; entries come in order."""
-        self.synced_joining = entry.joining and _left(entry.joining)
-        self._has_synced(entry.after)
-        if self.unsynced:
-            forget_synced(self.unsynced, entry.records)
-            self.unsynced = self.unsynced or NOTHING
-
-    def _has_synced(self, after: bytes) -> None:
-        synced = clock.named(after, self.named)  # The entry may be older than the adopted placement.
-        self.synced = self.appended if synced == self.appended else synced
-        self.settled = None
-        if self.calm is not None:
-            self.calm.syncs(self.synced)
 
     def take_config(self) -> None:
         """Take note that a record was accepted, or a tombstone collected, under the present config."""
@@ -446,7 +398,7 @@ class Replica:
         self.synced_config, self.taken_config = parent.synced_config, parent.taken_config
         self.is_new = parent.is_new
         self.unsynced = {key: data for key, data in parent.unsynced.items() if self.bounds.has(key)} or NOTHING
-        self._has_synced(parent.synced)
+        sync_clock(self, parent.synced)
 
 
 def _left(joining: Bootstrap | None) -> Bootstrap | None:

@@ -16,7 +16,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.replication._replication import LogEntry
+from gossipkv.replication._replication import LogEntry, encode_state
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.bootstrap import Bootstrap, decode_joining
 from gossipkv.replication.replica.keys import (
@@ -34,7 +34,6 @@ from gossipkv.replication.replica.keys import (
     KeyBounds,
     decode_identity,
     decode_state,
-    encode_state,
 )
 from gossipkv.replication.replica.replica import NO_RULES, Replica, named_in
 from gossipkv.storage.engine.shell import PUT, Batch

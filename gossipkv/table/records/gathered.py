@@ -7,16 +7,17 @@ What `write` and `origin` do for each request is done once for each replica here
 from __future__ import annotations
 
 from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import GossipKVError, Overloaded
-from gossipkv.table.records.origin import check_level, check_originates, not_in_time
+from gossipkv.replication._replication import count_beginning
+from gossipkv.table.records.origin import not_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.replication.deadlines import ParkedRequest
+    from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.replication.shell import Replication
     from gossipkv.table.ports import GatheredWrites, Refuse
     from gossipkv.table.records.forward import RecordServices
@@ -34,22 +35,17 @@ def begin_writes(
         services.service.hold_writes()
         return False
     # A split may have left a key to a later replica: all writes behind one that may not begin come after it.
-    if may_begin := [*takewhile(partial(_may_begin, replication), gathered)]:
+    if may_begin := gathered[: _count_beginning(replication.replicas, gathered)]:
         _BegunWrites(replication, may_begin, refuse).begin()
     return True
 
 
-def _may_begin(replication: Replication, writes: GatheredWrites) -> bool:
-    replicas, replica = replication.replicas, writes.replica
-    if replica.calm is None:
-        return False
-    try:
-        check_originates(replicas, replica)
-        for level in writes.levels:
-            check_level(replicas, replica, level)
-    except GossipKVError:
-        return False
-    return True
+def _count_beginning(replicas: ReplicaSet, gathered: Sequence[GatheredWrites]) -> int:
+    """Return how many of the writes, from the first one on, may begin."""
+    if replicas.skew.refusal() is not None:
+        return 0
+    confirms = {node: replicas.confirms(node) for node in replicas.peers}
+    return count_beginning(gathered, replicas.acks, confirms.get, replicas.may_originate)
 
 
 @final

@@ -149,7 +149,7 @@ cdef class Merged:
             joining.put(batch, replica.space)
         assert covers(after, self.before), "a clock never goes back"
         # Equal clocks: the entry of an incomplete replica feeds no host (`replica.bootstrap`).
-        replica.put_state(batch, after, self.before if joining is None else after)
+        put_state(batch, replica, after, self.before if joining is None else after)
         return LogEntry(replica, tuple(self.won.items()), self.before, after, False, joining=joining)
 
     cdef int merge(self, tuple records, bytes after, dict unsynced, read, space) except -1:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.replication._replication import LogEntry, Merged, put_records
+from gossipkv.replication._replication import LogEntry, Merged, append_records, encode_state, put_records
 from gossipkv.replication.replica import clock, record
-from gossipkv.replication.replica.keys import RECORD, ReplicaIdentity, encode_state
+from gossipkv.replication.replica.keys import RECORD, ReplicaIdentity
 from gossipkv.replication.replica.replica import Replica
 from gossipkv.storage.engine._engine import operations
 from gossipkv.storage.engine.shell import Batch
@@ -50,7 +50,7 @@ def test_entries_are_merged_as_by_the_oracle(data, history):
     standing = dict(rows[:begin])
     synced = {key: value for key, value in standing.items() if data.draw(st.booleans())}
     pending = {key: value for key, value in standing.items() if key not in synced}
-    replica.appends([*pending.items()], replica.appended)
+    append_records(replica, pending.items(), replica.appended)
 
     def read(space, row):
         assert (space, row[:1]) == (SPACE, RECORD)

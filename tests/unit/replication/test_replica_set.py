@@ -6,8 +6,9 @@ import msgpack
 import pytest
 
 from gossipkv.errors import NotReady, Overloaded, ProtocolError, StorageError
+from gossipkv.replication._replication import new_shares
 from gossipkv.replication.maintenance.tombstone_gc import confirmed
-from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.stream.receiver import MAX_BYTES
 from gossipkv.storage.engine.shell import Batch
@@ -327,8 +328,8 @@ def test_the_time_of_a_former_life():
     state = talker.node.get(talker.copy.space, b"\0c")
     again = type(talker.copy)(talker.copy.space, talker.copy.identity, state)
     again.adopts(talker.copy.config, talker.copy.hosts)
-    ((_, written),), _ = again.originate(Batch(), [RecordWrite(b"k", b"later")], 1)
-    assert record.decode(written).time > YEAR
+    new_shares(Batch(), {again: [RecordWrite(b"k", b"later")]}, lambda _: 1)
+    assert again.time > YEAR
 
 
 def test_a_store_that_is_full_or_closed(talker):

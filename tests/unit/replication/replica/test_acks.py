@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipkv.replication._replication import encode_state
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import AckTracker
-from gossipkv.replication.replica.keys import ReplicaIdentity, encode_state
+from gossipkv.replication.replica.keys import ReplicaIdentity
 from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, Replica
 from gossipkv.replication.replica.status import NOTHING, ReplicaStatus, SpanEnds
 from tests.oracle import acks as oracle

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.replication._replication import LogEntry
+from gossipkv.replication._replication import (
+    LogEntry,
+    join_shares,
+    new_shares,
+    own_entries,
+    put_states,
+    sync_entries,
+)
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import ReplicaIdentity
 from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica.replica import (
+    NOTHING,
     AssignedReplica,
     PartitionRules,
     Replica,
@@ -52,10 +60,13 @@ def test_what_was_written_here(copy):
     """Puts and deletes are read back, with a repeated key."""
     batch = Batch()
     writes = [RecordWrite(b"k", b"v"), RecordWrite(b"l", None), RecordWrite(b"k", b"w")]
-    records, after = copy.originate(batch, writes, 1)
-    copy.put_state(batch, after, copy.appended)
-    assert again(copy, batch) == (tuple(records), copy.appended, after, True)
-    assert len(records) == 3
+    shares, opened = new_shares(batch, {copy: writes}, lambda _: 1), {}
+    put_states(batch, shares)
+    before = copy.appended
+    assert join_shares(batch, opened, shares, 0) == {MINE: 3}
+    (entry,) = own_entries(opened, 5)
+    assert again(copy, batch) == (entry.records, before, copy.appended, True)
+    assert len(entry.records) == 3
 
 
 @pytest.mark.parametrize("origin", [YOURS, MINE])
@@ -85,7 +96,7 @@ def test_a_former_assignment_stands_in_the_clock_until_the_map_lets_go_of_it(cop
     taking.take(taken)
     _, (entry,) = taking.finish()
     copy.appends_merged(entry)
-    copy.has_synced(entry)
+    sync_entries([entry], {}, NOTHING)
     left = HOSTS[:2]
     copy.adopts(2, left, PartitionRules(3, former=(THIRD,)))
     assert clock.entries(copy.synced) == [(MINE, 0), (YOURS, 0), (THIRD, 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.replication._replication import LogEntry
+from gossipkv.replication._replication import LogEntry, join_shares, new_shares, own_entries
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.hlc import COUNT_BITS
 from gossipkv.replication.replica.keys import ReplicaIdentity
@@ -43,9 +43,10 @@ def sifted(copy, *writes):
 
 def write(copy, *writes):
     """Originate the writes; return the times of the records."""
-    records, after = copy.originate(Batch(), writes, NOW_MS)
-    copy.appends(records, after)
-    return [int.from_bytes(data[:8], "big") for _, data in records]
+    batch, opened = Batch(), {}
+    join_shares(batch, opened, new_shares(batch, {copy: writes}, lambda _: NOW_MS), 0)
+    (entry,) = own_entries(opened, 1)
+    return [int.from_bytes(data[:8], "big") for _, data in entry.records]
 
 
 def test_the_time_is_kept_and_merged(copy):

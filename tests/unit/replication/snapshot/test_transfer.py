@@ -6,8 +6,9 @@ from math import inf
 
 import pytest
 
+from gossipkv.replication._replication import encode_state
 from gossipkv.replication.replica import clock
-from gossipkv.replication.replica.keys import RECORD, STATE, ReplicaIdentity, decode_state, encode_state
+from gossipkv.replication.replica.keys import RECORD, STATE, ReplicaIdentity, decode_state
 from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
 from gossipkv.storage.engine.shell import Batch

@@ -6,9 +6,16 @@ import msgpack
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gossipkv.replication._replication import AckTracker, LogEntry, hear_counters, pack_entries, show_confirmed
+from gossipkv.replication._replication import (
+    AckTracker,
+    LogEntry,
+    encode_state,
+    hear_counters,
+    pack_entries,
+    show_confirmed,
+)
 from gossipkv.replication.replica import clock, record
-from gossipkv.replication.replica.keys import ReplicaIdentity, encode_state
+from gossipkv.replication.replica.keys import ReplicaIdentity
 from gossipkv.replication.replica.replica import AssignedReplica, Replica
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail

@@ -11,7 +11,8 @@ from trio.testing import MockClock
 
 from gossipkv.errors import StorageError, Unavailable
 from gossipkv.placement.measures import RangeMeasure
-from gossipkv.replication.replica.replica import Lineage, Replica, ReplicaIdentity, encode_state
+from gossipkv.replication._replication import encode_state
+from gossipkv.replication.replica.replica import Lineage, Replica, ReplicaIdentity
 from gossipkv.table.controllers.load_stats import COUNT_S, FEW_MEASURED, FRESH_S, SMOOTHED_S, LoadStats, take
 from gossipkv.table.controllers.write_stats import WriteStats
 from tests.unit.table.local_tables import local_tables

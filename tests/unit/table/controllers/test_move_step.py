@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
+from gossipkv.replication._replication import encode_state
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.bootstrap import Bootstrap
-from gossipkv.replication.replica.keys import ReplicaIdentity, encode_state
+from gossipkv.replication.replica.keys import ReplicaIdentity
 from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, Replica
 from gossipkv.table.controllers.move_step import (
     Advance,

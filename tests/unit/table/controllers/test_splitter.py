@@ -13,7 +13,8 @@ from gossipkv.placement.measures import MeasureLimits
 from gossipkv.placement.partition import MAX_FORMER, Assignment, AssignmentState, Partition
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.partitions import HASH, OPERATIONS, RANGE, TableMeta, first_body
-from gossipkv.replication.replica.replica import Replica, ReplicaIdentity, encode_state
+from gossipkv.replication._replication import encode_state
+from gossipkv.replication.replica.replica import Replica, ReplicaIdentity
 from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers.reconciler import hosts_of, rules_of
 from gossipkv.table.controllers.splitter import LOOK_S, MAX_MEASURED, RETRY_S, TURN_S, Splitter

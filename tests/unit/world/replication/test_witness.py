@@ -8,9 +8,10 @@ import pytest
 
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.placement.partition import ForcedEnd as Forced
+from gossipkv.replication._replication import encode_state
 from gossipkv.replication.replica import clock as packed
 from gossipkv.replication.replica import record
-from gossipkv.replication.replica.keys import IDENTITY, LOADING, RECORD, STATE, ReplicaIdentity, encode_state
+from gossipkv.replication.replica.keys import IDENTITY, LOADING, RECORD, STATE, ReplicaIdentity
 from gossipkv.replication.replica.replica import AssignedReplica
 from tests.world.replication.copies import NOTHING, Change, Joining, Model, Span
 from tests.world.replication.copies import State as Stand

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
+from gossipkv.replication._replication import encode_state
 from gossipkv.replication.replica import clock as packed
 from gossipkv.replication.replica import record
 from gossipkv.replication.replica.keys import (
@@ -18,7 +19,6 @@ from gossipkv.replication.replica.keys import (
     STATE,
     KeyBounds,
     ReplicaIdentity,
-    encode_state,
     suffix_of,
 )
 from gossipkv.storage.engine.shell import Batch
