@@ -7,6 +7,7 @@ threads.  A class of a client has the methods of its bases.
 from __future__ import annotations
 
 import ast
+import copy
 import sys
 import textwrap
 from pathlib import Path
@@ -19,6 +20,19 @@ SHOWN = {
     f"__{word}__" for word in ("init", "enter", "exit", "await", "aenter", "aexit", "iter", "next", "aiter", "anext")
 }
 WIDTH = 120
+
+# What a scan returns, without columns and with them, if methods are not awaited, and if they are.
+SCANS = {False: ("Iterator[Record]", "Batches"), True: ("Scan[Record]", "Scan[Records]")}
+GENERIC = {"Scan": "(Generic[_Item])"}
+ORIGINS = {
+    "Generic": "typing",
+    "Literal": "typing",
+    "Iterator": "collections.abc",
+    "Record": "gossipkv.client.reads",
+    "Records": "gossipkv.client._client",
+    "Batches": "gossipkv.client.pages",
+    "Scan": "gossipkv.client.scan",
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -86,7 +100,9 @@ class Stub:
     def _class(self, name: str, source: Source) -> None:
         members: dict[str, tuple[Function, Source]] = {}
         self._collect(name, source, members)
-        self._lines += ["", f"class {name}:"]
+        generic = GENERIC.get(name, "")
+        self._used |= {one: ORIGINS.get(one, "TypeVar") for one in _names(ast.parse(generic))}
+        self._lines += ["", f"class {name}{generic}:"]
         if name in {"Dataset", "Table"}:
             self._lines.append("    name: str")
         if name != "Client":  # Only a client is made by its name.
@@ -101,7 +117,7 @@ class Stub:
             return self._collect(name, Source(module), members)
         for base in reversed(node.bases):
             said = ast.unparse(base)
-            if said == "Protocol":
+            if said == "Protocol" or said.startswith("Generic["):
                 continue
             module, _, inner = said.rpartition(".")
             if module in source.origins:
@@ -117,7 +133,15 @@ class Stub:
         return None
 
     def _function(self, node: Function, indent: str, source: Source) -> None:
-        origins = source.origins
+        if not any(argument.arg == "into" for argument in node.args.kwonlyargs):
+            return self._signature(node, indent, source)
+        self._used["overload"] = "typing"
+        for into in (True, False):
+            self._lines.append(f"{indent}@overload")
+            self._signature(overload(node, into=into, is_awaited=self._is_awaited), indent, source)
+        return None
+
+    def _signature(self, node: Function, indent: str, source: Source) -> None:
         arguments = node.args
         arguments.defaults = [_shown(value) for value in arguments.defaults]
         arguments.kw_defaults = [value and _shown(value) for value in arguments.kw_defaults]
@@ -125,9 +149,7 @@ class Stub:
         word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
         if returns.startswith("Asked["):
             returns, word = returns[len("Asked[") : -1], "async def" if self._is_awaited else "def"
-        if returns == "Scanned":
-            returns = "Scan" if self._is_awaited else "Iterator[Record]"
-            origins = origins | {"Iterator": "collections.abc", "Record": "gossipkv.client.reads"}
+        origins = ORIGINS | source.origins
         head, tail = f"{word} {node.name}({ast.unparse(arguments)}", f") -> {returns}: ..."
         self._used |= {name: origins[name] for name in _names(arguments, ast.parse(returns)) if name in origins}
         self._lines += [f"{indent}@{ast.unparse(one)}" for one in node.decorator_list]
@@ -135,6 +157,27 @@ class Stub:
         whole = head.replace(" | ", "\0|\0").replace("'", '"') + tail.replace(" ", "\0")
         wrapper = textwrap.TextWrapper(WIDTH, indent, f"{indent}    ", break_long_words=False)
         self._lines += [line.replace("\0", " ") for line in wrapper.wrap(whole)]
+
+
+def overload(node: Function, *, into: bool, is_awaited: bool) -> Function:
+    """Return a method that reads into lists or, if `into`, into columns, with the type that it returns then."""
+    only = copy.deepcopy(node)
+    arguments = only.args
+    for argument, default in [*zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]:
+        if argument.arg in {"into", "as_text"}:
+            at = arguments.kwonlyargs.index(argument)
+            del arguments.kwonlyargs[at], arguments.kw_defaults[at]
+            if into:
+                is_choice = argument.arg == "into"
+                argument.annotation = ast.parse('Literal["arrow"]' if is_choice else "bool", mode="eval").body
+                arguments.kwonlyargs.append(argument)
+                arguments.kw_defaults.append(None if is_choice else default)
+    assert only.returns is not None
+    lists, columns = SCANS[is_awaited]
+    returns = ast.unparse(only.returns).replace("Scanned", columns if into else lists)
+    returns = returns.replace("list[bytes | None] | Column", "Column" if into else "list[bytes | None]")
+    only.returns = ast.parse(returns, mode="eval").body
+    return only
 
 
 def _names(*nodes: ast.AST) -> set[str]:

@@ -6,7 +6,7 @@ The requests are idempotent, so a command that gets no answer asks once more.
 from __future__ import annotations
 
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 import click
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gossipkv.address import Address
+    from gossipkv.client._client import Request
     from gossipkv.client.blocking import Client
     from gossipkv.client.tables import Level
     from gossipkv.wire.rpc import Value
@@ -308,7 +309,7 @@ class RangeDeletion:
         span = span_options(start, self._end, self._prefix, reverse=False)
         pages = ScanPages(self._table, span, limit=None)
         while (page := pages.next_request()) is not None:
-            keys = [key for key, _ in self._client.ask(page, None, pages.take)]
+            keys = [key for key, _ in self._client.ask(cast("Request[Value]", page), None, pages.take)]
             requests = (tables.delete(self._table, key, self._options) for key in keys)
             for key, answer in zip(keys, self._client.ask_all(requests, IN_FLIGHT), strict=True):
                 tables.token_of("delete", answer)

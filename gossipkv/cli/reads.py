@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gossipkv.address import Address
-    from gossipkv.client.reads import Stamp
+    from gossipkv.client.reads import Record, Stamp
     from gossipkv.wire.rpc import Value
 
 MAX_KEY_BYTES: Final = 65_535  # The limit of datasets; a table's keys are a few bytes shorter, and a node says so.
@@ -115,6 +115,7 @@ def mget(
         for part in _parts(_lines() if keys == (b"-",) else keys):
             reading = parts.reading(name_bytes(database), part, read_options(version, None), version)
             values, stamp = client.ask_steps(reading, None)
+            assert isinstance(values, list), "no columns were asked for"
             version = stamp if isinstance(stamp, str) else None
             for key, value in zip(part, values, strict=True):
                 if as_json:
@@ -166,7 +167,7 @@ def scan(
     ):
         span = span_options(start, end, prefix, reverse=reverse)
         pages = ScanPages(database, span, limit=limit, version=version)
-        for key, value in client.scanned(pages, None):
+        for key, value in cast("Iterator[Record]", client.scanned(pages, None)):
             if as_json:
                 output.write(json_line(output.record(key, value)))
             else:

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from gossipkv.address import Address
-    from gossipkv.client._client import Request
-    from gossipkv.client.pages import ScanPages
+    from gossipkv.client._client import Records, Request
+    from gossipkv.client.pages import Batches, ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.client.scan import Scan
     from gossipkv.errors import GossipKVError
 
     # In the stubs of the clients (`.ci/stubs.py`) each is one of the two.
     Asked: TypeAlias = Awaitable[_Whole] | _Whole
-    Scanned: TypeAlias = Scan | Iterator[Record]
+    Scanned: TypeAlias = Scan[Record] | Scan[Records] | Iterator[Record] | Batches
 
 
 class Shell(Protocol):

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from ssl import SSLContext
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar, overload
 
 from gossipkv.address import Address
-from gossipkv.client._client import Request
+from gossipkv.client._client import Column, Request
 from gossipkv.client.credentials import Credentials
-from gossipkv.client.pages import ScanPages
+from gossipkv.client.pages import Batches, ScanPages
 from gossipkv.client.reads import Key, OneKey, Record
 from gossipkv.client.route import Named
 from gossipkv.client.sessions import Session
@@ -47,7 +47,7 @@ class Client:
     def ask(self, request: Request[_Result], timeout_ms: int | None, finish: Callable[[_Result], _Whole], otherwise:
         Callable[[GossipKVError], Generator[Request[object], object, _Result]] | None=None) -> _Whole: ...
     def ask_steps(self, steps: Generator[Request[_Result], _Result, _Whole], timeout_ms: int | None) -> _Whole: ...
-    def scanned(self, pages: ScanPages, timeout_ms: int | None=None) -> Iterator[Record]: ...
+    def scanned(self, pages: ScanPages, timeout_ms: int | None=None) -> Iterator[Record] | Batches: ...
     def pipeline(self, method: str, requests: Iterable[Sequence[Value]], in_flight: int=...) -> Iterator[Value]: ...
     def ask_all(self, requests: Iterator[Request[_Result]], in_flight: int) -> Iterator[_Result]: ...
     def dataset(self, name: str) -> Dataset: ...
@@ -58,10 +58,24 @@ class Dataset:
         session: Session | None=None) -> bytes | None: ...
     def get_with_version(self, key: Key, *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None) -> tuple[bytes | None, str]: ...
+    @overload
+    def get_many(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None, timeout_ms:
+        int | None=None, session: Session | None=None, into: Literal["arrow"], as_text: bool=False) -> Column: ...
+    @overload
     def get_many(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None) -> list[bytes | None]: ...
+    @overload
+    def get_many_with_version(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None,
+        timeout_ms: int | None=None, session: Session | None=None, into: Literal["arrow"], as_text:
+        bool=False) -> tuple[Column, str]: ...
+    @overload
     def get_many_with_version(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None,
         timeout_ms: int | None=None, session: Session | None=None) -> tuple[list[bytes | None], str]: ...
+    @overload
+    def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
+        int | None=None, version: str | None=None, timeout_ms: int | None=None, session: Session | None=None, into:
+        Literal["arrow"], as_text: bool=False) -> Batches: ...
+    @overload
     def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
         int | None=None, version: str | None=None, timeout_ms: int | None=None, session:
         Session | None=None) -> Iterator[Record]: ...
@@ -72,8 +86,17 @@ class Table:
     name: str
     def get(self, key: Key, *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> bytes | None: ...
+    @overload
+    def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
+        Session | None=None, into: Literal["arrow"], as_text: bool=False) -> Column: ...
+    @overload
     def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> list[bytes | None]: ...
+    @overload
+    def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
+        int | None=None, wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None, into:
+        Literal["arrow"], as_text: bool=False) -> Batches: ...
+    @overload
     def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
         int | None=None, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> Iterator[Record]: ...

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from gossipkv.client import reads
 from gossipkv.client._client import call_request
 from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dialler import Dialler
 from gossipkv.client.link import LinkError
+from gossipkv.client.pages import Batches
 from gossipkv.client.patience import pause_s
 from gossipkv.client.pipeline import Pipeline
 from gossipkv.client.reads import REPEATABLE, TIMEOUT_MS
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._client import Request
+    from gossipkv.client._client import Records, Request
     from gossipkv.client.link import BlockingLink
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
@@ -126,9 +127,13 @@ class BlockingShell:
             whole: _Whole = end.value
             return whole
 
-    def scanned(self, pages: ScanPages, timeout_ms: int | None = None) -> Iterator[Record]:
+    def scanned(self, pages: ScanPages, timeout_ms: int | None = None) -> Iterator[Record] | Batches:
+        items = self._items(pages, timeout_ms)
+        return Batches(cast("Iterator[Records]", items), as_text=pages.as_text) if pages.has_columns else items
+
+    def _items(self, pages: ScanPages, timeout_ms: int | None) -> Iterator[Record]:
         while (request := pages.next_request()) is not None:
-            yield from pages.take(self._asked(request, self.deadline(timeout_ms)))
+            yield from cast("Sequence[Record]", pages.items(self._asked(request, self.deadline(timeout_ms))))
 
     def _asked(self, request: Request[_Result], deadline: float) -> _Result:
         if request.at is not None:

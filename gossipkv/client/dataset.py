@@ -10,8 +10,9 @@ from gossipkv.client.pages import ScanPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import TypeVar
+    from typing import Literal, TypeVar
 
+    from gossipkv.client._client import Column
     from gossipkv.client.asking import Asked, Scanned, Shell
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.client.sessions import Session
@@ -78,14 +79,17 @@ class Dataset(reads.ReadOnly):
         min_version: str | None = None,
         timeout_ms: int | None = None,
         session: Session | None = None,
-    ) -> Asked[list[bytes | None]]:
+        into: Literal["arrow"] | None = None,
+        as_text: bool = False,
+    ) -> Asked[list[bytes | None] | Column]:
         """Return the values of `keys`, in the order asked, all from one version.
 
         Any number of keys is allowed: the read is split into frames (`docs/users/client.md`), within one timeout.
-        Raises as `get`.
+        `into="arrow"`: return a column, which pyarrow, polars, DuckDB and pandas take over; `as_text`: a column of
+        texts.  Raises as `get`.
         """
         options = sessions.read_options(session, self.name, version, min_version)
-        steps = parts.reading(self._database, keys, options, version)
+        steps = parts.reading(self._database, keys, options, version, into=into, as_text=as_text)
         return self._client.ask_steps(parts.finished(steps, lambda answer: self._saw(session)(answer)[0]), timeout_ms)
 
     def get_many_with_version(
@@ -96,10 +100,12 @@ class Dataset(reads.ReadOnly):
         min_version: str | None = None,
         timeout_ms: int | None = None,
         session: Session | None = None,
-    ) -> Asked[tuple[list[bytes | None], str]]:
+        into: Literal["arrow"] | None = None,
+        as_text: bool = False,
+    ) -> Asked[tuple[list[bytes | None] | Column, str]]:
         """Return the same as `get_many`, with the version that answered."""
         options = sessions.read_options(session, self.name, version, min_version)
-        steps = parts.reading(self._database, keys, options, version)
+        steps = parts.reading(self._database, keys, options, version, into=into, as_text=as_text)
         return self._client.ask_steps(parts.finished(steps, self._saw(session)), timeout_ms)
 
     def scan(
@@ -113,15 +119,19 @@ class Dataset(reads.ReadOnly):
         version: str | None = None,
         timeout_ms: int | None = None,
         session: Session | None = None,
+        into: Literal["arrow"] | None = None,
+        as_text: bool = False,
     ) -> Scanned:
         """Return the records with `start <= key < end` and `prefix`, in key order, to loop over.
 
         All pages come from the version that answered the first.  `limit` bounds all records together, `timeout_ms` each
-        page.  Errors of `get` are raised where a page begins.
+        page.  Errors of `get` are raised where a page begins.  `into="arrow"`: loop over batches, which libraries take
+        over as tables, one by one or all together; `as_text`: of texts.
         """
         pages = ScanPages(
             self.name, reads.span_options(start, end, prefix, reverse=reverse), limit=limit, version=version,
-            check=self._saw(session), least=None if session is None else session.version(self.name),
+            check=self._saw(session), least=None if session is None else session.version(self.name), into=into,
+            as_text=as_text,
         )  # fmt: skip
         return self._client.scanned(pages, timeout_ms)
 

@@ -12,15 +12,15 @@ the version, `UnknownVersion` is raised.  A part of a `put_many` is never sent t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from gossipkv.client import reads, tables
-from gossipkv.client._client import get_many_request
+from gossipkv.client._client import Column, get_many_request, joined
 from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
-    from typing import TypeVar
+    from typing import Literal, TypeVar
 
     from gossipkv.client._client import Request
     from gossipkv.client.reads import Key, Stamp
@@ -37,17 +37,36 @@ PART_BYTES: Final = 1 << 20  # Bytes of keys and values: far below the longest f
 OVERHEAD_BYTES: Final = 5  # The head of a key or a value.
 ATTEMPTS: Final = 4  # A version is retired once; four times within one request would have another cause.
 
-Values = list[bytes | None]
+Values = list[bytes | None] | Column
 Many = tuple[Values, "Stamp"]
 
 
 def reading(
-    database: bytes, keys: Iterable[Key], options: bytes | None, version: str | None = None
+    database: bytes,
+    keys: Iterable[Key],
+    options: bytes | None,
+    version: str | None = None,
+    *,
+    into: Literal["arrow"] | None = None,
+    as_text: bool = False,
 ) -> Generator[Request[Many], Many, Many]:
-    """Return the values of `keys` and their stamp; `version` is the one that `options` name, if any."""
-    asked = list(reads.several(keys))
+    """Return the values of `keys` and their stamp; `version` is the one that `options` name, if any.
+
+    The values are a list, or with `into` a column, `as_text` of texts.
+
+    Raises:
+        BadRequest: `into` or `as_text` is not valid, or a value is no text.
+    """
+    columns = reads.into_columns(into, as_text=as_text)
+    found, stamp = yield from _reading(database, list(reads.several(keys)), options, version, columns=columns)
+    return found.as_text() if as_text and isinstance(found, Column) else found, stamp
+
+
+def _reading(
+    database: bytes, asked: list[Key], options: bytes | None, version: str | None, *, columns: bool
+) -> Generator[Request[Many], Many, Many]:
     most = PART_KEYS
-    request = whole(database, asked, options)
+    request = whole(database, asked, options, columns=columns)
     if request is not None:
         try:
             return (yield request)
@@ -55,7 +74,7 @@ def reading(
             if len(asked) == 1:
                 raise
             most = len(asked) // 2
-    return (yield from in_parts(database, asked, options, version, most=most))
+    return (yield from in_parts(database, asked, options, version, most=most, columns=columns))
 
 
 def finished(
@@ -65,39 +84,48 @@ def finished(
     return finish((yield from steps))
 
 
-def whole(database: bytes, keys: Sequence[Key], options: bytes | None) -> Request[Many] | None:
+def whole(
+    database: bytes, keys: Sequence[Key], options: bytes | None, *, columns: bool = False
+) -> Request[Many] | None:
     """Return one request for all of `keys`, or None if it would be too large, which is rare."""
     if len(keys) > PART_KEYS:
         return None
-    request = get_many_request(database, keys, options)
+    request = get_many_request(database, keys, options, columns=columns)
     return request if request.size_bytes <= PART_BYTES else None
 
 
 def in_parts(
-    database: bytes, keys: Sequence[Key], options: bytes | None, version: str | None = None, *, most: int = PART_KEYS
+    database: bytes,
+    keys: Sequence[Key],
+    options: bytes | None,
+    version: str | None = None,
+    *,
+    most: int = PART_KEYS,
+    columns: bool = False,
 ) -> Generator[Request[Many], Many, Many]:
     """Do the same as `reading`, with at most `most` keys in the first part."""
     asked = [reads.key_bytes(key) for key in keys]
     for _ in range(ATTEMPTS - 1):
         try:
-            return (yield from _one_version(database, asked, options, version, most))
+            return (yield from _one_version(database, asked, options, version, most, columns=columns))
         except UnknownVersion:
             if version is not None:
                 raise
-    return (yield from _one_version(database, asked, options, version, most))
+    return (yield from _one_version(database, asked, options, version, most, columns=columns))
 
 
 def _one_version(
-    database: bytes, keys: list[bytes], options: bytes | None, version: str | None, most: int
+    database: bytes, keys: list[bytes], options: bytes | None, version: str | None, most: int, *, columns: bool
 ) -> Generator[Request[Many], Many, Many]:
-    values: Values = []
+    found: list[Values] = []
     stamp: Stamp = ""
     sizes = [len(key) + OVERHEAD_BYTES for key in keys]
-    while len(values) < len(keys):
+    begin = 0
+    while begin < len(keys):
         assert most > 0, most
-        part = keys[len(values) : _end(sizes, len(values), most)]
+        part = keys[begin : _end(sizes, begin, most)]
         try:
-            found, stamp = yield get_many_request(database, part, options)
+            values, stamp = yield get_many_request(database, part, options, columns=columns)
         except TooLarge:
             if len(part) == 1:
                 raise
@@ -108,10 +136,13 @@ def _one_version(
         if isinstance(stamp, str) and version is None:
             version = stamp
             options = reads.read_options(version, None)
-        assert len(found) == len(part), (len(found), len(part))  # The session has compared the answer with the request.
-        values += found
+        assert len(values) == len(part), (len(values), len(part))  # The session has compared them.
+        found.append(values)
+        begin += len(part)
         most = min(most + most // 4 + 1, PART_KEYS)  # Doubling would make every second part too large.
-    return values, stamp
+    if columns:
+        return joined(cast("list[Column]", found)), stamp
+    return [value for values in cast("list[list[bytes | None]]", found) for value in values], stamp
 
 
 def writing(

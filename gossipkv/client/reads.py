@@ -100,6 +100,19 @@ def several(keys: Iterable[OneKey]) -> Iterable[OneKey]:
     return keys
 
 
+def into_columns(into: str | None, *, as_text: bool) -> bool:
+    """Return True if answers are to become columns.
+
+    Raises:
+        BadRequest: `into` is neither None nor `"arrow"`, or `as_text` is of no use without it.
+    """
+    if into not in {None, "arrow"}:
+        raise BadRequest(f"into is 'arrow' or None, not {into!r}; other libraries take over what 'arrow' returns")
+    if as_text and into is None:
+        raise BadRequest("as_text goes with into='arrow' only")
+    return into is not None
+
+
 def positive(timeout_ms: int) -> int:
     """Return a timeout.
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self, final
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, Self, TypeVar, cast, final
+
+from gossipkv.client.pages import Batches
+from gossipkv.errors import BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import TypeVar
 
-    from gossipkv.client._client import Request
-    from gossipkv.client.pages import ScanPages
-    from gossipkv.client.reads import Record
-    from gossipkv.wire.rpc import Value
+    from gossipkv.client._client import Records, Request
+    from gossipkv.client.pages import Page, ScanPages
 
-    _Result = TypeVar("_Result")
+_Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
 
 
 class ScanShell(Protocol):
@@ -35,8 +36,8 @@ class ScanShell(Protocol):
 
 
 @final
-class Scan:
-    """The records of a scan, in order; `scan` of a dataset or a table makes one.
+class Scan(Generic[_Item]):
+    """The records of a scan, in order, or batches of them; `scan` of a dataset or a table makes one.
 
     There is no generator and no task behind it.  A loop that is left early leaves only one request behind, whose answer
     is dropped; `aclose` and `async with` drop the request at once.
@@ -48,8 +49,8 @@ class Scan:
         self._client = client
         self._pages = pages
         self._timeout_ms = timeout_ms
-        self._records: Iterator[Record] = iter(())
-        self._ahead: Request[Value] | None = None
+        self._records: Iterator[_Item] = iter(())
+        self._ahead: Request[Page] | None = None
         self._is_turning = False  # A task waits for a page.
 
     async def __aenter__(self) -> Self:
@@ -61,8 +62,8 @@ class Scan:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Record:
-        """Return the next record.  Only the beginning of a page is a checkpoint.
+    async def __anext__(self) -> _Item:
+        """Return the next record or batch.  Only the beginning of a page is a checkpoint.
 
         Raises:
             GossipKVError: as `Client.call`; the next call asks for the same page again.
@@ -74,6 +75,16 @@ class Scan:
             for record in self._records:
                 return record
         raise StopAsyncIteration
+
+    async def read_all(self) -> Batches:
+        """Return all batches that are left of a scan with `into="arrow"`, for libraries, which cannot await them.
+
+        Raises:
+            BadRequest: this scan has no columns.
+        """
+        if not self._pages.has_columns:
+            raise BadRequest("read_all is for a scan with into='arrow'; loop over this one")
+        return Batches(iter([cast("Records", batch) async for batch in self]), as_text=self._pages.as_text)
 
     async def aclose(self) -> None:
         """End the scan.
@@ -100,7 +111,7 @@ class Scan:
         finally:
             self._is_turning = False
             self._ahead = None
-        self._records = iter(self._pages.take(page))
+        self._records = cast("Iterator[_Item]", iter(self._pages.items(page)))
         self._ask_ahead()
         return True
 

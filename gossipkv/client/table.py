@@ -11,9 +11,9 @@ from gossipkv.client.sessions import SessionTurn, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import TypeVar
+    from typing import Literal, TypeVar
 
-    from gossipkv.client._client import Request
+    from gossipkv.client._client import Column, Request
     from gossipkv.client.asking import Asked, Scanned, Shell
     from gossipkv.client.owners import ByMap
     from gossipkv.client.reads import Key, Stamp
@@ -65,14 +65,23 @@ class Table:
         return self._asked(by_map, key, make, timeout_ms, turn.found)
 
     def get_many(
-        self, keys: Iterable[Key], *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
-    ) -> Asked[list[bytes | None]]:
+        self,
+        keys: Iterable[Key],
+        *,
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+        into: Literal["arrow"] | None = None,
+        as_text: bool = False,
+    ) -> Asked[list[bytes | None] | Column]:
         """Return the values of `keys`, in the order asked, each as of its own reading: there is no snapshot.
 
-        Any number of keys is allowed: the read is split into frames, within one timeout.  Raises as `get`.
+        Any number of keys is allowed: the read is split into frames, within one timeout.  `into="arrow"`: return a
+        column, which pyarrow, polars, DuckDB and pandas take over; `as_text`: a column of texts.  Raises as `get`.
         """
         turn = SessionTurn(session)
-        reading = parts.reading(self._database, keys, self._packed(turn, wait_ms, timeout_ms))
+        options = self._packed(turn, wait_ms, timeout_ms)
+        reading = parts.reading(self._database, keys, options, into=into, as_text=as_text)
         steps = watched(reading, turn.found)
         return self._client.ask_steps(parts.finished(steps, lambda answer: reads.tokened(answer)[0]), timeout_ms)
 
@@ -87,16 +96,19 @@ class Table:
         wait_ms: int = 0,
         timeout_ms: int | None = None,
         session: Session | None = None,
+        into: Literal["arrow"] | None = None,
+        as_text: bool = False,
     ) -> Scanned:
         """Return the records with `start <= key < end` and `prefix`, in key order, to loop over.
 
         Each record is as of the reading of its page: there is no snapshot.  `limit` bounds all records together,
-        `timeout_ms` each page.
+        `timeout_ms` each page.  `into="arrow"`: loop over batches, which libraries take over as tables, one by one or
+        all together; `as_text`: of texts.
         """
         turn = SessionTurn(session)
         options = tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms))
         options |= reads.span_options(start, end, prefix, reverse=reverse)
-        pages = ScanPages(self.name, options, limit=limit, check=turn.saw_page)
+        pages = ScanPages(self.name, options, limit=limit, check=turn.saw_page, into=into, as_text=as_text)
         return self._client.scanned(pages, timeout_ms)
 
     def put(

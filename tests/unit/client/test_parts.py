@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.client import parts
-from gossipkv.client._client import Request, Session, get_many_request
+from gossipkv.client._client import Column, Request, Session, get_many_request
 from gossipkv.errors import NotReady, ProtocolError
+from tests.unit.client.columns import values_of
 from tests.unit.client.parts_node import Node, value_of
 
 GEO = b"\xa3geo"
@@ -34,8 +35,13 @@ def sized(request: Request, result: object, error: object) -> None:
     assert request.is_done
 
 
-@given(limit=st.integers(36, 400), sizes=st.lists(st.integers(0, 18), min_size=1, max_size=40), most=st.integers(1, 50))
-def test_every_cut_gives_every_value_once(limit, sizes, most):
+@given(
+    limit=st.integers(36, 400),
+    sizes=st.lists(st.integers(0, 18), min_size=1, max_size=40),
+    most=st.integers(1, 50),
+    columns=st.booleans(),
+)
+def test_every_cut_gives_every_value_once(limit, sizes, most, columns):
     """For any sizes and limit the values come in the order of the keys."""
     node = Node(limit=limit)
     keys = [b"x" * size for size in sizes]
@@ -44,7 +50,9 @@ def test_every_cut_gives_every_value_once(limit, sizes, most):
         session_keys = asked_keys(request)
         sized(request, *node.answer(session_keys, {"version": "v1"}))
 
-    assert answered(parts.in_parts(GEO, keys, None, most=most), reply) == (list(map(value_of, keys)), "v1")
+    values, version = answered(parts.in_parts(GEO, keys, None, most=most, columns=columns), reply)
+    assert isinstance(values, Column) is columns
+    assert (values_of(values), version) == (list(map(value_of, keys)), "v1")
 
 
 def asked_keys(request: Request) -> list[bytes]:
