@@ -3,12 +3,12 @@
 from collections.abc import Callable, Generator, Iterable
 from ssl import SSLContext
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Generic, Literal, Self, TypeVar, overload
 
 from gossipkv.address import Address
-from gossipkv.client._client import Request
+from gossipkv.client._client import Column, Records, Request
 from gossipkv.client.credentials import Credentials
-from gossipkv.client.pages import ScanPages
+from gossipkv.client.pages import Batches, ScanPages
 from gossipkv.client.reads import Key, Record
 from gossipkv.client.route import Named
 from gossipkv.client.sessions import Session
@@ -16,6 +16,7 @@ from gossipkv.client.tables import Level
 from gossipkv.errors import GossipKVError
 from gossipkv.wire.rpc import Value
 
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _Whole = TypeVar("_Whole")
 
@@ -49,7 +50,7 @@ class Client:
         otherwise: Callable[[GossipKVError], Generator[Request[object], object, _Result]] | None=None) -> _Whole: ...
     async def ask_steps(self, steps: Generator[Request[_Result], _Result, _Whole], timeout_ms:
         int | None) -> _Whole: ...
-    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan: ...
+    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]: ...
 
 class Dataset:
     name: str
@@ -57,30 +58,54 @@ class Dataset:
         int | None=None, session: Session | None=None) -> bytes | None: ...
     async def get_with_version(self, key: Key, *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None) -> tuple[bytes | None, str]: ...
+    @overload
+    async def get_many(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None, timeout_ms:
+        int | None=None, session: Session | None=None, into: Literal["arrow"], as_text: bool=False) -> Column: ...
+    @overload
     async def get_many(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None) -> list[bytes | None]: ...
+    @overload
+    async def get_many_with_version(self, keys: Iterable[Key], *, version: str | None=None, min_version:
+        str | None=None, timeout_ms: int | None=None, session: Session | None=None, into: Literal["arrow"], as_text:
+        bool=False) -> tuple[Column, str]: ...
+    @overload
     async def get_many_with_version(self, keys: Iterable[Key], *, version: str | None=None, min_version:
         str | None=None, timeout_ms: int | None=None, session:
         Session | None=None) -> tuple[list[bytes | None], str]: ...
+    @overload
+    def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
+        int | None=None, version: str | None=None, timeout_ms: int | None=None, session: Session | None=None, into:
+        Literal["arrow"], as_text: bool=False) -> Scan[Records]: ...
+    @overload
     def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
         int | None=None, version: str | None=None, timeout_ms: int | None=None, session:
-        Session | None=None) -> Scan: ...
+        Session | None=None) -> Scan[Record]: ...
 
-class Scan:
+class Scan(Generic[_Item]):
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *_: object) -> None: ...
     def __aiter__(self) -> Self: ...
-    async def __anext__(self) -> Record: ...
+    async def __anext__(self) -> _Item: ...
+    async def read_all(self) -> Batches: ...
     async def aclose(self) -> None: ...
 
 class Table:
     name: str
     async def get(self, key: Key, *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> bytes | None: ...
+    @overload
+    async def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
+        Session | None=None, into: Literal["arrow"], as_text: bool=False) -> Column: ...
+    @overload
     async def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> list[bytes | None]: ...
+    @overload
     def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
-        int | None=None, wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None) -> Scan: ...
+        int | None=None, wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None, into:
+        Literal["arrow"], as_text: bool=False) -> Scan[Records]: ...
+    @overload
+    def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
+        int | None=None, wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None) -> Scan[Record]: ...
     async def put(self, key: Key, value: bytes, *, level: Level | None=None, smear: bool=True, wait_ms: int=0,
         timeout_ms: int | None=None, session: Session | None=None) -> None: ...
     async def delete(self, key: Key, *, level: Level="majority", wait_ms: int=0, timeout_ms: int | None=None, session:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._client import Request
+    from gossipkv.client._client import Records, Request
     from gossipkv.client.pages import ScanPages
+    from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
 
     _Result = TypeVar("_Result")
@@ -190,7 +191,7 @@ class AioShell:
         await self._done(request, dispatcher)
         return await self._once_built(request, dispatcher)
 
-    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan:
+    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
         return Scan(self, pages, timeout_ms)
 
     def submit(self, request: Request[object], timeout_ms: int | None) -> None:

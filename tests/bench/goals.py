@@ -11,6 +11,7 @@ INFLATE_AND_COPY = "ISA-L + a copy, new memory"
 ONE_CORE = "one core"
 BOTH_CORES, ONE_PUMP = "what two cores can do", "one pump"
 FLOOR = "constant in C"
+OBJECTS, COLUMNS = "as objects", "as columns"
 HALF, WHOLE = "half elsewhere", "all here"
 ALONE = "a node alone, twice"
 ELSEWHERE, ON_TWO = f"{OURS}, elsewhere", f"{OURS}, on two others"
@@ -124,6 +125,9 @@ CLIENT_GET_MANY = Row("blocking get_many of 100, time", "us", {REDIS_PY: 0.50})
 # Six times the peer's operations for the same time.
 CLIENT_TASKS = Row("get under Trio, 64 tasks, CPU", "us", {REDIS_ASYNCIO: 0.167})
 CLIENT_TASK = Row("get under Trio, one task, time", "us", {REDIS_ASYNCIO: 0.9})
+# Three times the rate.
+COLUMNS_SCAN = Row("scan of 10M records into columns, a record", "ns", {OBJECTS: 0.333}, ours=COLUMNS)
+COLUMNS_MANY = Row("get_many of 10,000 into a column, a key, CPU of the client", "ns", {OBJECTS: 0.5}, ours=COLUMNS)
 
 CLUSTER_SCAN = Row("scan, half of it elsewhere, a record", "ns", {WHOLE: 2.0}, ours=HALF)  # Half the rate.
 CLUSTER_BUILT = Row("1M records switched on 3 nodes, 2 copies, CPU of all", "s", {ALONE: 1.5})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.bench import building, engines, goals
+from tests.bench.clients import columns
 from tests.bench.clients import reading as clients
 from tests.bench.cluster import scans, versions
 from tests.bench.datasets import sequence_files, switching, two_lanes
@@ -119,6 +120,7 @@ PARTS = {
         clients.measure, goals.CLIENT_GET, goals.CLIENT_GET_MANY, goals.CLIENT_TASKS, goals.CLIENT_TASK,
         needs=clients.missing, keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1,
     ),
+    "columns": part(columns.measure, goals.COLUMNS_SCAN, goals.COLUMNS_MANY, records=20_000, batches=2, rounds=1),
     "load-generator": part(
         generator.measure, goals.LOAD_DRIVES, goals.LOAD_COSTS, keys=1_000, run_s=0.1, requests=2_000, rounds=1
     ),

@@ -44,7 +44,7 @@ cdef class Column:
     cdef readonly Py_ssize_t null_count
     cdef Py_ssize_t length
 
-    cdef int expect(self, Py_ssize_t count) except -1
+    cdef int expect(self, Py_ssize_t count, Py_ssize_t size) except -1
     cdef int add(self, const Blob* value) except -1
     cdef int add_nothing(self) except -1
 

@@ -37,7 +37,7 @@ cdef class Column:
         buffer_init(&self.data)
         buffer_init(&self.ends)
         buffer_init(&self.validity)
-        self.expect(0)
+        self.expect(0, 0)
 
     def __dealloc__(self):
         buffer_release(&self.data)
@@ -64,14 +64,14 @@ cdef class Column:
             raise MemoryError
         return self.__arrow_c_schema__(), capsule
 
-    cdef int expect(self, Py_ssize_t count) except -1:
-        """Make room for `count` more values; their bytes take what they need."""
+    cdef int expect(self, Py_ssize_t count, Py_ssize_t size) except -1:
+        """Make room for `count` more values; their bytes, probably `size`, take what they need."""
         cdef int64_t first = 0
         cdef Py_ssize_t bits = (self.length + count + 7) // 8
         cdef Py_ssize_t more = bits - buffer_size(&self.validity)
         if buffer_reserve(&self.ends, (count + 1) * <Py_ssize_t>sizeof(int64_t)) < 0:
             raise MemoryError
-        if buffer_reserve(&self.validity, more) < 0:
+        if buffer_reserve(&self.validity, more) < 0 or buffer_reserve(&self.data, size) < 0:
             raise MemoryError
         if more > 0:
             memset(self.validity.data + self.validity.end, 0, more)
@@ -122,7 +122,7 @@ cdef class Column:
 def column_of(list values not None):
     """Return a column of values, each bytes or None."""
     cdef Column column = Column.__new__(Column)
-    column.expect(len(values))
+    column.expect(len(values), 0)
     for value in values:
         if value is None:
             column.add_nothing()
@@ -140,7 +140,7 @@ def joined(list columns not None):
     cdef Py_ssize_t place
     if len(columns) == 1:
         return columns[0]
-    whole.expect(sum(map(len, columns)))
+    whole.expect(sum(map(len, columns)), sum(buffer_size(&(<Column>part).data) for part in columns))
     for part in columns:
         ends = <const int64_t*>part.ends.data
         for place in range(part.length):

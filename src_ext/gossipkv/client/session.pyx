@@ -109,7 +109,7 @@ cdef object take_column(Cursor* cursor, Py_ssize_t count):
     if take_array(cursor) != count:
         return UNEXPECTED
     column = Column.__new__(Column)
-    column.expect(count)
+    column.expect(count, cursor.end - cursor.at)
     for _ in range(count):
         if take_bin(cursor, &value):
             column.add(&value)
@@ -129,8 +129,8 @@ cdef object take_records(Cursor* cursor):
     if count < 0:
         return UNEXPECTED
     records = Records.__new__(Records)
-    records.keys.expect(count)
-    records.values.expect(count)
+    records.keys.expect(count, 0)
+    records.values.expect(count, cursor.end - cursor.at)
     for _ in range(count):
         if take_array(cursor) != 2 or not take_bin(cursor, &key) or not take_bin(cursor, &value):
             return UNEXPECTED
