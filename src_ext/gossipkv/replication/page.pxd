@@ -13,7 +13,6 @@ cdef enum:
     MAX_PAGE_BYTES = 1048576        # A page ends behind the record with which keys and records exceed this.
 
 cdef enum PageStep:
-    PAGE_LONG = -5          # A short page has passed too many deleted and replaced records.
     PAGE_NO_ROOM = -4
     PAGE_MALFORMED = -3     # A host's page is none.
     PAGE_NO_RECORD = -2
@@ -26,7 +25,7 @@ cdef struct PageSource:
     # A replica's scan or a host's page, with its next record.
     uint64_t word           # Bytes of the key, which decide most comparisons; inverted for scans backwards.
     Slice key
-    Slice record
+    Slice record            # NULL: the scan has passed too many deleted records, and goes on at the key.
     MergedScan* scan        # NULL: a host's page.
     Cursor rows
     Py_ssize_t left         # Number of records that are left in `rows`.
@@ -39,8 +38,7 @@ cdef struct PageMerge:
     PageSource** heap       # The sources that have a record left, the one with the next record first.
     Py_ssize_t count
     bint reverse
-    bint is_short           # True if the page may pass few deleted and replaced records,
-    int passed              # of which it has passed so many, modulo the limit of a scan.
+    int passed              # So many deleted and replaced records a scan counts from its beginning.
     const PageSource* failed
     Py_ssize_t limit        # Limits of the page, of which each is reduced: records,
     Py_ssize_t tombstones

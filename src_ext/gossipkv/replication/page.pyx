@@ -17,8 +17,8 @@ from libc.string cimport memcmp, memcpy
 
 from gossipkv.storage._storage cimport Slice, compare_keys, word_of
 from gossipkv.storage.engine._engine cimport (
-    SPACE_BYTES, STEP_RECORD, STEP_UNFINISHED, KeyBounds, MergedScan, ScanSources, View, scan_begin, scan_loss,
-    scan_next,
+    MAX_PASSED, SPACE_BYTES, STEP_RECORD, STEP_UNFINISHED, KeyBounds, MergedScan, ScanSources, View, scan_begin,
+    scan_loss, scan_next, scan_peek,
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport Blob, Cursor, put, put_array, put_bin, take_array, take_bin
@@ -42,8 +42,8 @@ cdef int open_page(PageMerge* page, Py_ssize_t sources, bint reverse, Py_ssize_t
     page.scans = <MergedScan*>malloc((sources + 1) * sizeof(MergedScan))
     page.count = 0
     page.reverse = reverse
-    page.is_short = False
-    page.passed = 0
+    # All scans together pass as many as one may, and each passes one, so that the next page begins behind this one.
+    page.passed = MAX_PASSED - 1 - MAX_PASSED // max(sources, 1)
     page.failed = NULL
     page.limit, page.tombstones, page.bytes_left = limit, PAGE_TOMBSTONES, MAX_PAGE_BYTES
     return -1 if page.sources == NULL or page.heap == NULL or page.scans == NULL else 0
@@ -64,6 +64,7 @@ cdef int add_scan(
     if scan_begin(source.scan, sources, bounds) < 0:
         page.failed = source
         return PAGE_DAMAGE
+    source.scan.passed = page.passed
     return add_source(page, source)
 
 
@@ -93,14 +94,10 @@ cdef int step_source(PageMerge* page, PageSource* source) noexcept nogil:
         source.left -= 1
         source.key, source.record = Slice(key.data, key.size), Slice(record.data, record.size)
     else:
-        source.scan.passed = page.passed
         result = scan_next(source.scan, &source.key, &source.record)
-        while result == STEP_UNFINISHED and not page.is_short:
-            source.scan.passed = 0
-            result = scan_next(source.scan, &source.key, &source.record)
-        page.passed = source.scan.passed
         if result == STEP_UNFINISHED:
-            return PAGE_LONG
+            source.record = Slice(NULL, 0)
+            result = scan_peek(source.scan, &source.key)
         if result < 0:
             page.failed = source
             return PAGE_DAMAGE
@@ -148,7 +145,7 @@ cdef int next_of_page(PageMerge* page, RecordView* record) noexcept nogil:
     """Look at the next record of all, that of the first source in the heap; return a `PageStep`."""
     if page.count == 0:
         return PAGE_ENDED
-    if page.limit == 0 or page.tombstones == 0 or page.bytes_left < 0:
+    if page.limit == 0 or page.tombstones == 0 or page.bytes_left < 0 or page.heap[0].record.data == NULL:
         return PAGE_FULL
     if parse_record(page.heap[0].record.data, page.heap[0].record.size, record) != SOUND:
         return PAGE_NO_RECORD

@@ -487,7 +487,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "the rights of a gathered write are not asked",
         "gossipkv.serving.request._gathered_writes:gather_write",
-        "and not writer.may_write(core.connections.find(request.handle).user, (<CalmTable>table).name)",
+        "and not may_write(rights, writer, core.connections.find(request.handle).user, (<CalmTable>table).name)",
         "and False",
         "tests/unit/table/test_gathered.py",
     ),

@@ -50,8 +50,15 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a page of a scan has a record too many",
         "gossipkv.replication._page:next_of_page",
-        "if page.limit == 0 or page.tombstones == 0 or page.bytes_left < 0:",
-        "if page.limit < 0 or page.tombstones == 0 or page.bytes_left < 0:",
+        "if page.limit == 0 or page.tombstones == 0 or page.bytes_left < 0 or page.heap[0].record.data == NULL:",
+        "if page.limit < 0 or page.tombstones == 0 or page.bytes_left < 0 or page.heap[0].record.data == NULL:",
+        "tests/unit/replication/test_page.py",
+    ),
+    planted(
+        "a scan that has passed many deleted records has ended",
+        "gossipkv.replication._page:step_source",
+        "result = scan_peek(source.scan, &source.key)",
+        "pass",
         "tests/unit/replication/test_page.py",
     ),
     planted(

@@ -103,13 +103,26 @@ def test_a_page_ends_at_its_limits_of_tombstones_and_bytes(reverse, value_bytes,
     assert msgpack.unpackb(rows) == [part for row in expected.rows for part in row]
 
 
-def test_many_deleted_records_between_two_are_passed():
-    """They are more than a scan passes in one step."""
-    run = {internal(1, b"\1%05d" % number): bytes([TOMBSTONE]) for number in range(10_000)}
-    data = record.encode((1, 1, 1, record.PUT, b"", b"v", 0))
-    run |= {internal(1, b"\1%05d" % number): bytes([VALUE]) + data for number in (0, 9_999)}
-    rows, bound, _, _ = read_page(View([], [run_of(run)]), [(1, FIRST, END)], reverse=False, limit=9)
-    assert (msgpack.unpackb(rows), bound) == ([b"00000", data, b"09999", data], None)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("spaces", [(1,), range(1, 301)])
+def test_many_deleted_records_between_two_are_passed_in_several_pages(reverse, spaces):
+    """Each page passes some, also if there are more parts than it passes records."""
+    data = bytes([VALUE]) + record.encode((1, 1, 1, record.PUT, b"", b"v", 0))
+    keys = [b"%05d" % number for number in range(10_000)]
+    run = {internal(spaces[at % len(spaces)], b"\1" + key): bytes([TOMBSTONE]) for at, key in enumerate(keys)}
+    run |= {internal(spaces[0], b"\1" + key): data for key in (keys[0], keys[9_900])}
+    run |= {internal(space, b"\1" + keys[0]): bytes([TOMBSTONE]) for space in spaces[1:]}
+    view = View([], [run_of(run)])
+    start, end, bound, found, pages = b"", None, b"", [], 0
+    while bound is not None:
+        parts = [(space, FIRST + start, END if end is None else FIRST + end) for space in spaces]
+        rows, bound, _, _ = read_page(view, parts, reverse=reverse, limit=9)
+        found += msgpack.unpackb(rows)[::2]
+        start, end = (start, bound) if reverse else (bound, end)
+        pages += 1
+        assert pages < 700
+    assert found == [keys[9_900], keys[0]][:: 1 if reverse else -1]
+    assert pages > 1
 
 
 def test_what_is_no_record_is_refused():

@@ -84,6 +84,7 @@ cdef class Loop:
     cdef object wake_round  # starts a round after answers to gathered writes
     cdef dict gathered  # by replica: the `GatheredWrites` that Python is still to begin
     cdef Py_ssize_t gathered_bytes
+    cdef dict rights  # of users to write to tables, as asked for in this step
     cdef bint leaves_writes  # Python begins a write after this round: those behind it are not gathered
     cdef Buffer detached  # a `DetachedConnection` and its bytes for each connection that left the loop
     cdef Buffer given  # arrival times of the requests that this round answers
@@ -587,6 +588,7 @@ cdef class Loop:
         """Answer one request of each connection in turn, until the time is over."""
         cdef int64_t deadline_ns = self.transport.now_ns() + budget_ns
         cdef BacklogRequest* request = next_request(self.core)
+        self.rights = {}
         while request != NULL:
             if not self.gather_one(answer, request, pending):
                 try:
@@ -603,7 +605,7 @@ cdef class Loop:
         if self.gathered_bytes >= MAX_GATHERED_BYTES:
             self.begin_gathered(answer, pending, False)
         if not self.leaves_writes and gather_write(
-            self.core, request, self.gathered, self.writer, self.wake_round
+            self.core, request, self.gathered, self.rights, self.writer, self.wake_round
         ):
             self.gathered_bytes += request.size
             return True

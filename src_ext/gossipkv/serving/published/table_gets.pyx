@@ -43,6 +43,24 @@ cdef bint take_text(Cursor* cursor, Blob* text) noexcept nogil:
     return take_bin(cursor, text) or take_str(cursor, text)
 
 
+cdef bint take_session_option(
+    Cursor* params, const Blob* name, Blob* token, uint64_t* config, bint* is_taken
+) noexcept nogil:
+    """Parse the value of an option of gets and writes: `token`, `config` or `wait_ms`. Return False for another one."""
+    cdef uint64_t number
+    if blob_is(name, b"token", 5):
+        token.size = 0
+        is_taken[0] = take_nil(params) or take_bin(params, token)
+    elif blob_is(name, b"config", 6):
+        config[0] = 0
+        is_taken[0] = take_nil(params) or take_unsigned(params, config)
+    elif blob_is(name, b"wait_ms", 7):
+        is_taken[0] = take_nil(params) or take_timeout(params, &number)
+    else:
+        return False
+    return True
+
+
 cdef bint take_table_option(Cursor* params, bint many, TableOptions* options) noexcept nogil:
     """Parse one option and its value. Return False if Python must answer."""
     cdef uint64_t number
@@ -50,13 +68,9 @@ cdef bint take_table_option(Cursor* params, bint many, TableOptions* options) no
     cdef Blob name
     if not take_text(params, &name):
         return False
-    if blob_is(&name, b"token", 5):
-        options.token.size = 0
-        return take_nil(params) or take_bin(params, &options.token)
-    if blob_is(&name, b"config", 6):
-        options.config = 0
-        return take_nil(params) or take_unsigned(params, &options.config)
-    if blob_is(&name, b"wait_ms", 7) or blob_is(&name, b"timeout_ms", 10):
+    if take_session_option(params, &name, &options.token, &options.config, &flag):
+        return flag
+    if blob_is(&name, b"timeout_ms", 10):
         return take_nil(params) or take_timeout(params, &number)
     if blob_is(&name, b"explain", 7):
         return not many and take_flag_or_nil(params, &options.explain)

@@ -13,7 +13,7 @@ While the store writes a group, the loop gathers further: these writes could onl
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.math cimport HUGE_VAL
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from gossipkv.replication._replication cimport (
@@ -190,10 +190,12 @@ cdef bint is_write(const BacklogRequest* request) noexcept nogil:
 
 cdef bint take_write_option(Cursor* params, WriteOptions* options) noexcept nogil:
     """Parse one option and its value. Return False if Python must answer."""
-    cdef uint64_t number
+    cdef bint is_taken
     cdef Blob name
     if not take_text(params, &name):
         return False
+    if take_session_option(params, &name, &options.token, &options.config, &is_taken):
+        return is_taken
     if blob_is(&name, b"level", 5):
         options.level = MAJORITY_LEVEL
         if take_nil(params):
@@ -205,14 +207,6 @@ cdef bint take_write_option(Cursor* params, WriteOptions* options) noexcept nogi
             options.level = MAJORITY_LEVEL
             return True
         return options.level == 0 or blob_is(&name, b"all", 3)
-    if blob_is(&name, b"token", 5):
-        options.token.size = 0
-        return take_nil(params) or take_bin(params, &options.token)
-    if blob_is(&name, b"config", 6):
-        options.config = 0
-        return take_nil(params) or take_unsigned(params, &options.config)
-    if blob_is(&name, b"wait_ms", 7):
-        return take_nil(params) or take_timeout(params, &number)
     if not blob_is(&name, b"timeout_ms", 10):
         return False
     options.timeout_ms = WRITE_TIMEOUT_MS
@@ -295,8 +289,8 @@ cdef list written_rows(
     cdef dict written = {}
     cdef bytes depends = None
     cdef PyObject* taken
-    cdef Blob key
-    cdef Blob value
+    cdef Blob key = Blob(NULL, 0)
+    cdef Blob value = Blob(NULL, 0)
     for _ in range(count):
         take_row(&rows, kind, limits, &key, &value)
         taken = replica_for(<PyObject*>table, &key, options)
@@ -311,8 +305,20 @@ cdef list written_rows(
     return list(written.values()) if len(written) == count > 0 else None  # The last row of a key counts.
 
 
-cdef bint gather_write(Core core, BacklogRequest* request, dict gathered, writer, wake) except -1:
-    """Gather a plain write, and take over its request; return False if it is not plain."""
+cdef bint may_write(dict rights, writer, uint32_t user, str table) except -1:
+    """True if a user may write to a table; each is asked for once, and kept in `rights`."""
+    asked = user, table
+    found = rights.get(asked)
+    if found is None:
+        found = rights[asked] = writer.may_write(user, table)
+    return found
+
+
+cdef bint gather_write(Core core, BacklogRequest* request, dict gathered, dict rights, writer, wake) except -1:
+    """Gather a plain write, and take over its request; return False if it is not plain.
+
+    `rights`: those of users that were asked for in this step.
+    """
     cdef Blob method = Blob(request_bytes(request), request.method_size)
     cdef const uint8_t* params = request_bytes(request) + request.method_size
     cdef Cursor rows = Cursor(params, params + request.size)
@@ -328,7 +334,7 @@ cdef bint gather_write(Core core, BacklogRequest* request, dict gathered, writer
     table = plan_write(core.published, &rows, kind, &core.read_limits, &count, &options)
     if table == NULL or (
         core.published.bitmaps
-        and not writer.may_write(core.connections.find(request.handle).user, (<CalmTable>table).name)
+        and not may_write(rights, writer, core.connections.find(request.handle).user, (<CalmTable>table).name)
     ):
         return False
     written = written_rows(rows, count, kind, <CalmTable>table, &core.read_limits, &options, &replica)

@@ -70,6 +70,22 @@ cdef bint take_scan_option(Cursor* params, ScanOptions* asked) noexcept nogil:
     return blob_is(&name, b"timeout_ms", 10) and (take_nil(params) or take_timeout(params, &timeout_ms))
 
 
+cdef bint take_scan_options(Cursor* params, ScanOptions* asked, TableOptions* options) noexcept nogil:
+    """Parse the last parameter; `options`: also those of a table. Return False if Python must answer."""
+    cdef Py_ssize_t entries = take_map(params)
+    cdef Cursor option
+    if entries < 0:
+        return False
+    while entries > 0:
+        entries -= 1
+        option = params[0]
+        if not take_scan_option(params, asked):
+            params[0] = option
+            if options == NULL or not take_table_option(params, True, options):
+                return False
+    return True
+
+
 cdef bint may_be_name(const Blob* text) noexcept nogil:
     """True if Python would accept the text as a name, held or not."""
     cdef Py_ssize_t i
@@ -143,7 +159,6 @@ cdef int make_plan(
 ) noexcept nogil:
     """Parse `database, {options}` and choose the version. Return `ANSWERED`, or the reason for no plan."""
     cdef Py_ssize_t count = take_array(&params)
-    cdef Py_ssize_t entries
     cdef DatabaseRow* database
     cdef ReadOptions options
     cdef ScanOptions asked
@@ -152,13 +167,8 @@ cdef int make_plan(
     asked.limit = <uint64_t>-1
     if count < 1 or count > 2 or not take_blob(&params, &plan.database):
         return HAND_OFF
-    entries = take_map(&params) if count == 2 else 0
-    if entries < 0:
+    if count == 2 and not take_scan_options(&params, &asked, NULL):
         return HAND_OFF
-    while entries > 0:
-        entries -= 1
-        if not take_scan_option(&params, &asked):
-            return HAND_OFF
     if max(asked.start.size, asked.end.size, asked.prefix.size) > limits.max_key:
         return HAND_OFF
     if asked.has_min_version and not may_be_name(&asked.min_version):

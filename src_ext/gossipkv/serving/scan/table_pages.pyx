@@ -1,9 +1,8 @@
 """Pages of tables, from calm replicas: each is made at once, within the gate of the store.
 
 The page is that of `gossipkv.table.records.scan`, byte by byte. The following is handed to Python as it came, besides
-what gets of tables hand over (`published/table_gets.pyx`): a page of many records or replicas, one that passes many
-deleted records, one for which other nodes must be asked, one that goes on in the next range, and records of many
-origins.
+what gets of tables hand over (`published/table_gets.pyx`): a page of many records or replicas, one for which
+other nodes must be asked, one that goes on in the next range, and records of many origins.
 """
 
 from cpython.object cimport PyObject
@@ -56,10 +55,9 @@ cdef int plan_table_page(
 ) noexcept nogil:
     """Parse `table, {options}`. Return `ANSWERED` if it may be answered here, else `HAND_OFF`."""
     cdef Py_ssize_t count = take_array(&params)
-    cdef Py_ssize_t entries
     cdef DatabaseRow* database
     cdef ScanOptions asked
-    cdef Cursor option, cursor
+    cdef Cursor cursor
     cdef Blob name, bound
     memset(&asked, 0, sizeof(ScanOptions))
     asked.limit = <uint64_t>scan_limit
@@ -68,16 +66,8 @@ cdef int plan_table_page(
     database = published.find_database(&name)
     if database == NULL or database.table == NULL or not may_be_read(published, database):
         return HAND_OFF
-    entries = take_map(&params) if count == 2 else 0
-    if entries < 0:
+    if count == 2 and not take_scan_options(&params, &asked, &plan.options):
         return HAND_OFF
-    while entries > 0:
-        entries -= 1
-        option = params
-        if not take_scan_option(&params, &asked):
-            params = option
-            if not take_table_option(&params, True, &plan.options):
-                return HAND_OFF
     plan.table = database.table
     plan.limit = <Py_ssize_t>min(asked.limit, <uint64_t>scan_limit)
     if asked.has_version or asked.has_min_version or plan.limit > MAX_PAGE_RECORDS:
@@ -187,7 +177,6 @@ cdef bint open_replicas(TablePage* plan, View view) noexcept nogil:
     plan.seen.writes = <SeenWrite*>malloc((plan.count * MAX_ORIGINS + MAX_TOKEN_WRITES) * sizeof(SeenWrite))
     if plan.seen.writes == NULL or open_page(&plan.merge, plan.count, plan.range.reverse, plan.limit) < 0:
         return False
-    plan.merge.is_short = True
     begin_seen(&plan.seen, plan.seen.writes, plan.count * MAX_ORIGINS + MAX_TOKEN_WRITES)
     if buffer_reserve(&plan.keys, plan.count * (plan.range.start.size + plan.range.end.size + 2 * KEY_HEAD_BYTES)) < 0:
         return False
