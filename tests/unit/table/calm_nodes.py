@@ -26,11 +26,16 @@ class CalmNode:
         self.msgid = 0
         records.register, records.heads = CLUSTER, SimpleNamespace()
         node.name = NODE
-        self.store = store = SimpleNamespace(gate=self.gate, serve=self.gate.serve)
+        self.store = SimpleNamespace(gate=self.gate, serve=self.gate.serve)
         self.reported = set()  # Tables of which another node has reported settled entries before.
-        self.calm = CalmTables(self, OpenedTables(store, records, records, node), self.reported)
-        node.deciding.note_reports = self.calm.note_reports
+        self.open_tables()
         self.look()
+
+    def open_tables(self):
+        """Let the loop read the store, after each opening."""
+        self.calm = CalmTables(self, OpenedTables(self.store, self.records, self.records, self.node), self.reported)
+        self.node.deciding.note_reports = self.calm.note_reports
+        self.node.deciding.hold_writes = self.calm.hold_writes
 
     guards = ()
 

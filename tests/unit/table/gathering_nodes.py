@@ -11,7 +11,6 @@ from gossipkv.errors import Unauthorized
 from gossipkv.node.methods import Handlers
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.replica import AssignedReplica
-from gossipkv.replication.stream.peer import ReplicaPeer
 from gossipkv.serving._serving import Loop, PublishedTable
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import make_core
@@ -71,7 +70,7 @@ class GatheringNode(CalmNode):
     def __init__(self, records, node, *, gathers=True):
         self.loop_core = make_core()
         super().__init__(records, node)
-        node.is_writing, node.deciding.hold_writes = False, self.calm.hold_writes
+        node.is_writing = False
         self.link()
         self.forbidden = set()  # The tables that the client may not write to.
         self._table = ""  # The table of the request that Python answers now.
@@ -94,7 +93,7 @@ class GatheringNode(CalmNode):
         """Let all other nodes be reached."""
         for other in self.records.nodes:
             if other is not self.node:
-                peer = self.node.replicas.peers.setdefault(other.uuid, ReplicaPeer(other.uuid, None))
+                peer = self.node.replicas._peer(other.uuid)
                 peer.link, peer.greeted = 1, True
 
     def forbid(self, *tables):

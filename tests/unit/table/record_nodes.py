@@ -29,7 +29,7 @@ from gossipkv.register.metadata.partitions import (
 from gossipkv.register.metadata.tree import MapTree
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
-from gossipkv.replication.replica.keys import ReplicaIdentity
+from gossipkv.replication.replica.keys import RECORD, ReplicaIdentity
 from gossipkv.replication.replica_set import ReplicaSet
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.snapshot.rate_limit import RateLimit
@@ -150,8 +150,10 @@ class Node:
             batch.extend(more)
         return self.refuses is None
 
-    def sync(self):
-        while self.unsynced:
+    def sync(self, most=inf):
+        """Sync so many batches."""
+        while self.unsynced and most > 0:
+            most -= 1
             batch, on_synced = self.unsynced.pop(0)
             batch.is_open = False
             for space in batch.dropped:
@@ -162,6 +164,18 @@ class Node:
                 elif kind == DELETE:
                     self.spaces[space].pop(key, None)
             on_synced()
+
+    def reopen(self):
+        """Open the store again, with what is synced: it had failed."""
+        self.unsynced, self.refuses, before = [], None, self.replicas
+        self.replicas = ReplicaSet(self.uuid, self, random.Random(self.number), 1, ReplicationLimits(relay_s=0.2))
+        for space, rows in self.spaces.items():
+            for replica in self.replicas.spaces.found(space, [row for row in rows.items() if row[0] < RECORD], 1):
+                self.replicas.found(replica)
+        for table in before.spaces.ranges:
+            self.replicas.spaces.index_ranges(table)
+        self.maps = self.replicas.maps
+        self.maps.update(before.maps)
 
     def synced(self):
         return 1

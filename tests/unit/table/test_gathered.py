@@ -268,6 +268,19 @@ def test_a_client_that_is_gone_costs_nothing(node):
     assert (node.node.waiting.bytes, node.loop_core.counters()["in_flight"]) == (0, 0)
 
 
+def test_held_writes_of_a_client_that_is_gone_are_forgotten(node):
+    node.node.is_writing = True
+    asked(node, level="one")
+    node.round()
+    node.client.stream.is_broken = True
+    node.round()
+    replica_of(node, b"a01").leave_fast_path()
+    node.store.on_written()
+    node.settle()
+    assert node.begun == []
+    assert RECORD + b"a01" not in node.node.spaces[replica_of(node, b"a01").space]
+
+
 def test_a_closed_loop_drops_what_it_holds(node):
     node.node.is_writing = True
     asked(node, level="one")

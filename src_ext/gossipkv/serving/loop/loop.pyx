@@ -617,6 +617,7 @@ cdef class Loop:
         cdef list gathered
         cdef GatheredWrites writes
         cdef Py_ssize_t number
+        cdef BacklogRequest* request
         if not self.gathered:
             return 0
         gathered = list(self.gathered.values())
@@ -625,7 +626,9 @@ cdef class Loop:
         self.gathered, self.gathered_bytes = {}, 0
         for writes in gathered:
             for number in range(0 if writes.has_begun else writes.count):
-                self.answer_one(answer, writes.items[number].request, pending)
+                request = writes.items[number].request
+                if self.connections.find(request.handle) != NULL:  # Else it is gone since they were held.
+                    self.answer_one(answer, request, pending)
         return 0
 
     cdef int answer_one(self, answer, BacklogRequest* request, list pending) except -1:
