@@ -125,6 +125,8 @@ CLIENT_GET_MANY = Row("blocking get_many of 100, time", "us", {REDIS_PY: 0.50})
 # Six times the peer's operations for the same time.
 CLIENT_TASKS = Row("get under Trio, 64 tasks, CPU", "us", {REDIS_ASYNCIO: 0.167})
 CLIENT_TASK = Row("get under Trio, one task, time", "us", {REDIS_ASYNCIO: 0.9})
+CLIENT_AIO_TASKS = Row("get under asyncio, 100 tasks, CPU", "us", {REDIS_ASYNCIO: 0.5})
+CLIENT_AIO_TASK = Row("get under asyncio, one task, CPU", "us", {REDIS_ASYNCIO: 0.7})
 # Three times the rate.
 COLUMNS_SCAN = Row("scan of 10M records into columns, a record", "ns", {OBJECTS: 0.333}, ours=COLUMNS)
 COLUMNS_MANY = Row("get_many of 10,000 into a column, a key, CPU of the client", "ns", {OBJECTS: 0.5}, ours=COLUMNS)

@@ -111,6 +111,26 @@ def trio_tasks(node: Address, records: list[Record], tasks: int) -> Figure:
     return trio.run(run)
 
 
+def aio_tasks(node: Address, records: list[Record], tasks: int) -> Figure:
+    """Read with GossipKV's asyncio client in the same way."""
+
+    async def run() -> Figure:
+        async with gossipkv.aio.connect(node) as client:
+            dataset = client.dataset(DATABASE)
+
+            async def read(share: list[Record]) -> None:
+                for key, value in share:
+                    check(await dataset.get(key), value)
+
+            await read(records[:tasks])
+            clock = Clock()
+            await asyncio.gather(*(read(records[number::tasks]) for number in range(tasks)))
+            return clock.stop(len(records))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run())
+
+
 def redis_tasks(server: Address, records: list[Record], tasks: int) -> Figure:
     """Read with redis.asyncio in the same way; every connection of the pool is open before the clock starts."""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("redis", "hiredis", "uvloop")
 TASKS = 64
+AIO_TASKS = 100
 
 
 def missing() -> str | None:
@@ -50,11 +51,14 @@ def measure(
         rng = random.Random(data.SEED)
         one = (contestants.blocking, goals.REDIS_PY, contestants.redis_py)
         many = (contestants.trio_tasks, goals.REDIS_ASYNCIO, contestants.redis_tasks)
+        under_asyncio = (contestants.aio_tasks, goals.REDIS_ASYNCIO, contestants.redis_tasks)
         for row, count, figure, (own, peer, other), how in (
             (goals.CLIENT_GET, gets, "wall_us", one, {}),
             (goals.CLIENT_GET_MANY, batches * contestants.BATCH, "wall_us", one, {"batched": True}),
             (goals.CLIENT_TASKS, concurrent_gets, "cpu_us", many, {"tasks": TASKS}),
             (goals.CLIENT_TASK, gets, "wall_us", many, {"tasks": 1}),
+            (goals.CLIENT_AIO_TASKS, concurrent_gets, "cpu_us", under_asyncio, {"tasks": AIO_TASKS}),
+            (goals.CLIENT_AIO_TASK, gets, "cpu_us", under_asyncio, {"tasks": 1}),
         ):
             asked = rng.choices(records, k=count)
             works = {OURS: partial(own, ours.address, **how), peer: partial(other, theirs.address, **how)}
@@ -65,6 +69,6 @@ def measure(
             bench.compare(row, sides, rounds)
     bench.notes.append(
         "clients: keys of 16 bytes, values of 100, asked at random, every value compared; the client's process on one "
-        "core and the servers on the other; redis-py with hiredis, one connection; redis.asyncio on uvloop with "
-        f"hiredis, one client with a pool of as many connections as tasks; {contestants.versions()}"
+        "core and the servers on the other; redis-py with hiredis, one connection; asyncio on uvloop; redis.asyncio "
+        f"with hiredis, one client with a pool of as many connections as tasks; {contestants.versions()}"
     )
