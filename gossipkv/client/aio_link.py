@@ -100,6 +100,8 @@ class AioLink(asyncio.BufferedProtocol):
             if isinstance(error, TimeoutError):
                 raise OSError(late) from None
             raise
+        if self._is_closed:  # It broke while this task was being woken, and no dispatcher knows it yet.
+            raise OSError(self._end())
         try:
             if self._greeting is not None:
                 self._greeting.take()
