@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import Later, Packed
     from gossipkv.wire.rpc import Value
 
-WRITES: Final = (b"put", b"delete", b"put_many")
+WRITES: Final = (b"put", b"delete", b"put_many", b"delete_many", b"delete_range")
 
 
 @final

@@ -206,10 +206,21 @@ class Arguments:
         """Take the last parameter: a map of options, or nothing; refuses names that are not `allowed`."""
         if self._at == len(self._values):
             return NO_OPTIONS
-        value = self._next("options")
-        if not isinstance(value, dict):
-            raise BadRequest(f"{self.method}: the options must be a map, not {kind_of(value)}")
+        value = self._map("options")
         self.end()
+        return self._of_names(value, allowed)
+
+    def fields(self, name: str, *allowed: str) -> OptionArguments:
+        """Take a map; refuses names that are not `allowed`."""
+        return self._of_names(self._map(name), allowed)
+
+    def _map(self, name: str) -> dict[bytes, Raw]:
+        value = self._next(name)
+        if not isinstance(value, dict):
+            raise BadRequest(f"{self.method}: the {name} must be a map, not {kind_of(value)}")
+        return value
+
+    def _of_names(self, value: dict[bytes, Raw], allowed: tuple[str, ...]) -> OptionArguments:
         names = _by_bytes(allowed)
         try:
             return OptionArguments(self.method, {names[name]: option for name, option in value.items()})
@@ -222,9 +233,7 @@ class Arguments:
 
     def map(self, name: str) -> OptionArguments:
         """Take a map, of which unknown fields are ignored, since a later version may send more."""
-        value = self._next(name)
-        if not isinstance(value, dict):
-            raise BadRequest(f"{self.method}: the {name} must be a map, not {kind_of(value)}")
+        value = self._map(name)
         return OptionArguments(self.method, {name.decode(errors="replace"): field for name, field in value.items()})
 
     def end(self) -> None:

@@ -34,8 +34,8 @@ ANSWER_MS: Final = 3000  # An acceptor counts as silent after this time; its dis
 WAIT_PART: Final = 0.8  # A node may wait for this part of the timeout, so that its answer arrives in time.
 CHANGES: Final = frozenset(
     {
-        *("create_table", "delete", "drop_table", "metadata_force", "metadata_transact"),
-        *("put", "put_many", "quarantine_drop", "table_divide"),
+        *("create_table", "delete", "delete_many", "delete_range", "drop_table", "metadata_force"),
+        *("metadata_transact", "put", "put_many", "quarantine_drop", "table_divide"),
     }
 )
 UP_S: Final = 0.1  # Interval between reads of the live members.

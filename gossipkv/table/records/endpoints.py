@@ -18,6 +18,7 @@ from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.controllers.move_step import report_of
 from gossipkv.table.records.forward import RecordServices
 from gossipkv.table.records.gathered import begin_writes
+from gossipkv.table.records.range_deletion import RangeDeletions
 from gossipkv.table.records.read import TableReads
 from gossipkv.table.records.request import WAITS_BYTES
 from gossipkv.table.records.router import Router
@@ -67,6 +68,7 @@ class RecordMethods:
             scan_limit=limits.scan_limit,
         )
         reads, scans, writes = TableReads(services), TableScans(services), TableWrites(services)
+        deletions = RangeDeletions(services)
         self.forward = writes.forward
         self.begin_writes = partial(begin_writes, services)
         self.reads: dict[bytes, Callable[[Arguments], Value | Later]] = {
@@ -79,8 +81,11 @@ class RecordMethods:
             b"put": writes.put,
             b"delete": writes.delete,
             b"put_many": writes.put_many,
+            b"delete_many": writes.delete_many,
+            b"delete_range": deletions.delete_range,
             b"table_write": writes.write,
             b"table_accepted": writes.write_accepted,
+            b"table_delete_range": deletions.delete_here,
             b"table_get": reads.get_here,
             b"table_scan": scans.scan_here,
             b"table_settled": partial(settled_here, services),

@@ -1,13 +1,15 @@
 """A write to one partition, at the replica that originates it.
 
 here       find the local replicas of its keys, and wait until they are ready for the session
-apply      check that they may originate and that the level can be reached, and write to their store
+apply      check that they may originate and that the level can be reached
+originate  write to their store
 reached    answer once the level is reached, or UNKNOWN at the deadline
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from gossipkv.errors import (
     GossipKVError,
@@ -41,26 +43,128 @@ if TYPE_CHECKING:
 
     Writes = Mapping[Replica, list[RecordWrite]]
 
+T = TypeVar("T")
+
 BATCH_BYTES: Final = 256 << 10  # A batch exceeds this by one row at most: the smallest log segment has room for four.
 
 
-@final
-class PartitionWrite(HostRequest["Token"]):
-    """A batch of writes to one partition; its result is the token of a session that has seen them."""
+class OriginWrite(HostRequest[T]):
+    """Writes that the local replicas originate, or those of another host."""
 
     is_write = True
+
+    def __init__(self, request: RecordRequest[T], partition: int, level: str, nodes: tuple[bytes, ...] = ()) -> None:
+        super().__init__(request, nodes)
+        self.partition, self.level = partition, level
+        self._parked: ParkedRequest
+        self._seen: Token
+        self._unreached = 0  # Replicas, or origins of records that win over smeared puts, below the level.
+
+    def _what(self) -> str:
+        return f"partition {self.partition}"
+
+    @abstractmethod
+    def _by_replica(self) -> Writes:
+        """Return the writes of this moment by local replica. Raises GossipKVError: this node lacks one of them."""
+
+    @abstractmethod
+    def _result(self, seen: Token) -> T:
+        """Return the result; `seen`: the token of a session that has seen the writes."""
+
+    def _here(self) -> None:
+        """Write to the local replicas once they are ready. Raises GossipKVError: nothing was applied."""
+        by_replica = self._by_replica()
+        for replica in by_replica:
+            if not replica.originates:
+                words = "the partition leaves this node: others take its writes"
+                raise NotServed(words, {"partition": self.partition})
+        token, until = self.request.wanted
+        if token:
+            wanted = WantedClock(token, min(until, self.request.deadline))
+            self.request.services.readiness.begin([*by_replica], wanted, self._apply_later, self.here_done)
+        else:
+            self._apply(by_replica)
+
+    def _apply_later(self) -> None:
+        self._apply(self._by_replica())
+
+    def _apply(self, by_replica: Writes) -> None:
+        """Write, as the origin. Raises GossipKVError: nothing was applied."""
+        request, replicas = self.request, self.request.replication.replicas
+        check_left(request.deadline - request.replication.now())
+        for replica, writes in by_replica.items():
+            check_originates(replicas, replica)
+            check_level(replicas, replica, self.level)
+            replica.requests += len(writes)
+        self._originate(by_replica)
+
+    def _originate(self, by_replica: Writes) -> None:
+        request, replication, level = self.request, self.request.replication, self.level
+        replicas = replication.replicas
+        lost_to: dict[Replica, set[int]] = {}
+        self._parked = replication.waiting.begin(request.deadline, self.size_bytes, self._late)
+        try:
+            by_replica, lost_to = self._sifted(by_replica)
+            counters = replicas.originate(by_replica) if by_replica else {}
+        except GossipKVError as error:
+            replication.waiting.end(self._parked)
+            match error:
+                case StorageError():
+                    raise Unavailable(f"its store takes no writes: {error.message}") from error
+                case LimitExceeded():
+                    words = f"the log has no room for so much at once: {error.message}"
+                    raise TooLarge(words, error.details) from error
+            raise
+        config = max(replica.config for replica in (*by_replica, *lost_to))
+        self._seen = {self.table: TableSeen(config, clock.of(counters.items()))}
+        for writes in by_replica.values():
+            request.services.service.note(self.table, writes)
+        self._unreached = len(by_replica) + sum(map(len, lost_to.values()))
+        for replica in by_replica:
+            replicas.acks[replica].wait(level, counters[replica.assignment], self._reached)
+        for replica, origins in lost_to.items():
+            acks = replicas.acks[replica]
+            for origin in origins:
+                acks.wait(level, clock.counter(replica.appended, origin), self._reached, origin=origin)
+            acks.look()  # The level may have been reached long before.
+
+    def _sifted(self, by_replica: Writes) -> tuple[Writes, dict[Replica, set[int]]]:
+        """Return the writes as they are to be originated; and the origins of records that win over others."""
+        if self.request.wanted.token:
+            by_replica = {replica: self._depending(replica, writes) for replica, writes in by_replica.items()}
+        return by_replica, {}
+
+    def _depending(self, replica: Replica, writes: list[RecordWrite]) -> list[RecordWrite]:
+        """Add the session's token to the writes, as their dependencies.
+
+        Entries of the replica's own present assignments are omitted: the order of its log implies them.
+        """
+        token, own = self.request.wanted.token, self.table
+        needed = only(token, lambda table, origin, _: table != own or origin not in replica.assigned)
+        body = self.request.services.tokens.kept(needed)
+        return [write._replace(dependencies=body) for write in writes]
+
+    def _reached(self) -> None:
+        self._unreached -= 1
+        if not self._unreached and self._parked.on_late is not None:
+            self.request.replication.waiting.end(self._parked)
+            self.here_done(self._result(self._seen))
+
+    def _late(self) -> None:
+        self.here_done(not_in_time(self.level, self.partition))
+
+
+@final
+class PartitionWrite(OriginWrite["Token"]):
+    """A batch of writes to one partition; its result is the token of a session that has seen them."""
 
     def __init__(
         self, request: RecordRequest[Token], partition: int, level: str, nodes: tuple[bytes, ...] = ()
     ) -> None:
-        super().__init__(request, nodes)
-        self.partition, self.level = partition, level
+        super().__init__(request, partition, level, nodes)
         self.writes: list[RecordWrite] = []
         self.is_accepted = False  # True of smeared puts, which keep the time of their acceptance.
-        self._parked: ParkedRequest
-        self._seen: Token
         self._token_bytes = size(request.wanted.token) if request.wanted.token else 0
-        self._unreached = 0  # Replicas, or origins of records that win over smeared puts, below the level.
 
     def add(self, key: bytes, value: bytes | None, time: int = 0) -> None:
         """Add a write; `time`: when another node accepted it."""
@@ -80,9 +184,6 @@ class PartitionWrite(HostRequest["Token"]):
         """The method of other hosts."""
         return "table_accepted" if self.is_accepted else "table_write"
 
-    def _what(self) -> str:
-        return f"partition {self.partition}"
-
     def _params(self) -> list[Value]:
         if self.is_accepted:
             timed: list[Value] = [part for write in self.writes for part in (write.key, write.value, write.time)]
@@ -93,10 +194,7 @@ class PartitionWrite(HostRequest["Token"]):
     def _parsed(self, answer: Value) -> Token:
         if not isinstance(answer, bytes):
             raise Unknown("a node answered something else than what it has written")
-        try:
-            return decode_body(answer)
-        except ProtocolError as damaged:
-            raise Unknown(f"a node answered with what is no token: {damaged.message}") from damaged
+        return token_of_host(answer)
 
     def encoded(self, result: Token) -> Value:
         """Return the body of the token."""
@@ -106,23 +204,6 @@ class PartitionWrite(HostRequest["Token"]):
         return self.request.services.routing.route_of(self.table).place(self.writes[0].key).hosts
 
     # -- here ----------------------------------------------------------------------------------------------------------
-
-    def _here(self) -> None:
-        """Write to the local replicas once they are ready. Raises GossipKVError: nothing was applied."""
-        by_replica = self._by_replica()
-        for replica in by_replica:
-            if not replica.originates:
-                words = "the partition leaves this node: others take its writes"
-                raise NotServed(words, {"partition": self.partition})
-        token, until = self.request.wanted
-        if token:
-            wanted = WantedClock(token, min(until, self.request.deadline))
-            self.request.services.readiness.begin([*by_replica], wanted, self._apply_later, self.here_done)
-        else:
-            self._apply(by_replica)
-
-    def _apply_later(self) -> None:
-        self._apply(self._by_replica())
 
     def _by_replica(self) -> Writes:
         """Return the local replicas of the keys: several, if the sender has not heard of a split of their range.
@@ -141,46 +222,13 @@ class PartitionWrite(HostRequest["Token"]):
             found.setdefault(replica, []).append(write)
         return found
 
-    def _apply(self, by_replica: Writes) -> None:
-        """Write, as the origin. Raises GossipKVError: nothing was applied."""
-        request, replication, level = self.request, self.request.replication, self.level
-        replicas = replication.replicas
-        check_left(request.deadline - replication.now())
-        for replica, writes in by_replica.items():
-            check_originates(replicas, replica)
-            check_level(replicas, replica, level)
-            replica.requests += len(writes)
-        lost_to: dict[Replica, set[int]] = {}
-        self._parked = replication.waiting.begin(request.deadline, self.size_bytes, self._late)
-        try:
-            if self.is_accepted:
-                by_replica, lost_to = self._sifted(by_replica)
-            elif request.wanted.token:
-                by_replica = {replica: self._depending(replica, writes) for replica, writes in by_replica.items()}
-            counters = replicas.originate(by_replica) if by_replica else {}
-        except GossipKVError as error:
-            replication.waiting.end(self._parked)
-            match error:
-                case StorageError():
-                    raise Unavailable(f"its store takes no writes: {error.message}") from error
-                case LimitExceeded():
-                    words = f"the log has no room for so much at once: {error.message}"
-                    raise TooLarge(words, error.details) from error
-            raise
-        config = max(replica.config for replica in (*by_replica, *lost_to))
-        self._seen = {self.table: TableSeen(config, clock.of(counters.items()))}
-        request.services.service.note(self.table, self.writes)
-        self._unreached = len(by_replica) + sum(map(len, lost_to.values()))
-        for replica in by_replica:
-            replicas.acks[replica].wait(level, counters[replica.assignment], self._reached)
-        for replica, origins in lost_to.items():
-            acks = replicas.acks[replica]
-            for origin in origins:
-                acks.wait(level, clock.counter(replica.appended, origin), self._reached, origin=origin)
-            acks.look()  # The level may have been reached long before.
+    def _result(self, seen: Token) -> Token:
+        return seen
 
     def _sifted(self, by_replica: Writes) -> tuple[Writes, dict[Replica, set[int]]]:
-        """Return the smeared puts to be written; and the origins whose records win over others."""
+        """Return the smeared puts that are to be written, or all other writes."""
+        if not self.is_accepted:
+            return super()._sifted(by_replica)
         replication = self.request.replication
         now_ms, most_ahead_ms = replication.now_ms(), replication.replicas.skew.most_ms
         sifted = {
@@ -189,24 +237,13 @@ class PartitionWrite(HostRequest["Token"]):
         written = {replica: puts for replica, (puts, _) in sifted.items() if puts}
         return written, {replica: origins for replica, (_, origins) in sifted.items() if origins}
 
-    def _depending(self, replica: Replica, writes: list[RecordWrite]) -> list[RecordWrite]:
-        """Add the session's token to the writes, as their dependencies.
 
-        Entries of the replica's own present assignments are omitted: the order of its log implies them.
-        """
-        token, own = self.request.wanted.token, self.table
-        needed = only(token, lambda table, origin, _: table != own or origin not in replica.assigned)
-        body = self.request.services.tokens.kept(needed)
-        return [write._replace(dependencies=body) for write in writes]
-
-    def _reached(self) -> None:
-        self._unreached -= 1
-        if not self._unreached and self._parked.on_late is not None:
-            self.request.replication.waiting.end(self._parked)
-            self.here_done(self._seen)
-
-    def _late(self) -> None:
-        self.here_done(not_in_time(self.level, self.partition))
+def token_of_host(body: bytes) -> Token:
+    """Return the token of a host's answer to a write. Raises Unknown: it is malformed."""
+    try:
+        return decode_body(body)
+    except ProtocolError as damaged:
+        raise Unknown(f"a node answered with what is no token: {damaged.message}") from damaged
 
 
 def not_in_time(level: str, partition: int) -> Unknown:

@@ -65,12 +65,15 @@ class TableRoute:
     def place(self, key: bytes) -> PartitionRoute:
         """Find the partition that a key is in."""
         if self.is_hash:
-            shard = self._hash(key) % self.table.shards
-            place = self._shards[shard]
-            if place is None:
-                place = self._shards[shard] = self._find(shard_key(shard))
-            return place
+            return self.shard(self._hash(key) % self.table.shards)
         return self._find(key)
+
+    def shard(self, number: int) -> PartitionRoute:
+        """Return the partition of a shard. Requires: the table has it."""
+        place = self._shards[number]
+        if place is None:
+            place = self._shards[number] = self._find(shard_key(number))
+        return place
 
     def _find(self, key: bytes) -> PartitionRoute:
         """Find the partition with the last first key up to a key of the map."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gossipkv.table.records.request import RecordOptions
     from gossipkv.table.records.router import PartitionRoute
     from gossipkv.table.session.token import Token
-    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.arguments import Arguments, OptionArguments
     from gossipkv.wire.rpc import Value
 
 SCAN_OPTIONS: Final = ("local", "start", "end", "prefix", "reverse", "limit", "cursor")
@@ -93,13 +93,10 @@ class TableScans:
     def _range(self, options: RecordOptions) -> tuple[ScanRange, Token]:
         """Return the rest of the scan, and the token of the pages before."""
         given, most_key = options.given, self._services.most_key
-        start, end, prefix = (given.key(name, most_key) for name in ("start", "end", "prefix"))
-        if prefix is not None:
-            start = max(start or b"", prefix)
-            end = min((key for key in (end, prefix_end(prefix)) if key is not None), default=None)
+        start, end = key_range(given, most_key)
         limit, cursor = given.number("limit", least=1), given.blob("cursor")
         limit = self._services.scan_limit if limit is None else min(limit, self._services.scan_limit)
-        wanted = ScanRange(start or b"", end, given.flag("reverse"), limit)
+        wanted = ScanRange(start, end, given.flag("reverse"), limit)
         if cursor is None:
             return wanted, NOTHING
         with contextlib.suppress(ValueError):
@@ -276,13 +273,22 @@ class RangeRead(HostRequest["TableScanPage"]):
         self.request.services.readiness.begin(self._held(), self.request.wanted, self._read, self.here_done)
 
     def _held(self) -> list[Replica]:
-        return _held(self.request.replication.replicas, self.table, self._partitions, self._range)
+        return replicas_of(self.request.replication.replicas, self.table, self._partitions, self._range)
 
     def _read(self) -> None:
-        self.here_done(_page_here(self.request.replication, self._held(), self._range))
+        self.here_done(page_here(self.request.replication, self._held(), self._range))
 
 
-def _page_here(replication: Replication, here: Sequence[Replica], wanted: ScanRange) -> TableScanPage:
+def key_range(given: OptionArguments, most_key: int) -> KeyBounds:
+    """Return the keys within `start`, `end` and `prefix`. Raises BadRequest."""
+    start, end, prefix = (given.key(name, most_key) for name in ("start", "end", "prefix"))
+    if prefix is not None:
+        start = max(start or b"", prefix)
+        end = min((key for key in (end, prefix_end(prefix)) if key is not None), default=None)
+    return KeyBounds(start or b"", end)
+
+
+def page_here(replication: Replication, here: Sequence[Replica], wanted: ScanRange) -> TableScanPage:
     """Return the first records of local replicas. Raises Unavailable, Corrupt."""
     table, config, asked = here[0].partition[0], max(replica.taken_config for replica in here), KeyBounds(*wanted[:2])
     for replica in here:
@@ -298,7 +304,7 @@ def _page_here(replication: Replication, here: Sequence[Replica], wanted: ScanRa
     return TableScanPage(rows, bound, seen_of(table, config, counters, bodies))
 
 
-def _held(replicas: ReplicaSet, table: bytes, partitions: Sequence[int], wanted: ScanRange) -> list[Replica]:
+def replicas_of(replicas: ReplicaSet, table: bytes, partitions: Sequence[int], wanted: ScanRange) -> list[Replica]:
     """Return the local replicas of partitions; for a range, the replica where the scan begins, by the local map.
 
     Raises:

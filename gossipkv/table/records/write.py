@@ -1,13 +1,13 @@
 """Writes to tables: one replica of each partition originates them (`origin`), and answers at the requested level.
 
-`put_many` is split by partition, and into batches that are small against a log segment and a message between nodes.
-Each batch is a write of its own, so a failed `put_many` may be applied in part.
+`put_many` and `delete_many` are split by partition, and into batches that are small against a log segment and a message
+between nodes. Each batch is a write of its own, so a request that failed may be applied in part.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, TooLarge, Unknown
 from gossipkv.replication.replica.acks import LEVELS, MAJORITY
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments
 
     Rows = Mapping[bytes, bytes | None]  # Values by key; None: the key is deleted.
+
+T = TypeVar("T")
 
 MAX_ROWS: Final = 1 << 16
 MAX_ID: Final = (1 << 64) - 1
@@ -70,6 +72,12 @@ class TableWrites:
                 case _:
                     words = f"put_many: row {number} should be a key of {most_key} bytes at most, and a value"
                     raise BadRequest(words)
+        return Later(WriteRequest(self._services, table, rows, record_options(arguments, "level", "smear")).begin)
+
+    def delete_many(self, arguments: Arguments) -> Later:
+        """`delete_many [table, [key, ...], {options}]`: the token."""
+        table, keys = arguments.text("table"), arguments.keys("keys", self._services.most_key)
+        rows = dict[bytes, bytes | None].fromkeys(keys)
         return Later(WriteRequest(self._services, table, rows, record_options(arguments, "level", "smear")).begin)
 
     def _value(self, value: bytes) -> bytes:
@@ -174,9 +182,26 @@ def batch_for(
     return batch
 
 
+class ClientWrite(ClientRequest[T]):
+    """A client's write, and its level."""
+
+    def __init__(self, services: RecordServices, name: str, options: RecordOptions) -> None:
+        """Take the arguments. Raises BadRequest: the level or the token is malformed."""
+        level = (options is not DEFAULTS and options.given.text("level")) or MAJORITY
+        if level not in LEVELS:
+            raise BadRequest(f"the level is one of {', '.join(LEVELS)}, not {level[:80]}", {"option": "level"})
+        super().__init__(services, name, options)
+        self.level = level
+
+    def _check_map(self) -> None:
+        if self.options.config > self.route.config:
+            words = "the request goes by a newer map than this node, which takes no write by an older one"
+            raise NotReady(words, {BEHIND: "map", "config": self.route.config})
+
+
 @final
-class WriteRequest(ClientRequest["Token"]):
-    """A client's put, delete or put_many.
+class WriteRequest(ClientWrite["Token"]):
+    """A client's put, delete, put_many or delete_many.
 
     plan       divide the rows into batches, one for each partition or more; or accept a smeared put
     part_done  gather the results of the batches; after the last one, answer
@@ -186,19 +211,11 @@ class WriteRequest(ClientRequest["Token"]):
         self, services: RecordServices, name: str, rows: Rows, options: RecordOptions, *, may_smear: bool = False
     ) -> None:
         """Take the arguments. Raises BadRequest: the level or the token is malformed."""
-        level = (options is not DEFAULTS and options.given.text("level")) or MAJORITY
-        if level not in LEVELS:
-            raise BadRequest(f"the level is one of {', '.join(LEVELS)}, not {level[:80]}", {"option": "level"})
         super().__init__(services, name, options)
-        self._rows, self._level, self._may_smear = rows, level, may_smear
+        self._rows, self._may_smear = rows, may_smear
         self._batches = self._unanswered = 0
         self._seen: list[Token] = []
         self._errors: list[GossipKVError] = []
-
-    def _check_map(self) -> None:
-        if self.options.config > self.route.config:
-            words = "the request goes by a newer map than this node, which takes no write by an older one"
-            raise NotReady(words, {BEHIND: "map", "config": self.route.config})
 
     def _plan(self) -> None:
         """Raises BadRequest, StaleConfig; and TimedOut, Overloaded for a smeared put."""
@@ -215,7 +232,7 @@ class WriteRequest(ClientRequest["Token"]):
             place = route.place(key)
             if self.options.config:
                 route.check(self.options.config, (place,))
-            batch = batch_for(self, self._level, place, begun)
+            batch = batch_for(self, self.level, place, begun)
             batch.add(key, value)
             batches[batch] = None
         self._batches = self._unanswered = len(batches)

@@ -42,11 +42,12 @@ FOR_PEERS: Final = (
     b"metadata_invite metadata_describe table_sizes table_kept table_divide metadata_discover"
 ).split()
 OF_RECORDS: Final = (
-    b"put delete put_many table_write table_accepted table_get table_scan table_settled verify_table table_digest "
+    b"put delete put_many delete_many delete_range table_write table_accepted table_delete_range "
+    b"table_get table_scan table_settled verify_table table_digest "
     b"replica_tell replica_feed replica_load replica_report replica_digest"
 ).split()
 # Methods that a node forwards while its tables are closed, or it has no room for a table's map, like the reads below.
-FOR_CLIENTS: Final = frozenset((b"create_table", b"drop_table", b"put", b"delete", b"put_many"))
+FOR_CLIENTS: Final = frozenset(b"create_table drop_table put delete put_many delete_many delete_range".split())
 READS: Final = frozenset(("get", "get_many", "scan", "partition_map", "databases"))
 PASS_MS: Final = 10_000
 LIST_S: Final = 0.5  # Shorter than the 0.9 s of a probe that waits for the list.
@@ -107,7 +108,7 @@ class TableMethods:
         return self._elsewhere(name, arguments) or self._records.reads[arguments.called](arguments)
 
     def write(self, name: str, arguments: Arguments) -> Answer:
-        """Answer `put`, `delete` or `put_many` of a client."""
+        """Answer `put`, `delete`, `put_many`, `delete_many` or `delete_range` of a client."""
         return self._elsewhere(name, arguments) or self._records.methods[arguments.called](arguments)
 
     def begin_writes(self, gathered: Sequence[GatheredWrites], refuse: Refuse, *, may_wait: bool) -> bool:

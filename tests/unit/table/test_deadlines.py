@@ -24,6 +24,8 @@ WRITES = {
     "put": ("put", "t", KEY, b"early"),
     "delete": ("delete", "t", KEY),
     "put_many": ("put_many", "t", [[KEY, b"early"], [b"l", b"early"]]),
+    "delete_many": ("delete_many", "t", [KEY, b"l"]),
+    "delete_range": ("delete_range", "t", {"prefix": KEY}),
 }
 NOW = {"timeout_ms": 500, "level": "one"}
 
@@ -69,8 +71,8 @@ def test_what_comes_in_time_is_written(method, off_s):
     host.held, answers = [], entry.begin(*WRITES[method], NOW)
     records.pass_s(0.49)
     let_come(records, host)
-    assert answers == [TOKEN]
-    assert host.call("get", "t", KEY)[0] == (None if method == "delete" else b"early")
+    assert answers == [[1, None, TOKEN] if method == "delete_range" else TOKEN]
+    assert host.call("get", "t", KEY)[0] == (None if method.startswith("delete") else b"early")
 
 
 def test_a_put_that_was_smeared_is_forwarded_again_and_its_first_request_refused():

@@ -19,6 +19,8 @@ PARAMS = {
     "put": [b"k", b"v"],
     "delete": [b"k"],
     "put_many": [[[b"k", b"v"], [b"l", b"v"]]],
+    "delete_many": [[b"k", b"l"]],
+    "delete_range": [{"prefix": b"k"}],
 }
 OF_RECORDS = {name.decode() for name, right in METHODS.items() if right in (Right.READ, Right.WRITE)}
 WRITES = {name.decode() for name, right in METHODS.items() if right == Right.WRITE}
