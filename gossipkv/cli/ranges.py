@@ -1,26 +1,20 @@
-"""Commands of `table` about ranges: their bounds, their hosts, and the deletion of a range of keys.
+"""Commands of `table` about ranges: their bounds and their hosts.
 
 The requests are idempotent, so a command that gets no answer asks once more.
 """
 
 from __future__ import annotations
 
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final
 
 import click
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
-from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, key_bytes, timeout
+from gossipkv.cli.options import HEX_KEYS, JSON, NODE, ask_map, connect, key_bytes, timeout
 from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.reads import key_or_input
-from gossipkv.cli.screen import add_row, columns, description, draw, progress
-from gossipkv.cli.writes import LEVEL
-from gossipkv.client import tables
-from gossipkv.client.pages import ScanPages
-from gossipkv.client.reads import span_options
-from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Overloaded, TimedOut, Unavailable, Unknown
+from gossipkv.cli.screen import add_row, columns, draw
+from gossipkv.errors import Conflict
 from gossipkv.register.metadata.partitions import HASH
 from gossipkv.status.codec import decode
 from gossipkv.status.reports import TableMap
@@ -28,15 +22,13 @@ from gossipkv.status.words import names_text, plain
 from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from click.decorators import FC
     from rich.table import Table
 
     from gossipkv.address import Address
-    from gossipkv.client._client import Request
-    from gossipkv.client.blocking import Client
-    from gossipkv.client.tables import Level
+    from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
 NO_COPY: Final = "none"
@@ -202,117 +194,3 @@ def _partitions_table(found: TableMap) -> Table:
     for partition in found.partitions:
         add_row(made, *partition.row(found.kind))
     return made
-
-
-@click.command(name="delete-range")
-@click.argument("name")
-@click.argument("start", metavar="[START]", type=key_bytes, required=False)
-@click.argument("end", metavar="[END]", type=key_bytes, required=False)
-@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys that begin so.")
-@HEX_KEYS
-@LEVEL
-@NODE
-@TIMEOUT
-@JSON
-def delete_range(
-    name: str,
-    start: bytes | None,
-    end: bytes | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
-    *,
-    prefix: bytes | None,
-    level: Level,
-    as_json: bool,
-) -> None:
-    """Delete the keys of the table NAME from START to before END.
-
-    Without END to the last key; START may be empty.  What is put there meanwhile may be deleted or not.  Where this
-    ends early it says how far it came: said again it goes on.
-    """
-    with connect(nodes, timeout_ms) as client:
-        deletion = RangeDeletion(client, name, start=start, end=end, prefix=prefix, level=level)
-        try:
-            with progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar:
-                task = bar.add_task(f"{name}: records deleted", total=None)
-                for deleted in deletion.run():
-                    bar.update(task, completed=deleted)
-        except (GossipKVError, KeyboardInterrupt):
-            if deletion.last is not None:
-                far = f"{_records(deletion.deleted)} deleted, up to {shown(deletion.last)}"
-                note(f"gossipkv: {far}; say it again to go on")
-            raise
-    answer: dict[str, Value] = {"table": name, "deleted": deletion.deleted}
-    tell(answer, f"{name}: {_records(deletion.deleted)} deleted", as_json=as_json)
-
-
-def _records(count: int) -> str:
-    return f"{count:,} record{'' if count == 1 else 's'}"
-
-
-IN_FLIGHT: Final = 64  # Deletes at a time; each waits for a sync of its hosts, which many deletes share.
-PATIENCE_S: Final = 30.0  # Time without progress; a dead node is detected sooner.
-PAUSE_S: Final = 0.5
-FOR_NOW: Final = (NotReady, Overloaded, TimedOut, Unavailable, Unknown)
-
-
-@final
-class RangeDeletion:
-    """The deletion of all keys with `start <= key < end` and `prefix`, and its progress.
-
-    It scans, and deletes the keys of each page with many deletes in flight; only one page of keys is in memory.  Nodes
-    store nothing but these deletes, so records that are put meanwhile may be deleted or not.  After a temporary
-    failure, such as a host that is down while a range moves, it continues from the first key without an answer.  A
-    delete whose outcome is unknown is sent again, since that key should go.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        table: str,
-        *,
-        start: bytes | None = None,
-        end: bytes | None = None,
-        prefix: bytes | None = None,
-        level: Level = "majority",
-        pause: Callable[[float], object] = sleep,
-    ) -> None:
-        """Raises BadRequest: there are no bounds, or no key is within them."""
-        if not (start or prefix) and end is None:
-            raise BadRequest(f"all of {table} would be deleted: say from which key, before which, or a prefix")
-        if end is not None and (start or b"") >= end:
-            raise BadRequest(f"no key is at {shown(start or b'')} or behind it, and before {shown(end)}")
-        self._client, self._table, self._pause = client, table, pause
-        self._start, self._end, self._prefix = start, end, prefix
-        self._options = tables.write_options(b"", level, 0, client.allowed_ms(None))
-        self.deleted = 0  # Number of deleted records.
-        self.last: bytes | None = None  # The key up to which records are deleted.
-
-    def run(self) -> Iterator[int]:
-        """Delete; yield the number of deleted records after each page.  Raises GossipKVError if a failure persists."""
-        since = None
-        while True:
-            before = self.deleted
-            try:
-                yield from self._pass()
-            except FOR_NOW:
-                now = monotonic()
-                since = now if since is None or self.deleted > before else since
-                if now - since > PATIENCE_S:
-                    raise
-                self._pause(PAUSE_S)
-            else:
-                return
-
-    def _pass(self) -> Iterator[int]:
-        start = self._start if self.last is None else self.last
-        span = span_options(start, self._end, self._prefix, reverse=False)
-        pages = ScanPages(self._table, span, limit=None)
-        while (page := pages.next_request()) is not None:
-            keys = [key for key, _ in self._client.ask(cast("Request[Value]", page), None, pages.take)]
-            requests = (tables.delete(self._table, key, self._options) for key in keys)
-            for key, answer in zip(keys, self._client.ask_all(requests, IN_FLIGHT), strict=True):
-                tables.token_of("delete", answer)
-                self.deleted += 1
-                self.last = key
-            yield self.deleted

@@ -1,4 +1,4 @@
-"""`table`: makes, drops, lists and shows tables; its other commands are in `placement` and `ranges`."""
+"""`table`: makes, drops, lists and shows tables; modules beside this one have its other commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import CommandGroup, placement, quarantine, ranges
+from gossipkv.cli import CommandGroup, placement, quarantine, range_deletion, ranges, table_export, table_import
 from gossipkv.cli.decisions import DECISION, allowed, decided
 from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, key_bytes
 from gossipkv.cli.output import print_json, tell
@@ -53,7 +53,9 @@ table.add_command(ranges.join)
 table.add_command(ranges.leave)
 table.add_command(ranges.force_join)
 table.add_command(ranges.partitions)
-table.add_command(ranges.delete_range)
+table.add_command(range_deletion.delete_range)
+table.add_command(table_import.import_)
+table.add_command(table_export.export)
 table.add_command(quarantine.quarantine)
 
 

@@ -1,0 +1,97 @@
+"""`table delete-range`: deletes all keys of a range, page by page."""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from gossipkv.cli.options import HEX_KEYS, JSON, NODE, connect, key_bytes, timeout
+from gossipkv.cli.output import note, tell
+from gossipkv.cli.screen import description, progress
+from gossipkv.cli.writes import LEVEL
+from gossipkv.client import tables
+from gossipkv.client.range_deletion import RangeDeletion
+from gossipkv.client.reads import span_options
+from gossipkv.errors import GossipKVError, NotReady, Overloaded, TimedOut, Unavailable, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gossipkv.address import Address
+    from gossipkv.client.blocking import Client
+    from gossipkv.client.tables import Level
+    from gossipkv.wire.rpc import Value
+
+PATIENCE_S: Final = 30.0  # Time without progress; a dead node is detected sooner.
+PAUSE_S: Final = 0.5
+FOR_NOW: Final = (NotReady, Overloaded, TimedOut, Unavailable, Unknown)
+PAGE: Final = timeout("10s", "one page of some thousand records")
+
+
+@click.command(name="delete-range")
+@click.argument("name")
+@click.argument("start", metavar="[START]", type=key_bytes, required=False)
+@click.argument("end", metavar="[END]", type=key_bytes, required=False)
+@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys that begin so.")
+@HEX_KEYS
+@LEVEL
+@NODE
+@PAGE
+@JSON
+def delete_range(
+    name: str,
+    start: bytes | None,
+    end: bytes | None,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    prefix: bytes | None,
+    level: Level,
+    as_json: bool,
+) -> None:
+    """Delete the keys of the table NAME from START to before END.
+
+    Without END to the last key; START may be empty.  Records that are put there meanwhile may be deleted or not.  The
+    number is exact, unless it says `at least`: then a node gave no answer.  If this ends early, the same command
+    deletes the rest.
+    """
+    bounds = span_options(start, end, prefix, reverse=False)
+    deletion = RangeDeletion(name, bounds, tables.write_options(b"", level, 0, timeout_ms))
+    with connect(nodes, timeout_ms) as client:
+        try:
+            with progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar:
+                task = bar.add_task(f"{name}: records deleted", total=None)
+                for deleted in _pages(client, deletion):
+                    bar.update(task, completed=deleted)
+        except (GossipKVError, KeyboardInterrupt):
+            if deletion.deleted:
+                note(f"gossipkv: {_counted(deletion)} deleted; the same command deletes the rest")
+            raise
+    answer: dict[str, Value] = {"table": name, "deleted": deletion.deleted, "exact": deletion.is_exact}
+    tell(answer, f"{name}: {_counted(deletion)} deleted", as_json=as_json)
+
+
+def _pages(client: Client, deletion: RangeDeletion) -> Iterator[int]:
+    """Delete; yield the number of deleted records after each page.  Raises GossipKVError if a failure persists."""
+    failing_since = None
+    while (call := deletion.next_call()) is not None:
+        try:
+            deletion.take(client.call(*call))
+        except FOR_NOW as error:
+            if isinstance(error, Unknown):
+                deletion.take_unknown(error)
+            failing_since = monotonic() if failing_since is None else failing_since
+            if monotonic() - failing_since > PATIENCE_S:
+                raise
+            sleep(PAUSE_S)
+        else:
+            failing_since = None
+            yield deletion.deleted
+
+
+def _counted(deletion: RangeDeletion) -> str:
+    count = deletion.deleted
+    return f"{'' if deletion.is_exact else 'at least '}{count:,} {'record' if count == 1 else 'records'}"

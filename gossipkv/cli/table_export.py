@@ -1,0 +1,210 @@
+"""`table export`: writes the records of a table to a file that `table import` and sources read.
+
+The file appears under its name once it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import click
+import lz4.frame
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from gossipkv.cli.options import HEX_KEYS, JSON, NODE, connect, key_bytes, timeout
+from gossipkv.cli.output import json_line, tell
+from gossipkv.cli.screen import description, progress
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import BadRequest, LocalError
+from gossipkv.wire.key_text import shown
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+    from gossipkv.address import Address
+    from gossipkv.wire.rpc import Value
+
+GROUP_ROWS: Final = 65_536  # A row group of Parquet, which is in memory at once.
+GROUP_BYTES: Final = 8 << 20  # A page is at most a group, and readers take pages of 25 MiB.
+SHOWN_RECORDS: Final = 1_000  # The progress bar is redrawn after so many records.
+SUFFIXES: Final = {".tsv": "tsv", ".tab": "tsv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+COMPRESSED: Final[dict[str, Callable[[BinaryIO], contextlib.AbstractContextManager[Stream]]]] = {
+    ".gz": lambda stream: gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=6),
+    ".zst": lambda stream: zstd.ZstdFile(stream, "wb"),
+    ".lz4": lambda stream: lz4.frame.LZ4FrameFile(stream, mode="wb"),
+}
+PAGE: Final = timeout("10s", "one page")
+
+
+class Stream(Protocol):
+    """A file, or what compresses into one."""
+
+    def write(self, data: bytes, /) -> int:
+        """Write all of it."""
+
+
+class Form(Protocol):
+    """Writes records in a format."""
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Write a record.  Raises BadRequest: the format cannot have it."""
+
+    def close(self) -> None:
+        """Write all that is held back."""
+
+
+@final
+class TabSeparated:
+    """Lines `key TAB value`, without any escapes."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._write = stream.write
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Write a line.  Raises BadRequest: readers would see another record."""
+        if b"\t" in key or b"\n" in key or b"\n" in value or key.startswith(b"\xef\xbb\xbf"):
+            words = "has a TAB or a line feed, which TSV cannot have: write JSON lines or Parquet (--format)"
+            raise BadRequest(f"the record of {shown(key)} {words}")
+        self._write(b"%b\t%b\n" % (key, value))
+
+    def close(self) -> None:
+        """Do nothing: all lines are written."""
+
+
+@final
+class JsonLines:
+    """Lines `{"key", "value"}`."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._write = stream.write
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Write a line."""
+        self._write(json_line({"key": key, "value": value}))
+
+    def close(self) -> None:
+        """Do nothing: all lines are written."""
+
+
+@final
+class Parquet:
+    """Columns `key` and `value`, through pyarrow."""
+
+    def __init__(self, stream: Stream) -> None:
+        """Raises LocalError: pyarrow is not installed."""
+        try:
+            self._arrow = arrow = importlib.import_module("pyarrow")
+            parquet = importlib.import_module("pyarrow.parquet")
+        except ImportError as error:
+            words = "Parquet is written through pyarrow, which is not installed: pip install 'gossipkv[parquet]'"
+            raise LocalError(words) from error
+        self._schema = arrow.schema([("key", arrow.binary()), ("value", arrow.binary())])
+        self._writer = parquet.ParquetWriter(stream, self._schema, use_dictionary=False)
+        self._keys, self._values, self._size_bytes = list[bytes](), list[bytes](), 0
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Add a row; a full group is written."""
+        self._keys.append(key)
+        self._values.append(value)
+        self._size_bytes += len(key) + len(value)
+        if len(self._keys) == GROUP_ROWS or self._size_bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def close(self) -> None:
+        """Write the last group and the footer."""
+        self._write_group()
+        self._writer.close()
+
+    def _write_group(self) -> None:
+        columns = [self._arrow.array(column, self._arrow.binary()) for column in (self._keys, self._values)]
+        self._writer.write_table(self._arrow.Table.from_arrays(columns, schema=self._schema))
+        self._keys, self._values, self._size_bytes = [], [], 0
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--format", "form", type=click.Choice(["tsv", "json", "parquet"]), help="[default: by the name of FILE]")
+@click.option("--start", type=key_bytes, metavar="KEY", help="First key.")
+@click.option("--end", type=key_bytes, metavar="KEY", help="Stop before this key.")
+@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys that begin so.")
+@HEX_KEYS
+@NODE
+@PAGE
+@JSON
+def export(
+    name: str,
+    path: Path,
+    form: str | None,
+    *,
+    start: bytes | None,
+    end: bytes | None,
+    prefix: bytes | None,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    as_json: bool,
+) -> None:
+    """Write the records of TABLE to FILE, in key order: TSV, JSON lines or Parquet, by its suffix.
+
+    A further suffix .gz, .zst or .lz4 compresses lines.  FILE appears, or is replaced, once it is whole.  There is no
+    snapshot: each record is as of the reading of its page.
+    """
+    lines = path.with_suffix("") if path.suffix in COMPRESSED else path
+    form = form or {**SUFFIXES, ".parquet": "parquet"}.get(lines.suffix)
+    if form is None or (form == "parquet" and lines != path):
+        raise click.UsageError(f"{path.name}: of which format? Say --format, or .tsv, .jsonl or .parquet")
+    records = 0
+    with (
+        connect(nodes, timeout_ms) as client,
+        _whole_file(path) as stream,
+        contextlib.closing(_form(form, stream)) as file,
+        progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar,
+    ):
+        task = bar.add_task(f"{name}: records written", total=None)
+        for key, value in client.table(name).scan(start=start, end=end, prefix=prefix):
+            file.add(key, value)
+            records += 1
+            if records % SHOWN_RECORDS == 0:
+                bar.update(task, completed=records)
+    answer: dict[str, Value] = {"table": name, "records": records, "file": str(path)}
+    tell(answer, f"{path}: {records:,} records of {name}", as_json=as_json)
+
+
+def _form(form: str, stream: Stream) -> Form:
+    match form:
+        case "tsv":
+            return TabSeparated(stream)
+        case "json":
+            return JsonLines(stream)
+    return Parquet(stream)
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path) -> Iterator[Stream]:
+    """Yield a stream into a file that gets its name once all is written and synced; remove it after a failure."""
+    target = path.resolve()
+    beside = target.with_name(f"{target.name}.tmp")
+    try:
+        with beside.open("wb") as file:
+            compress = COMPRESSED.get(path.suffix, contextlib.nullcontext[Stream])
+            with compress(file) as stream:
+                yield stream
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    RealFiles().sync_directory(target.parent)

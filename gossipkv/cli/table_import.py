@@ -1,0 +1,341 @@
+"""`table import`: puts the records of files into a table, several batches at once, and goes on where it ended.
+
+Records are put in the order of the files, a few batches at once; those of one key stay in order.  The *position* is
+that up to which all are put; with `--state` it is saved each second.  So an import that was killed puts the records of
+the last moments again, in the same order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import deque
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import click
+import trio
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from gossipkv.cli.credentials import credentials
+from gossipkv.cli.options import JSON, NODE, nodes_or_usual, timeout
+from gossipkv.cli.output import note, tell
+from gossipkv.cli.range_deletion import FOR_NOW, PATIENCE_S, PAUSE_S
+from gossipkv.cli.screen import description, progress
+from gossipkv.cli.writes import LEVEL
+from gossipkv.client.trio_client import Client
+from gossipkv.dataset.formats.detect import batches, detect_file
+from gossipkv.dataset.formats.reading import FileReading
+from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.reader import SourceReader
+from gossipkv.environment import small_file
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import ConfigError, GossipKVError, SourceError
+from gossipkv.settings.databases import FORMATS
+from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.client.tables import Level
+    from gossipkv.client.trio_table import Table
+    from gossipkv.storage.batch import RecordBatch
+    from gossipkv.wire.rpc import Value
+
+Records = list[tuple[bytes, bytes]]
+
+WRITERS: Final = 8  # Batches under way: more of them cost memory, and make nodes no faster.
+CHUNK_RECORDS: Final = WRITERS * 250  # Divided by keys, each part is one request of `put_many` nearly always.
+CHUNK_BYTES: Final = 4 << 20
+SAVE_S: Final = 1.0  # Interval between saves of the position.
+STATE_FILE: Final = small_file.Kind("state of an import", 1 << 20, is_private=False)
+BATCH: Final = timeout("10s", "one batch")
+
+
+class Position(NamedTuple):
+    """A place in the files: so many records of the file of this number are put, and all of the files before it."""
+
+    file: int = 0
+    records: int = 0
+
+
+class Chunk(NamedTuple):
+    """Records to put, in their order, between two positions."""
+
+    begin: Position
+    end: Position
+    records: Records
+
+
+@final
+class ImportedFiles:
+    """The records of files from a position on, in chunks; only one chunk is in memory."""
+
+    def __init__(self, files: Sequence[SourceFile], form: str | None, reading: FileReading) -> None:
+        self.files = files
+        self.size_bytes = sum(file.size_bytes for file in files)
+        self.read_bytes = 0  # Approximate: Parquet is read in several places.
+        self._form, self._reading = form, reading
+
+    def chunks(self, position: Position) -> Iterator[Chunk]:
+        """Yield the chunks behind a position.  Raises SourceError, StorageError."""
+        for number, file in enumerate(self.files):
+            if number >= position.file:
+                skipped = position.records if number == position.file else 0
+                yield from self._chunks_of(number, file, skipped)
+            self.read_bytes = sum(file.size_bytes for file in self.files[: number + 1])
+
+    def _chunks_of(self, number: int, file: SourceFile, skipped: int) -> Iterator[Chunk]:
+        before = self.read_bytes
+        with SourceReader(RealFiles(), file) as reader:
+            form = self._form or detect_file(reader, self._reading) or "tsv"
+            records, size_bytes, begin, at = Records(), 0, skipped, 0
+            with contextlib.closing(batches(form, reader, self._reading)) as found:
+                for batch in found:
+                    self.read_bytes = before + min(reader.read_bytes, file.size_bytes)
+                    if at + len(batch) <= skipped:
+                        at += len(batch)
+                        continue
+                    for key, value in batch:
+                        at += 1
+                        if at <= skipped:
+                            continue
+                        if len(key) > MAX_KEY_BYTES:
+                            raise _long_key(file, at, batch, key)
+                        records.append((key, value))
+                        size_bytes += len(key) + len(value)
+                        if len(records) == CHUNK_RECORDS or size_bytes >= CHUNK_BYTES:
+                            yield Chunk(Position(number, begin), Position(number, at), records)
+                            records, size_bytes, begin = [], 0, at
+            yield Chunk(Position(number, begin), Position(number + 1, 0), records)
+
+
+def _long_key(file: SourceFile, number: int, batch: RecordBatch, key: bytes) -> SourceError:
+    offset = next(offset for offset, found in zip(batch.offsets(), batch.keys(), strict=True) if found == key)
+    reason = f"record {number:,} has a key of {len(key):,} bytes, and a key of a table has {MAX_KEY_BYTES:,} at most"
+    return SourceError(f"{file.path}: byte {offset:,}: {reason}", {"file": file.path, "offset": offset})
+
+
+@final
+class ImportProgress:
+    """The position up to which all records are put."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+        self.records = 0  # Records that are put, behind the position as well.
+        self._under_way: deque[Chunk] = deque()  # In their order.
+        self._left: dict[Position, int] = {}  # Parts that are not put, by the end of the chunk.
+
+    def begin(self, chunk: Chunk, parts: int) -> None:
+        """Note that so many parts of a chunk are under way."""
+        self._under_way.append(chunk)
+        self._left[chunk.end] = parts
+
+    def done(self, chunk: Chunk, records: int) -> None:
+        """Note that a part of a chunk is put."""
+        self.records += records
+        self._left[chunk.end] -= 1
+        while self._under_way and not self._left[self._under_way[0].end]:
+            self.position = self._under_way.popleft().end
+            del self._left[self.position]
+
+
+@final
+class ImportState:
+    """The file that keeps the position of an import, and what is imported."""
+
+    def __init__(self, path: Path | None, identity: dict[str, object]) -> None:
+        self._path, self._identity = path, json.loads(json.dumps(identity))
+        self._saved_at = monotonic()
+
+    def read(self) -> Position:
+        """Return the saved position; the beginning if there is none.  Raises ConfigError: it is of another import."""
+        if self._path is None or not self._path.exists():
+            return Position()
+        try:
+            found = json.loads(small_file.read_text(self._path, STATE_FILE))
+            file, records = found.pop("position")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ConfigError(f"{self._path}: this is no state of an import") from None
+        if found != self._identity:
+            other = next(name for name in {**self._identity, **found} if found.get(name) != self._identity.get(name))
+            raise ConfigError(f"{self._path}: the state of another import: {other} differs; to begin anew, remove it")
+        return Position(int(file), int(records))
+
+    def save(self, position: Position, *, now: bool = False) -> None:
+        """Save the position, unless it was saved lately.  Raises OSError."""
+        if self._path is not None and (now or monotonic() - self._saved_at > SAVE_S):
+            small_file.write_text(self._path, json.dumps({**self._identity, "position": position}), mode=0o644)
+            self._saved_at = monotonic()
+
+    def remove(self) -> None:
+        """Remove the file: the import is complete."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+@final
+class Importer:
+    """Puts chunks of records, several at once, each key by one writer, so that the last record of a key stays.
+
+    After an error no further part of a chunk is put, and those under way end.
+    """
+
+    def __init__(self, files: ImportedFiles, position: Position, level: Level, on_done: Callable[[], object]) -> None:
+        self.progress = ImportProgress(position)
+        self._files, self._level, self._on_done = files, level, on_done
+        self._chunks = files.chunks(position)
+        self._error: GossipKVError | None = None
+
+    async def run(self, tables: Sequence[Table]) -> None:
+        """Put all records; each of `tables` is of a client of its own.  Raises GossipKVError."""
+        async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as writers:
+            senders = []
+            for number in range(WRITERS):
+                sender, receiver = trio.open_memory_channel[tuple[Chunk, Records]](1)
+                nursery.start_soon(self._write, tables[number % len(tables)], receiver)
+                senders.append(await writers.enter_async_context(sender))
+            await self._read(senders)
+        if self._error is not None:
+            raise self._error
+
+    async def _read(self, senders: Sequence[trio.MemorySendChannel[tuple[Chunk, Records]]]) -> None:
+        try:
+            for chunk in self._chunks:
+                parts: list[Records] = [[] for _ in senders]
+                for record in chunk.records:
+                    parts[hash(record[0]) % WRITERS].append(record)
+                self.progress.begin(chunk, len(parts))
+                for sender, part in zip(senders, parts, strict=True):
+                    await sender.send((chunk, part))
+                if self._error is not None:
+                    return
+        except GossipKVError as error:
+            self._fail(error)
+
+    def _fail(self, error: GossipKVError) -> None:
+        if self._error is None:
+            self._error = error
+
+    async def _write(self, table: Table, receiver: trio.MemoryReceiveChannel[tuple[Chunk, Records]]) -> None:
+        async for chunk, records in receiver:
+            if self._error is None:
+                try:
+                    await self._put(table, records)
+                except GossipKVError as error:
+                    error.message = f"{self._where(chunk)}: {error.message}"
+                    self._fail(error)
+                else:
+                    self.progress.done(chunk, len(records))
+                    self._on_done()
+
+    async def _put(self, table: Table, records: Records) -> None:
+        """Put records, again if that fails for a moment: they stay the same.  Raises GossipKVError."""
+        failing_since, is_put = trio.current_time(), not records
+        while not is_put:
+            try:
+                await table.put_many(records, level=self._level)
+                is_put = True
+            except FOR_NOW:
+                if trio.current_time() - failing_since > PATIENCE_S:
+                    raise
+                await trio.sleep(PAUSE_S)
+
+    def _where(self, chunk: Chunk) -> str:
+        first, last = chunk.begin.records + 1, chunk.begin.records + len(chunk.records)
+        return f"{self._files.files[chunk.begin.file].path}: one of the records {first:,} to {last:,}"
+
+
+@click.command(name="import")
+@click.argument("name", metavar="TABLE")
+@click.argument("paths", metavar="FILE...", type=click.Path(exists=True, dir_okay=False), nargs=-1, required=True)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Of the files.  [default: as each looks]")
+@click.option(
+    "--key-field", default="key", show_default=True, metavar="FIELD", help="The key, in JSON lines and Parquet."
+)
+@click.option("--value-field", default="value", show_default=True, metavar="FIELD", help="The value.")
+@click.option(
+    "--state",
+    "state_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="STATE",
+    help="Keep in this file how far it is; if the file exists, go on from there.",
+)
+@LEVEL
+@NODE
+@BATCH
+@JSON
+def import_(
+    name: str,
+    paths: tuple[str, ...],
+    form: str | None,
+    key_field: str,
+    value_field: str,
+    *,
+    state_path: Path | None,
+    level: Level,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    as_json: bool,
+) -> None:
+    """Put the records of each FILE into TABLE: TSV, JSON lines, Parquet or whatever a source may have.
+
+    Of a key that comes more than once the last record stays.  A batch without an answer is put again, so nobody else
+    should write these keys meanwhile.  After an interruption, and after kill -9, the same command with --state goes on,
+    a second or two before that place; without it, all is put again.  With several --node, batches go to all of them.
+    """
+    begin_s = monotonic()
+    files = ImportedFiles(
+        [*map(_file, paths)], form, FileReading(key_field, value_field, max_value_bytes=MAX_VALUE_BYTES)
+    )
+    listed = [[file.path, file.size_bytes, file.modified_ns] for file in files.files]
+    state = ImportState(
+        state_path, {"table": name, "files": listed, "format": form, "key": key_field, "value": value_field}
+    )
+    position = state.read()
+    with progress(
+        description(), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[records]:,}"), TimeRemainingColumn()
+    ) as bar:
+        task = bar.add_task(f"{name}: records put", total=files.size_bytes, records=0)
+
+        def on_done() -> None:
+            bar.update(task, completed=files.read_bytes, records=importer.progress.records)
+            state.save(importer.progress.position)
+
+        importer = Importer(files, position, level, on_done)
+        try:
+            trio.run(partial(_run, importer, name, nodes_or_usual(nodes), timeout_ms))
+        except BaseException:
+            state.save(importer.progress.position, now=True)
+            again = "puts them again" if state_path is None else "goes on from there"
+            note(f"gossipkv: {importer.progress.records:,} records are put; the same command {again}")
+            raise
+    state.remove()
+    records, count = importer.progress.records, len(paths)
+    answer: dict[str, Value] = {"table": name, "records": records, "files": count, "skipped": position.records}
+    took = f"{monotonic() - begin_s:.1f} s"
+    tell(
+        answer,
+        f"{name}: {records:,} records put, from {count} file{'' if count == 1 else 's'} in {took}",
+        as_json=as_json,
+    )
+
+
+async def _run(importer: Importer, name: str, nodes: Sequence[Address], timeout_ms: int) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        tables = []
+        for number in range(min(len(nodes), WRITERS)):
+            order = [*nodes[number:], *nodes[:number]]
+            client = Client(order, timeout_ms=timeout_ms, credentials=credentials())
+            tables.append((await stack.enter_async_context(client)).table(name))
+        await importer.run(tables)
+
+
+def _file(path: str) -> SourceFile:
+    files = RealFiles()
+    place = files.resolve(str(Path(path).absolute()))
+    entry = files.stat(place)
+    return SourceFile(path, place, entry.size_bytes, entry.modified_ns, entry.tag)
