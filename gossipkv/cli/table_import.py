@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client.tables import Level
-    from gossipkv.client.trio_table import Table
+    from gossipkv.client.trio_client import Table
     from gossipkv.storage.batch import RecordBatch
     from gossipkv.wire.rpc import Value
 

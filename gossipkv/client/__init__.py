@@ -6,8 +6,9 @@ Read in this order:
     session.pyx          requests to bytes, bytes to answers
     reads.py             the contents of read requests, and the shapes of their answers
     tables.py            writes, and the further options of table reads
-    parts.py             a `get_many` or `put_many` of any size, in parts that fit into frames
+    parts.py             a `get_many`, `put_many` or `delete_many` of any size, in parts that fit into frames
     pages.py             a scan, page by page
+    range_deletion.py    the deletion of a range, page by page
     sessions.py          the state that a session has seen, so that no node answers with older data
     route.py             the order in which addresses are tried
     backoff.py           pauses before an unreachable address is tried again

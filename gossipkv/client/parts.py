@@ -1,4 +1,4 @@
-"""A `get_many` and a `put_many` of any size, in parts that fit into frames; shared by both clients, without any I/O.
+"""A `get_many`, `put_many` or `delete_many` of any size, in parts that fit into frames; without any I/O.
 
 A shell drives a generator: it sends each request that it gets, and passes the answer or the error back.  Parts are sent
 one after the other: each is so large that the round trip hardly matters, and other requests get their turns in between.
@@ -7,7 +7,7 @@ A part of a `get_many` has limits for keys and bytes.  If the node finds it or i
 for again, down to one key; parts grow again as they succeed.  All parts of a dataset are from one version: the first
 answer names it, and the others ask for it.  If a node no longer has that version (it was retired, or the connection
 went over to a node that never had it), the read begins anew, a few times at most.  After that, or if the caller named
-the version, `UnknownVersion` is raised.  A part of a `put_many` is never sent twice.
+the version, `UnknownVersion` is raised.  A part of a write is never sent twice.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 from gossipkv.client import reads, tables
 from gossipkv.client._client import Column, get_many_request, joined
-from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, UnknownVersion
+from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, Unknown, UnknownVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
     from typing import Literal, TypeVar
 
     from gossipkv.client._client import Request
+    from gossipkv.client.range_deletion import RangeDeletion
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.wire.rpc import Value
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     _Whole = TypeVar("_Whole")
 
 PART_KEYS: Final = 10_000  # A node takes 16,384 elements a frame; this is 1.5 ms of a core, so others get a turn.
+PART_DELETES: Final = 900  # One element each, of those 1,024.
 PART_RECORDS: Final = 300  # Three elements each; a node takes 1,024 in a request that is not answered at once.
 PART_BYTES: Final = 1 << 20  # Bytes of keys and values: far below the longest frame, and of the order of the answer.
 OVERHEAD_BYTES: Final = 5  # The head of a key or a value.
@@ -151,21 +153,55 @@ def writing(
     """Put `records` in their order.  The `details` of an error have the outcome of the other parts."""
     pairs = [(reads.key_bytes(key), tables.value_bytes(value)) for key, value in records]
     sizes = [len(key) + len(value) + 2 * OVERHEAD_BYTES for key, value in pairs]
-    begin = 0
+
+    def make(begin: int, end: int) -> Request[Value]:
+        return tables.put_many(table, pairs[begin:end], options)
+
+    yield from _writes("put_many", make, sizes, PART_RECORDS, ("records", "put"))
+
+
+def deleting(table: str, keys: Iterable[Key], options: dict[str, Value]) -> Generator[Request[Value], Value, None]:
+    """Delete `keys`.  The `details` of an error have the outcome of the other parts."""
+    whole = [reads.key_bytes(key) for key in reads.several(keys)]
+    sizes = [len(key) + OVERHEAD_BYTES for key in whole]
+
+    def make(begin: int, end: int) -> Request[Value]:
+        return tables.delete_many(table, whole[begin:end], options)
+
+    yield from _writes("delete_many", make, sizes, PART_DELETES, ("keys", "deleted"))
+
+
+def _writes(
+    method: str, make: Callable[[int, int], Request[Value]], sizes: list[int], most: int, words: tuple[str, str]
+) -> Generator[Request[Value], Value, None]:
+    begin, count, (what, done) = 0, len(sizes), words
     while True:
-        end = _end(sizes, begin, PART_RECORDS) if pairs else 0
+        end = _end(sizes, begin, most) if sizes else 0
         try:
-            answer = yield tables.put_many(table, pairs[begin:end], options)
-            tables.token_of("put_many", answer)
+            tables.token_of(method, (yield make(begin, end)))
         except GossipKVError as error:
-            if end - begin < len(pairs):
-                unsent = len(pairs) - end
-                error.message += f" (of {len(pairs)} records the first {begin} are put, the last {unsent} not sent)"
-                error.details.update(put=begin, unsent=unsent)
+            if end - begin < count:
+                unsent = count - end
+                error.message += f" (of {count} {what} the first {begin} are {done}, the last {unsent} not sent)"
+                error.details.update({done: begin, "unsent": unsent})
             raise
         begin = end
-        if begin == len(pairs):
+        if begin == count:
             return
+
+
+def deleting_range(deletion: RangeDeletion, saw: Callable[[bytes], object]) -> Generator[Request[Value], Value, int]:
+    """Delete a range; return the number of deleted records, which the `details` of an error have as well."""
+    while (call := deletion.next_call()) is not None:
+        method, *params = call
+        try:
+            saw(deletion.take((yield call_request(method, params))))
+        except GossipKVError as error:
+            if isinstance(error, Unknown):
+                deletion.take_unknown(error)
+            error.details["deleted"] = deletion.deleted
+            raise
+    return deletion.deleted
 
 
 def _end(sizes: list[int], begin: int, most: int) -> int:

@@ -7,13 +7,15 @@ longer exact.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.client import reads
 
 if TYPE_CHECKING:
     from gossipkv.errors import Unknown
     from gossipkv.wire.rpc import Value
+
+PAGE_MS: Final = 10_000  # A page ends in half of its time, and has some thousand records.
 
 
 @final

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gossipkv.client import parts, reads, tables
 from gossipkv.client._client import get_request
 from gossipkv.client.pages import ScanPages
+from gossipkv.client.range_deletion import PAGE_MS, RangeDeletion
 from gossipkv.client.sessions import SessionTurn, watched
 
 if TYPE_CHECKING:
@@ -177,6 +178,48 @@ class Table:
         writing = parts.writing(self.name, records, self._written(turn, level, wait_ms, timeout_ms))
         steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
         return self._client.ask_steps(steps, timeout_ms)
+
+    def delete_many(
+        self,
+        keys: Iterable[Key],
+        *,
+        level: Level = "majority",
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+    ) -> Asked[None]:
+        """Delete each of `keys` that exists, as `put_many` puts records; `details` have the number `deleted`."""
+        turn = SessionTurn(session)
+        deleting = parts.deleting(self.name, keys, self._written(turn, level, wait_ms, timeout_ms))
+        steps = watched(deleting, lambda answer: turn.saw(tables.token_of("delete_many", answer)))
+        return self._client.ask_steps(steps, timeout_ms)
+
+    def delete_range(
+        self,
+        *,
+        start: Key | None = None,
+        end: Key | None = None,
+        prefix: Key | None = None,
+        level: Level = "majority",
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+    ) -> Asked[int]:
+        """Delete the records with `start <= key < end` and `prefix`; return their exact number.
+
+        Records that are put meanwhile may be deleted or not.  A node deletes a page of some thousand records at a time,
+        and `timeout_ms` is for all pages together.  After an error, whose `details` have the number `deleted` so far,
+        the same call deletes the rest.
+
+        Raises:
+            Unknown: perhaps more than that number is deleted, or may yet be.
+            BadRequest: there are no bounds.
+            GossipKVError: as `put`.
+        """
+        turn, span = SessionTurn(session), reads.span_options(start, end, prefix, reverse=False)
+        options = self._written(turn, level, wait_ms, min(self._client.allowed_ms(timeout_ms), PAGE_MS))
+        deletion = RangeDeletion(self.name, span, options)
+        return self._client.ask_steps(parts.deleting_range(deletion, turn.saw), timeout_ms)
 
     def _write(
         self,

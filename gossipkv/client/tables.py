@@ -95,6 +95,11 @@ def put_many(table: str, records: Sequence[tuple[bytes, bytes]], options: dict[s
     return call_request("put_many", [table, [[key, value] for key, value in records], options])
 
 
+def delete_many(table: str, keys: Sequence[bytes], options: dict[str, Value]) -> Request[Value]:
+    """Return a `delete_many` of keys that fit into one frame."""
+    return call_request("delete_many", [table, [*keys], options])
+
+
 def token_of(method: str, result: Value) -> bytes:
     """Return the token that answers a write; empty for a smeared put, which no replica has yet.
 

@@ -58,3 +58,20 @@ class TableNode:
     def put_many(self, records: list[list[bytes]], options: dict[str, object]) -> object:
         self.records.update(map(tuple, records))
         return b""
+
+    def delete_many(self, keys: list[bytes], options: dict[str, object]) -> object:
+        for key in keys:
+            self.records.pop(key, None)
+        return b""
+
+    def delete_range(self, bounds: dict[str, bytes], options: dict[str, object]) -> object:
+        """Delete two records; the cursor is the next key."""
+        end, first = bounds.get("end"), max(bounds.get("start", b""), options.get("cursor", b""))
+        found = [
+            key
+            for key in sorted(self.records)
+            if key >= first and (end is None or key < end) and key.startswith(bounds.get("prefix", b""))
+        ]
+        for key in found[:2]:
+            del self.records[key]
+        return [len(found[:2]), found[2] if found[2:] else None, b""]

@@ -223,6 +223,49 @@ def test_what_is_known_when_a_part_fails(ask):
 
 
 @both
+def test_many_keys_are_deleted_in_parts(ask):
+    """Parts keep their order, and the error of one of them states how many keys were deleted and not sent."""
+    node, keys = TableNode(), [b"%d" % number for number in range(2 * parts.PART_DELETES + 1)]
+    with FakeNode(node) as listening:
+        assert (
+            ask([listening.address], ("delete_many", iter(keys)), ("delete_many", ["k"], {"level": "all"}))
+            == [None] * 2
+        )
+        with pytest.raises(TypeError, match="several keys"):
+            ask([listening.address], ("delete_many", "key"))
+    assert [key for _, params in node.asked[:3] for key in params[0]] == keys
+    assert [method for method, _ in node.asked] == ["delete_many"] * 4
+    assert node.asked[3][1] == [[b"k"], {"level": "all", **WAITS}]
+    node = TableNode({2: ["UNKNOWN", "short of its level", {}]})
+    with FakeNode(node) as listening, pytest.raises(Unknown, match="first 900 are deleted, the last 1 not") as caught:
+        ask([listening.address], ("delete_many", keys))
+    assert caught.value.details == {"deleted": parts.PART_DELETES, "unsent": 1}
+
+
+@both
+def test_a_range_is_deleted_page_by_page(ask):
+    """The number is that of all pages, and an error has the number of those that were answered, and more if known."""
+    node = TableNode()
+    node.records = dict.fromkeys([b"a", b"b", b"ba", b"bb", b"bc", b"bd", b"c"], b"v")
+    with FakeNode(node) as listening:
+        assert ask(
+            [listening.address],
+            ("delete_range", {"prefix": "b", "level": "one"}), ("delete_range", {"start": b"b", "end": "z"}),
+            ("delete_range", {"start": b"b"}),
+        ) == [5, 1, 0]  # fmt: skip
+    told = {"level": "one", "timeout_ms": 9_000}
+    assert node.asked[:2] == [
+        ("delete_range", [{"prefix": b"b"}, told]), ("delete_range", [{"prefix": b"b"}, {**told, "cursor": b"bb"}]),
+    ]  # fmt: skip
+    for details, deleted in ({"deleted": 1, "cursor": b"bb"}, 3), ({}, 2):
+        node = TableNode({2: ["UNKNOWN", "short of its level", details]})
+        node.records = dict.fromkeys([b"a", b"b", b"c"], b"v")
+        with FakeNode(node) as listening, pytest.raises(Unknown, match="short of its level") as caught:
+            ask([listening.address], ("delete_range", {"start": "a"}))
+        assert caught.value.details["deleted"] == deleted
+
+
+@both
 def test_many_keys_are_read_in_parts(ask):
     """Parts of a table demand no version, and are halved when an answer is too large."""
     node = TableNode(most=40)

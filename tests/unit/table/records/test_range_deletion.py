@@ -49,12 +49,12 @@ def range_table():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    data=st.sets(KEYS), deleted=st.sets(KEYS), is_hash=st.booleans(), node=st.integers(0, 1), rows=st.integers(1, 4),
+    data=st.sets(KEYS), deleted=st.sets(KEYS), place=st.tuples(st.booleans(), st.integers(0, 1), st.integers(1, 4)),
     bounds=st.fixed_dictionaries({"end": KEYS}, optional={"start": KEYS, "prefix": KEYS}),
 )  # fmt: skip
-def test_a_deletion_is_what_a_set_says(data, deleted, is_hash, node, rows, bounds):
+def test_a_deletion_is_what_a_set_says(data, deleted, bounds, place):
     """From a host and from another node the count is exact, what is outside stays, and a repetition finds nothing."""
-    records = Records(2)
+    records, (is_hash, node, rows) = Records(2), place
     firsts = 11 if is_hash else [b"", b"\1", b"\1\2", b"\2\0\3", b"\3"]
     records.make("t", HASH if is_hash else RANGE, firsts=firsts, holders=lambda _: records.nodes[:1])
     limit(records, rows)
