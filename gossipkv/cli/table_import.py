@@ -181,14 +181,14 @@ class ImportState:
 class Importer:
     """Puts chunks of records, several at once, each key by one writer, so that the last record of a key stays.
 
-    After an error no further part of a chunk is put, and those under way end.
+    After an error of a writer no further part of a chunk is put, and those under way end.
     """
 
     def __init__(self, files: ImportedFiles, position: Position, level: Level, on_done: Callable[[], object]) -> None:
         self.progress = ImportProgress(position)
         self._files, self._level, self._on_done = files, level, on_done
         self._chunks = files.chunks(position)
-        self._error: GossipKVError | None = None
+        self._errors: list[GossipKVError] = []  # Errors of writers.
 
     async def run(self, tables: Sequence[Table]) -> None:
         """Put all records; each of `tables` is of a client of its own.  Raises GossipKVError."""
@@ -198,11 +198,13 @@ class Importer:
                 sender, receiver = trio.open_memory_channel[tuple[Chunk, Records]](1)
                 nursery.start_soon(self._write, tables[number % len(tables)], receiver)
                 senders.append(await writers.enter_async_context(sender))
-            await self._read(senders)
-        if self._error is not None:
-            raise self._error
+            bad_row = await self._read(senders)
+        errors = self._errors or ([] if bad_row is None else [bad_row])
+        if errors:
+            raise errors[0]
 
-    async def _read(self, senders: Sequence[trio.MemorySendChannel[tuple[Chunk, Records]]]) -> None:
+    async def _read(self, senders: Sequence[trio.MemorySendChannel[tuple[Chunk, Records]]]) -> GossipKVError | None:
+        """Give chunks to the writers; return the error that ends the reading, before which all chunks are put."""
         try:
             for chunk in self._chunks:
                 parts: list[Records] = [[] for _ in senders]
@@ -211,23 +213,20 @@ class Importer:
                 self.progress.begin(chunk, len(parts))
                 for sender, part in zip(senders, parts, strict=True):
                     await sender.send((chunk, part))
-                if self._error is not None:
-                    return
+                if self._errors:
+                    break
         except GossipKVError as error:
-            self._fail(error)
-
-    def _fail(self, error: GossipKVError) -> None:
-        if self._error is None:
-            self._error = error
+            return error
+        return None
 
     async def _write(self, table: Table, receiver: trio.MemoryReceiveChannel[tuple[Chunk, Records]]) -> None:
         async for chunk, records in receiver:
-            if self._error is None:
+            if not self._errors:
                 try:
                     await self._put(table, records)
                 except GossipKVError as error:
                     error.message = f"{self._where(chunk)}: {error.message}"
-                    self._fail(error)
+                    self._errors.append(error)
                 else:
                     self.progress.done(chunk, len(records))
                     self._on_done()
