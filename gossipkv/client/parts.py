@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from gossipkv.client import reads, tables
-from gossipkv.client._client import Column, get_many_request, joined
+from gossipkv.client._client import Column, call_request, get_many_request, joined
 from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, Unknown, UnknownVersion
 
 if TYPE_CHECKING:
