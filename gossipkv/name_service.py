@@ -9,10 +9,11 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from gossipkv.address import Address
 
-    from gossipkv.address import Address
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Future
 
     # The results of `socket.getaddrinfo`.
     _Where = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
@@ -70,10 +71,24 @@ def addresses(address: Address, deadline: float) -> list[Found]:
     found = numeric(address)
     if found is not None:
         return found
+    return result(query(address), max(0.0, deadline - monotonic()))
+
+
+def result(asked: Future[list[Found]], timeout_s: float) -> list[Found]:
+    """Return the answer to a query.  Raises as `addresses`."""
     try:
-        return query(address).result(max(0.0, deadline - monotonic()))
+        return asked.result(timeout_s)
     except TimeoutError:
         raise socket.gaierror(socket.EAI_AGAIN, "the name service has not answered in time") from None
+
+
+def addresses_in(found: Iterable[Found]) -> list[Address]:
+    """Return the addresses of a name without what sockets need beside them."""
+    hosts = []
+    for *_, (host, port, *rest) in found:
+        if isinstance(host, str) and isinstance(port, int):
+            hosts.append(Address(f"{host}%{rest[1]}" if rest and rest[1] else host, port))
+    return hosts
 
 
 def local_addresses(address: Address) -> list[Found]:

@@ -25,7 +25,7 @@ from gossipkv.client.aio_shell import AioShell
 from gossipkv.client.calls import Calls
 from gossipkv.client.credentials import Credentials
 from gossipkv.client.dataset import Dataset
-from gossipkv.client.reads import TIMEOUT_MS
+from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
 from gossipkv.client.scan import Scan
 from gossipkv.client.table import Table
 
@@ -46,6 +46,7 @@ def __dir__() -> list[str]:
 def connect(
     *addresses: Named | Iterable[Named],
     timeout_ms: int = TIMEOUT_MS,
+    stage_timeout_ms: int | None = STAGE_TIMEOUT_MS,
     tls: SSLContext | bool = False,
     token: str | None = None,
 ) -> Client:
@@ -57,6 +58,7 @@ def connect(
         addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
             clients.
         timeout_ms: Time allowed for connecting, and for each request without a time of its own.
+        stage_timeout_ms: Time after which a read that is not answered is asked of another node as well; None: never.
         tls: True: TLS, with certificates of the nodes' hosts that this system trusts; a context: TLS with that context.
         token: The user's token, if nodes have users.
 
@@ -65,7 +67,9 @@ def connect(
         Unauthorized: on connecting, a node does not know the token.
         ValueError: no address, one that is not `host:port`, a timeout that is not positive, or an invalid token.
     """
-    return Client(addresses, timeout_ms=timeout_ms, credentials=Credentials(tls, token))
+    return Client(
+        addresses, timeout_ms=timeout_ms, stage_timeout_ms=stage_timeout_ms, credentials=Credentials(tls, token)
+    )
 
 
 @final

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from time import monotonic
 from typing import TYPE_CHECKING, Self, cast, final
 
 from gossipkv import name_service
@@ -21,6 +20,7 @@ from gossipkv.client._client import Session
 from gossipkv.client.credentials import REFUSALS
 from gossipkv.client.link import RECEIVE_BYTES, UNSHAKEN
 from gossipkv.client.route import reason_of
+from gossipkv.client.sockets import tune
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from gossipkv.client._client import Request
     from gossipkv.client.credentials import Credentials
     from gossipkv.client.tls import ClientTls
-    from gossipkv.name_service import Found
 
 
 @final
 class AioLink(asyncio.BufferedProtocol):
     """A connection to the node at `address`; `dial` makes one.
 
-    `on_received` is called after answers came or bytes went out, `on_broken` with a reason if it ends by itself.
+    `on_received` is called after answers came or bytes went out, `on_answered` with requests whose tasks are not simply
+    woken, `on_broken` with a reason if the link ends by itself.  `host` is the name for its certificate.
     """
 
     __slots__ = (
@@ -48,6 +48,7 @@ class AioLink(asyncio.BufferedProtocol):
         "_is_paused",
         "_is_quiet",
         "_loop",
+        "_on_answered",
         "_on_broken",
         "_on_received",
         "_ready",
@@ -61,17 +62,20 @@ class AioLink(asyncio.BufferedProtocol):
     def __init__(
         self,
         address: Address,
+        host: str,
         credentials: Credentials,
         *,
         on_received: Callable[[AioLink], None],
+        on_answered: Callable[[AioLink, list[Request[object]]], None],
         on_broken: Callable[[AioLink, str], None],
     ) -> None:
         self.address = address
         self.session = Session()
         self._loop = asyncio.get_running_loop()
-        self._tls: ClientTls | None = credentials.tls(address.host)
+        self._tls: ClientTls | None = credentials.tls(host)
         self._greeting = credentials.greeting()
         self._on_received = on_received
+        self._on_answered = on_answered
         self._on_broken = on_broken
         self._ready: asyncio.Future[None] = self._loop.create_future()  # Done when TLS and the token are accepted.
         self._data = memoryview(bytearray(RECEIVE_BYTES))
@@ -81,7 +85,7 @@ class AioLink(asyncio.BufferedProtocol):
         self._is_closed = True  # Until there is a connection.
 
     async def dial(self, timeout_s: float) -> Self:
-        """Connect, by the first answering address that a name stands for.
+        """Connect.
 
         Raises:
             OSError: the node cannot be reached in time, or its certificate is wrong.
@@ -90,7 +94,8 @@ class AioLink(asyncio.BufferedProtocol):
         late = "no answer in time"
         try:
             async with asyncio.timeout(timeout_s):
-                connection = await _connected(await _found(self.address), timeout_s)
+                connection = await _connected(self._loop, self.address)
+                tune(connection)
                 late = "no answer to the token in time" if self._tls is None else UNSHAKEN
                 await self._loop.create_connection(lambda: self, sock=connection)
                 await self._ready
@@ -180,11 +185,15 @@ class AioLink(asyncio.BufferedProtocol):
             self._break(reason_of(error))
             return
         self._is_quiet = len(done) <= 1
+        others = []
         for request in done:
-            owner = request.owner
-            if owner is not None:
+            if request.error is not None or request.is_inner:
+                others.append(request)
+            elif (owner := request.owner) is not None:
                 request.owner = None
                 wake(owner)
+        if others:
+            self._on_answered(self, others)
         if session.failure is not None:
             self._break(session.failure.message)
         elif tls is not None and tls.has_ended:
@@ -258,31 +267,17 @@ def wake(owner: object) -> None:
         owner.set_result(None)
 
 
-async def _found(address: Address) -> list[Found]:
-    """Return the addresses of a name.  Raises OSError."""
+async def _connected(loop: asyncio.AbstractEventLoop, address: Address) -> socket.socket:
+    """Return a connection to a numeric address.  Raises OSError."""
+    family, kind, protocol, _, where = name_service.addresses(address, 0)[0]
+    connection = socket.socket(family, kind, protocol)
     try:
-        found = name_service.numeric(address)
-        return found if found is not None else await asyncio.wrap_future(name_service.query(address))
-    except UnicodeError as error:  # No name service could know the name.
-        raise OSError(str(error)) from error
-
-
-async def _connected(found: list[Found], timeout_s: float) -> socket.socket:
-    """Return a connection to the first address that answers.  Raises OSError."""
-    loop, due = asyncio.get_running_loop(), monotonic() + timeout_s
-    failure: OSError = TimeoutError()
-    for position, (family, kind, protocol, _, where) in enumerate(found):
-        connection = socket.socket(family, kind, protocol)
         connection.settimeout(0)
-        try:
-            async with asyncio.timeout((due - monotonic()) / (len(found) - position)):
-                await loop.sock_connect(connection, where)
-        except OSError as error:
-            connection.close()  # asyncio's own words would repeat the address.
-            failure = error if error.errno is None else OSError(error.errno, os.strerror(error.errno))
-        except BaseException:
-            connection.close()
-            raise
-        else:
-            return connection
-    raise failure
+        await loop.sock_connect(connection, where)
+    except OSError as error:  # asyncio's own words would repeat the address.
+        connection.close()
+        raise error if error.errno is None else OSError(error.errno, os.strerror(error.errno)) from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -7,14 +7,14 @@ import random
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from gossipkv import name_service
 from gossipkv.client import forks, reads
 from gossipkv.client.aio_link import AioLink, wake
 from gossipkv.client.backoff import Backoff
 from gossipkv.client.credentials import PLAIN, REFUSALS, Credentials
 from gossipkv.client.dispatcher import Dispatcher
-from gossipkv.client.patience import pause_s
-from gossipkv.client.reads import TIMEOUT_MS
-from gossipkv.client.route import AddressRoute, Failures, addresses_of, reason_of, too_late, unreachable
+from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
+from gossipkv.client.route import AddressRoute, addresses_of, is_name, reason_of
 from gossipkv.client.scan import Scan
 from gossipkv.errors import GossipKVError
 
@@ -46,30 +46,38 @@ class AioShell:
         addresses: Iterable[Named | Iterable[Named]],
         *,
         timeout_ms: int = TIMEOUT_MS,
+        stage_timeout_ms: int | None = STAGE_TIMEOUT_MS,
         credentials: Credentials = PLAIN,
         draw: Callable[[], float] = random.random,
     ) -> None:
         """Begin without a connection; `draw` returns numbers from 0 to 1 that spread reconnects."""
-        self._route = AddressRoute(addresses_of(addresses))
         self._timeout_ms = reads.positive(timeout_ms)
         self._credentials = credentials
-        self.dispatcher = Dispatcher(self._route, Backoff(draw), self)
+        stage_s = None if stage_timeout_ms is None else reads.positive(stage_timeout_ms) / 1000
+        self.dispatcher = Dispatcher(AddressRoute(addresses_of(addresses)), Backoff(draw), self, stage_s=stage_s)
         self._generation = forks.generation
         self._loop: asyncio.AbstractEventLoop | None = None  # Set at the first use.
         self.now: Callable[[], float]
         self._future: Callable[[], asyncio.Future[None]]
-        self._dialling: asyncio.Task[None] | None = None
+        self._dials: set[asyncio.Task[None]] = set()
+        self._dialling: asyncio.TimerHandle | None = None  # The next look at what is to be dialled.
         self._alarm: asyncio.TimerHandle | None = None
-        self._nodes: dict[Address, AioShell] = {}  # Clients of one node each, for tables that use their map.
 
     def __await__(self) -> Generator[None, None, Self]:
         """Connect now: `client = await gossipkv.aio.connect(…)`, which `aclose` ends."""
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        self.deadline(None)
+        due = self.deadline(None)
         if self.dispatcher.link is None:
-            self._start(await self._first_link())
+            waiter = self._future()
+            request = self.dispatcher.open(due, waiter)
+            try:
+                await self._done(request, waiter)
+                request.take()
+            except BaseException:
+                self._end()
+                raise
         return self
 
     async def __aexit__(
@@ -80,33 +88,20 @@ class AioShell:
     async def aclose(self) -> None:
         """End the connection and every request.  A closed client answers each request with `Unavailable`."""
         self.deadline(None)
-        for client in (self, *self._nodes.values()):
-            client.end()
+        self._end()
         await asyncio.sleep(0)  # Transports end in the next turn of the loop.
 
-    def end(self) -> None:
-        """End every link and every request."""
+    def _end(self) -> None:
         self.dispatcher.close()
-        if self._dialling is not None:
-            self._dialling.cancel()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        for dial in (self._dialling, self._alarm, *self._dials):
+            if dial is not None:
+                dial.cancel()
 
     @property
     def address(self) -> Address | None:
         """The node in use, or None while there is no connection."""
         link = self.dispatcher.link
         return None if link is None else link.address
-
-    def _at(self, address: Address) -> Dispatcher:
-        """Return the dispatcher of a client of one node, which ends with this one."""
-        client = self._nodes.get(address)
-        if client is None:
-            client = self._nodes[address] = AioShell(
-                [address], timeout_ms=self._timeout_ms, credentials=self._credentials
-            )
-            client.deadline(None)
-        return client.dispatcher
 
     def deadline(self, timeout_ms: int | None) -> float:
         """Return the deadline of a request that starts now, by the loop's time.
@@ -148,25 +143,16 @@ class AioShell:
     ) -> _Whole:
         # This repeats `_asked`: on the path of every read a further coroutine would be felt.
         due = self.deadline(timeout_ms)
-        dispatcher = self.dispatcher if request.at is None else self._at(request.at)
         waiter = request.owner = self._future()
-        dispatcher.submit(request, due)
+        self.dispatcher.submit(request, due)
         try:
             await waiter
         except asyncio.CancelledError:
-            self._drop(request, dispatcher)
+            self._drop(request)
             raise
-        if request.error is None:
+        if request.error is None or otherwise is None:
             return finish(request.take())
-        try:
-            result = await self._once_built(request, dispatcher)
-        except GossipKVError as error:
-            if otherwise is None:
-                raise
-            steps = otherwise(error)
-        else:
-            return finish(result)
-        return finish(await self._driven(steps, due))
+        return finish(await self._driven(otherwise(request.error), due))
 
     async def ask_steps(self, steps: Generator[Request[_Result], _Result, _Whole], timeout_ms: int | None) -> _Whole:
         return await self._driven(steps, self.deadline(timeout_ms))
@@ -186,10 +172,10 @@ class AioShell:
             return whole
 
     async def _asked(self, request: Request[_Result], due: float) -> _Result:
-        dispatcher = self.dispatcher if request.at is None else self._at(request.at)
-        dispatcher.submit(request, due)
-        await self._done(request, dispatcher)
-        return await self._once_built(request, dispatcher)
+        waiter = request.owner = self._future()
+        self.dispatcher.submit(request, due)
+        await self._done(request, waiter)
+        return request.take()
 
     def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
         return Scan(self, pages, timeout_ms)
@@ -201,8 +187,9 @@ class AioShell:
         if request.is_done:
             await asyncio.sleep(0)
         else:
-            await self._done(request, self.dispatcher)
-        return await self._once_built(request, self.dispatcher)
+            waiter = request.owner = self._future()
+            await self._done(request, waiter)
+        return request.take()
 
     def abandon(self, request: Request[object]) -> None:
         if not request.is_done:
@@ -211,40 +198,29 @@ class AioShell:
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)
 
-    async def _done(self, request: Request[object], dispatcher: Dispatcher) -> None:
-        waiter = request.owner = self._future()
+    async def _done(self, request: Request[object], waiter: asyncio.Future[None]) -> None:
         try:
             await waiter
         except asyncio.CancelledError:
-            self._drop(request, dispatcher)
+            self._drop(request)
             raise
 
-    @staticmethod
-    def _drop(request: Request[object], dispatcher: Dispatcher) -> None:
+    def _drop(self, request: Request[object]) -> None:
         """Drop a request whose task was cancelled; the answer may have come in between."""
         request.owner = None
         if not request.is_done:
-            dispatcher.cancel(request)
-
-    async def _once_built(self, request: Request[_Result], dispatcher: Dispatcher) -> _Result:
-        """Return the result of a request that is done; repeat it while its data is being built."""
-        since = self.now()
-        while (pause := pause_s(request.error, (now := self.now()) - since, request.due - now)) is not None:
-            await asyncio.sleep(pause)
-            request.reopen()
-            dispatcher.submit(request, request.due)
-            await self._done(request, dispatcher)
-        return request.take()
+            self.dispatcher.cancel(request)
 
     def wake(self, owner: object) -> None:
         """Wake a task whose request is done (called by the dispatcher)."""
         wake(owner)
 
     def want_link(self) -> None:
-        """Make a link (called by the dispatcher)."""
-        if self._dialling is None or self._dialling.done():
-            assert self._loop is not None
-            self._dialling = self._loop.create_task(self._dial())
+        """Dial soon (called by the dispatcher)."""
+        assert self._loop is not None
+        if self._dialling is not None:
+            self._dialling.cancel()
+        self._dialling = self._loop.call_later(0, self._dial)
 
     def set_alarm(self, at: float) -> None:
         """Note that the earliest deadline came nearer (called by the dispatcher)."""
@@ -260,45 +236,40 @@ class AioShell:
         if at < inf:
             self.set_alarm(at)
 
-    async def _first_link(self) -> AioLink:
-        failures: Failures = {}
-        due = self.deadline(None)
-        untried = self._route.untried(failures)
-        for position, address in enumerate(untried):
-            remaining_s = due - self.now()
-            if remaining_s <= 0:
-                raise too_late(failures)
-            try:
-                return await self._link(address, remaining_s / (len(untried) - position))
-            except OSError as error:
-                failures[str(address)] = reason_of(error)
-                self._route.prefer_another(address)
-        raise unreachable(failures)
-
-    async def _link(self, address: Address, timeout_s: float) -> AioLink:
-        """Return an authenticated link to a node.  Raises as `AioLink.dial`."""
-        link = AioLink(
-            address,
-            self._credentials,
-            on_received=self.dispatcher.on_received,
-            on_broken=lambda link, reason: self.dispatcher.on_broken(link, reason, self.now()),
-        )
-        return await link.dial(timeout_s)
-
-    def _start(self, link: AioLink) -> None:
-        self.dispatcher.on_connected(link)
-
-    async def _dial(self) -> None:
-        """Make a link while one is wanted; one attempt at a time."""
+    def _dial(self) -> None:
+        """Dial what is wanted; several addresses at once, for requests that name them."""
+        assert self._loop is not None
+        self._dialling = None
         while (target := self.dispatcher.target(self.now())) is not None:
             if isinstance(target, float):
-                await asyncio.sleep(target - self.now())
-                continue
-            try:
-                link = await self._link(target, self._timeout_ms / 1000 / len(self._route))
-            except REFUSALS as error:
-                self.dispatcher.on_refused(target, error, self.now())
-            except OSError as error:
-                self.dispatcher.on_dial_failed(target, reason_of(error), self.now())
-            else:
-                self._start(link)
+                self._dialling = self._loop.call_at(target, self._dial)
+                return
+            dial = self._loop.create_task(self._reach(target))
+            self._dials.add(dial)
+            dial.add_done_callback(self._dials.discard)
+
+    async def _reach(self, address: Address) -> None:
+        """Make a link to an address, or resolve a name."""
+        dispatcher = self.dispatcher
+        timeout_s = dispatcher.dial_s(address, self.now())
+        try:
+            if is_name(address):
+                async with asyncio.timeout(timeout_s):
+                    found = await asyncio.wrap_future(name_service.query(address))
+                dispatcher.on_resolved(address, name_service.addresses_in(found))
+                return
+            link = AioLink(
+                address,
+                dispatcher.host_of(address),
+                self._credentials,
+                on_received=dispatcher.on_received,
+                on_answered=lambda link, requests: dispatcher.on_answered(link, requests, self.now()),
+                on_broken=lambda link, reason: dispatcher.on_broken(link, reason, self.now()),
+            )
+            await link.dial(timeout_s)
+        except REFUSALS as error:
+            dispatcher.on_refused(address, error, self.now())
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name service could know the name.
+            dispatcher.on_dial_failed(address, reason_of(error), self.now())
+        else:
+            dispatcher.on_connected(link)

@@ -80,7 +80,7 @@ class Dialler:
             if self.held.is_open:
                 return self.held
             self.held.close()
-        untried = self._route.untried(failures)
+        untried = [address for address in self._route.addresses if str(address) not in failures]
         for position, address in enumerate(untried):
             remaining_s = deadline - monotonic()
             if remaining_s <= 0:

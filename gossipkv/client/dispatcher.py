@@ -3,34 +3,56 @@
 A request is in one of these places, and leaves with an answer or an error:
 
     line        waits for a connection, or for room on it; first come, first served
-    in flight   on the link, or on a former link, which only finishes requests that may not be repeated
+    in flight   on a link, also on a former one, which only finishes requests that may not be repeated
+    pause       waits for its next attempt: a node still builds its data
 
-These events move a request: the link has room (to the link); the link breaks or falls silent (back to the front of the
-line, if it may be repeated or nothing of it was sent; else `Unknown`); an answer, its deadline, its task's cancellation
-(out).  The session bounds unsent and open requests, the number of tasks bounds the line, and a cancelled request leaves
-the line at once.  So a slow node cannot make a client grow.
+There are several lanes, each with a line and a link: the main lane, whose link is to the preferred address; the second
+lane, to any other address, for what the first has not answered; and one for each address that requests name.  Lanes
+share the links.
 
-A link that is silent from the sending of a request until its deadline is left, even if the task was cancelled before: a
-caller with short cancel scopes must not stay with a frozen node for ever.
+What may be repeated (reads) is repeated within its own time: on a link that breaks or falls silent, at an address that
+cannot be reached or speaks another protocol, and after the answer of a node that is going or coming.  What may not is
+sent once; if any of it was sent, and there is no answer, its outcome is unknown.  A read that is in flight for
+`stage_s` is asked at a second address as well (hedging), the first answer counts, and a budget bounds such repetitions
+to a tenth of the answers.  The session bounds unsent and open requests, the number of tasks bounds the lines, and a
+cancelled request leaves its line at once.  So a slow node cannot make a client grow.
+
+A link that is silent from the sending of a request until its deadline, or until the second address has answered it, is
+left, even if the task was cancelled before: callers with short cancel scopes must not stay with a frozen node for ever.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from copy import copy
+from heapq import heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.client._client import Deadlines
-from gossipkv.client.route import AddressRoute, Failures, no_answer, too_late, unknown, unreachable
-from gossipkv.errors import GossipKVError, ProtocolError, TimedOut, Unavailable
+from gossipkv.address import parse_address
+from gossipkv.client._client import Deadlines, call_request
+from gossipkv.client.patience import pause_s
+from gossipkv.client.route import Failures, no_answer, too_late, unknown, unreachable
+from gossipkv.errors import GossipKVError, NotReady, ProtocolError, TimedOut, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gossipkv.address import Address
     from gossipkv.client._client import Request, Session
     from gossipkv.client.backoff import Backoff
+    from gossipkv.client.route import AddressRoute
+    from gossipkv.wire.rpc import Value
+
+HEDGE_SHARE: Final = 0.1  # Hedges per answer: they never double the load of a slow cluster.
+HEDGES: Final = 10.0  # Hedges at once after a quiet time: enough to notice that a node is frozen.
+IDLE_S: Final = 30.0  # Shorter than the patience of firewalls, which forget connections without a word.
+LEARN_AFTER_S: Final = 1.0  # A script that asks a few things and ends learns nothing.
+LEARN_EVERY_S: Final = 30.0
+LIVE: Final = ("alive", "suspect")
+DIAL_SHARE: Final = 0.95  # So the reason of the last address is known at the deadline.
+MIN_DIAL_S: Final = 0.2  # A request in a hurry says nothing of an address.
 
 
 class Link(Protocol):
@@ -51,11 +73,15 @@ class Link(Protocol):
 class Shell(Protocol):
     """The services that the dispatcher needs."""
 
+    def now(self) -> float:
+        """Return the time by the clock of the deadlines."""
+        ...
+
     def wake(self, owner: object) -> None:
         """Wake the owner of a request that is done."""
 
     def want_link(self) -> None:
-        """Call `Dispatcher.target` soon: it may name an address."""
+        """Call `Dispatcher.target` soon: it may name addresses."""
 
     def set_alarm(self, at: float) -> None:
         """Call `Dispatcher.on_time` at that time, not later."""
@@ -63,32 +89,89 @@ class Shell(Protocol):
 
 @final
 class RequestHistory:
-    """The earlier attempts of a request: why each address failed it, and which addresses broke under it once."""
+    """The earlier attempts of a request."""
 
-    __slots__ = ("broken", "failures")
+    __slots__ = ("breaks", "broken", "failures", "is_exhausted", "odd", "original", "refusal", "since", "tried", "twin")
 
     def __init__(self) -> None:
-        self.failures: Failures = {}
-        self.broken: set[Address] = set()
+        self.failures: Failures = {}  # Why each address failed it.
+        self.tried: set[Address] = set()  # Addresses that failed it in this round.
+        self.breaks = 0  # Number of links that broke under it: it may be what breaks them.
+        self.broken: set[Address] = set()  # Addresses which broke under it once.
+        self.is_exhausted = False  # All addresses have failed it.
+        self.odd: ProtocolError | None = None  # What an address with another protocol said.
+        self.refusal: GossipKVError | None = None  # The last answer of a node that is going or coming.
+        self.since = 0.0  # The time of the first such answer.
+        self.twin: Request[object] | None = None  # The same request at a second address.
+        self.original: Request[object] | None = None  # The request that this one is the twin of.
+
+
+@final
+class Lane:
+    """Requests that go over one link."""
+
+    __slots__ = ("address", "line", "link")
+
+    def __init__(self, address: Address | None = None) -> None:
+        self.address = address  # The address that its requests name.
+        self.line: OrderedDict[Request[object], None] = OrderedDict()
+        self.link: Link | None = None
 
 
 @final
 class Dispatcher:
-    """The requests of one client, and the link in use."""
+    """The requests of one client, and its links."""
 
-    def __init__(self, route: AddressRoute, backoff: Backoff, shell: Shell, *, stays: bool = False) -> None:
-        """Begin without a link; `stays`: no second link is possible, so a silent one is kept, as it may recover."""
+    def __init__(
+        self,
+        route: AddressRoute,
+        backoff: Backoff,
+        shell: Shell,
+        *,
+        stage_s: float | None = None,
+        stays: bool = False,
+    ) -> None:
+        """Begin without a link.
+
+        `stage_s`: seconds after which a silent read is asked elsewhere as well; None: never.  `stays`: no second link
+        is possible, so a silent one is kept, as it may recover.
+        """
         self._stays = stays
         self._route = route
         self._backoff = backoff
         self._shell = shell
-        self._line: OrderedDict[Request[object], None] = OrderedDict()
+        self._tick_s = inf if stage_s is None else stage_s / 2
         self._deadlines = Deadlines()
-        self._links: dict[object, Link] = {}  # The link in use, and former links, by session.
-        self._suspicion: tuple[float, Request[object]] | None = None
+        self._main, self._second = Lane(), Lane()
+        self._named: dict[Address, Lane] = {}
+        self._links: dict[object, Link] = {}  # All links, by session.
+        self._open: dict[Address, Link] = {}  # Links in use.
+        self._dialled: set[Address] = set()  # Addresses that the shell dials or resolves now.
+        self._suspicion: tuple[float, Request[object], Link] | None = None
+        self._paused: list[tuple[float, int, Request[object]]] = []
+        self._pauses = 0
+        self._tick_at = inf
+        self._marks: dict[object, tuple[int, int]] = {}  # By session: offsets in its stream two ticks and one tick ago.
+        self._seen: dict[object, tuple[int, float]] = {}  # By session: its answers, and when that was noted.
+        self._hedges_left = HEDGES
+        self._learn_at = inf
         self._is_closed = False
-        self.link: Link | None = None
+        self.hedges = 0  # Number of hedges.
         self.alarm = inf
+
+    @property
+    def link(self) -> Link | None:
+        """The link to the preferred address, if there is one."""
+        return self._main.link
+
+    def open(self, due: float, owner: object) -> Request[Value]:
+        """Return a request that is done once a link is there; it fails as soon as all addresses have."""
+        request = call_request("", ())
+        request.owner, request.is_inner = owner, True
+        self._deadlines.add(request, due)
+        self._ring(due)
+        self._put(self._main, request)
+        return request
 
     def submit(self, request: Request[object], due: float) -> None:
         """Send a request as soon as possible.
@@ -101,219 +184,569 @@ class Dispatcher:
         assert request.session is None, "a request is submitted once"
         self._deadlines.add(request, due)
         if due < self.alarm:
-            self.alarm = due
-            self._shell.set_alarm(due)
-        link = self.link
-        if link is not None and not self._line and not link.session.is_full:
-            link.send(request)
-            return
-        self._line[request] = None
-        if link is None:
-            self._shell.want_link()
+            self._ring(due)
+        self._put(self._main if request.at is None else self._lane_of(request.at), request)
 
     def cancel(self, request: Request[object]) -> None:
         """Drop a request whose task no longer waits."""
-        self._line.pop(request, None)
-        link = self.link
-        if link is not None and request.session is link.session and link.session.is_silent(request):
-            suspicion = self._suspicion
-            if suspicion is None or not link.session.is_silent(suspicion[1]):
-                self._suspicion = request.due, request
+        self._leave_line(request)
         session = request.session
+        if session is not None:
+            link = self._links[session]
+            if self._is_in_use(link) and link.session.is_silent(request):
+                suspicion = self._suspicion
+                if suspicion is None or not suspicion[2].session.is_silent(suspicion[1]):
+                    self._suspicion = request.due, request, link
+        self._drop_twin(request)
         request.fail(None)
         if session is not None:
             self._check_left(session)
 
     def on_received(self, link: Link) -> None:
         """Use new room on a link, after answers came or bytes went out."""
-        if link is self.link:
-            if self._line:
-                self._admit(link)
+        if self._is_in_use(link):
+            for lane in self._lanes():
+                if lane.line and lane.link is link:
+                    self._admit(lane, link)
         else:
             self._check_left(link.session)
 
+    def on_answered(self, link: Link, requests: Iterable[Request[object]], now: float) -> None:
+        """Go on with requests that are done with an error, and with those that are `is_inner`."""
+        for request in requests:
+            original = request.history.original if isinstance(request.history, RequestHistory) else None
+            if original is not None:
+                self._on_twin(request, original, now)
+            elif request.is_inner:
+                self._on_inner(link, request, now)
+            elif request.error is None or not self._repeats(request, link, request.error, now):
+                self._drop_twin(request)
+                self._wake(request)
+
     def on_time(self, now: float) -> float:
-        """Give up requests that are due; return the time of the next call."""
-        useless = None
-        for request in self._deadlines.expired(now):
-            useless = self._expire(request) or useless
-        if useless is not None and useless is self.link:
-            self._retire(useless)
+        """Do what is due: give up requests, ask elsewhere, look at links; return the time of the next call."""
+        useless = [self._expire(request, now) for request in self._deadlines.expired(now)]
+        for left in dict.fromkeys(link for link in useless if link is not None):
+            self._retire(left, now)
         if self._suspicion is not None and self._suspicion[0] <= now:
-            _, request = self._suspicion
+            _, request, link = self._suspicion
             self._suspicion = None
-            if self.link is not None and self.link.session.is_silent(request):
-                self._retire(self.link)
-        self.alarm = min(self._deadlines.next, self._suspicion[0] if self._suspicion is not None else inf)
+            if link.session.is_silent(request):
+                self._retire(link, now)
+        while self._paused and self._paused[0][0] <= now:
+            request = heappop(self._paused)[2]
+            if not request.is_done and request.session is None:
+                self._put(self._main if request.at is None else self._lane_of(request.at), request)
+        if self._tick_at <= now:
+            self._tick(now)
+        if self._learn_at <= now:
+            self._learn(now)
+        self.alarm = min(
+            self._deadlines.next,
+            self._suspicion[0] if self._suspicion is not None else inf,
+            self._paused[0][0] if self._paused else inf,
+            self._tick_at,
+            self._learn_at,
+        )
         return self.alarm
 
     def target(self, now: float) -> Address | float | None:
-        """Return the address to dial now, the time to ask again, or None if no link is wanted.
+        """Return an address to dial now, the time to ask again, or None if no link is wanted.
 
-        An address is wanted if some request in the line has not tried it, and is dialled once its backoff is over.
+        An address is wanted if some request in a line without a link has not tried it, and is dialled once its backoff
+        is over.  Then `on_connected`, `on_dial_failed` or `on_refused` is called, or for a name `on_resolved`.
         """
-        if self.link is not None or not self._line or self._is_closed:
-            return None
-        wanted = self._wanted()
-        ready_at = [self._backoff.ready_at(address) for address in wanted]
-        for address, at in zip(wanted, ready_at, strict=True):
-            if at <= now:
-                return address
-        return min(ready_at, default=None)
+        soonest = inf
+        for lane in () if self._is_closed else self._lanes():
+            if lane.link is not None or not lane.line:
+                continue
+            wanted = self._wanted(lane)
+            if not self._dialled.isdisjoint(wanted):
+                continue
+            for address in wanted:
+                ready_at = self._backoff.ready_at(address)
+                if ready_at <= now:
+                    self._dialled.add(address)
+                    return address
+                soonest = min(soonest, ready_at)
+        return None if soonest == inf else soonest
+
+    def dial_s(self, address: Address, now: float) -> float:
+        """Return the seconds that dialling may take: the share of the deadline of those who wait for it."""
+        shares = [
+            DIAL_SHARE * (request.due - now) / max(1, len(self._untried(request, lane)))
+            for lane in self._lanes()
+            if lane.link is None and address in self._addresses(lane)
+            for request in lane.line
+        ]
+        return max(MIN_DIAL_S, min(shares, default=MIN_DIAL_S))
+
+    def host_of(self, address: Address) -> str:
+        """Return the name that an address was found by, which its certificate has."""
+        return self._route.host_of(address)
+
+    def on_resolved(self, name: Address, found: Sequence[Address]) -> None:
+        """Note the addresses of a name, at least one; `target` names them."""
+        self._dialled.discard(name)
+        self._route.resolve(name, found)
+        self._shell.want_link()
 
     def on_connected(self, link: Link) -> None:
         """Use a new link for the waiting requests."""
-        assert self.link is None, "there is one link in use"
         assert link.session not in self._links, "a session belongs to one link, for life"
-        self.link = link
+        self._dialled.discard(link.address)
+        if self._is_closed or link.address in self._open:
+            link.close()
+            return
+        now = self._shell.now()
         self._links[link.session] = link
-        self._suspicion = None
-        self._admit(link)
+        self._seen[link.session] = 0, now
+        self._marks[link.session] = 0, 0
+        if not self._stays and self._learn_at == inf:
+            self._learn_at = now + LEARN_AFTER_S
+            self._ring(self._learn_at)
+        self._offer(link)
 
     def on_dial_failed(self, address: Address, reason: str, now: float) -> None:
-        """Note that an address could not be reached."""
+        """Note that an address could not be reached, or a name not resolved."""
+        self._dialled.discard(address)
         self._route.prefer_another(address)
         self._backoff.failed(address, now)
-        for request in list(self._line):
-            history = _history(request)
-            history.failures[str(address)] = reason
-            self._check_exhausted(request, history)
+        for lane in self._lanes():
+            if lane.link is None and address in self._addresses(lane):
+                for request in list(lane.line):
+                    self._note_failure(request, lane, address, reason)
+        self._shell.want_link()
 
     def on_refused(self, address: Address, error: GossipKVError, now: float) -> None:
         """Fail the waiting requests: a node refused the token, as every other node would."""
+        self._dialled.discard(address)
         self._backoff.failed(address, now)
-        waiting = list(self._line)
-        self._line.clear()
-        for request in waiting:
-            self._finish(request, copy(error))  # Each copy is raised in another task.
+        for lane in self._lanes():
+            if lane.link is None and address in self._addresses(lane):
+                waiting = list(lane.line)
+                lane.line.clear()
+                for request in waiting:
+                    self._finish(request, copy(error))  # Each copy is raised in another task.
 
     def on_broken(self, link: Link, reason: str, now: float) -> None:
         """End a link that the node, the network or an invalid answer broke."""
         session = link.session
-        if self._links.pop(session, None) is None:
+        if self._links.get(session) is None:
             return
-        if self.link is link:
-            self.link = None
-            self._route.prefer_another(link.address)
-        if session.answered:
+        self._end(link)
+        if session.answered and session.failure is None:
             self._backoff.worked(link.address)
         else:
             self._backoff.failed(link.address, now)
-        link.close()
+        self._learn_at = min(self._learn_at, now + LEARN_AFTER_S)
         moving = []
         for request in session.outstanding():
             has_begun = session.has_begun(request)
             session.withdraw(request)
-            if has_begun and not request.is_repeatable:
+            if request.is_inner:
+                self._lose(request, link)
+            elif has_begun and not request.is_repeatable:
                 self._finish(request, unknown(request, link.address, reason, session.failure))
-            elif session.failure is not None:
-                error = ProtocolError(f"{link.address}: {session.failure.message}", session.failure.details)
-                self._finish(request, error)
             else:
                 history = _history(request)
-                if not session.answered or link.address in history.broken:
-                    history.failures[str(link.address)] = reason
+                lane = self._main if request.at is None else self._lane_of(request.at)
+                if session.failure is not None:
+                    history.odd = ProtocolError(f"{link.address}: {session.failure.message}", session.failure.details)
+                has_failed = not session.answered or link.address in history.broken or session.failure is not None
                 history.broken.add(link.address)
-                if not self._check_exhausted(request, history):
+                history.breaks += 1
+                if not (has_failed and self._note_failure(request, lane, link.address, reason)):
                     moving.append(request)
         self._move_to_front(moving)
 
     def close(self) -> None:
         """End every link and every request."""
         self._is_closed = True
-        self.link = None
-        open_requests = list(self._line)
-        self._line.clear()
-        for link in self._links.values():
-            open_requests += link.session.outstanding()
+        waiting = [request for lane in self._lanes() for request in lane.line] + [one[2] for one in self._paused]
+        self._paused.clear()
+        for lane in self._lanes():
+            lane.line.clear()
+            lane.link = None
+        for link in list(self._links.values()):
+            waiting += link.session.outstanding()
             link.close()
         self._links.clear()
-        for request in open_requests:
-            self._finish(request, Unavailable("the client is closed"))
+        self._open.clear()
+        for request in waiting:
+            if not request.is_done:
+                self._finish(request, Unavailable("the client is closed"))
 
-    def _admit(self, link: Link) -> None:
-        while self._line and not link.session.is_full:
-            request, _ = self._line.popitem(last=False)
+    # -- lanes and links -----------------------------------------------------------------------------------------------
+
+    def _lanes(self) -> Iterable[Lane]:
+        return (self._main, self._second, *self._named.values())
+
+    def _lane_of(self, address: Address) -> Lane:
+        lane = self._named.get(address)
+        if lane is None:
+            lane = self._named[address] = Lane(address)
+        if lane.link is None:
+            lane.link = next((self._open[found] for found in self._route.of(address) if found in self._open), None)
+        return lane
+
+    def _addresses(self, lane: Lane) -> Sequence[Address]:
+        """Return the addresses of a lane, in order."""
+        if lane.address is not None:
+            return self._route.of(lane.address)
+        if lane is self._second and self._main.link is not None:
+            first = self._main.link.address
+            return [address for address in self._route.addresses if address != first]
+        return self._route.addresses
+
+    def _untried(self, request: Request[object], lane: Lane) -> Sequence[Address]:
+        addresses = self._addresses(lane)
+        history = request.history
+        if not isinstance(history, RequestHistory) or not history.tried:
+            return addresses
+        return [address for address in addresses if address not in history.tried]
+
+    def _wanted(self, lane: Lane) -> Sequence[Address]:
+        """Return in order the addresses that some request in the line has not tried."""
+        addresses = self._addresses(lane)
+        wanted: set[Address] = set()
+        for request in list(lane.line):
+            if _is_late_twin(request):
+                del lane.line[request]
+                continue
+            wanted.update(self._untried(request, lane))
+            if len(wanted) == len(addresses):
+                break
+        return [address for address in addresses if address in wanted]
+
+    def _is_in_use(self, link: Link) -> bool:
+        return self._open.get(link.address) is link
+
+    def _put(self, lane: Lane, request: Request[object]) -> None:
+        """Send a request, or put it into the line."""
+        link = lane.link
+        if (
+            link is not None
+            and not lane.line
+            and not link.session.is_full
+            and (request.is_repeatable or self._is_fresh(link, request))
+        ):
             link.send(request)
-
-    def _move_to_front(self, requests: list[Request[object]]) -> None:
-        for request in reversed(requests):
-            assert request.session is None, "a request is in the line or on a link, never both"
-            self._line[request] = None
-            self._line.move_to_end(request, last=False)
-        if self.link is not None:
-            self._admit(self.link)
-        elif self._line:
+            return
+        lane.line[request] = None
+        if lane.link is None:
             self._shell.want_link()
 
-    def _expire(self, request: Request[object]) -> Link | None:
-        """Give up a request; return the link to leave because of it, if any.
+    def _is_fresh(self, link: Link, request: Request[object]) -> bool:
+        """Return True if the link may have a request that is sent once; else check the link first."""
+        now, session = self._shell.now(), link.session
+        if now - self._seen[session][1] <= IDLE_S or request.is_inner:
+            return True
+        ping = call_request("ping", ())
+        ping.is_inner = True
+        self._leave(link)
+        self._dialled.add(link.address)
+        self._deadlines.add(ping, now + (request.due - now) / 2)
+        self._ring(ping.due)
+        link.send(ping)
+        return False
 
-        That is a silent link, or one that takes no more requests because most of its open answers are abandoned.
-        """
-        session = request.session
-        if session is None:
-            self._line.pop(request, None)
-            if self.link is None:
-                self._finish(request, too_late(_history(request).failures))
-                return None
-            where = str(self.link.address)
-            message = f"{where} took no more requests in time; {request.method} was not sent"
-            self._finish(request, TimedOut(message, {"address": where}))
-            return self.link if 2 * self.link.session.abandoned > self.link.session.in_flight else None
-        link = self._links[session]
-        is_silent = link.session.is_silent(request)
-        error = no_answer(request, link.address)
-        self._finish(
-            request, error if request.is_repeatable else unknown(request, link.address, "no answer in time", error)
-        )
-        if is_silent and link is self.link:
-            return link
-        self._check_left(session)
+    def _offer(self, link: Link) -> None:
+        """Give a link to the lanes that want it; close it if none does."""
+        self._open[link.address] = link
+        for lane in self._lanes():
+            if lane.link is not None or (lane is self._second and not lane.line):
+                continue
+            if link.address in self._addresses(lane):
+                lane.link = link
+                self._admit(lane, link)
+        if all(lane.link is not link for lane in self._lanes()):
+            self._end(link)
+
+    def _admit(self, lane: Lane, link: Link) -> None:
+        while lane.line and not link.session.is_full and lane.link is link:
+            request = next(iter(lane.line))
+            if not request.is_repeatable and not self._is_fresh(link, request):
+                return
+            del lane.line[request]
+            if not request.method:
+                request.fail(None)
+                self._wake(request)
+            elif not _is_late_twin(request):
+                link.send(request)
+
+    def _move_to_front(self, requests: Sequence[Request[object]]) -> None:
+        lanes: dict[Lane, None] = {}
+        for request in reversed(requests):
+            assert request.session is None, "a request is in a line or on a link, never both"
+            lane = self._main if request.at is None else self._lane_of(request.at)
+            lane.line[request] = None
+            lane.line.move_to_end(request, last=False)
+            lanes[lane] = None
+        for lane in lanes:
+            if lane.link is not None:
+                self._admit(lane, lane.link)
+            elif lane.line:
+                self._shell.want_link()
+
+    def _leave_line(self, request: Request[object]) -> Lane | None:
+        """Take a request out of its line; return its lane, or None if it is in none."""
+        for lane in self._lanes():
+            if request in lane.line:
+                del lane.line[request]
+                return lane
         return None
 
-    def _retire(self, link: Link) -> None:
+    def _leave(self, link: Link) -> None:
+        """Take a link out of use; its address is no longer the preferred one."""
+        if self._is_in_use(link):
+            del self._open[link.address]
+            self._route.prefer_another(link.address)
+        for lane in self._lanes():
+            if lane.link is link:
+                lane.link = None
+        if self._main.link is None and self._second.link is not None:
+            self._main.link, self._second.link = self._second.link, None
+            self._admit(self._main, self._main.link)
+
+    def _end(self, link: Link) -> None:
+        self._leave(link)
+        for of in (self._links, self._marks, self._seen):
+            of.pop(link.session, None)
+        link.close()
+
+    def _retire(self, link: Link, now: float) -> None:
         """Leave a silent link, which keeps only the requests that may not be repeated."""
-        if self._stays:
+        if self._stays or not self._is_in_use(link):
             return
-        self.link = None
-        self._route.prefer_another(link.address)
-        moving = [request for request in link.session.outstanding() if request.is_repeatable]
-        for request in moving:
-            link.session.withdraw(request)
+        self._leave(link)
+        self._backoff.failed(link.address, now)
+        self._learn_at = min(self._learn_at, now + LEARN_AFTER_S)
+        moving = []
+        for request in link.session.outstanding():
+            if request.is_inner:
+                link.session.withdraw(request)
+                self._lose(request, link)
+            elif request.is_repeatable:
+                link.session.withdraw(request)
+                moving.append(request)
         self._check_left(link.session)
         self._move_to_front(moving)
 
     def _check_left(self, session: object) -> None:
         """Close a former link once no task waits for it."""
         link = self._links.get(session)
-        if link is not None and link is not self.link and not link.session.awaited:
-            del self._links[session]
-            link.close()
+        if link is not None and not self._is_in_use(link) and not link.session.awaited:
+            self._end(link)
 
-    def _wanted(self) -> Iterable[Address]:
-        """Return in order the addresses that some request in the line has not tried."""
-        wanted: dict[Address, None] = {}
-        for request in self._line:
-            history = request.history
-            wanted |= dict.fromkeys(
-                self._route.untried(history.failures if isinstance(history, RequestHistory) else {})
-            )
-            if len(wanted) == len(self._route):
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _ring(self, at: float) -> None:
+        """Have `on_time` called at that time, and at the next tick, which an idle client has none of."""
+        if self._tick_at == inf and self._tick_s < inf and len(self._route.addresses) > 1:
+            self._tick_at = self._shell.now() + self._tick_s
+        if min(at, self._tick_at) < self.alarm:
+            self.alarm = min(at, self._tick_at)
+            self._shell.set_alarm(self.alarm)
+
+    def _tick(self, now: float) -> None:
+        """Ask elsewhere as well for reads that are in flight since two ticks."""
+        is_awaited = False
+        overdue: list[tuple[Link, Request[object]]] = []
+        for link in self._open.values():
+            session = link.session
+            is_awaited = is_awaited or session.awaited > 0
+            before, _ = self._seen[session]
+            if session.answered != before:
+                self._seen[session] = session.answered, now
+                self._hedges_left = min(HEDGES, self._hedges_left + HEDGE_SHARE * (session.answered - before))
+            older, newer = self._marks[session]
+            self._marks[session] = newer, session.queued_bytes
+            if session.awaited:
+                overdue += [(link, request) for request in session.overdue(older) if not request.is_inner]
+        self._tick_at = now + self._tick_s if is_awaited else inf
+        for link, request in overdue:
+            if self._hedges_left < 1:
                 break
-        return [address for address in self._route.untried({}) if address in wanted]
+            self._hedge(link, request)
 
-    def _check_exhausted(self, request: Request[object], history: RequestHistory) -> bool:
-        """Fail the request if no address is left for it; return True if so."""
-        if self._route.untried(history.failures):
+    def _hedge(self, link: Link, request: Request[object]) -> None:
+        history = _history(request)
+        lane = self._second if link is self._main.link else self._main
+        if history.twin is not None or request.session is None or not self._has_another(link):
+            return
+        self._hedges_left -= 1
+        self.hedges += 1
+        history.twin = twin = request.twin()
+        _history(twin).original = request
+        self._put(lane, twin)
+
+    def _has_another(self, link: Link) -> bool:
+        return any(address != link.address for address in self._route.addresses)
+
+    def _learn(self, now: float) -> None:
+        """Ask for the members of the cluster."""
+        link = self._main.link
+        self._learn_at = now + LEARN_EVERY_S
+        if link is not None and not link.session.is_full:
+            request = call_request("members", ())
+            request.is_inner = True
+            self._deadlines.add(request, now + LEARN_AFTER_S)
+            link.send(request)
+
+    # -- outcomes ------------------------------------------------------------------------------------------------------
+
+    def _repeats(self, request: Request[object], link: Link, error: GossipKVError, now: float) -> bool:
+        """Have a request asked once more whose node is going or coming; return False if the error is final."""
+        if not request.is_repeatable or not isinstance(error, (NotReady, Unavailable)):
             return False
-        self._line.pop(request, None)
-        self._finish(request, unreachable(history.failures))
+        history = _history(request)
+        is_first, history.refusal = history.refusal is None, error
+        if is_first:
+            history.since = now
+        if is_first and request.at is None and self._has_another(link):
+            self._reopen(request, history)
+            self._put(self._second if link is self._main.link else self._main, request)
+            return True
+        pause = pause_s(error, now - history.since, request.due - now)
+        if pause is None:
+            return False
+        self._reopen(request, history)
+        self._pauses += 1
+        heappush(self._paused, (now + pause, self._pauses, request))
+        self._ring(now + pause)
         return True
 
+    def _reopen(self, request: Request[object], history: RequestHistory) -> None:
+        request.reopen()
+        request.history = history
+        self._deadlines.add(request, request.due)
+
+    def _on_twin(self, twin: Request[object], original: Request[object], now: float) -> None:
+        """Finish the request whose twin is answered; its link is left if it has been silent."""
+        _history(original).twin = None
+        if original.is_done or twin.error is not None:
+            return
+        link = self._links.get(original.session)
+        is_silent = link is not None and link.session.is_silent(original)
+        self._leave_line(original)
+        original.settle(twin.result)
+        self._wake(original)
+        if link is not None:
+            if is_silent:
+                self._retire(link, now)
+            self._check_left(link.session)
+
+    def _on_inner(self, link: Link, request: Request[object], now: float) -> None:
+        if request.method == "ping":
+            self._dialled.discard(link.address)
+            self._seen[link.session] = link.session.answered, now
+            self._offer(link)
+        elif request.error is None and isinstance(request.result, list):
+            live: list[Address] = []
+            dead: list[Address] = []
+            for member in request.result:
+                match member:
+                    case {"address": str(text), "state": str(state)}:
+                        with suppress(ValueError):
+                            (live if state in LIVE else dead).append(parse_address(text))
+            self._route.learn(live, (address for address in dead if address not in live))
+
+    def _lose(self, request: Request[object], link: Link) -> None:
+        """Drop a request that only the dispatcher waits for."""
+        if request.method == "ping":
+            self._dialled.discard(link.address)
+        original = request.history.original if isinstance(request.history, RequestHistory) else None
+        if original is not None:
+            _history(original).twin = None
+        request.fail(None)
+
+    def _drop_twin(self, request: Request[object]) -> None:
+        history = request.history
+        if isinstance(history, RequestHistory) and history.twin is not None:
+            twin, history.twin = history.twin, None
+            self._leave_line(twin)
+            session = twin.session
+            twin.fail(None)
+            if session is not None:
+                self._check_left(session)
+
+    def _expire(self, request: Request[object], now: float) -> Link | None:
+        """Give up a request; return the link to leave because of it, if any.
+
+        That is a silent link, or one that takes no more requests because most of its open answers are abandoned.
+        """
+        session = request.session
+        if session is None:
+            lane = self._leave_line(request)
+            link = None if lane is None else lane.link
+            history = _history(request)
+            if history.refusal is not None:
+                self._finish(request, history.refusal)
+            elif link is None:
+                reached = unreachable if history.is_exhausted else too_late
+                self._finish(request, reached(history.failures))
+            else:
+                where = str(link.address)
+                message = f"{where} took no more requests in time; {request.method} was not sent"
+                self._finish(request, TimedOut(message, {"address": where}))
+                return link if 2 * link.session.abandoned > link.session.in_flight else None
+            return None
+        link = self._links[session]
+        if request.is_inner:
+            if request.method == "ping":
+                self.on_broken(link, "no answer to a check of the connection", now)
+            else:
+                self._lose(request, link)
+            return None
+        is_silent = link.session.is_silent(request)
+        error = no_answer(request, link.address)
+        self._finish(
+            request, error if request.is_repeatable else unknown(request, link.address, "no answer in time", error)
+        )
+        if is_silent and self._is_in_use(link):
+            return link
+        self._check_left(session)
+        return None
+
+    def _note_failure(self, request: Request[object], lane: Lane, address: Address, reason: str) -> bool:
+        """Note that an address failed a request; return True if that ends it."""
+        history = _history(request)
+        history.failures[str(address)] = reason
+        history.tried.add(address)
+        if self._untried(request, lane):
+            return False
+        if history.original is not None:
+            self._leave_line(request)
+            self._lose_twin(request, history.original)
+        elif history.refusal is not None and lane is self._second:
+            self._leave_line(request)
+            self._finish(request, history.refusal)
+        elif history.odd is not None:
+            self._leave_line(request)
+            self._finish(request, history.odd)
+        elif (
+            self._stays or lane.address is not None or not request.method or history.breaks > len(self._addresses(lane))
+        ):
+            self._leave_line(request)
+            self._finish(request, unreachable(history.failures))
+        else:  # A node that restarts is back soon.
+            history.is_exhausted = True
+            history.tried.clear()
+            self._route.doubt_names()
+            return False
+        return True
+
+    def _lose_twin(self, twin: Request[object], original: Request[object]) -> None:
+        _history(original).twin = None
+        twin.fail(None)
+
     def _finish(self, request: Request[object], error: GossipKVError) -> None:
-        assert request not in self._line, "what has ended waits no more"
+        self._drop_twin(request)
         request.fail(error)
+        self._wake(request)
+
+    def _wake(self, request: Request[object]) -> None:
         owner = request.owner
         if owner is not None:
             request.owner = None
@@ -324,3 +757,8 @@ def _history(request: Request[object]) -> RequestHistory:
     if not isinstance(request.history, RequestHistory):
         request.history = RequestHistory()
     return request.history
+
+
+def _is_late_twin(request: Request[object]) -> bool:
+    history = request.history
+    return isinstance(history, RequestHistory) and history.original is not None and history.original.is_done

@@ -23,6 +23,7 @@ Stamp = str | bytes  # The version of a dataset, or the token of a table, that a
 _Found = TypeVar("_Found")
 
 TIMEOUT_MS: Final = 1000  # The interface's default: far above any healthy answer, and well below a person's patience.
+STAGE_TIMEOUT_MS: Final = 50  # Then another node is asked as well: few healthy answers take as long.
 
 # Methods that may be repeated without harm; all others are sent once.
 REPEATABLE: Final = frozenset({

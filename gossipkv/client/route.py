@@ -1,15 +1,15 @@
-"""The order in which a client tries its addresses.
+"""The addresses of a client, in the order in which it tries them.
 
-The preferred address is first, and one that failed goes to the end, so the next request starts where the last one
-succeeded.  One request dials each address at most once more than that address broke a connection.
+There are the addresses given to `connect`, which always stay, and those of the members of the cluster, once learned.  A
+name stands for all addresses that the name service knows for it, and is asked again when all of them have failed.  The
+preferred address is first, and one that failed goes to the end, so the next request starts where the last one
+succeeded.
 
-An old connection that breaks says little, since the node may have closed it for being idle; its address is dialled
-again, after the others.  A connection made for this very request that breaks counts as a failure of its address.
+Threads may share a route: each change replaces a tuple.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, final
 
 from gossipkv.address import Address, parse_address
@@ -42,27 +42,70 @@ def addresses_of(given: Iterable[Named | Iterable[Named]]) -> list[Address]:
     return found
 
 
+def is_name(address: Address) -> bool:
+    """Return True if the host is a name and no number."""
+    return ":" not in address.host and not address.host.replace(".", "").isdigit()
+
+
 @final
 class AddressRoute:
-    """The addresses, the preferred one first."""
+    """The addresses, the preferred one first; names among them are to be resolved."""
 
-    __slots__ = ("_addresses",)
+    __slots__ = ("_dead", "_found", "_given", "_hosts", "_learned", "_order", "_stale")
 
     def __init__(self, addresses: Sequence[Address]) -> None:
-        self._addresses = deque(dict.fromkeys(addresses))
-        assert self._addresses, "a client has an address"
+        self._given = self._order = tuple(dict.fromkeys(addresses))
+        self._learned: tuple[Address, ...] = ()  # Live members.
+        self._dead: frozenset[Address] = frozenset()
+        self._found: dict[Address, tuple[Address, ...]] = {}  # Addresses of names.
+        self._stale: frozenset[Address] = frozenset()  # Names to ask for again.
+        self._hosts: dict[Address, str] = {}
+        assert self._given, "a client has an address"
 
-    def __len__(self) -> int:
-        return len(self._addresses)
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All addresses, in order."""
+        return self._order
 
-    def untried(self, failures: Failures) -> list[Address]:
-        """Return the addresses that are not among `failures`, in order."""
-        return [address for address in self._addresses if str(address) not in failures]
+    def of(self, address: Address) -> tuple[Address, ...]:
+        """Return what to dial for an address: a name is resolved first."""
+        found = self._found.get(address, ())
+        return (address, *found) if address in self._stale or not found else found
+
+    def host_of(self, address: Address) -> str:
+        """Return the name that an address was found by, which certificates have."""
+        return self._hosts.get(address, address.host)
 
     def prefer_another(self, address: Address) -> None:
         """Make another address the preferred one."""
-        if self._addresses[0] == address:
-            self._addresses.rotate(-1)
+        if self._order[0] == address:
+            self._order = tuple(sorted((*self._order[1:], address), key=self._dead.__contains__))
+
+    def resolve(self, name: Address, found: Sequence[Address]) -> None:
+        """Note the addresses that a name stands for."""
+        self._found = self._found | {name: tuple(dict.fromkeys(found))}
+        self._stale -= {name}
+        self._hosts = dict.fromkeys(found, name.host) | self._hosts
+        self._arrange()
+
+    def doubt_names(self) -> None:
+        """Have all names resolved again before their addresses are dialled."""
+        self._stale = frozenset(self._found)
+        self._arrange()
+
+    def learn(self, live: Iterable[Address], dead: Iterable[Address]) -> None:
+        """Note the members of the cluster."""
+        self._learned, self._dead = tuple(dict.fromkeys(live)), frozenset(dead)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Keep the order of the addresses that stay; a resolved name gives its place; the dead come last."""
+        wanted = dict.fromkeys(found for address in (*self._given, *self._learned) for found in self.of(address))
+        places: dict[Address, None] = {}
+        for address in self._order:
+            places |= dict.fromkeys(found for found in self.of(address) if found in wanted)
+        doubted = dict.fromkeys(name for name in self._stale if name in wanted)
+        self._order = tuple(sorted(doubted | places | wanted, key=self._dead.__contains__))
 
 
 def reason_of(error: Exception) -> str:

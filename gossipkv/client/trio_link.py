@@ -21,6 +21,7 @@ from gossipkv.client._client import Session
 from gossipkv.client.credentials import REFUSALS
 from gossipkv.client.link import RECEIVE_BYTES, UNSHAKEN, end_input
 from gossipkv.client.route import reason_of
+from gossipkv.client.sockets import tune
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ class Dialled(NamedTuple):
         return cls(connection, None, Session())
 
 
-async def dial(address: Address, timeout_s: float, credentials: Credentials) -> Dialled:
-    """Connect to `address`, by the first answering address that a name stands for.
+async def dial(address: Address, host: str, timeout_s: float, credentials: Credentials) -> Dialled:
+    """Connect to `address`; `host` is the name for its certificate.
 
     Raises:
         OSError: it cannot be reached in time, or its certificate is wrong.
@@ -83,7 +84,8 @@ async def dial(address: Address, timeout_s: float, credentials: Credentials) -> 
             stream = await _open(address)
             try:
                 late = UNSHAKEN
-                if (tls := credentials.tls(address.host)) is not None:
+                tune(stream.socket)
+                if (tls := credentials.tls(host)) is not None:
                     await _shake(stream, tls)
                 late = "no answer to the token in time"
                 session = Session()
@@ -102,8 +104,6 @@ async def dial(address: Address, timeout_s: float, credentials: Credentials) -> 
 async def _open(address: Address) -> trio.SocketStream:
     try:
         return await trio.open_tcp_stream(address.host, address.port)
-    except UnicodeError as error:  # No name service could know the name.
-        raise OSError(str(error)) from error
     except OSError as error:
         raise OSError(_first_reason(error)) from error
 
@@ -153,12 +153,14 @@ def _first_reason(error: Exception) -> str:
 class TrioLink:
     """A connection to the node at `address`; `run` moves its bytes.
 
-    `on_received` is called after answers came or bytes went out, `on_broken` with a reason if it ends by itself.
+    `on_received` is called after answers came or bytes went out, `on_answered` with requests that their tasks are not
+    simply woken for, `on_broken` with a reason if the link ends by itself.
     """
 
     __slots__ = (
         "_is_closed",
         "_is_quiet",
+        "_on_answered",
         "_on_broken",
         "_on_received",
         "_rest",
@@ -176,12 +178,14 @@ class TrioLink:
         dialled: Dialled,
         *,
         on_received: Callable[[TrioLink], None],
+        on_answered: Callable[[TrioLink, list[Request[object]]], None],
         on_broken: Callable[[TrioLink, str], None],
     ) -> None:
         self._socket, self._tls, self.session = dialled
         self._socket.settimeout(0)
         self.address = address
         self._on_received = on_received
+        self._on_answered = on_answered
         self._on_broken = on_broken
         self._scope = trio.CancelScope()
         self._rest = memoryview(b"")  # Bytes taken from the session that are not sent yet, in the form to send.
@@ -241,8 +245,6 @@ class TrioLink:
 
     async def _receive(self) -> None:
         session, tls = self.session, self._tls
-        task = trio.lowlevel.Task
-        reschedule = trio.lowlevel.reschedule
         wait_readable = trio.lowlevel.wait_readable
         receive = self._socket.recv
         while True:
@@ -259,14 +261,22 @@ class TrioLink:
                 return self._break("the node closed the connection" + ("" if session.is_clean else " amid an answer"))
             done = session.receive(data)
             self._is_quiet = len(done) <= 1
-            for request in done:
-                owner = request.owner
-                if isinstance(owner, task):
-                    request.owner = None
-                    reschedule(owner, WOKEN)
+            self._wake(done)
             if session.failure is not None:
                 return self._break(session.failure.message)
             self._on_received(self)
+
+    def _wake(self, done: list[Request[object]]) -> None:
+        task, reschedule = trio.lowlevel.Task, trio.lowlevel.reschedule
+        others = []
+        for request in done:
+            if request.error is not None or request.is_inner:
+                others.append(request)
+            elif isinstance(owner := request.owner, task):
+                request.owner = None
+                reschedule(owner, WOKEN)
+        if others:
+            self._on_answered(self, others)
 
     def _open(self, tls: ClientTls, data: bytes) -> bytes:
         """Return the plain text of received records.

@@ -139,7 +139,7 @@ class _Child:
         await words.obey(self)
         everything.cancel()
 
-    async def _dial(self, _address: Address, _timeout_s: float, _credentials: Credentials) -> Dialled:
+    async def _dial(self, _address: Address, _host: str, _timeout_s: float, _credentials: Credentials) -> Dialled:
         await trio.lowlevel.checkpoint()
         if self._connection is None:
             raise ConnectionResetError(errno.ECONNRESET, "the node has closed the connection")

@@ -17,6 +17,7 @@ cdef class Request:
     cdef public object owner
     cdef public object at
     cdef public object history
+    cdef public bint is_inner
     cdef RequestKind kind
     cdef bytes head  # the database; other methods: name and parameters; encoded as in the frame
     cdef object subject  # the key, or a list of keys, all `bytes`

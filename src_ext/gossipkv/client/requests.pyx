@@ -41,7 +41,7 @@ cdef class Request:
     """A request to a node, and later its answer; `reads` and the shells make requests through the functions below.
 
     `owner` is woken when the request is done; `at` is the address of the only node to ask, or None; `history` is the
-    dispatcher's record of earlier attempts.
+    dispatcher's record of earlier attempts; `is_inner`: the dispatcher itself waits for it.
     """
 
     __class_getitem__ = classmethod(GenericAlias)  # The parameter is the type of the result.
@@ -74,6 +74,25 @@ cdef class Request:
         assert self.session is None and self.deadlines is None, "what is done is nowhere"
         self.is_done = False
         self.result = self.error = self.history = None
+
+    def settle(self, result):
+        """Finish with the result of another request that asks the same; a late answer is dropped."""
+        if self.session is not None:
+            self.session.withdraw(self)
+        self.finish(result, None)
+
+    def twin(self):
+        """Return another request that asks the same."""
+        cdef Request twin = Request.__new__(Request)
+        twin.method = self.method
+        twin.kind = self.kind
+        twin.is_repeatable = self.is_repeatable
+        twin.is_inner = True
+        twin.head = self.head
+        twin.subject = self.subject
+        twin.options = self.options
+        twin.size_bytes = self.size_bytes
+        return twin
 
     cdef int finish(self, object result, object error) except -1:
         assert not self.is_done, "a request becomes done once"

@@ -268,6 +268,17 @@ cdef class Session:
         if self.abandoned > MAX_ABANDONED_REQUESTS and self.failure is None:
             self.failure = ProtocolError(f"more than {MAX_ABANDONED_REQUESTS} requests stay unanswered")
 
+    def overdue(self, uint64_t offset):
+        """Return the repeatable ones of `outstanding` whose frames begin before that offset of the stream."""
+        cdef list found = []
+        for request in self.requests.values():
+            if request is not None:
+                if (<Request>request).begin >= offset:
+                    break
+                if (<Request>request).is_repeatable:
+                    found.append(request)
+        return found
+
     def outstanding(self):
         """Return the requests that a task waits for, in the order in which they were sent."""
         return [request for request in self.requests.values() if request is not None]
