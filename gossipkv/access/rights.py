@@ -113,7 +113,7 @@ METHODS: Final = _lines({
 COMMANDS: Final = _lines({
     Right.NONE: "auth hello ping echo select client command reset quit",
     Right.READ: "get mget exists strlen getrange substr type ttl pttl scan dbsize",
-    Right.WRITE: "set mset del unlink",
+    Right.WRITE: "set mset del unlink getdel",
     Right.SEE: "info",
 })  # fmt: skip
 

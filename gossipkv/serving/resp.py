@@ -71,17 +71,23 @@ def say(value: Said, protocol: int) -> bytes:
 LONGEST_WORD: Final = 1 << 32
 MAX_NUMBER: Final = (1 << 64) - 1
 MAX_TOLD: Final = 128  # Bytes shown of an unknown command, as in Redis.
+NO_DATABASE: Final = (
+    "ERR with SELECT 0 a key is DATABASE:KEY, and this one has no colon; or SELECT one of resp_databases"
+)
 WRONG: Final = RespRefusal("WRONGPASS invalid username-password pair or user is disabled.")
-OF_DATABASES: Final = frozenset({b"scan", b"dbsize"})  # These commands are authorised by the databases that they read.
+OF_DATABASES: Final = frozenset(
+    {b"scan", b"dbsize", b"getdel"}
+)  # These commands are authorised by the databases that they read.
 
 
 class RespCaller(NamedTuple):
-    """A caller: the connection's number, protocol, selected database and name, and the core's caller."""
+    """A caller: the connection's number, protocol, selected database and name, its session, and the core's caller."""
 
     connection: int
     protocol: int
     database: int
     name: bytes
+    token: bytes  # What the connection's session has seen of tables.
     asker: Asker
 
 
@@ -119,6 +125,7 @@ COMMANDS: Final = {
     "pttl": ListedCommand(2, _READ, 1, 1, 1, "The same."),
     "scan": ListedCommand(-2, _READ, 0, 0, 0, "Pages of keys, in their order: MATCH PREFIX*, COUNT."),
     "dbsize": ListedCommand(1, _READ, 0, 0, 0, "About how many records the datasets have."),
+    "getdel": ListedCommand(2, _WRITE, 1, 1, 1, "The value of a key of a table, which is then deleted."),
     "set": ListedCommand(3, _WRITE, 1, 1, 1, "Put a record into a table."),
     "mset": ListedCommand(-3, _WRITE, 1, -1, 2, "Put records into tables."),
     "del": ListedCommand(-2, _WRITE, 1, -1, 1, "Delete records of tables; answers how many were named."),
@@ -159,10 +166,10 @@ def _whole(word: bytes) -> int:
 
 
 class MethodCall(NamedTuple):
-    """A request to the node's own methods, and the conversion of its result."""
+    """A request to the node's own methods, and the conversion of its result, which may have a token of its own."""
 
     answer: Answer
-    convert: Callable[[Value | Packed], Said]
+    convert: Callable[[Value | Packed], tuple[Said, bytes | None]]
 
 
 class _RefusedError(Exception):
@@ -179,17 +186,21 @@ class RespCommands:
         *,
         names: Callable[[], Sequence[str]],
         records: Callable[[str], int | None],
-        scan: Method,
+        methods: Mapping[bytes, Method],
+        is_table: Callable[[str], bool],
         info: Callable[[], Value],
         random: random.Random,
         access: RespPermissions,
     ) -> None:
-        """`databases` can be selected; `names` returns all; `records` estimates the records of a dataset."""
+        """`databases` can be selected; `names` returns all; `records` estimates the records of a dataset.
+
+        `methods`: those of the wire to `scan`, `get` and `delete`.
+        """
         self._databases = databases
         self._names = names
         self._access = access
         self._records = records
-        self._scan_of = scan
+        self._methods, self._is_table = methods, is_table
         self._info_of = info
         self._scans = Scans(random)
         self._commands: Mapping[
@@ -197,6 +208,7 @@ class RespCommands:
         ] = {
             b"scan": self._scan,
             b"dbsize": self._dbsize,
+            b"getdel": self._getdel,
             b"info": self._info,
             b"auth": self._auth,
             b"hello": self._hello,
@@ -204,12 +216,12 @@ class RespCommands:
             b"client": self._client,
         }
 
-    def answer(self, arguments: Arguments, asker: Asker) -> bytes | ProvenUser | DeferredResult | Later:
-        """Return the answer to `[connection, protocol, database, name, [words]]`, as RESP."""
+    def answer(self, arguments: Arguments, asker: Asker) -> Value | ProvenUser | DeferredResult | Later:
+        """Return the answer to `[connection, protocol, database, name, [words], token]`: RESP, or `[RESP, token]`."""
         connection, protocol = arguments.whole("connection", MAX_NUMBER), arguments.whole("protocol", NEWER)
         database, called = arguments.whole("database", len(self._databases)), arguments.blob("name")
-        caller = RespCaller(connection, protocol, database, called, asker)
         name, *words = arguments.keys("words", LONGEST_WORD) or [b""]
+        caller = RespCaller(connection, protocol, database, called, arguments.blob("token"), asker)
         arguments.end()
         command = self._commands.get(name.lower())
         if command is None:
@@ -225,7 +237,7 @@ class RespCommands:
             return reply
         if isinstance(reply, MethodCall):
             convert = reply.convert
-            return _then(reply.answer, lambda result: say(convert(result), protocol))
+            return _then(reply.answer, lambda result: _packed(*convert(result), protocol))
         return say(reply, caller.protocol)
 
     # About data
@@ -256,14 +268,64 @@ class RespCommands:
             return [b"0", []]
         self._access.judge_command(b"scan", caller.asker, page.database)
 
-        def made(result: Value | Packed) -> Said:
-            keys, cursor = _keys_of(result)
+        def made(result: Value | Packed) -> tuple[Said, bytes | None]:
+            keys, cursor, token = _keys_of(result)
             if pattern.is_whole:
                 keys = [key for key in keys if key == page.options.get("prefix", b"")]
             number = self._scans.next(names, reader, page, pattern, cursor)
-            return [b"%d" % number, [page.shown_before + key for key in keys]]
+            return [b"%d" % number, [page.shown_before + key for key in keys]], token
 
-        return MethodCall(self._scan_of(Arguments(b"scan", msgpack.packb([page.database, page.options]))), made)
+        seen = {"token": caller.token} if caller.token and self._is_table(page.database) else {}
+        return MethodCall(self._call(b"scan", page.database, {**page.options, **seen}), made)
+
+    def _call(self, method: bytes, *params: Value) -> Answer:
+        return self._methods[method](Arguments(method, msgpack.packb(params)))
+
+    def _ask(self, complete: Completion[Value | Packed], method: bytes, *params: Value) -> None:
+        """Ask a table, whose answer comes later; an error is the answer."""
+        try:
+            answer = self._call(method, *params)
+            assert isinstance(answer, Later), "tables answer so"
+            answer.begin(complete)
+        except GossipKVError as error:
+            complete(error)
+
+    def _getdel(self, caller: RespCaller, words: Sequence[bytes]) -> Said | MethodCall:
+        """Return the value of a key, and delete it if there is one: in two steps, between which others may write."""
+        selected, colon, key = self._selected(caller), b":", words[0]
+        if selected is None:
+            name, colon, key = words[0].partition(b":")
+            selected = name.decode("ascii", "replace")
+        if not colon:
+            raise _RefusedError(NO_DATABASE)
+        for command in (b"get", b"del"):
+            self._access.judge_command(command, caller.asker, selected)
+        if not self._is_table(selected):  # Says what it is instead.
+            return MethodCall(self._call(b"delete", selected, key), lambda _: (None, None))
+        table: str = selected
+
+        def got(complete: Completion[Value | Packed], result: Value | Packed | GossipKVError) -> None:
+            if isinstance(result, GossipKVError):
+                complete(result)
+                return
+            value, token = _value_of(result)
+            if value is None:
+                complete([None, token])
+            else:
+                found[0] = value
+                self._ask(complete, b"delete", table, key, {"token": token})
+
+        def begin(complete: Completion[Value | Packed]) -> None:
+            options: dict[str, Value] = {"token": caller.token} if caller.token else {}
+            self._ask(partial(got, complete), b"get", table, key, options)
+
+        def said(result: Value | Packed) -> tuple[Said, bytes | None]:
+            end: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
+            token = end[1] if isinstance(end, list) else end
+            return found[0], token if isinstance(token, bytes) else None
+
+        found: list[bytes | None] = [None]
+        return MethodCall(Later(begin), said)
 
     def _dbsize(self, caller: RespCaller, _words: Sequence[bytes]) -> Said:
         selected = self._selected(caller)
@@ -360,13 +422,28 @@ class RespCommands:
         return _unknown_part("CLIENT", b"".join(words[:1]))
 
 
-def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None]:
-    """Return the keys of a scan page, and the cursor behind it."""
+def _packed(said: Said, token: bytes | None, protocol: int) -> Value:
+    """Return an answer as the loop reads it: RESP, and a table's token if there is one."""
+    words = say(said, protocol)
+    return [words, token] if token else words
+
+
+def _value_of(result: Value | Packed) -> tuple[bytes | None, bytes]:
+    """Return the value of a `get` of a table, or None, and the token."""
+    match msgpack.unpackb(result.data) if isinstance(result, Packed) else result:
+        case [(None | bytes()) as value, bytes(token), *_]:
+            return value, token
+    raise AssertionError("a get of a table answers a value and a token")
+
+
+def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None, bytes | None]:
+    """Return the keys of a scan page, the cursor behind it, and the token if it is of a table."""
     found: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
     match found:
-        case [list(records), (None | bytes()) as cursor, *_]:
+        case [list(records), (None | bytes()) as cursor, origin, *_]:
             rows = (record for record in records if isinstance(record, list))
-            return [row[0] for row in rows if isinstance(row[0], bytes)], cursor
+            token = origin if isinstance(origin, bytes) else None
+            return [row[0] for row in rows if isinstance(row[0], bytes)], cursor, token
     raise AssertionError("a scan answers records and a cursor")
 
 
@@ -388,14 +465,14 @@ def _lines(figures: Mapping[str, Value]) -> list[str]:
 
 
 def _converted(
-    convert: Callable[[Value | Packed], bytes],
+    convert: Callable[[Value | Packed], Value],
     complete: Completion[Value | Packed],
     result: Value | Packed | GossipKVError,
 ) -> None:
     complete(result if isinstance(result, GossipKVError) else convert(result))
 
 
-def _then(answer: Answer, convert: Callable[[Value | Packed], bytes]) -> bytes | DeferredResult | Later:
+def _then(answer: Answer, convert: Callable[[Value | Packed], Value]) -> Value | DeferredResult | Later:
     if isinstance(answer, DeferredResult):
 
         async def wait() -> Value:

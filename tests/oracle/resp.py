@@ -22,7 +22,9 @@ NO_DATABASE = (
     b"-ERR with SELECT 0 a key is DATABASE:KEY, and this one has no colon; or SELECT one of resp_databases\r\n"
 )
 BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
-SET_ONLY = b"-ERR SET takes a key and a value here, and no options: nothing expires, and nothing is compared\r\n"
+SET_ONLY = (
+    b"-ERR syntax error: SET takes a key and a value here, and no options; nothing expires, and nothing is compared\r\n"
+)
 NO_HELLO = b"-ERR Syntax error in HELLO: HELLO [2 | 3 [AUTH name token] [SETNAME name]]\r\n"
 ONE_KEY = {b"get": 2, b"strlen": 2, b"type": 2, b"ttl": 2, b"pttl": 2, b"getrange": 4, b"substr": 4}
 LEAST = {
@@ -31,13 +33,14 @@ LEAST = {
     b"set": 3,
     b"mset": 3,
     b"del": 2,
+    b"getdel": 2,
     b"unlink": 2,
     b"echo": 2,
     b"select": 2,
     b"client": 2,
     b"auth": 2,
 }
-MOST = {b"auth": 3, b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
+MOST = {b"auth": 3, b"getdel": 2, b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
 
 
 class Error(NamedTuple):
@@ -281,7 +284,7 @@ class Connection:
     # About the connection
 
     def _handed_over(self, words: list[bytes]) -> bytes:
-        result = self.ask(b"resp", [self.protocol, self.database, self.name, words])
+        result = self.ask(b"resp", [self.protocol, self.database, self.name, words, b""])
         assert isinstance(result, bytes)
         return result
 

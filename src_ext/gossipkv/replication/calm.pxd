@@ -79,8 +79,11 @@ cdef class CalmTable:
     cdef PyObject* host_of(self, uint64_t assignment) noexcept nogil
 
 
-cdef bint take_token(
+cdef bint take_read_tokens(
     CalmTable table, PyObject* replica, const uint8_t* data, Py_ssize_t size, SeenWrites* seen
+) noexcept nogil
+cdef bint take_token(
+    CalmTable table, PyObject* replica, const uint8_t* data, Py_ssize_t size, SeenWrites* seen, bint reads=*
 ) noexcept nogil
 cdef void begin_seen(SeenWrites* seen, SeenWrite* writes, Py_ssize_t room) noexcept nogil
 cdef bint see_record(CalmTable table, CalmReplica replica, const uint8_t* dot, SeenWrites* seen) noexcept nogil

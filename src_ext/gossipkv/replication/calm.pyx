@@ -6,7 +6,7 @@ These counters only grow, so Python stores them one by one, and a loop needs no 
 change within the gate of the store.
 
 The answer is that of Python (`gossipkv.table.records`), byte by byte: also its token, without settled entries. What is
-rare is left to Python: a token of several tables or of other partitions, or one that this replica does not cover.
+rare is left to Python: a token of several tables, of partitions that are not here, or of writes that this replica lacks.
 
 An *ended* origin is one that no host of the partition has. Its writes stay in tokens unless a node reported that they
 are settled; after such a report, records of ended origins are left to Python.
@@ -246,13 +246,34 @@ cdef bint see_record(CalmTable table, CalmReplica replica, const uint8_t* dot, S
     return see(seen, origin, load_number(dot + NUMBER_BYTES), <PyObject*>replica)
 
 
-cdef bint take_token(
+cdef bint take_read_tokens(
     CalmTable table, PyObject* replica, const uint8_t* data, Py_ssize_t size, SeenWrites* seen
+) noexcept nogil:
+    """Add the tokens of a client that reads a `CalmReplica` to the seen writes. Return False if Python must answer.
+
+    That is so unless each is a sound token of this table, by a map that is known, whose entries are those of calm
+    replicas here; this one covers its own. What the session has seen of other partitions does not matter to the read.
+    """
+    cdef Py_ssize_t length
+    while size > 0:
+        length = size
+        if size > TOKEN_HEAD_BYTES:
+            length = min(size, TOKEN_HEAD_BYTES + TOKEN_CHECKSUM_BYTES + <Py_ssize_t>number_at(data + 1))
+        if not take_token(table, replica, data, length, seen, True):
+            return False
+        data += length
+        size -= length
+    return True
+
+
+cdef bint take_token(
+    CalmTable table, PyObject* replica, const uint8_t* data, Py_ssize_t size, SeenWrites* seen, bint reads=False
 ) noexcept nogil:
     """Add a client's token to the seen writes. Return False if Python must answer.
 
     That is so unless the data is one sound token of this table, by a map that is known, which has no entries but those
     of the `CalmReplica`'s partition, all covered by it; without one, those of any calm replicas that cover them.
+    `reads`: as for `take_read_tokens`.
     """
     cdef const uint8_t* entry = data + TOKEN_HEAD_BYTES + TOKEN_PART_BYTES
     cdef const uint8_t* end = data + size - TOKEN_CHECKSUM_BYTES
@@ -280,11 +301,16 @@ cdef bint take_token(
         if origin == LEFT_OUT:
             if counter == 0:
                 return False
-            seen.left_out = counter
+            seen.left_out = max(seen.left_out, counter)
         else:
             host = replica if replica != NULL else table.host_of(origin)
             place = (<CalmReplica>host).place_of(origin) if host != NULL else -1
-            if place < 0 or not is_covered(<CalmReplica>host, place, counter):
+            if reads and place < 0:
+                host = table.host_of(origin)
+                place = -1 if host == NULL else 0
+            elif place >= 0 and not is_covered(<CalmReplica>host, place, counter):
+                return False
+            if place < 0:
                 return False
             if not see(seen, origin, counter, host):
                 return False

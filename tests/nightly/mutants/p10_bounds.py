@@ -6,6 +6,13 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a body by HTTP may be of any length",
+        "gossipkv.http.exchange:HttpExchange._read_head",
+        "if length is not None and length > self._limits.max_body:",
+        "if False:",
+        "tests/unit/http/test_exchange.py",
+    ),
+    planted(
         "a pending request keeps what answers it, in a cycle",
         "gossipkv.serving.pump:Pump._begin",
         "later = pending.take()",

@@ -6,6 +6,34 @@ from tests.nightly.mutants.mutant import Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a write by HTTP gives no token back",
+        "gossipkv.http.writes:_written",
+        "return HttpAnswer(204, [(TOKEN, b64encode(token))] if token else [])",
+        "return HttpAnswer(204)",
+        "tests/unit/http/test_tables.py",
+    ),
+    planted(
+        "a write on a condition is done without it",
+        "gossipkv.http.writes:_options",
+        "if conditions:",
+        "if False:",
+        "tests/unit/http/test_tables.py",
+    ),
+    planted(
+        "a session of RESP forgets what it has written",
+        "gossipkv.serving.resp._session:note_result",
+        "if reply.form != DONE and reply.form != DELETED:",
+        "if reply.form == DONE:\n        return 0\n    if reply.form != DELETED:",
+        "tests/unit/serving/test_resp_session.py",
+    ),
+    planted(
+        "a read of RESP overtakes a write",
+        "gossipkv.serving.resp._intake:take_commands",
+        "awaits_write = resp_of(connection.replies).writes > 0",
+        "awaits_write = False",
+        "tests/unit/serving/test_resp_session.py",
+    ),
+    planted(
         "a read adds the dot without its dependencies",
         "gossipkv.table.session.token:seen_of",
         "return merged({table: TableSeen(config, clock.of(counters.items()))}, *map(decode_body, bodies))",

@@ -44,7 +44,7 @@ def result_of(method: bytes, params: Sequence[object]) -> object:
             return [[DATABASES[database](key) for key in keys], "v1"]
         case b"put" | b"delete" | b"put_many", [b"carts", *_]:
             return b"token"
-        case b"resp", [*_, protocol, database, name, list(words)]:
+        case b"resp", [*_, protocol, database, name, list(words), _]:
             return b"+%d %d %s %s\r\n" % (protocol, database, name, b" ".join(words).hex().encode())
     return Error("UNKNOWN_DATABASE", "no such database")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import msgpack
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.errors import BadRequest, Unavailable
+from gossipkv.errors import BadRequest, GossipKVError, Unavailable, Unknown, WriteLost
 from gossipkv.serving.loop import Caller
 from gossipkv.serving.resp import COMMANDS, RespCommands
 from gossipkv.serving.resp_scan import MAX_CURSORS, ScanReader, Scans, read_pattern
@@ -49,12 +50,33 @@ def scan(arguments: Arguments) -> Packed | DeferredResult | Later:
     return Packed(msgpack.packb(result))
 
 
+def get(arguments: Arguments) -> Later:
+    """Read a key of the only table: its value is its last byte; a token says what was shown."""
+    database, key = arguments.text("database"), arguments.blob("key")
+    shown = arguments.options("token").blob("token") or b""
+    assert database == "carts"
+    if key == b"lost":
+        raise WriteLost("gone")
+    value = None if key == b"none" else key[-1:]
+    return Later(lambda on_result: on_result(Packed(msgpack.packb([value, b"r" + shown]))))
+
+
+def delete(arguments: Arguments) -> Later:
+    database, key = arguments.text("database"), arguments.blob("key")
+    if database != "carts":
+        raise BadRequest(f"{database} is a dataset", {"database": database})
+    token = arguments.options("token").blob("token") or b""
+    failed = Unknown("too few have it") if key == b"unknown" else None
+    return Later(lambda on_result: on_result(failed or b"d" + token))
+
+
 def make() -> RespCommands:
     return RespCommands(
         ("geo", "carts", "numbers"),
         names=lambda: [*RECORDS],
         records=lambda name: len(RECORDS[name]) if name != "carts" else None,
-        scan=scan,
+        methods={b"scan": scan, b"get": get, b"delete": delete},
+        is_table=lambda name: name == "carts",
         info=lambda: INFO,
         random=random.Random(1),
         access=open_access(),
@@ -62,9 +84,15 @@ def make() -> RespCommands:
 
 
 def told(
-    commands: RespCommands, *words: bytes, protocol: int = 2, database: int = 0, name: bytes = b"", asker=STRANGER
-) -> bytes:
-    params = msgpack.packb([7, protocol, database, name, [*words]])
+    commands: RespCommands,
+    *words: bytes,
+    protocol: int = 2,
+    database: int = 0,
+    name: bytes = b"",
+    token: bytes = b"",
+    asker=STRANGER,
+) -> object:
+    params = msgpack.packb([7, protocol, database, name, [*words], token])
     answer = commands.answer(Arguments(b"resp", params), asker)
     found: list[object] = []
     if isinstance(answer, Later):
@@ -75,7 +103,6 @@ def told(
         found.append(ended.value.value)
     else:
         return answer
-    assert isinstance(found[0], bytes)
     return found[0]
 
 
@@ -199,8 +226,8 @@ def test_a_page_that_fails():
         return Later(lambda on_result: on_result(Unavailable("nobody")))
 
     commands = make()
-    commands._scan_of = refuse
-    answer = commands.answer(Arguments(b"resp", msgpack.packb([7, 2, 0, b"", [b"SCAN", b"0"]])), STRANGER)
+    commands._methods = {b"scan": refuse}
+    answer = commands.answer(Arguments(b"resp", msgpack.packb([7, 2, 0, b"", [b"SCAN", b"0"], b""])), STRANGER)
     found: list[object] = []
     assert isinstance(answer, Later)
     answer.begin(found.append)
@@ -274,3 +301,47 @@ def test_cursors_are_few():
     numbers = [scans.next(["geo"], readers[at % 3], page, pattern, b"cursor") for at in range(3 * MAX_CURSORS)]
     assert len(scans._kept) == MAX_CURSORS == scans._of_addresses.total()
     assert len({*numbers}) == len(numbers)
+
+
+@pytest.mark.parametrize(("database", "prefix"), [(0, b"carts:"), (2, b"")])
+def test_getdel_reads_and_then_deletes_within_the_session(database, prefix):
+    """The delete shows the token of the read; nothing is deleted where nothing was."""
+    commands = make()
+    ask = partial(told, commands, database=database, token=b"t")
+    assert ask(b"GETDEL", prefix + b"ana") == [b"$1\r\na\r\n", b"drt"]
+    assert ask(b"getdel", prefix + b"none") == [b"$-1\r\n", b"rt"]
+    assert told(commands, b"getdel", b"carts:none", protocol=3) == [b"_\r\n", b"r"]
+
+
+@pytest.mark.parametrize(("words", "error"), [
+    ((b"getdel", b"carts:lost"), "WRITE_LOST"), ((b"getdel", b"carts:unknown"), "UNKNOWN"),
+])  # fmt: skip
+def test_what_fails_within_getdel_is_the_answer(words, error):
+    """The code comes from the step that failed."""
+    found = told(make(), *words)
+    assert isinstance(found, GossipKVError)
+    assert found.code == error
+
+
+def test_getdel_elsewhere():
+    """A dataset says what it is; a key without its database is refused."""
+    with pytest.raises(BadRequest, match="geo is a dataset"):
+        told(make(), b"getdel", b"geo:a")
+    assert told(make(), b"getdel", b"a").startswith(b"-ERR with SELECT 0")
+    assert told(make(), b"getdel").startswith(b"-ERR wrong number of arguments for 'getdel'")
+
+
+def test_a_scan_shows_the_session_to_tables_alone():
+    """A dataset has versions instead."""
+    shown = []
+
+    def seeing(arguments):
+        database, options = arguments.text("database"), arguments.options("limit", "prefix", "cursor", "token")
+        shown.append((database, options.blob("token")))
+        return Later(lambda on_result: on_result([[], None, b"s" if database == "carts" else "v1"]))
+
+    commands = make()
+    commands._methods = {b"scan": seeing}
+    assert told(commands, b"scan", b"0", database=2, token=b"t") == [b"*2\r\n$1\r\n0\r\n*0\r\n", b"s"]
+    assert told(commands, b"scan", b"0", database=1, token=b"t") == b"*2\r\n$1\r\n0\r\n*0\r\n"
+    assert shown == [("carts", b"t"), ("geo", None)]

@@ -90,9 +90,10 @@ class HandStream:
 
 @final
 class HandListener:
-    """A listener with waiting streams."""
+    """A listener with waiting streams; the next one speaks MessagePack-RPC (0), RESP (1) or HTTP (2)."""
 
     def __init__(self) -> None:
+        self.dialect = 0
         self.waiting: deque[HandStream] = deque()
         self.is_closed = False
 

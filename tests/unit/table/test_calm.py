@@ -332,6 +332,9 @@ def drawn_token(draw, calm, table, tokens):
     entries = draw.sample(entries, draw.randrange(len(entries) + 1))
     if draw.random() < 0.3:
         entries.append((LEFT_OUT, LEFT_OUT - CONFIG))
+    if draw.random() < 0.3:
+        other = draw.choice(replicas_of(calm, table))
+        entries = [*dict([*entries, (other.assignment, draw.randrange(4))]).items()]
     seen = {table_id(calm, table): TableSeen(CONFIG + draw.choice((-1, 0, 0, 0, 1)), clock.of(entries))}
     if draw.random() < 0.1:
         seen[bytes([9]) * 16] = TableSeen(CONFIG, b"")
@@ -369,7 +372,24 @@ def test_a_record_is_never_shown_with_an_older_config_than_that_of_its_acceptanc
     assert decode(calm.token_of("get", "hashed", b"a01"), CLUSTER)[table].config == CONFIG
 
 
-@pytest.mark.parametrize("change", ["uncovered", "config", "other table", "other cluster", "damaged", "cut", "two"])
+def test_what_a_session_has_seen_of_other_partitions_does_not_matter_to_a_get(calm):
+    """Its answer still has that, until it is settled; a batch compares all."""
+    replica, other = replica_of(calm, "hashed", b"a01"), replica_of(calm, "hashed", b"q02")
+    assert replica is not other
+    tokens = [put(calm, "hashed", key, b"one") for key in (b"a01", b"q02")]
+    table = table_id(calm, "hashed")
+    ahead = encode({table: TableSeen(CONFIG, clock.of([(other.assignment, 9)]))}, CLUSTER)
+    for token in (tokens[1], b"".join(tokens), ahead, tokens[0] + ahead, tokens[0] * 3):
+        assert calm.is_alike("get", "hashed", b"a01", {"token": token})
+    assert calm.from_core("get", "hashed", b"q02", {"token": ahead}) is None
+    confirm(calm, other, other.synced)
+    assert calm.is_alike("get", "hashed", b"a01", {"token": b"".join(tokens)})
+
+
+@pytest.mark.parametrize("change", [
+    "uncovered", "config", "other table", "other cluster", "damaged", "cut",
+    "two, the second cut", "of no replica here",
+])  # fmt: skip
 def test_any_other_token_is_left_to_python(calm, change):
     replica = replica_of(calm, "hashed", b"a01")
     table, seen = table_id(calm, "hashed"), TableSeen(CONFIG, clock.of([(replica.assignment, 0)]))
@@ -382,7 +402,8 @@ def test_any_other_token_is_left_to_python(calm, change):
         "other cluster": encode({table: seen}, bytes([1]) * 16),
         "damaged": good[:-1] + bytes([good[-1] ^ 1]),
         "cut": good[:-1],
-        "two": good + good,
+        "two, the second cut": good + good[:-1],
+        "of no replica here": encode({table: TableSeen(CONFIG, clock.of([(1 << 60, 1)]))}, CLUSTER),
     }[change]
     assert calm.from_core("get", "hashed", b"a01", {"token": token}) is None
     assert calm.from_core("get_many", "hashed", [b"a01"], {"token": token}) is None

@@ -107,7 +107,7 @@ cdef class Connections:
         cdef Connection* connection = NULL
         cdef ReplyQueue* replies = NULL
         if listener != LISTENER:
-            replies = http_begin(&self.http) if listener == HTTP_LISTENER else resp_begin()
+            replies = http_begin(&self.http) if listener == HTTP_LISTENER else resp_begin(&self.http.table)
         if listener == LISTENER or replies != NULL:
             connection = self.enter(fd)
         if connection == NULL:

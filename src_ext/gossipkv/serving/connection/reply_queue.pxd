@@ -1,6 +1,6 @@
 """The pending replies of a connection, in request order; `reply_queue.pyx` explains the design."""
 
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from gossipkv.wire._buffer cimport Buffer, buffer_release, buffer_reserve
 from gossipkv.wire._wire cimport FRAME_COMPLETE, FRAME_DEPTH, Cursor, FrameLimits, FrameState, frame_begin, frame_scan
@@ -16,6 +16,10 @@ cdef struct PendingReply:  # the pending reply to a request
     uint16_t parts  # number of requests (this one and the next ones) with one common answer; 0 for those next ones
     bint is_kept
     bint is_last  # the connection ends after this reply
+    bint is_shown  # its request has shown tokens of the connection's session (RESP)
+    uint32_t era  # the session's era then, the end of its tokens, and the table of those shown; 0 for all
+    uint32_t shown_end
+    uint64_t shown_table
     Py_ssize_t at  # offset in `kept`
     Py_ssize_t size
     Py_ssize_t note_size
@@ -34,8 +38,9 @@ cdef struct ReplyQueue:  # reply queue of a connection in a dialect without ids
     Buffer pending  # a `PendingReply` for each unanswered request
     Buffer notes  # the dialect's notes on each request for its answer
     Buffer kept  # answers that wait for earlier ones, as they came
+    Buffer seen  # the tokens of the connection's session (`resp/session.pyx`)
     uint32_t kept_count
-    Py_ssize_t held  # size of all three buffers as last counted
+    Py_ssize_t held  # size of all four buffers as last counted
     Py_ssize_t translated  # bytes of the output already in the dialect; the rest is to be translated
 
 
@@ -67,6 +72,7 @@ cdef inline Py_ssize_t replies_bytes(const ReplyQueue* replies) noexcept nogil:
         replies.pending.end - replies.pending.start
         + replies.kept.end - replies.kept.start
         + replies.notes.end - replies.notes.start
+        + replies.seen.end - replies.seen.start
     )
 
 

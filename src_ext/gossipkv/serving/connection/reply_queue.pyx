@@ -23,6 +23,7 @@ cdef void replies_release(ReplyQueue* replies) noexcept nogil:
     buffer_release(&replies.pending)
     buffer_release(&replies.notes)
     buffer_release(&replies.kept)
+    buffer_release(&replies.seen)
     free(replies)
 
 

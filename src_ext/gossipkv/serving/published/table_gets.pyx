@@ -16,7 +16,7 @@ from libc.string cimport memcpy
 
 from gossipkv.replication._replication cimport (
     DOT_OFFSET, KIND_DELETED, SOUND, CalmReplica, CalmTable, RecordView, SeenWrite, SeenWrites, add_calm, begin_seen,
-    load_calm, parse_record, see_config_alone, see_record, settle, take_token, token_size, write_token,
+    load_calm, parse_record, see_config_alone, see_record, settle, take_token, take_read_tokens, token_size, write_token,
 )
 from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport (
@@ -30,7 +30,7 @@ from gossipkv.wire._wire cimport (
 
 cdef enum:
     RECORD_BYTE = 1  # The byte before each user's key in its space.
-    MAX_GET_SEEN = 10  # An entry for each of 8 hosts, an ended origin, and one to spare.
+    MAX_GET_SEEN = 32  # An entry for each of 8 hosts and an ended origin; the rest for what a session has seen besides.
     # Larger batches are left to Python.
     MAX_TABLE_KEYS = 500
     # All records of an answer: as `ANSWER_BYTES` of `gossipkv.table.records.read`.
@@ -175,7 +175,7 @@ cdef int end_table_get(
     found = find_value(get, view, &record, &seen)
     if found < 0:
         return HAND_OFF
-    if get.options.token.size > 0 and not take_token(
+    if get.options.token.size > 0 and not take_read_tokens(
         <CalmTable>get.table, get.replica, get.options.token.data, get.options.token.size, &seen
     ):
         return HAND_OFF

@@ -22,12 +22,14 @@ cdef const char* NO_TOKEN = b"Authentication required."
 cdef const char* NO_PERMISSION = b"No permissions to access a key or to run this command"
 
 
-cdef ReplyQueue* resp_begin() noexcept nogil:
+cdef ReplyQueue* resp_begin(PyObject** published) noexcept nogil:
     """Return the state of a new connection; NULL if out of memory."""
     cdef RespState* resp = <RespState*>calloc(1, sizeof(RespState))
     if resp == NULL:
         return NULL
     resp.protocol = 2
+    resp.published = published
+    resp.prune_bytes = PRUNED_BYTES
     resp.replies.write = write_resp_answer
     resp.replies.write_plain = write_value_answer
     return &resp.replies
@@ -41,13 +43,19 @@ cdef bint write_value_answer(ReplyQueue* replies, Cursor* left, Buffer* out) noe
     cdef Blob value
     cdef Blob version
     cdef bint found
+    cdef bint of_table
     if reply_count(replies) == 0 or reply.form != VALUE:
         return False
     take_unsigned(&ahead, &id)
     if <uint32_t>id != replies.first_id or not take_nil(&ahead) or take_array(&ahead) != 2:
         return False
     found = take_bin(&ahead, &value)
-    if not (found or take_nil(&ahead)) or not (take_str(&ahead, &version) or take_bin(&ahead, &version)):
+    if not (found or take_nil(&ahead)):
+        return False
+    of_table = take_bin(&ahead, &version)
+    if not of_table and not take_str(&ahead, &version):
+        return False
+    if of_table and note_token(resp_of(replies), reply, &version) < 0:
         return False
     if buffer_reserve(out, BULK_BYTES + (value.size if found else 0)) < 0:
         return False
@@ -70,6 +78,11 @@ cdef int write_resp_answer(ReplyQueue* replies, const Cursor* bodies, int parts,
     cdef Py_ssize_t size = 0
     cdef int i
     for i in range(parts):
+        if note_result(resp_of(replies), reply_at(replies, i), bodies[i]) < 0:
+            return -1
+    if is_of_write(reply.form):
+        resp_of(replies).writes -= <uint32_t>parts
+    for i in range(parts):
         results[i] = bodies[i]
         size += results[i].end - results[i].at
         if not take_nil(&results[i]):
@@ -78,7 +91,7 @@ cdef int write_resp_answer(ReplyQueue* replies, const Cursor* bodies, int parts,
         return write_values(reply, results, parts, out)
     if buffer_reserve(out, size + BULK_BYTES) < 0:
         return -1
-    if reply.form >= FOUND_OF:
+    if FOUND_OF <= reply.form <= DELETED:
         put_sum(reply, results, parts, out)
     else:
         put_one(reply, results[0], out)
@@ -120,8 +133,10 @@ cdef void put_one(const PendingReply* reply, Cursor result, Buffer* out) noexcep
     cdef int64_t first
     cdef int64_t last
     cdef bint found
-    if reply.form == SAID:
-        take_bin(&result, &value)
+    if reply.form == SAID or reply.form == SAID_OF_WRITE:
+        if not take_bin(&result, &value):  # A token of the session follows.
+            take_array(&result)
+            take_bin(&result, &value)
         put_bytes(out, value.data, value.size)
         return
     take_array(&result)

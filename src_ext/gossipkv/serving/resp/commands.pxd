@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memchr
 
-from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._buffer cimport Buffer, buffer_size
 from gossipkv.wire._wire cimport Blob, Cursor, Envelope, put_array, put_bin
 from gossipkv.wire._text cimport LONGEST_DATABASE
 
@@ -64,15 +64,20 @@ cdef inline Cursor params_from(const Buffer* out, Py_ssize_t begin) noexcept nog
     return Cursor(out.data + begin, out.data + out.end)
 
 
-cdef inline bint write_get(Core core, const RespState* resp, const Blob* word, Envelope* request) noexcept nogil:
-    """Write the request `get [database, key]`. Return False if the word names no database."""
+cdef inline bint write_get(Core core, RespState* resp, const Blob* word, Envelope* request) noexcept nogil:
+    """Write the request `get [database, key, {}]`. Return False if the word names no database."""
     cdef Py_ssize_t begin = core.words.end
+    cdef Py_ssize_t shown = 0
     cdef Blob database
     cdef Blob key
     if not divide_key(core, resp, word, &database, &key):
         return False
-    begin_params(&core.words, 2, &database)
+    if buffer_size(&resp.replies.seen) > 0:
+        shown = shown_bytes(core, resp, &database)
+    begin_params(&core.words, 3 if shown > 0 else 2, &database)
     put_bin(&core.words, key.data, key.size)
+    if shown > 0:
+        put_shown(resp, shown, &core.words)
     request.msgid = next_id(&resp.replies)
     request.method = Blob(<const uint8_t*>b"get", 3)
     request.params = params_from(&core.words, begin)

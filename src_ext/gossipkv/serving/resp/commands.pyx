@@ -3,6 +3,7 @@
     GET STRLEN GETRANGE TYPE TTL PTTL, EXISTS of one key ──> get
     MGET, EXISTS of several ──> a get_many for each run of keys of one database
     SET ──> put       MSET ──> a put_many for each run       DEL UNLINK ──> a delete for each key
+    each with the tokens that the connection's session has seen of the table (`session.pyx`)
     PING ECHO SELECT HELLO RESET QUIT, CLIENT SETNAME ──> the connection's own
     any other ──> `resp`, which Python answers in RESP (`gossipkv.serving.resp`)
 
@@ -15,13 +16,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, strlen
 
-from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_unsigned
 from gossipkv.wire._resp cimport put_bulk, read_number, take_word
 from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is
 
 cdef enum:
-    COMMANDS = 21
+    COMMANDS = 22
     ERROR_LINE_BYTES = 256  # limit of the error lines written here
 
 cdef struct CommandRule:
@@ -54,6 +55,7 @@ COMMAND_RULES[:] = [
     CommandRule(b"client", CLIENT, SAID, 2, 0),
     CommandRule(b"quit", QUIT, SAID, 1, 0),
     CommandRule(b"substr", ONE_KEY, RANGE, 4, 4),
+    CommandRule(b"getdel", OTHER, SAID_OF_WRITE, 2, 2),
 ]
 
 cdef const char* OK = b"+OK\r\n"
@@ -62,7 +64,7 @@ cdef const char* NO_DATABASE = (
 )
 cdef const char* BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
 cdef const char* NO_OPTIONS = (
-    b"-ERR SET takes a key and a value here, and no options: nothing expires, and nothing is compared\r\n"
+    b"-ERR syntax error: SET takes a key and a value here, and no options; nothing expires, and nothing is compared\r\n"
 )
 cdef const char* TOO_MANY_KEYS = (
     b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n"
@@ -209,7 +211,7 @@ cdef void find_command_rule(Command* command) noexcept nogil:
             command.form = FOUND
 
 
-cdef void read_key(Core core, const RespState* resp, Command* command) noexcept nogil:
+cdef void read_key(Core core, RespState* resp, Command* command) noexcept nogil:
     cdef Blob word
     take_word(&command.words, &word)
     if not write_get(core, resp, &word, &command.request):
@@ -233,6 +235,8 @@ cdef bint queue_answer(Core core, Connection* connection, const Command* command
         core.connections.doom(connection, CLOSED_MEMORY)
         return False
     reply.protocol = <uint8_t>resp_of(connection.replies).protocol
+    note_shown(resp_of(connection.replies), reply)
+    resp_of(connection.replies).writes += is_of_write(command.form)
     reply.first = command.first
     reply.last = command.last
     return True
@@ -268,6 +272,8 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
         else:
             refuse_count(core, connection, command)
     elif command.verb == OTHER or command.verb == AUTH:
+        if command.verb == AUTH:
+            forget_session(resp_of(connection.replies))
         hand_over(core, connection, command)
     elif command.verb != NOTHING:
         take_word_of_connection(core, connection, command)
@@ -313,7 +319,9 @@ cdef Py_ssize_t ask_run(
 ) noexcept nogil:
     """Serve the next run of at most `left` keys. Return its number of keys."""
     cdef Buffer* out = &core.words
+    cdef RespState* resp = resp_of(connection.replies)
     cdef Cursor ahead = command.words
+    cdef Py_ssize_t shown = 0
     cdef Py_ssize_t begin = out.end
     cdef Py_ssize_t count = 0
     cdef Blob word
@@ -333,8 +341,17 @@ cdef Py_ssize_t ask_run(
             break
         former = database
         count += 1
-    core.elements = 2 + count * (3 if step == 2 else 1)
-    begin_params(out, 3 if command.verb == SET else 2, &former)
+    if buffer_size(&resp.replies.seen) > 0:
+        shown = shown_bytes(core, resp, &former)
+        if (command.verb == SET or command.verb == DELETE) and shown > 0:
+            ahead = command.words
+            take_word(&ahead, &word)
+            divide_key(core, resp, &word, &database, &key)
+            if is_covered_here(core, resp, &former, &key):
+                resp.is_shown = False
+                shown = 0
+    core.elements = 2 + count * (3 if step == 2 else 1) + 3 * <int>(shown > 0)
+    begin_params(out, (3 if command.verb == SET else 2) + <int>(shown > 0), &former)
     if command.verb == MANY_KEYS or command.verb == SET_MANY:
         put_array(out, count)
     for _ in range(count):
@@ -346,6 +363,8 @@ cdef Py_ssize_t ask_run(
         if step == 2:
             take_word(&command.words, &word)
             put_bin(out, word.data, word.size)
+    if shown > 0:
+        put_shown(resp, shown, out)
     if command.verb == SET:
         command.request.method = Blob(<const uint8_t*>b"put", 3)
     elif command.verb == SET_MANY:
@@ -358,15 +377,15 @@ cdef Py_ssize_t ask_run(
 
 
 cdef void hand_over(Core core, Connection* connection, Command* command) noexcept nogil:
-    """Let Python answer: `resp [connection, protocol, database, name, [words]]`."""
-    cdef const RespState* resp = resp_of(connection.replies)
+    """Let Python answer: `resp [connection, protocol, database, name, [words], token]`."""
+    cdef RespState* resp = resp_of(connection.replies)
     cdef Buffer* out = &core.words
     cdef Py_ssize_t begin = out.end
     cdef Cursor words = command.words
     cdef Py_ssize_t left = command.count - 1
     cdef Blob word = command.name
-    core.elements = 5 + command.count
-    put_array(out, 5)
+    core.elements = 6 + command.count
+    put_array(out, 6)
     put_unsigned(out, connection.handle)
     put_unsigned(out, <uint32_t>resp.protocol)
     put_unsigned(out, resp.database)
@@ -377,7 +396,9 @@ cdef void hand_over(Core core, Connection* connection, Command* command) noexcep
         left -= 1
         take_word(&words, &word)
         put_bin(out, word.data, word.size)
-    command.form = SAID
+    put_bin(out, resp.replies.seen.data + resp.replies.seen.start, buffer_size(&resp.replies.seen))
+    resp.is_shown = True
+    resp.shown_table = 0
     command.request.method = Blob(<const uint8_t*>b"resp", 4)
     command.request.params = params_from(out, begin)
     ask(core, connection, command, 1)
@@ -409,6 +430,7 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
         resp.protocol = 2
         resp.database = 0
         resp.name_size = 0
+        forget_session(resp)
         connection.user = connection.certified
         read_as(core.published, connection.user)
         write_line(core, connection, b"+RESET\r\n")
@@ -478,6 +500,7 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
         write_line(core, connection, BAD_NAME)
         return
     resp.protocol = <int>protocol
+    forget_session(resp)
     hand_over(core, connection, command)
 
 

@@ -7,7 +7,7 @@ and the connection ends.
 from libc.stdint cimport uint8_t
 from libc.string cimport memcmp
 
-from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release
+from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_size
 from gossipkv.wire._wire cimport BAD_REQUEST, FIX_MAP, IS_REQUEST, Blob, Envelope, frame_begin, read_envelope
 from gossipkv.wire._resp cimport RESP_COMPLETE, RESP_PARTIAL, resp_scan, scan_get
 
@@ -46,12 +46,16 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
     cdef Py_ssize_t length = 0
     cdef int result
     cdef bint is_read
+    cdef bint awaits_write
     cdef Command command
     while at < size:
         if not may_process(core, connection):
             connection.held = not connection.broken
             break
-        length = gather_get(core, connection, data + at, size - at) if connection.scan.position == 0 else 0
+        awaits_write = resp_of(connection.replies).writes > 0
+        length = 0
+        if connection.scan.position == 0 and not awaits_write:
+            length = gather_get(core, connection, data + at, size - at)
         if length > 0:
             at += length
             if core.gathered.count == MAX_GATHERED and not answer_gathered(core, connection, data, &at):
@@ -66,10 +70,11 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
             core.elements = connection.scan.elements
             is_read = find_room(
                 core, connection, (length if data[at] == 0x2A else LINE_GROWTH * length) + RESP_PARAMS_BYTES
+                + MAX_PARTS * buffer_size(&connection.replies.seen)
             )
             if is_read:
                 read_command(core, connection, data + at, length, &command)
-            if is_read and command.verb == ONE_KEY:
+            if is_read and command.verb == ONE_KEY and not awaits_write:
                 if gather(core, data + at, &command.request) != HAND_OFF:
                     queue_answer(core, connection, &command, 1)
                     frame_begin(&connection.scan)
@@ -97,6 +102,11 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
         ):
             connection.held = True
             break
+        # A read sees the writes before it.
+        if awaits_write and (command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == OTHER):
+            awaits_others(connection)
+            connection.held = True
+            break
         core.turn_work -= REQUEST_WORK
         take_command(core, connection, &command)
         connection.spoken = True
@@ -121,7 +131,7 @@ cdef inline Py_ssize_t gather_get(
     cdef Py_ssize_t length = scan_get(data, size, &core.frame_limits, &key)
     if (
         length == 0
-        or not find_room(core, connection, length + RESP_PARAMS_BYTES)
+        or not find_room(core, connection, length + RESP_PARAMS_BYTES + buffer_size(&connection.replies.seen))
         or not write_get(core, resp_of(connection.replies), &key, &request)
         or gather(core, data, &request) == HAND_OFF
     ):
@@ -131,6 +141,7 @@ cdef inline Py_ssize_t gather_get(
         core.connections.doom(connection, CLOSED_MEMORY)
     else:
         reply.protocol = <uint8_t>resp_of(connection.replies).protocol
+        note_shown(resp_of(connection.replies), reply)
     return length
 
 

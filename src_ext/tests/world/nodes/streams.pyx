@@ -69,7 +69,7 @@ cdef class Streams(Transport):
             events[count] = Event(TIMER, READABLE)
             count += 1
         if count < most and self.listening and self.listener.is_readable:
-            events[count] = Event(LISTENER, READABLE)
+            events[count] = Event(getattr(self.listener, "dialect", LISTENER), READABLE)
             count += 1
         for watched in self.watched_streams.values():
             if count == most:
