@@ -23,8 +23,16 @@ from gossipkv.interrupt import INTERRUPTED
 from gossipkv.loadtest import documents, limits, report
 from gossipkv.loadtest.compare import compare
 from gossipkv.loadtest.judgement import is_failure, judge
-from gossipkv.loadtest.plan import LoadPlan, LoadTarget, TlsFiles, TruthFile
-from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_steps, parse_target, seconds_of
+from gossipkv.loadtest.plan import LEVELS, RECORD_BYTES, LoadPlan, LoadTarget, TlsFiles, TruthFile
+from gossipkv.loadtest.plan_text import (
+    WORKLOADS,
+    parse_distribution,
+    parse_mix,
+    parse_sizes,
+    parse_steps,
+    parse_target,
+    seconds_of,
+)
 from gossipkv.loadtest.run import run_plan
 from gossipkv.settings.node_variables import NODE_VARIABLE
 from gossipkv.status.words import printable
@@ -35,12 +43,13 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.loadtest.compare import Comparison
     from gossipkv.loadtest.limits import Limit
-    from gossipkv.loadtest.plan import Kind
+    from gossipkv.loadtest.plan import Kind, Level
     from gossipkv.loadtest.result import Result
     from gossipkv.wire.rpc import Value
 
 DRAWN_KEYS: Final = 100_000  # Default number of keys: too many for a processor's cache.
 BATCH: Final = 16
+RECORDS: Final = 100_000
 DRAWN: Final = f"the first {DRAWN_KEYS:,} of the database, by scan"
 ASKING_TIMEOUT_MS: Final = 10_000  # A node that is asked for keys may be busy.
 ASKING_ATTEMPTS: Final = 3  # For each page: a node that still reads its database from the disk is slow at first.
@@ -115,14 +124,20 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--truth", type=_truth, multiple=True, metavar="[VERSION=]PATH", help="Right values: a TSV file, a source."
 )
 @click.option("--keys", type=EXISTING, metavar="FILE", help="Keys to ask for, one a line.  [default: the truth's]")
-@click.option("--distribution", default="uniform", show_default=True, help="uniform, zipf:0.99, hot:0.9/0.1, ordered.")
-@click.option("--misses", type=_share, default="0", metavar="SHARE", help="Keys that are not there, such as 5%.")
+@click.option("--workload", type=click.Choice([*WORKLOADS], case_sensitive=False), help="YCSB's, on a table.")
+@click.option("--records", type=int, metavar="N", help=f"Keys made for a table.  [default of --workload: {RECORDS:,}]")
+@click.option("--load", is_flag=True, help="Write all of --records first.")
 @click.option(
-    "--mix", help="What is asked, by weight: get=90,get_many=8,scan=2.  [default: get; with --batch get_many]"
+    "--value-bytes", default=str(RECORD_BYTES), show_default=True, metavar="N[-M]", help="Sizes of written values."
 )
+@click.option("--level", type=click.Choice(LEVELS), help="What writes must reach.  [default: the servers']")
+@click.option("--session", "sessions", is_flag=True, help="Each user of a table has a session, which never goes back.")
+@click.option("--distribution", help="uniform, zipf:0.99, hot:0.9/0.1, latest, sequential.  [default: uniform]")
+@click.option("--misses", type=_share, default="0", metavar="SHARE", help="Keys that are not there, such as 5%.")
+@click.option("--mix", help="What is asked, by weight: get=90,put=8,scan=2.  [default: get; with --batch get_many]")
 @click.option("--connections", type=int, default=1, show_default=True, help="Connections to each target.")
 @click.option("--pipeline", type=int, default=1, show_default=True, help="Requests in flight on each connection.")
-@click.option("--batch", type=int, help=f"Keys of a get_many, records of a scan.  [default: {BATCH}]")
+@click.option("--batch", type=int, help=f"Keys of a get_many, records of a scan (at most).  [default: {BATCH}]")
 @click.option("--processes", type=int, default=1, show_default=True, help="Processes that make the load.")
 @click.option(
     "--rate", metavar="R", help="Requests a second (open loop): 1000; steps 1000,2000; a ramp 1000..5000/30s."
@@ -155,7 +170,13 @@ def loadtest(
     database: str,
     truth: tuple[TruthFile, ...],
     keys: Path | None,
-    distribution: str,
+    workload: str | None,
+    records: int | None,
+    load: bool,
+    value_bytes: str,
+    level: Level | None,
+    sessions: bool,
+    distribution: str | None,
     mix: str | None,
     batch: int | None,
     rate: str | None,
@@ -178,7 +199,8 @@ def loadtest(
 
     Without --rate the next request leaves when an answer has come (a closed loop).  With it requests leave when they
     are due, whatever the servers do, and latencies count from then.  Without --truth and --keys the keys are the first
-    of the database, and values are not compared.
+    of the database, and values are not compared.  A load on a table (--workload, --records, or a --mix that writes)
+    writes values that tell who wrote them, and knows from those what may be read.
 
     Exit status 3: a value was wrong, a limit of --fail-if was passed, or nothing was answered.
     """
@@ -186,18 +208,29 @@ def loadtest(
         return _compare(ctx, pair, as_json=as_json)
     if report_file is not None:
         _check_place(report_file)
-    weights, batch = _mix(mix, batch)
+    usual = None if workload is None else WORKLOADS[workload]
+    if usual is None:
+        weights, batch = _mix(mix, batch)
+    else:
+        if mix is not None:
+            raise click.UsageError("--workload says what is asked: leave --mix out")
+        weights, batch, records = usual.mix, batch or usual.batch, RECORDS if records is None else records
     asked = _targets(nodes, targets)
     if not database and any(target.scheme != "redis" for target in asked):
         raise click.UsageError(_without_database(asked))
-    draws = keys is None and not truth and any(target.scheme == "gossipkv" for target in asked)
+    draws = keys is None and not truth and not records and any(target.scheme == "gossipkv" for target in asked)
     plan = LoadPlan(
         targets=asked,
         database=database,
         all_members=all_members,
         truth=truth,
         keys=DRAWN if draws else None if keys is None else str(keys),
-        distribution=parse_distribution(distribution),
+        records=records or 0,
+        load=load,
+        value_bytes=parse_sizes(value_bytes),
+        level=level,
+        sessions=sessions,
+        distribution=parse_distribution(distribution or (usual.shape if usual else "uniform")),
         misses=misses,
         mix=weights,
         batch=batch,
@@ -261,9 +294,9 @@ def _targets(nodes: Sequence[Address], targets: Sequence[LoadTarget]) -> tuple[L
 def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
     """Return the kinds of requests with weights, and their number of keys; `--batch` alone means `get_many`."""
     mix = parse_mix(text or ("get" if batch in {None, 1} else "get_many"))
-    if set(mix) == {"get"}:
+    if not {"get_many", "scan", "put_many"} & set(mix):
         if batch not in {None, 1}:
-            raise click.UsageError("--batch is for get_many and scan, and --mix has neither: add one, or leave it out")
+            raise click.UsageError("--batch is for get_many, put_many and scan, and --mix has none: leave it out")
         return mix, 1
     return mix, BATCH if batch is None else batch
 
@@ -272,7 +305,7 @@ def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
 def _drawn_keys(plan: LoadPlan) -> Iterator[Path]:
     """Yield a file with the first keys of the database, one a line, for the duration of the block."""
     nodes = [target.address for target in plan.targets if target.scheme == "gossipkv"]
-    keys = [key for key in _first_keys(nodes, plan.database) if b"\n" not in key]
+    keys = [key for key in _first_keys(nodes, plan.database, is_table=plan.is_written) if b"\n" not in key]
     if not keys:
         raise ConfigError(f"{plan.database} has no key that could be asked for; give some with --keys or --truth")
     with tempfile.TemporaryDirectory(prefix="gossipkv-loadtest-") as directory:
@@ -281,7 +314,7 @@ def _drawn_keys(plan: LoadPlan) -> Iterator[Path]:
         yield file
 
 
-def _first_keys(nodes: Sequence[Address], database: str) -> list[bytes]:
+def _first_keys(nodes: Sequence[Address], database: str, *, is_table: bool) -> list[bytes]:
     """Return the first keys; after a timeout ask again, from the last key on.
 
     Raises:
@@ -293,7 +326,7 @@ def _first_keys(nodes: Sequence[Address], database: str) -> list[bytes]:
         while (left := DRAWN_KEYS - len(keys)) > 0:
             try:
                 start = keys[-1] + b"\0" if keys else None
-                for key, _ in client.dataset(database).scan(start=start, limit=left):
+                for key, _ in (client.table if is_table else client.dataset)(database).scan(start=start, limit=left):
                     keys.append(key)
                     silences = 0
             except TimedOut as error:

@@ -166,6 +166,8 @@ def _spread(values: tuple[float, ...], measure: str) -> str:
 
 def _where(progress: RunProgress) -> str:
     round_ = f"round {progress.round} of {progress.rounds}, " if progress.rounds > 1 else ""
+    if progress.phase in {"records", "check"}:
+        return f"{progress.phase}, {figures.seconds(round(progress.elapsed_s))}"
     phase = "warm-up, " if progress.phase == "warm-up" else ""
     return f"{round_}{phase}{figures.seconds(round(progress.elapsed_s))} of {figures.seconds(progress.planned_s)}"
 

@@ -35,6 +35,19 @@ def as_records(records: Records | Iterable[tuple[bytes, bytes | EllipsisType | N
 
 KIND_NAMES: tuple[str, ...]
 
+@final
+class Writes:
+    def __new__(
+        cls, count: int, *, run: int, sizes: tuple[int, int] = (100, 100), sessions: int = 0, ours: bool = False
+    ) -> Self: ...
+    @property
+    def sessions(self) -> bool: ...
+    def value(self, key: int, write: int) -> bytes: ...
+    def begin_final(self, *, tells_lost: bool) -> None: ...
+    def unconfirmed(self) -> list[int]: ...
+    def unwritten(self, numbers: Iterable[int]) -> int: ...
+    def first_fault(self) -> tuple[str, int, int, int] | None: ...
+
 @disjoint_base
 class Dialect:
     def __new__(cls) -> Self: ...
@@ -79,6 +92,7 @@ class KeyChooser:
         hot_keys: float = 0.1,
         first: int = 0,
         stride: int = 1,
+        new: int = 0,
         absent_first: int = 0,
         absent_count: int = 0,
         misses: float = 0,
@@ -155,18 +169,32 @@ class HttpDialect(Dialect):
         records: Records | Iterable[tuple[bytes, bytes | None]],
         *,
         token: str | None = None,
+        writes: Writes | None = None,
+        level: str | None = None,
     ) -> Self: ...
 
 @final
 class RedisDialect(Dialect):
     def __new__(
-        cls, records: Records | Iterable[tuple[bytes, bytes | None]], *, database: int = 0, token: str | None = None
+        cls,
+        records: Records | Iterable[tuple[bytes, bytes | None]],
+        *,
+        database: int = 0,
+        token: str | None = None,
+        writes: Writes | None = None,
     ) -> Self: ...
 
 @final
 class RpcDialect(Dialect):
     def __new__(
-        cls, database: str, records: Records | Iterable[tuple[bytes, bytes | None]], *, token: str | None = None
+        cls,
+        database: str,
+        records: Records | Iterable[tuple[bytes, bytes | None]],
+        *,
+        token: str | None = None,
+        writes: Writes | None = None,
+        level: str | None = None,
+        timeout_ms: int = 1000,
     ) -> Self: ...
 
 @final
@@ -180,6 +208,8 @@ class Generator:
         batch: int,
         timeout_ms: int,
         seed: int,
+        writes: Writes | None = None,
+        walk: int = 0,
         targets: Sequence[int] | None = None,
         chooser: KeyChooser | None = None,
         mix: Sequence[float] | None = None,
@@ -198,6 +228,9 @@ class Generator:
     def unsent(self) -> int: ...
     def settle(self) -> int: ...
     def begin(self, *, rate: float = 0.0, duration_ns: int = 0, requests: int = 0, now_ns: int = -1) -> None: ...
+    def begin_walk(
+        self, numbers: Sequence[int], *, writes: bool = False, duration_ns: int = 0, now_ns: int = -1
+    ) -> None: ...
     def begin_stages(self, schedule: Schedule, *, now_ns: int = -1, begun_ns: int = -1) -> None: ...
     def step(self, budget_ms: int) -> bool: ...
     def step_at(self, now_ns: int) -> bool: ...

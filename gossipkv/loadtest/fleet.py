@@ -85,8 +85,8 @@ class LoadFleet:
     def alive(self) -> set[int]:
         return {turn for turn, source in enumerate(self._workers) if source.is_alive}
 
-    def begin(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
-        order = json.dumps({"stages": stages, "begun_ns": begun_ns}).encode() + b"\n"
+    def begin(self, stages: list[tuple[float, int]], begun_ns: int, walk: str = "") -> None:
+        order = json.dumps({"stages": stages, "begun_ns": begun_ns, "walk": walk}).encode() + b"\n"
         for turn in self.alive:
             self._workers[turn].worker.write(order)
 

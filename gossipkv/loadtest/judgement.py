@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.loadtest import figures
 from gossipkv.loadtest.measures import ALL, asked, counted, measured
+from gossipkv.loadtest.plan import READS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +121,10 @@ def _is_unchecked(result: Result) -> bool:
 
 
 def _has_truth(result: Result) -> bool:
-    return bool(result.plan.get("truth", True))
+    plan = result.plan
+    mix = plan.get("mix")
+    writes = isinstance(mix, dict) and any(weight and kind not in READS for kind, weight in mix.items())
+    return bool(plan.get("truth", True) or plan.get("records") or writes)
 
 
 def _unchecked(result: Result) -> list[str]:

@@ -1,7 +1,7 @@
 """Limits of a run: `p99>2ms` names a condition that must not occur.
 
     limit     = [kind "."] metric (">" | "<") number [unit]
-    kind      = "get" | "get_many" | "scan"        of latencies only; without a kind, all requests
+    kind      = "get" | "put" | ... (`KINDS`)      of latencies only; without a kind, all requests
     metric    = "p50" | "p90" | "p99" | "p99.9" | "p99.99" | "max" | "mean"     a latency, in us, ms or s
               | "rate"                                                          answers a second, no unit
               | "errors" | "wrong" | "lost" | "unsent" | "steps_back"           a count, or % of all requests

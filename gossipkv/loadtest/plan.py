@@ -20,19 +20,26 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.result import Json
 
 Scheme: TypeAlias = Literal["gossipkv", "http", "redis"]
-Shape: TypeAlias = Literal["uniform", "zipf", "hot", "ordered"]
-Kind: TypeAlias = Literal["get", "get_many", "scan"]
+Shape: TypeAlias = Literal["uniform", "zipf", "hot", "latest", "sequential"]
+Kind: TypeAlias = Literal["get", "get_many", "scan", "put", "delete", "put_many", "insert", "read_modify_write"]
+Level: TypeAlias = Literal["one", "majority", "all"]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+READS: Final = frozenset({"get", "get_many", "scan"})
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
 DEFAULT_PORTS: Final[dict[Scheme, int]] = {"gossipkv": 7070, "http": 80, "redis": 6379}
 MAX_SLOTS: Final = 1 << 24  # 16 million keys in flight take half a gibibyte here, and more in the server.
-MAX_STEPS: Final = 1000  # Each step has its own histograms: 40 KB for each target, in each process.
+MAX_STEPS: Final = 1000  # Each step has its own histograms: 110 KB for each target, in each process.
 MAX_PROCESSES: Final = 1024
 STEEPEST: Final = 10.0  # The largest theta of zipf: beyond, one key gets everything.
 MAX_RATE: Final = 1e9
 SHORTEST_TIMEOUT_S: Final = 0.001
 LONGEST_S: Final = 30 * 24 * 3600.0  # A month: longer tests are soaks, or a mistyped unit.
+SHORTEST_VALUE: Final = 16  # A value tells its run, its key and the number of its write.
+LONGEST_VALUE: Final = 16 << 20
+MAX_RECORDS: Final = 1 << 28
+RECORD_BYTES: Final = 1000  # YCSB's.
 DATABASE_NAME: Final = re.compile(r"[-_a-zA-Z0-9]{1,255}\Z")
 
 
@@ -59,8 +66,8 @@ class Distribution:
 
     Args:
         shape: `uniform`; `zipf`: key number k of the truth is requested in proportion to `1 / k ** theta`; `hot`:
-            `hot_requests` of all requests go to the first `hot_keys` of all keys; `ordered`: in the order of the file,
-            repeatedly.
+            `hot_requests` of all requests go to the first `hot_keys` of all keys; `sequential`: in the order of the
+            file, repeatedly; `latest`: the newest key, and by Zipf's law older ones.
         scattered: True if the popular keys of `zipf` and `hot` are drawn from the whole truth by the seed, and not
             from its beginning.
     """
@@ -126,6 +133,11 @@ class LoadPlan:
     Args:
         targets: Each is asked over its own connections.
         all_members: Ask all live members of the targets' cluster, not only the targets.
+        records: This many records of a table, with keys and values that tell who wrote them, in place of a truth.
+        load: Write all of them first.
+        value_bytes: The least and the greatest size of values that are written.
+        level: What writes must reach; None: what servers do by default.
+        sessions: Each request belongs to a user with a session.
         database: Its name; Redis is asked for the keys as they are.
         truth: Keys and values to compare with.
         keys: A file with one key a line, requested instead of the truth's keys; without a truth, values stay unchecked.
@@ -153,6 +165,11 @@ class LoadPlan:
     all_members: bool = False
     truth: tuple[TruthFile, ...] = ()
     keys: str | None = None
+    records: int = 0
+    load: bool = False
+    value_bytes: tuple[int, int] = (RECORD_BYTES, RECORD_BYTES)
+    level: Level | None = None
+    sessions: bool = False
     distribution: Distribution = field(default_factory=Distribution)
     misses: float = 0.0
     mix: Mapping[Kind, float] = field(default_factory=lambda: {"get": 1.0})
@@ -172,12 +189,18 @@ class LoadPlan:
         self._check_targets()
         self._check_numbers()
         self._check_mix()
+        self._check_writes()
         self._check_steps()
 
     @property
     def is_open(self) -> bool:
         """True if requests fall due at a rate."""
         return self.steps[0].rate is not None
+
+    @property
+    def is_written(self) -> bool:
+        """True if the load writes, or reads what loads have written."""
+        return self.records > 0 or bool({kind for kind, weight in self.mix.items() if weight} - READS)
 
     @property
     def duration_s(self) -> float:
@@ -201,7 +224,7 @@ class LoadPlan:
             raise PlanError(f"{self.database!r} is no name of a database: letters, digits, - and _, as --db geo")
         if self.all_members and "gossipkv" not in speaks:
             raise PlanError("members are asked of a gossipkv:// target, and there is none: name one")
-        if not self.truth and self.keys is None:
+        if not self.truth and self.keys is None and not self.records:
             raise PlanError("no keys: give a truth (a file of key TAB value, or a source directory) or a file of keys")
         if len({truth.version for truth in self.truth}) < len(self.truth):
             raise PlanError("two truths of one version: give one, or say of which version each is, as VERSION=PATH")
@@ -234,6 +257,23 @@ class LoadPlan:
             raise PlanError("the weights of a mix are not negative, and one is more than 0: say get=90,get_many=10")
         if self.mix.get("scan", 0) and any(target.scheme == "redis" for target in self.targets):
             raise PlanError("Redis has no scan in key order: leave scan out of the mix")
+
+    def _check_writes(self) -> None:
+        least, most = self.value_bytes
+        if not 0 <= self.records <= MAX_RECORDS:
+            raise PlanError(f"from 1 to {MAX_RECORDS:,} records, got {self.records:,}")
+        if not SHORTEST_VALUE <= least <= most <= LONGEST_VALUE:
+            raise PlanError(f"values have from {SHORTEST_VALUE} bytes to 16 MiB, got {least} to {most}: say 100-1000")
+        if self.records and (self.truth or self.keys is not None):
+            raise PlanError("records are made by the load test: leave --truth and --keys out")
+        if self.is_written and (self.truth or self.misses):
+            raise PlanError("a load that writes knows what is right: leave --truth and --misses out")
+        if not self.records and (self.load or self.mix.get("insert", 0)):
+            raise PlanError("what is loaded or inserted is made by the load test: say how much, as --records 100000")
+        if (self.sessions or self.level) and not self.is_written:
+            raise PlanError("sessions and levels are of tables: say --records, or write with --mix")
+        if self.level and not any(target.scheme != "redis" for target in self.targets):
+            raise PlanError("Redis has no levels of writes: leave --level out")
 
     def _check_steps(self) -> None:
         if not 0 < len(self.steps) <= MAX_STEPS:

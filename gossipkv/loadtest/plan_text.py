@@ -51,13 +51,13 @@ def parse_target(text: str) -> LoadTarget:
 
 
 def parse_distribution(text: str) -> Distribution:
-    """Parse `uniform`, `zipf`, `zipf:0.99`, `hot:0.9/0.1` (requests to keys), `ordered` or `file` (as `ordered`)."""
+    """Parse `uniform`, `zipf`, `zipf:0.99`, `hot:0.9/0.1` (requests to keys), `latest`, `latest:0.99`, `sequential`."""
     shape, _, numbers = text.partition(":")
     try:
-        if shape in {"uniform", "ordered", "file"} and not numbers:
-            return Distribution("uniform" if shape == "uniform" else "ordered")
-        if shape == "zipf":
-            return Distribution("zipf", theta=float(numbers or 0.99))
+        if shape in {"uniform", "sequential"} and not numbers:
+            return Distribution("uniform" if shape == "uniform" else "sequential")
+        if shape in {"zipf", "latest"}:
+            return Distribution("zipf" if shape == "zipf" else "latest", theta=float(numbers or 0.99))
         if shape == "hot":
             requests, _, keys = (numbers or "0.9/0.1").partition("/")
             return Distribution("hot", hot_requests=float(requests), hot_keys=float(keys))
@@ -65,19 +65,48 @@ def parse_distribution(text: str) -> Distribution:
         raise
     except ValueError:
         pass
-    raise PlanError(f"distribution {text!r}: say uniform, zipf:0.99, hot:0.9/0.1, ordered or file")
+    raise PlanError(f"distribution {text!r}: say uniform, zipf:0.99, hot:0.9/0.1, latest or sequential")
 
 
 def parse_mix(text: str) -> dict[Kind, float]:
-    """Parse a mix from `get=90,get_many=8,scan=2`."""
+    """Parse a mix from `get=90,put=8,scan=2`; a kind without a weight has 1."""
     found: dict[Kind, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition("=")
         kind = next((kind for kind in KINDS if kind == name.replace("-", "_")), None)
-        if kind is None or kind in found or not re.fullmatch(r"[0-9]*\.?[0-9]*", weight):
-            raise PlanError(f"mix {text!r}: {part!r} is not understood; say get=90,get_many=8,scan=2")
+        if kind is None:
+            raise PlanError(f"mix {text!r}: {name!r} cannot be asked; say get=90,put=10, of {', '.join(KINDS)}")
+        if kind in found or not re.fullmatch(r"[0-9]*\.?[0-9]*", weight):
+            raise PlanError(f"mix {text!r}: {part!r} is not understood; say get=90,put=8,scan=2")
         found[kind] = float(weight or 1)
     return found
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One of YCSB's core workloads (B. Cooper and others, SoCC 2010, section 4)."""
+
+    mix: dict[Kind, float]
+    shape: str = "zipf"
+    batch: int = 1
+
+
+WORKLOADS: Final = {
+    "a": Workload({"get": 50, "put": 50}),
+    "b": Workload({"get": 95, "put": 5}),
+    "c": Workload({"get": 100}),
+    "d": Workload({"get": 95, "insert": 5}, "latest"),
+    "e": Workload({"scan": 95, "insert": 5}, batch=100),
+    "f": Workload({"get": 50, "read_modify_write": 50}),
+}
+
+
+def parse_sizes(text: str) -> tuple[int, int]:
+    """Parse the sizes of values from `1000` or `100-1000`."""
+    least, _, most = text.partition("-")
+    if not (least.isdecimal() and (most or "0").isdecimal() and text.isascii()):
+        raise PlanError(f"{text!r} is no size of values: say 1000, or 100-1000")
+    return int(least), int(most or least)
 
 
 def parse_steps(text: str | None, duration_s: float) -> tuple[LoadStep, ...]:
@@ -136,6 +165,7 @@ def task_of(line: bytes) -> Task:
     plan["targets"] = tuple(parse_target(target) for target in plan["targets"])
     plan["truth"] = tuple(TruthFile(**truth) for truth in plan["truth"])
     plan["steps"] = tuple(LoadStep(**step) for step in plan["steps"])
+    plan["value_bytes"] = tuple(plan["value_bytes"])
     plan["distribution"] = Distribution(**plan["distribution"])
     plan["tls"] = None if plan["tls"] is None else TlsFiles(**plan["tls"])
     return Task(LoadPlan(**plan), document["turn"], document["worn"], document["token"])

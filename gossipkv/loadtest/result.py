@@ -193,7 +193,8 @@ class RunProgress:
     """The state of the run, reported once a second.
 
     `second` is the last complete one, or the last one of a run; `events` are those since the last report.  `totals` and
-    `latency` (of all kinds) count from the first counted request of this round.  `phase` is "warm-up" or "load".
+    `latency` (of all kinds) count from the first counted request of this round.  `phase` is "records" (they
+    are written first), "warm-up", "load" or "check" (what was written is read again).
     """
 
     phase: str

@@ -48,6 +48,8 @@ US_IN_S: Final = 1e6
 HEAR_S: Final = 0.1
 TELL_NS: Final = 200_000_000  # The delay after the end of a second, so that all processes have reported it.
 LEAD_NS: Final = 50_000_000  # The time between the order and the start, so that all processes start together.
+LOAD_NS: Final = 3600 * SECOND_NS
+CHECK_NS: Final = 600 * SECOND_NS
 GRACE_NS: Final = 30 * SECOND_NS  # Processes that do not report the end of a run in this time are given up.
 STOPPED_NS: Final = 5 * SECOND_NS  # The same limit after Ctrl-C.
 
@@ -73,10 +75,12 @@ def run_plan(
         if plan.watch:
             addresses = [target.address for target in plan.targets if target.scheme == "gossipkv"]
             stack.enter_context(RunWatch(addresses, plan.database, conductor.note, credentials))
+        conductor.load_records()
         for number in range(plan.rounds):
-            conductor.play_round(number)
             if conductor.ended != DONE:
                 break
+            conductor.play_round(number)
+        conductor.check_writes()
         return conductor.result()
 
 
@@ -86,6 +90,7 @@ class _Run:
     number: int  # The number of the round.
     stages: list[tuple[float, int]]
     begun_ns: int
+    walk: str = ""
 
     @property
     def planned_ns(self) -> int:
@@ -124,6 +129,7 @@ class Conductor:
         self._whole = Gathering(plan, self._zero_ns)
         self._warm_ups = Gathering(plan, self._zero_ns)
         self._rounds: list[OfRound] = []
+        self._missing = 0
         self.late_truth = LateTruth(plan, self.note, fleet.take_version)
 
     def note(self, what: str, who: str, detail: str) -> None:
@@ -144,6 +150,26 @@ class Conductor:
                 if line.kind == "died":
                     raise PlanError(f"a generator process {line.value}")
                 waiting.discard(line.process)
+
+    def load_records(self) -> None:
+        """Write all records, if the plan says so."""
+        if self._plan.load:
+            missing = self._walk("records", LOAD_NS)
+            if missing:
+                self._end(f"{missing} of {self._plan.records} records could not be loaded")
+
+    def check_writes(self) -> None:
+        """Read again what was written and acknowledged; it must be there."""
+        if self._plan.is_written and self.ended != INTERRUPTED:
+            missing = self._walk("check", CHECK_NS)
+            if missing:
+                self._end(f"{missing} keys with acknowledged writes were not read rightly at the end")
+
+    def _walk(self, walk: str, duration_ns: int) -> int:
+        """Return how many keys it missed; its faults count as those of a warm-up."""
+        self._missing = 0
+        self._play(_Run(walk, 0, [(0.0, duration_ns)], monotonic_ns() + LEAD_NS, walk), self._warm_ups)
+        return self._missing
 
     def play_round(self, number: int) -> None:
         """Perform one round: the warm-up, and the counted load."""
@@ -170,7 +196,7 @@ class Conductor:
         waiting = self._fleet.alive
         give_up_ns = run.begun_ns + run.planned_ns + round(self._plan.timeout_s * SECOND_NS) + GRACE_NS
         self._reported_s = 0
-        self._fleet.begin(run.stages, run.begun_ns)
+        self._fleet.begin(run.stages, run.begun_ns, run.walk)
         while waiting and monotonic_ns() < give_up_ns:
             try:
                 for line in self._fleet.hear(HEAR_S):
@@ -186,7 +212,8 @@ class Conductor:
                 self.ended = INTERRUPTED
                 self._fleet.interrupt()
                 give_up_ns = monotonic_ns() + STOPPED_NS
-        self._note_frozen(gathering.frozen(min(monotonic_ns(), run.begun_ns + run.planned_ns)))
+        if not run.walk:
+            self._note_frozen(gathering.frozen(min(monotonic_ns(), run.begun_ns + run.planned_ns)))
         if waiting:
             self._end(f"{len(waiting)} of {self._plan.processes} generator processes did not end in time")
         if not gathering.duration_s:  # No process is left to report the duration.
@@ -211,12 +238,16 @@ class Conductor:
         for gathering in gatherings:
             if line.kind == "news":
                 frozen = gathering.hear_news(run.number * self._plan.processes + line.process, line.value)
-                if gathering is gatherings[0]:  # Between rounds nothing is requested, so that is no freeze.
+                # Between rounds nothing is requested, so that is no freeze.
+                if gathering is gatherings[0] and not run.walk:
                     self._note_frozen(frozen)
             elif line.kind == "done":
                 gathering.hear_done(run.number, line.value)
         if line.kind == "done":
             waiting.discard(line.process)
+            missing = line.value["missing"]
+            assert isinstance(missing, int)
+            self._missing += missing
 
     def _note_frozen(self, frozen: tuple[int, int] | None) -> None:
         if frozen is not None:

@@ -42,6 +42,8 @@ MAX_VERSIONS: Final = 64  # The extension holds values of this many versions.
 NEWEST_VERSIONS: Final = 60  # Versions read from a source: some more may come during the load.
 KEYS: Final = small_file.Kind("list of keys", 1 << 30, is_private=False)  # The file has one key a line.
 ABSENT_KEYS: Final = 65_536  # A cache of pages does not hold this many for long.
+KEYS_APART: Final = 0x9E3779B97F4A7C15  # It is odd, so that products differ.
+MIN_INSERTS: Final = 100_000
 ABSENT_MARK: Final = b"~absent~"
 
 
@@ -106,6 +108,18 @@ def read_truth(plan: LoadPlan) -> Truth:
         for column in values.values():
             column.extend([None] * (len(keys) - present))
     return Truth(keys, values, present, population, is_whole)
+
+
+def key_of(number: int) -> bytes:
+    """Return the key of a record of a table: as YCSB's, with no order among neighbours, but each only once."""
+    return b"user%019d" % (number * KEYS_APART % (1 << 63))
+
+
+def made_records(plan: LoadPlan) -> Truth:
+    """Return the records of a table, and room for new ones; behind those the first ones are written again."""
+    new = max(plan.records, MIN_INSERTS) if plan.mix.get("insert", 0) else 0
+    keys = [key_of(number) for number in range(plan.records + new)]
+    return Truth(keys, {None: [...] * len(keys)}, plan.records, None, is_whole=False)
 
 
 def _tables(given: TruthFile, place: Path, database: str) -> Iterator[tuple[str | None, dict[bytes, bytes]]]:

@@ -2,6 +2,7 @@
 
 include "records.pxd"
 include "dialect.pxd"
+include "writes.pxd"
 include "schedule.pxd"
 include "keys.pxd"
 include "ledger.pxd"

@@ -1,6 +1,7 @@
 """A load generator: its keys, its schedule, its dialects, and the ledger of the answers."""
 
 include "records.pyx"
+include "writes.pyx"
 include "dialect.pyx"
 include "schedule.pyx"
 include "keys.pyx"

@@ -25,7 +25,13 @@ cdef enum RequestKind:
     GET = 0
     GET_MANY = 1
     SCAN = 2
-    KINDS = 3
+    PUT = 3  # This and later ones write.
+    DELETE = 4
+    PUT_MANY = 5
+    FORMS = 6  # The kinds from here on are sent in other forms.
+    INSERT = 6  # A put of a new key.
+    MODIFY = 7  # A get, and then a put of the key.
+    KINDS = 8
 
 cdef enum ReplyResult:
     UNASKED = -2  # The answer matches no request in flight: it is invented, or repeated.
@@ -42,11 +48,15 @@ cdef struct Slot:
     uint32_t stage  # The stage of the run.
     int32_t floor  # The newest version that this server had answered with at the time of sending; -1: none.
     uint8_t kind
+    uint8_t form  # What is on the wire at the moment: a kind below FORMS.
+    uint32_t user  # NO_SLOT: nobody's request.
     bint busy
 
 cdef struct Window:
     Slot* slots
     uint32_t* keys  # Each slot has `batch` numbers of records.
+    uint32_t* numbers  # Likewise, of its writes.
+    uint32_t* bases
     uint32_t capacity
     uint32_t batch
     uint32_t in_flight
@@ -229,8 +239,11 @@ cdef inline int scan_message(const uint8_t* data, Py_ssize_t size, Py_ssize_t* t
     return result
 
 
+cdef class Writes
+
 cdef class Dialect:
     cdef readonly Records truth
+    cdef Writes writes  # What is right in a load that writes; else None.
     cdef const Record* records  # The table of the version that answered last.
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t longest_key
@@ -245,6 +258,20 @@ cdef class Dialect:
 
     # Write a request for these records.  Requires: there is room.  A scan takes its first record, and a limit.
     cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil
+
+    # Write the request of a slot.
+    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil
+
+    # Judge a key's value, or its absence (NULL).
+    cdef void judge_value(
+        self, const Record* table, uint32_t key, const uint8_t* data, Py_ssize_t size, Reply* reply
+    ) noexcept nogil
+
+    # Judge a record of a scan by the number of the key that its value tells.
+    cdef void judge_written(self, const Blob* key, const Blob* value, Reply* reply) noexcept nogil
+
+    # Return what writes add to `room`.
+    cdef Py_ssize_t room_to_write(self, uint32_t batch) noexcept nogil
 
     # Judge the answer at `data`, of which `size` bytes are here; fill `reply` if the `ReplyResult` is COMPLETE.
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil

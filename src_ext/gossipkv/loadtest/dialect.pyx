@@ -1,12 +1,12 @@
 """The common part of all dialects; `dialect.pxd` has the rules."""
 
 from libc.stdint cimport uint8_t, uint32_t
-
+from libc.string cimport memcpy
 
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._wire cimport Blob
+from gossipkv.wire._wire cimport HEAD_BYTES, Blob
 
-KIND_NAMES = ("get", "get_many", "scan")
+KIND_NAMES = ("get", "get_many", "scan", "put", "delete", "put_many", "insert", "read_modify_write")
 
 
 cdef class Dialect:
@@ -26,6 +26,23 @@ cdef class Dialect:
     cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
         pass
 
+    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil:
+        cdef const Slot* slot = window.slots + at
+        self.write(out, slot.id, slot.form, window.keys + <Py_ssize_t>at * window.batch, slot.count)
+
+    cdef void judge_value(
+        self, const Record* table, uint32_t key, const uint8_t* data, Py_ssize_t size, Reply* reply
+    ) noexcept nogil:
+        if self.writes is None:
+            reply_value(reply, table, key, data, size)
+        else:
+            self.writes.judge(key, data, size, reply)
+
+    cdef Py_ssize_t room_to_write(self, uint32_t batch) noexcept nogil:
+        if self.writes is None:
+            return 0
+        return 256 + TOKEN_BYTES + <Py_ssize_t>batch * (2 * NUMBER_BYTES + 2 * HEAD_BYTES + self.writes.longest + 8)
+
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         return GARBAGE
 
@@ -44,6 +61,9 @@ cdef class Dialect:
             return
         scan.is_first = False
         scan.last = key[0]
+        if self.writes is not None:
+            self.judge_written(key, value, reply)
+            return
         if scan.table == NULL:
             reply.untold += 1
         if scan.table == NULL or self.truth.ordered == NULL:
@@ -65,8 +85,29 @@ cdef class Dialect:
         else:
             reply.unchecked += 1
 
+    cdef void judge_written(self, const Blob* key, const Blob* value, Reply* reply) noexcept nogil:
+        cdef uint32_t number = ABSENT
+        cdef uint32_t write
+        cdef const Record* record
+        if value.size >= VALUE_HEAD:
+            memcpy(&number, value.data + 8, 4)
+        if number < self.count:
+            record = self.records + number
+            if order(record.key, record.key_size, key.data, key.size) == 0:
+                self.writes.judge(number, value.data, value.size, reply)
+                return
+        elif origin_of(self.writes.run, number, value.data, value.size, &write) == OTHER_RUN:
+            reply.unchecked += 1  # An earlier load had more records.
+            return
+        if self.writes.is_ours:
+            reply_wrong(reply, ABSENT, key.data, key.size)
+        else:
+            reply.unchecked += 1
+
     cdef void scan_end(self, const ScanCheck* scan, bint has_cursor, Reply* reply) noexcept nogil:
         cdef Py_ssize_t place = scan.place
+        if self.writes is not None:
+            return
         if has_cursor:
             if reply.keys == 0:
                 reply_wrong(reply, scan.start, NULL, 0)

@@ -40,7 +40,8 @@ cdef class Generator:
     """Load on connected sockets, which it takes over (`detach`) and closes.
 
     `targets` has for each socket the number of its dialect; all dialects ask for the same records.  `mix` has the
-    weights of get, get_many and scan.  `tls` has a TLS client for each dialect, over non-blocking sockets; None:
+    weights of the kinds, in the order of `KIND_NAMES`.  With `writes`, which all dialects then have, every request belongs
+    to a user if there are sessions, and its outcome is noted there.  `tls` has a TLS client for each dialect, over non-blocking sockets; None:
     without TLS.
     """
 
@@ -57,13 +58,22 @@ cdef class Generator:
     cdef Link* links
     cdef Slot* slots
     cdef uint32_t* keys
+    cdef uint32_t* numbers
+    cdef uint32_t* bases
+    cdef Writes writes
+    cdef uint32_t* walk  # The keys of a run that takes each once; NULL: keys are chosen.
+    cdef uint32_t walk_at
+    cdef uint32_t walk_end
+    cdef bint walk_writes
+    cdef uint64_t scans  # The random state of the lengths of scans.
     cdef uint32_t* idle  # A ring: the connection of each free slot, the one that has been free longest first.
     cdef uint64_t idle_begin
     cdef uint64_t idle_end
     cdef uint32_t link_count
     cdef uint32_t alive
     cdef uint32_t in_flight  # The number of slots of each connection.
-    cdef uint32_t batch
+    cdef uint32_t batch  # The most keys of a request: those of `many`, or of a walk.
+    cdef uint32_t many
     cdef int epoll
     cdef uint8_t* inbox
     cdef Buffer outbox  # The output of one connection in one turn.
@@ -81,7 +91,7 @@ cdef class Generator:
     cdef epoll_event events[EVENTS]
 
     def __cinit__(self, dialects not None, sockets, *, uint32_t in_flight, uint32_t batch, int64_t timeout_ms,
-                  uint64_t seed, targets=None, chooser=None, mix=None, bint redial=False, tls=None):
+                  uint64_t seed, Writes writes=None, uint32_t walk=0, targets=None, chooser=None, mix=None, bint redial=False, tls=None):
         cdef Py_ssize_t slot_count = len(sockets) * <Py_ssize_t>in_flight
         cdef Py_ssize_t room = 0
         cdef Dialect dialect
@@ -92,10 +102,11 @@ cdef class Generator:
         if not len(sockets) or in_flight < 1 or batch < 1 or timeout_ms < 1 or not self.dialects:
             raise ValueError("at least one connection, one request, one key and a millisecond are needed")
         for dialect in self.dialects:
-            room = max(room, dialect.room(batch))
+            room = max(room, dialect.room(max(batch, walk)))
         self.target_count = <uint32_t>len(self.dialects)
         self.in_flight = in_flight
-        self.batch = batch
+        self.batch = max(batch, walk)
+        self.many = batch
         self.timeout_ns = timeout_ms * 1000000
         self.redials = redial
         self.secured = [None] * len(self.dialects) if tls is None else list(tls)
@@ -108,10 +119,16 @@ cdef class Generator:
         self.dialect_of = <PyObject**>calloc(self.target_count, sizeof(PyObject*))
         self.links = <Link*>calloc(len(sockets), sizeof(Link))
         self.slots = <Slot*>calloc(slot_count, sizeof(Slot))
-        self.keys = <uint32_t*>calloc(slot_count * batch, sizeof(uint32_t))
+        self.writes = writes
+        self.scans = seed ^ 0x7363616E73ULL
+        if writes is not None and writes.sessions and writes.users < slot_count:
+            raise ValueError("each request in flight needs a user")
+        self.keys = <uint32_t*>calloc(slot_count * self.batch, sizeof(uint32_t))
+        self.numbers = <uint32_t*>calloc(slot_count * self.batch if writes is not None else 1, sizeof(uint32_t))
+        self.bases = <uint32_t*>calloc(slot_count * self.batch if writes is not None else 1, sizeof(uint32_t))
         self.idle = <uint32_t*>calloc(slot_count, sizeof(uint32_t))
         self.inbox = <uint8_t*>malloc(INBOX_BYTES)
-        if not (self.dialect_of and self.links and self.slots and self.keys and self.idle and self.inbox):
+        if not (self.dialect_of and self.links and self.slots and self.keys and self.idle and self.inbox and self.numbers and self.bases):
             raise MemoryError
         if buffer_reserve(&self.outbox, in_flight * room) < 0:
             raise MemoryError
@@ -129,6 +146,9 @@ cdef class Generator:
         free(self.links)
         free(self.slots)
         free(self.keys)
+        free(self.numbers)
+        free(self.bases)
+        free(self.walk)
         free(self.idle)
         free(self.inbox)
         buffer_release(&self.outbox)
@@ -139,6 +159,9 @@ cdef class Generator:
         if target >= self.target_count:
             raise ValueError(f"target {target} of {self.target_count}")
         window_begin(&link.window, self.slots + first, self.in_flight, self.keys + first * self.batch, self.batch)
+        if self.writes is not None:
+            link.window.numbers = self.numbers + first * self.batch
+            link.window.bases = self.bases + first * self.batch
         link.target = target
         if self.secured[target] is not None:
             link.secures = <PyObject*>(<TlsClient?>self.secured[target])
@@ -177,11 +200,29 @@ cdef class Generator:
         """
         self.begin_stages(Schedule([(rate, duration_ns)], requests=requests), now_ns=now_ns)
 
+    def begin_walk(self, numbers not None, *, bint writes=False, int64_t duration_ns=0, int64_t now_ns=-1):
+        """Start a run that reads or writes each of these keys once, in a closed loop and in nobody's session."""
+        cdef uint32_t at
+        cdef uint32_t* walk = <uint32_t*>malloc(len(numbers) * sizeof(uint32_t) + 1)
+        if walk == NULL:
+            raise MemoryError
+        for at, number in enumerate(numbers):
+            walk[at] = number
+        free(self.walk)
+        self.walk, self.walk_at, self.walk_end, self.walk_writes = walk, 0, <uint32_t>len(numbers), writes
+        requests = (len(numbers) + self.batch - 1) // self.batch
+        self.start(Schedule([(0, duration_ns)], requests=requests), now_ns, -1)
+
     def begin_stages(self, Schedule schedule not None, *, int64_t now_ns=-1, int64_t begun_ns=-1):
         """Start a run of several stages, which begins at `begun_ns` of the system's monotonic clock.
 
         Requires: no run is under way.
         """
+        free(self.walk)
+        self.walk = NULL
+        self.start(schedule, now_ns, begun_ns)
+
+    cdef int start(self, Schedule schedule, int64_t now_ns, int64_t begun_ns) except -1:
         if self.waiting > 0:
             raise RuntimeError("a run is under way")
         self.schedule = schedule
@@ -199,6 +240,7 @@ cdef class Generator:
             is_endless = schedule.duration_ns == INT64_MAX
             self.end_ns = INT64_MAX if is_endless else self.begun_ns + schedule.duration_ns
             self.fill_all()
+        return 0
 
     def step(self, int64_t budget_ms):
         """Run without the GIL for `budget_ms`; return True if the run is still under way."""
@@ -394,14 +436,81 @@ cdef class Generator:
         slot.sent_ns = now
         slot.stage = self.schedule.at
         slot.floor = self.ledger.versions[link.target].newest
-        slot.kind = <uint8_t>self.kinds.draw()
-        slot.count = 1 if slot.kind == GET else self.batch
+        slot.user = NO_SLOT
+        if self.walk != NULL:
+            slot.count = min(self.batch, self.walk_end - self.walk_at)
+            if self.walk_writes:
+                slot.kind = PUT if self.batch == 1 else PUT_MANY
+            else:
+                slot.kind = GET if self.batch == 1 else GET_MANY
+        else:
+            slot.kind = <uint8_t>self.kinds.draw()
+            slot.count = self.many if slot.kind == GET_MANY or slot.kind == SCAN or slot.kind == PUT_MANY else 1
+            if self.writes is not None and self.writes.sessions:
+                slot.user = self.writes.take_user()
+        slot.form = slot.kind if slot.kind < FORMS else PUT if slot.kind == INSERT else GET
         self.waiting += 1
         self.sent += 1
         self.ledger.count_sent(slot.stage, link.target, now - due_ns if self.is_open else -1)
         for i in range(1 if slot.kind == SCAN else slot.count):
-            keys[i] = self.ahead.draw()
-        (<Dialect>self.dialect_of[link.target]).write(&self.outbox, slot.id, slot.kind, keys, slot.count)
+            keys[i] = self.key_of(slot)
+        self.write(link, at, now)
+
+    cdef inline uint32_t key_of(self, const Slot* slot) noexcept nogil:
+        if self.walk != NULL:
+            self.walk_at += 1
+            return self.walk[self.walk_at - 1]
+        return (<KeyChooser>self.ahead.chooser).insert() if slot.kind == INSERT else self.ahead.draw()
+
+    cdef void write(self, Link* link, uint32_t at, int64_t now) noexcept nogil:
+        """Write the request of a slot; its writes begin."""
+        cdef Window* window = &link.window
+        cdef Slot* slot = window.slots + at
+        cdef Py_ssize_t first = <Py_ssize_t>at * self.batch
+        cdef uint32_t now_ms = <uint32_t>(now // 1000000)
+        cdef uint32_t i
+        if self.writes is not None:
+            if slot.form == SCAN:
+                slot.count = 1 + below(&self.scans, self.many)
+            for i in range(slot.count if slot.form >= PUT else 0):
+                window.numbers[first + i] = self.writes.begin(
+                    window.keys[first + i], slot.form == DELETE, now_ms, window.bases + first + i
+                )
+        (<Dialect>self.dialect_of[link.target]).write_slot(&self.outbox, window, at)
+
+    cdef void end_request(self, Link* link, uint32_t at, bint is_done, int64_t now) noexcept nogil:
+        """Note the outcome of the writes of a request, and let its user go on."""
+        cdef Window* window = &link.window
+        cdef Slot* slot = window.slots + at
+        cdef Py_ssize_t first = <Py_ssize_t>at * self.batch
+        cdef uint32_t i
+        self.writes.attend(slot.user)
+        for i in range(slot.count if slot.form >= PUT else 0):
+            self.writes.end(
+                window.keys[first + i], window.numbers[first + i], window.bases[first + i],
+                slot.form == DELETE, is_done, <uint32_t>(now // 1000000),
+            )
+        if slot.kind == INSERT and is_done:
+            (<KeyChooser>self.ahead.chooser).grow()
+        if slot.user != <uint32_t>NO_SLOT:
+            self.writes.free_user(slot.user)
+
+    cdef void go_on(self, Link* link, const Reply* reply, int64_t now) noexcept nogil:
+        """Send the put of a request that has got its value, in the same slot."""
+        cdef Slot before = link.window.slots[reply.slot]
+        cdef uint32_t key = link.window.keys[<Py_ssize_t>reply.slot * self.batch]
+        cdef bint in_order = (<Dialect>self.dialect_of[link.target]).in_order
+        cdef uint32_t at
+        cdef Slot* slot
+        self.ledger.count_values(link.target, &before, reply)
+        window_free(&link.window, reply.slot, in_order)
+        at = window_take(&link.window, in_order)
+        slot = link.window.slots + at
+        slot.due_ns, slot.stage, slot.floor, slot.user = before.due_ns, before.stage, before.floor, before.user
+        slot.kind, slot.form, slot.count, slot.sent_ns = MODIFY, PUT, 1, now
+        link.window.keys[<Py_ssize_t>at * self.batch] = key
+        self.write(link, at, now)
+        self.give(link)
 
     cdef void give(self, Link* link) noexcept nogil:
         """Send the written requests, or append them to the waiting output."""
@@ -468,7 +577,7 @@ cdef class Generator:
         cdef Py_ssize_t at = 0
         cdef Reply reply
         cdef int result
-        while at < size and not link.is_ending:
+        while at < size and link.fd >= 0 and not link.is_ending:
             if link.state == GREETING:
                 result = (<Dialect>self.dialect_of[link.target]).take_greeting(data + at, size - at, &reply)
             else:
@@ -487,10 +596,16 @@ cdef class Generator:
         return at
 
     cdef void count(self, Link* link, const Reply* reply, int64_t now) noexcept nogil:
-        self.ledger.count(link.target, link.window.slots + reply.slot, reply, now)
-        self.last_ns = now
+        cdef const Slot* slot = link.window.slots + reply.slot
         link.pause_ns = 0
         link.is_ending = reply.is_last
+        if slot.kind == MODIFY and slot.form == GET and not reply.is_error:
+            self.go_on(link, reply, now)
+            return
+        self.ledger.count(link.target, slot, reply, now)
+        self.last_ns = now
+        if self.writes is not None:
+            self.end_request(link, reply.slot, not reply.is_error, now)
         window_free(&link.window, reply.slot, (<Dialect>self.dialect_of[link.target]).in_order)
         self.waiting -= 1
         if self.is_open and not link.is_ending:
@@ -500,7 +615,11 @@ cdef class Generator:
 
     cdef void end(self, Link* link, int reason, int64_t now) noexcept nogil:
         """End a broken connection; its requests in flight are lost."""
+        cdef uint32_t at
         self.ledger.count_broken(self.schedule.at, link.target, reason, &link.window)
+        for at in range(self.in_flight if self.writes is not None else 0):
+            if link.window.slots[at].busy:
+                self.end_request(link, at, False, now)
         self.waiting -= link.window.in_flight
         self.go_down(link, now)
 

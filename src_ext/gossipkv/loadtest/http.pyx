@@ -1,10 +1,11 @@
-r"""HTTP/1.1 as the generator speaks it to a gateway: one key by GET, several by `_mget`, and `scan`.
+r"""HTTP/1.1 as the generator speaks it to a gateway: GET, `_mget` and `_scan`, PUT, DELETE and `_mput`.
 
 Answers come in order, so requests may be pipelined.  A head is read line by line, and only these parts count:
 
     HTTP/1.1 <status> ...               200 values; 404 with a version: no such key; anything else is an error
     Content-Length, Transfer-Encoding   the end of the answer; a head with neither is garbage
     X-Sequins-Version                   the version that answered, on hits and on misses
+    GossipKV-Token                      of a table: the session, which the next request shows
     X-GossipKV-Error                    the code of an error; without one it is HTTP_<status>
     Connection: close                   the connection ends behind this answer
 
@@ -18,7 +19,8 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve
 from gossipkv.wire._wire cimport (
-    FRAME_COMPLETE, HEAD_BYTES, Blob, Cursor, put, put_array, put_bin, put_bytes, take_array, take_bin, take_nil,
+    FRAME_COMPLETE, HEAD_BYTES, Blob, Cursor, put, put_array, put_bin, put_bin_head, put_bytes, take_array, take_bin,
+    take_nil,
 )
 
 cdef enum:
@@ -33,6 +35,8 @@ cdef enum:
     STATUS_END = 12
     OK = 200
     NOT_FOUND = 404
+    NO_CONTENT = 204
+    NOT_GOOD = 300
     STRING_BYTES = 4  # Three bytes of a key take this many characters of base64.
 
 cdef struct HttpHead:
@@ -42,10 +46,16 @@ cdef struct HttpHead:
     bint is_chunked
     bint is_last
     Blob version
+    Blob token
     Blob code
 
 cdef char* HEX = b"0123456789ABCDEF"
 cdef char* BASE_64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+cdef inline Py_ssize_t bin_size(Py_ssize_t size) noexcept nogil:
+    """Return the size of bytes in MessagePack."""
+    return size + (2 if size < 256 else (3 if size < 65536 else 5))
 
 
 cdef inline bint is_plain(uint8_t byte) noexcept nogil:
@@ -159,6 +169,8 @@ cdef int take_header(const uint8_t* line, const uint8_t* end, HttpHead* head) no
             head.is_last = False
     elif is_named(line, name, b"x-sequins-version", 17):
         head.version = value
+    elif is_named(line, name, b"gossipkv-token", 14):
+        head.token = value
     elif is_named(line, name, b"x-gossipkv-error", 16):
         head.code = value
     return COMPLETE
@@ -174,6 +186,7 @@ cdef int take_head(const uint8_t* data, Py_ssize_t size, HttpHead* head) noexcep
     head.length = -1
     head.is_chunked = False
     head.version = Blob(data, 0)
+    head.token = Blob(data, 0)
     head.code = Blob(data, 0)
     while True:
         behind = <const uint8_t*>memchr(line, LF, end - line)
@@ -214,7 +227,7 @@ cdef Py_ssize_t chunk_size(const uint8_t* line, const uint8_t* end) noexcept nog
 
 @cython.final
 cdef class HttpDialect(Dialect):
-    """Reads of one database, from the server in a request's `Host`; each request shows the token."""
+    """Requests for one database, from the server in a request's `Host`; each request shows the token."""
 
     cdef Buffer body  # The joined chunks of one answer.
     cdef Buffer forms  # The keys and values of one answer to a scan.
@@ -223,25 +236,42 @@ cdef class HttpDialect(Dialect):
     cdef Blob get_tail
     cdef Blob many_head
     cdef Blob scan_head
+    cdef Blob put_head
+    cdef Blob delete_head
+    cdef Blob write_tail
+    cdef Blob put_many_head
+    cdef Blob token  # The session that the request at hand shows.
 
-    def __cinit__(self, database, host, records, *, token=None):
+    def __cinit__(self, database, host, records, *, token=None, writes=None, level=None):
         cdef bytes name = database.encode()
         cdef bytes behind = b"Host: " + host.encode() + b"\r\nUser-Agent: gossipkv-loadtest\r\n"
         if token is not None:
             behind += b"Authorization: Bearer " + token.encode() + b"\r\n"
+        if writes is not None and writes.sessions:
+            behind += b"X-GossipKV-Wait-Ms: %d\r\n" % WAIT_MS
+        reaches = b"" if level is None else b"X-GossipKV-Level: " + level.encode() + b"\r\n"
         self.in_order = True
+        self.writes = writes
         self.keep(records)
         self.pieces = [
             b"GET /" + name + b"/",
-            b" HTTP/1.1\r\n" + behind + b"\r\n",
+            b" HTTP/1.1\r\n" + behind,
             b"POST /" + name + b"/_mget HTTP/1.1\r\n" + behind
-            + b"Content-Type: application/msgpack\r\nAccept: application/msgpack\r\nContent-Length: ",
-            b"POST /" + name + b"/_scan HTTP/1.1\r\n" + behind + b"Content-Type: application/json\r\nContent-Length: ",
+            + b"Content-Type: application/msgpack\r\nAccept: application/msgpack\r\n",
+            b"POST /" + name + b"/_scan HTTP/1.1\r\n" + behind + b"Content-Type: application/json\r\n",
+            b"PUT /" + name + b"/",
+            b"DELETE /" + name + b"/",
+            b" HTTP/1.1\r\n" + behind + reaches,
+            b"POST /" + name + b"/_mput HTTP/1.1\r\n" + behind + reaches + b"Content-Type: application/msgpack\r\n",
         ]
         self.get_head = blob_of(self.pieces[0])
         self.get_tail = blob_of(self.pieces[1])
         self.many_head = blob_of(self.pieces[2])
         self.scan_head = blob_of(self.pieces[3])
+        self.put_head = blob_of(self.pieces[4])
+        self.delete_head = blob_of(self.pieces[5])
+        self.write_tail = blob_of(self.pieces[6])
+        self.put_many_head = blob_of(self.pieces[7])
 
     def __dealloc__(self):
         buffer_release(&self.body)
@@ -249,8 +279,62 @@ cdef class HttpDialect(Dialect):
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
         cdef Py_ssize_t of_posts = max(self.many_head.size, self.scan_head.size)
-        cdef Py_ssize_t heads = max(self.get_head.size + self.get_tail.size, of_posts)
-        return heads + 4 * NUMBER_BYTES + 64 + HEAD_BYTES + <Py_ssize_t>batch * (HEAD_BYTES + 3 * self.longest_key)
+        cdef Py_ssize_t heads = max(self.get_head.size + self.get_tail.size, of_posts, self.put_many_head.size)
+        cdef Py_ssize_t keys = <Py_ssize_t>batch * (HEAD_BYTES + 3 * self.longest_key)
+        return heads + 4 * NUMBER_BYTES + 64 + HEAD_BYTES + keys + self.room_to_write(batch)
+
+    cdef void end_head(self, Buffer* out, Py_ssize_t length) noexcept nogil:
+        """Write the last lines of a head; with a `length` below zero there is no body."""
+        if length >= 0:
+            put_bytes(out, <const uint8_t*>b"Content-Length: ", 16)
+            put_decimal(out, length)
+            put_bytes(out, <const uint8_t*>b"\r\n", 2)
+        if self.token.size > 0:
+            put_bytes(out, <const uint8_t*>b"GossipKV-Token: ", 16)
+            put_bytes(out, self.token.data, self.token.size)
+            put_bytes(out, <const uint8_t*>b"\r\n", 2)
+        put_bytes(out, <const uint8_t*>b"\r\n", 2)
+
+    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil:
+        cdef const Slot* slot = window.slots + at
+        cdef const uint32_t* keys = window.keys + <Py_ssize_t>at * window.batch
+        cdef const uint32_t* numbers = window.numbers + <Py_ssize_t>at * window.batch
+        cdef const Blob* head = &self.put_head if slot.form == PUT else &self.delete_head
+        if self.writes is not None:
+            self.token = self.writes.token_of(slot.user)
+        if slot.form < PUT:
+            self.write(out, slot.id, slot.form, keys, slot.count)
+            return
+        if slot.form == PUT_MANY:
+            self.write_put_many(out, keys, numbers, slot.count)
+            return
+        put_bytes(out, head.data, head.size)
+        put_escaped(out, self.records[keys[0]].key, self.records[keys[0]].key_size)
+        put_bytes(out, self.write_tail.data, self.write_tail.size)
+        if slot.form == DELETE:
+            self.end_head(out, -1)
+            return
+        self.end_head(out, self.writes.size_of(keys[0], numbers[0]))
+        self.writes.put_value(out, keys[0], numbers[0])
+
+    cdef void write_put_many(
+        self, Buffer* out, const uint32_t* keys, const uint32_t* numbers, uint32_t count
+    ) noexcept nogil:
+        """Write an array of pairs; its size is computed first."""
+        cdef Py_ssize_t size = 1 if count < 16 else (3 if count < 65536 else 5)
+        cdef Py_ssize_t value_size
+        cdef uint32_t i
+        for i in range(count):
+            value_size = self.writes.size_of(keys[i], numbers[i])
+            size += 1 + bin_size(self.records[keys[i]].key_size) + bin_size(value_size)
+        put_bytes(out, self.put_many_head.data, self.put_many_head.size)
+        self.end_head(out, size)
+        put_array(out, count)
+        for i in range(count):
+            put_array(out, 2)
+            put_bin(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
+            put_bin_head(out, self.writes.size_of(keys[i], numbers[i]))
+            self.writes.put_value(out, keys[i], numbers[i])
 
     cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
         cdef const Record* record = self.records + keys[0]
@@ -258,6 +342,7 @@ cdef class HttpDialect(Dialect):
             put_bytes(out, self.get_head.data, self.get_head.size)
             put_escaped(out, record.key, record.key_size)
             put_bytes(out, self.get_tail.data, self.get_tail.size)
+            self.end_head(out, -1)
         elif kind == SCAN:
             self.write_scan(out, record, count)
         else:
@@ -267,14 +352,11 @@ cdef class HttpDialect(Dialect):
         """Write an array of keys; its size is computed first."""
         cdef const Record* record
         cdef Py_ssize_t size = 1 if count < 16 else (3 if count < 65536 else 5)
-        cdef Py_ssize_t key_size
         cdef uint32_t i
         for i in range(count):
-            key_size = self.records[keys[i]].key_size
-            size += key_size + (2 if key_size < 256 else (3 if key_size < 65536 else 5))
+            size += bin_size(self.records[keys[i]].key_size)
         put_bytes(out, self.many_head.data, self.many_head.size)
-        put_decimal(out, size)
-        put_bytes(out, <const uint8_t*>b"\r\n\r\n", 4)
+        self.end_head(out, size)
         put_array(out, count)
         for i in range(count):
             record = self.records + keys[i]
@@ -289,8 +371,7 @@ cdef class HttpDialect(Dialect):
             rest //= 10
             digits += 1
         put_bytes(out, self.scan_head.data, self.scan_head.size)
-        put_decimal(out, 20 + start + 11 + digits + 1)
-        put_bytes(out, <const uint8_t*>b"\r\n\r\n", 4)
+        self.end_head(out, 20 + start + 11 + digits + 1)
         put_bytes(out, <const uint8_t*>b'{"start":{"base64":"', 20)
         put_base_64(out, record.key, record.key_size)
         put_bytes(out, <const uint8_t*>b'"},"limit":', 11)
@@ -308,6 +389,8 @@ cdef class HttpDialect(Dialect):
         if result != COMPLETE:
             return result
         reply_begin(reply, at)
+        if head.status == NO_CONTENT:
+            head.length = 0
         if head.status < OK or (head.length < 0 and not head.is_chunked):
             return GARBAGE
         if head.is_chunked:
@@ -370,16 +453,23 @@ cdef class HttpDialect(Dialect):
         cdef const Slot* slot = window.slots + reply.slot
         cdef const uint32_t* keys = window.keys + <Py_ssize_t>reply.slot * window.batch
         cdef const Record* table = self.truth.table_of(reply.version, reply.version_size)
+        cdef bint is_absent = head.status == NOT_FOUND and head.version.size > 0
         if table != NULL:
             self.records = table
-        if slot.kind == GET and head.status == NOT_FOUND and head.version.size > 0:
-            reply_value(reply, table, keys[0], NULL, 0)
+        if self.writes is not None:
+            self.writes.attend(slot.user)
+            self.writes.saw(&head.token)
+            is_absent = head.status == NOT_FOUND and head.code.size == 0
+        if slot.form >= PUT and OK <= head.status < NOT_GOOD:
+            reply.keys = slot.count
+        elif slot.form == GET and is_absent:
+            self.judge_value(table, keys[0], NULL, 0, reply)
         elif head.status != OK:
             self.refuse(head, reply)
-        elif slot.kind == GET:
+        elif slot.form == GET:
             # An empty value must have an address, too.
-            reply_value(reply, table, keys[0], body.data if body.data != NULL else reply.version, body.size)
-        elif slot.kind == SCAN:
+            self.judge_value(table, keys[0], body.data if body.data != NULL else reply.version, body.size, reply)
+        elif slot.form == SCAN:
             self.judge_scan(body, table, keys[0], slot.count, reply)
         else:
             self.judge_many(body, table, keys, slot.count, reply)
@@ -411,9 +501,9 @@ cdef class HttpDialect(Dialect):
             if i >= found:
                 reply_wrong(reply, keys[i], NULL, 0)
             elif take_bin(&cursor, &value):
-                reply_value(reply, table, keys[i], value.data, value.size)
+                self.judge_value(table, keys[i], value.data, value.size, reply)
             elif take_nil(&cursor):
-                reply_value(reply, table, keys[i], NULL, 0)
+                self.judge_value(table, keys[i], NULL, 0, reply)
             else:  # No value has another type, and the values behind it cannot be told apart.
                 reply_wrong(reply, keys[i], NULL, 0)
                 found = i

@@ -1,9 +1,10 @@
-"""The choice of keys for a load: places among all keys, drawn in one of four ways, and some absent keys.
+"""The choice of keys for a load: places among all keys, drawn in one of five ways, and some absent keys.
 
-    uniform  every place as often
-    zipf     place k, counted from 1, in proportion to 1 / k^theta
-    hot      a share of the requests goes to the first places, the others to the rest; both uniformly
-    ordered  one after the other, repeatedly
+    uniform     every place as often
+    zipf        place k, counted from 1, in proportion to 1 / k^theta
+    hot         a share of the requests goes to the first places, the others to the rest; both uniformly
+    latest      the newest place, and by Zipf's law places that are older
+    sequential  one after the other, repeatedly
 
 The same seed gives the same keys (splitmix64).  Places stand for records in the order of a population, which `shuffled`
 can shuffle.  Zipf's law is drawn exactly and without a table, by rejection-inversion: W. Hörmann, G. Derflinger, ACM
@@ -21,9 +22,10 @@ cdef enum KeyShape:
     UNIFORM = 0
     ZIPF = 1
     HOT = 2
-    ORDERED = 3
+    SEQUENTIAL = 3
+    LATEST = 4
 
-SHAPE_NAMES = ("uniform", "zipf", "hot", "ordered")
+SHAPE_NAMES = ("uniform", "zipf", "hot", "sequential", "latest")
 
 
 cdef inline double over(double numerator, double x) noexcept nogil:
@@ -48,7 +50,11 @@ cdef class KeyChooser:
     cdef uint64_t absent_count
     cdef bint always_absent
     cdef uint64_t absent_below  # The unit is 2^-64.
-    # The state of the ordered shape.
+    # New keys: the places behind the first `size`, in a ring with those.
+    cdef uint64_t places
+    cdef uint64_t newest  # The newest one that is there.
+    cdef uint64_t inserted
+    # The state of the sequential shape.
     cdef uint64_t next_place
     cdef uint64_t stride
     # The hot set.
@@ -61,7 +67,7 @@ cdef class KeyChooser:
     cdef double near
 
     def __cinit__(self, shape, uint64_t size, *, uint64_t seed, population=None, double theta=0.99,
-                  double hot_requests=0.9, double hot_keys=0.1, uint64_t first=0, uint64_t stride=1,
+                  double hot_requests=0.9, double hot_keys=0.1, uint64_t first=0, uint64_t stride=1, uint64_t new=0,
                   uint64_t absent_first=0, uint64_t absent_count=0, double misses=0):
         cdef uint64_t at
         if not 0 < size <= 0xFFFFFFFF or stride < 1 or (misses > 0 and absent_count < 1):
@@ -81,13 +87,15 @@ cdef class KeyChooser:
         self.lowest = self.area(1.5) - 1.0
         self.span = self.area(<double>size + 0.5) - self.lowest
         self.near = 2.0 - self.area_inverse(self.area(2.5) - exp(-theta * log(2.0)))
+        self.places = size + new
+        self.newest = self.inserted = size - 1
         if population is not None:
-            if len(population) != size:
-                raise ValueError(f"a population of {len(population)} for {size} places")
-            self.population = <uint32_t*>malloc(size * sizeof(uint32_t))
+            if <uint64_t>len(population) != self.places:
+                raise ValueError(f"a population of {len(population)} for {self.places} places")
+            self.population = <uint32_t*>malloc(self.places * sizeof(uint32_t))
             if self.population == NULL:
                 raise MemoryError
-            for at in range(size):
+            for at in range(self.places):
                 self.population[at] = population[at]
 
     def __dealloc__(self):
@@ -98,11 +106,21 @@ cdef class KeyChooser:
         return [self.draw() for _ in range(count)]
 
     cdef uint32_t draw(self) noexcept nogil:
-        cdef uint64_t place
         if self.absent_below > 0 and (self.always_absent or mixed(&self.random) < self.absent_below):
             return <uint32_t>(self.absent_first + below(&self.random, self.absent_count))
-        place = self.place()
+        return self.number_at(self.place())
+
+    cdef inline uint32_t number_at(self, uint64_t place) noexcept nogil:
         return self.population[place] if self.population != NULL else <uint32_t>place
+
+    cdef uint32_t insert(self) noexcept nogil:
+        """Return the next new key; behind the last one, the first ones come again."""
+        self.inserted = (self.inserted + 1) % self.places
+        return self.number_at(self.inserted)
+
+    cdef void grow(self) noexcept nogil:
+        """Note that a new key is there."""
+        self.newest = (self.newest + 1) % self.places
 
     cdef uint64_t place(self) noexcept nogil:
         cdef uint64_t place
@@ -114,6 +132,8 @@ cdef class KeyChooser:
             if mixed(&self.random) < self.hot_below or self.hot_size == self.size:
                 return below(&self.random, self.hot_size)
             return self.hot_size + below(&self.random, self.size - self.hot_size)
+        if self.shape == LATEST:
+            return (self.newest + self.places - (self.zipf() - 1)) % self.places
         place = self.next_place
         self.next_place = (place + self.stride) % self.size
         return place
@@ -168,20 +188,21 @@ cdef class KeysAhead:
 
 @cython.final
 cdef class KindChooser:
-    """Chooses kinds, by weights of get, get_many and scan."""
+    """Chooses kinds, by their weights; those left out have none."""
 
     def __cinit__(self, weights, *, uint64_t seed):
-        cdef double total = sum(weights)
+        cdef list given = [*weights, *[0] * (KINDS - len(weights))]
+        cdef double total = sum(given)
         cdef double so_far = 0
         cdef int kind
-        if len(weights) != KINDS or min(weights) < 0 or not total > 0:
-            raise ValueError("a mix has a weight for get, get_many and scan, and one that is more than 0")
+        if len(given) != KINDS or min(given) < 0 or not total > 0:
+            raise ValueError(f"a mix has weights of {', '.join(KIND_NAMES)}, and one that is more than 0")
         self.random = seed ^ 0x6B696E6473ULL  # The kinds must not use the random numbers of the keys.
         self.only = -1
         for kind in range(KINDS):
-            so_far += weights[kind]
+            so_far += given[kind]
             self.bounds[kind] = share_of(so_far / total)
-            if weights[kind] == total:
+            if given[kind] == total:
                 self.only = kind
 
     def draws(self, Py_ssize_t count):

@@ -170,10 +170,13 @@ cdef class Tally:
             self.count_code(reply)
             return
         self.answered += 1
+        histogram_record(&self.timings[kind].recent, took_ns, 1)
+        self.count_values(reply)
+
+    cdef void count_values(self, const Reply* reply) noexcept nogil:
         self.keys += reply.keys
         self.misses += reply.misses
         self.unchecked += reply.unchecked
-        histogram_record(&self.timings[kind].recent, took_ns, 1)
         if reply.wrong > 0:
             self.count_wrong(reply)
 
@@ -353,6 +356,9 @@ cdef class Ledger:
         for i in range(window.capacity):
             if window.slots[i].busy:
                 (<Tally>tally_of(self, window.slots[i].stage, target)).count_lost()
+
+    cdef void count_values(self, uint32_t target, const Slot* slot, const Reply* reply) noexcept nogil:
+        (<Tally>tally_of(self, slot.stage, target)).count_values(reply)
 
     cdef void count(self, uint32_t target, const Slot* slot, const Reply* reply, int64_t now) noexcept nogil:
         """Count an answer."""

@@ -1,7 +1,8 @@
-r"""Redis' own protocol as the generator speaks it: GET for one key, MGET for several, each value compared.
+r"""Redis' own protocol as the generator speaks it: GET and MGET, each value compared, SET, MSET and DEL.
 
     $<size>\r\n<value>\r\n, or $-1\r\n          the answer to GET
     *<count>\r\n, and as many of these          the answer to MGET
+    +OK\r\n, and :<count>\r\n                    the answers to SET and MSET, and to DEL
     -<code> <message>\r\n                       an error
     anything else                               garbage
 
@@ -10,6 +11,7 @@ r"""Redis' own protocol as the generator speaks it: GET for one key, MGET for se
 
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport put, put_bytes
@@ -21,6 +23,7 @@ cdef enum:
     PLUS = 43
     MINUS = 45
     BULK = 36  # $
+    INTEGER = 58  # :
 
 cdef struct RespLine:
     Py_ssize_t number  # The number behind the first byte.
@@ -71,12 +74,13 @@ cdef inline int take_line(const uint8_t* at, const uint8_t* end, uint8_t kind, R
 
 @cython.final
 cdef class RedisDialect(Dialect):
-    """GET and MGET; each connection first sends the token, and selects a `database` other than 0."""
+    """Requests for keys; each connection first sends the token, and selects a `database` other than 0."""
 
     cdef Py_ssize_t greetings
 
-    def __cinit__(self, records, *, int database=0, token=None):
+    def __cinit__(self, records, *, int database=0, token=None, writes=None):
         cdef list commands = []
+        self.writes = writes
         self.in_order = True
         self.keep(records)
         if token is not None:
@@ -90,7 +94,7 @@ cdef class RedisDialect(Dialect):
         self.greeting = blob_of(self.pieces[0])
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
-        return 2 * NUMBER_BYTES + <Py_ssize_t>batch * (NUMBER_BYTES + self.longest_key + 2)
+        return 2 * NUMBER_BYTES + <Py_ssize_t>batch * (NUMBER_BYTES + self.longest_key + 2) + self.room_to_write(batch)
 
     cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
         cdef uint32_t i
@@ -101,6 +105,28 @@ cdef class RedisDialect(Dialect):
             put_bulk(out, <const uint8_t*>b"MGET", 4)
         for i in range(count):
             put_bulk(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
+
+    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil:
+        cdef const Slot* slot = window.slots + at
+        cdef const uint32_t* keys = window.keys + <Py_ssize_t>at * window.batch
+        cdef const uint32_t* numbers = window.numbers + <Py_ssize_t>at * window.batch
+        cdef uint32_t i
+        if slot.form < PUT:
+            self.write(out, slot.id, slot.form, keys, slot.count)
+            return
+        put_line(out, ARRAY, 2 if slot.form == DELETE else 2 * <Py_ssize_t>slot.count + 1)
+        if slot.form == DELETE:
+            put_bulk(out, <const uint8_t*>b"DEL", 3)
+        elif slot.form == PUT:
+            put_bulk(out, <const uint8_t*>b"SET", 3)
+        else:
+            put_bulk(out, <const uint8_t*>b"MSET", 4)
+        for i in range(slot.count):
+            put_bulk(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
+            if slot.form != DELETE:
+                put_line(out, BULK, self.writes.size_of(keys[i], numbers[i]))
+                self.writes.put_value(out, keys[i], numbers[i])
+                put_bytes(out, <const uint8_t*>b"\r\n", 2)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         cdef const uint8_t* end = data + size
@@ -118,7 +144,18 @@ cdef class RedisDialect(Dialect):
         slot = window.slots + at
         reply.keys = slot.count
         keys = window.keys + <Py_ssize_t>at * window.batch
-        if slot.kind != GET:
+        if self.writes is not None:
+            self.writes.attend(slot.user)
+        if slot.form == PUT or slot.form == PUT_MANY:
+            reply.size = 5
+            if memcmp(data, b"+OK\r\n", min(size, <Py_ssize_t>5)) != 0:
+                return GARBAGE
+            return COMPLETE if size >= 5 else PARTIAL
+        if slot.form == DELETE:
+            result = take_line(data, end, INTEGER, &line)
+            reply.size = line.at - data
+            return result
+        if slot.form != GET:
             result = take_line(data, end, ARRAY, &line)
             if result != COMPLETE:
                 return result
@@ -137,13 +174,13 @@ cdef class RedisDialect(Dialect):
         if result != COMPLETE:
             return result
         if line.number < 0:
-            reply_value(reply, self.records, key, NULL, 0)
+            self.judge_value(self.records, key, NULL, 0, reply)
             return COMPLETE
         if end - line.at < line.number + 2:
             return PARTIAL
         if line.at[line.number] != CR or line.at[line.number + 1] != LF:
             return GARBAGE
-        reply_value(reply, self.records, key, line.at, line.number)
+        self.judge_value(self.records, key, line.at, line.number, reply)
         line.at += line.number + 2
         return COMPLETE
 

@@ -1,4 +1,4 @@
-"""MessagePack-RPC as the generator speaks it: `get`, `get_many` and `scan` (`docs/users/wire.md`).
+"""MessagePack-RPC as the generator speaks it: reads, and writes of tables (`docs/users/wire.md`).
 
 An expected answer is read straight through, and its values compared in place with the version that answered last. Every
 other answer (an error, a part, another version) is first bounded by the scanner and, if complete, read carefully:
@@ -7,6 +7,7 @@ other answer (an error, a part, another version) is first bounded by the scanner
     an id that is not in flight                                         unasked
     error is not nil                                                    an error, by the code that it begins with
     result is not [value, version] or [[values], version]               every key is wrong
+    result of a write                                                   its token
     a wrong, missing or surplus value; a scan that left one out         each is wrong
 
 `tests/oracle/load_answers.py` is the same in plain Python.
@@ -15,12 +16,14 @@ other answer (an error, a part, another version) is first bounded by the scanner
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
 
+from msgpack import packb
+
 from gossipkv.wire.rpc import request
 
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport (
-    FRAME_COMPLETE, FRAME_PARTIAL, HEAD_BYTES, Blob, Cursor, put_array, put_bin, put_bytes, put_request, put_unsigned,
-    take_array, take_bin, take_blob, take_nil, take_response,
+    FRAME_COMPLETE, FRAME_PARTIAL, HEAD_BYTES, Blob, Cursor, put_array, put_bin, put_bin_head, put_bytes,
+    put_map, put_request, put_unsigned, take_array, take_bin, take_blob, take_nil, take_response,
 )
 
 
@@ -48,13 +51,21 @@ cdef void skip(Cursor* cursor) noexcept nogil:
 
 @cython.final
 cdef class RpcDialect(Dialect):
-    """`get`, `get_many` and `scan` of one database; each connection first sends the token."""
+    """Requests for one database; each connection first sends the token.
+
+    With `writes` it is a table, and the session's token stands where a version does.
+    """
 
     cdef Blob get_middle  # The bytes between the id and the key.
     cdef Blob get_many_middle
     cdef Blob scan_middle
+    cdef Blob middles[FORMS]  # Those of a table; options stand behind the other parameters.
+    cdef Blob options  # The options of every request to a table, and their number.
+    cdef Blob write_options
+    cdef int option_count
+    cdef int write_option_count
 
-    def __cinit__(self, database, records, *, token=None):
+    def __cinit__(self, database, records, *, token=None, writes=None, level=None, int timeout_ms=1000):
         cdef bytes name = database.encode()
         if len(name) > 0xFF:
             raise ValueError(f"a database's name has at most 255 bytes, got {len(name)}")
@@ -68,10 +79,32 @@ cdef class RpcDialect(Dialect):
             self.pieces.append(request(0, "auth", [token]))
             self.greeting = blob_of(self.pieces[3])
         self.keep(records)
+        if writes is not None:
+            self.keep_writes(head, writes, level, timeout_ms)
+
+    cdef int keep_writes(self, bytes head, Writes writes, level, int timeout_ms) except -1:
+        cdef int form
+        self.writes = writes
+        waits = b"\xa7wait_ms" + packb(WAIT_MS) if writes.sessions else b""
+        reaches = b"\xaatimeout_ms" + packb(timeout_ms)
+        reaches += b"" if level is None else b"\xa5level" + packb(level)
+        names = b"\xa3get", b"\xa8get_many", b"\xa4scan", b"\xa3put", b"\xa6delete", b"\xa8put_many"
+        self.option_count = len(waits) > 0
+        self.write_option_count = self.option_count + 1 + (level is not None)
+        for form in range(FORMS):
+            has_options = form == SCAN or (self.write_option_count if form >= PUT else self.option_count) > 0
+            count = (1 if form == SCAN else 3 if form == PUT else 2) + has_options
+            self.pieces.append(names[form] + bytes([0x90 + count]) + head)
+            self.middles[form] = blob_of(self.pieces[len(self.pieces) - 1])
+        self.pieces += [waits, waits + reaches]
+        self.options = blob_of(self.pieces[len(self.pieces) - 2])
+        self.write_options = blob_of(self.pieces[len(self.pieces) - 1])
+        return 0
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
         # The middle of a scan, with its limit behind the key, is the longest.
-        return 6 * HEAD_BYTES + self.scan_middle.size + <Py_ssize_t>batch * (HEAD_BYTES + self.longest_key)
+        cdef Py_ssize_t keys = <Py_ssize_t>batch * (HEAD_BYTES + self.longest_key)
+        return 6 * HEAD_BYTES + self.scan_middle.size + keys + self.room_to_write(batch)
 
     cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
         cdef const Record* record = self.records + keys[0]
@@ -92,9 +125,49 @@ cdef class RpcDialect(Dialect):
                 record = self.records + keys[i]
                 put_bin(out, record.key, record.key_size)
 
+    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil:
+        cdef const Slot* slot = window.slots + at
+        cdef const uint32_t* keys = window.keys + <Py_ssize_t>at * window.batch
+        cdef const uint32_t* numbers = window.numbers + <Py_ssize_t>at * window.batch
+        cdef const Record* record
+        cdef uint32_t i
+        if self.writes is None:
+            self.write(out, slot.id, slot.form, keys, slot.count)
+            return
+        put_request(out, slot.id)
+        put_bytes(out, self.middles[slot.form].data, self.middles[slot.form].size)
+        if slot.form == GET_MANY or slot.form == PUT_MANY:
+            put_array(out, slot.count)
+        for i in range(0 if slot.form == SCAN else slot.count):
+            record = self.records + keys[i]
+            if slot.form == PUT_MANY:
+                put_array(out, 2)
+            put_bin(out, record.key, record.key_size)
+            if slot.form == PUT or slot.form == PUT_MANY:
+                put_bin_head(out, self.writes.size_of(keys[i], numbers[i]))
+                self.writes.put_value(out, keys[i], numbers[i])
+        self.write_options_of(out, slot, self.records + keys[0])
+
+    cdef void write_options_of(self, Buffer* out, const Slot* slot, const Record* first) noexcept nogil:
+        cdef const Blob* usual = &self.write_options if slot.form >= PUT else &self.options
+        cdef int count = self.write_option_count if slot.form >= PUT else self.option_count
+        cdef Blob token = self.writes.token_of(slot.user)
+        if count == 0 and slot.form != SCAN:
+            return
+        put_map(out, count + (token.size > 0) + 2 * (slot.form == SCAN))
+        put_bytes(out, usual.data, usual.size)
+        if token.size > 0:
+            put_bytes(out, <const uint8_t*>b"\xa5token", 6)
+            put_bin(out, token.data, token.size)
+        if slot.form == SCAN:
+            put_bytes(out, <const uint8_t*>b"\xa5start", 6)
+            put_bin(out, first.key, first.key_size)
+            put_bytes(out, <const uint8_t*>b"\xa5limit", 6)
+            put_unsigned(out, slot.count)
+
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         cdef Cursor cursor = Cursor(data, data + size)
-        if not self.take_right(window, &cursor, reply):
+        if self.writes is not None or not self.take_right(window, &cursor, reply):
             return self.take_unusual(window, data, size, reply)
         reply.size = cursor.at - data
         return COMPLETE
@@ -123,7 +196,7 @@ cdef class RpcDialect(Dialect):
         if at == NO_SLOT or not take_nil(cursor) or take_array(cursor) != 2:
             return False
         slot = window.slots + at
-        if slot.kind == SCAN or (slot.kind != GET and take_array(cursor) != slot.count):
+        if slot.form == SCAN or (slot.form != GET and take_array(cursor) != slot.count):
             return False
         reply_begin(reply, at)
         reply.keys = slot.count
@@ -153,9 +226,14 @@ cdef class RpcDialect(Dialect):
         reply.size = size
         if reply.slot == NO_SLOT:
             return UNASKED
+        if self.writes is not None:
+            self.writes.attend(window.slots[reply.slot].user)
         if not take_nil(&cursor):
             self.read_error(&cursor, reply)
-        elif window.slots[reply.slot].kind == SCAN:
+        elif window.slots[reply.slot].form >= PUT:
+            reply.keys = window.slots[reply.slot].count
+            self.read_version(cursor, 0, reply)
+        elif window.slots[reply.slot].form == SCAN:
             self.compare_scan(window, &cursor, reply)
         else:
             self.compare(window, &cursor, reply)
@@ -171,12 +249,15 @@ cdef class RpcDialect(Dialect):
     cdef const Record* read_version(self, Cursor cursor, int behind, Reply* reply) noexcept nogil:
         """Return the table of the version `behind` values after the cursor; other types name no version."""
         cdef const Record* table
-        cdef Blob version
+        cdef Blob version = Blob(NULL, 0)
         for _ in range(behind):
             skip(&cursor)
         if take_blob(&cursor, &version):
             reply.version = version.data
             reply.version_size = version.size
+        if self.writes is not None:
+            self.writes.saw(&version)
+            reply.version_size = 0
         table = self.truth.table_of(reply.version, reply.version_size)
         if table != NULL:
             self.records = table
@@ -192,7 +273,7 @@ cdef class RpcDialect(Dialect):
         reply.keys = slot.count
         if take_array(cursor) == 2:
             table = self.read_version(cursor[0], 1, reply)
-            count = 1 if slot.kind == GET else max(<Py_ssize_t>0, take_array(cursor))
+            count = 1 if slot.form == GET else max(<Py_ssize_t>0, take_array(cursor))
         for i in range(slot.count):
             if i < count:
                 self.compare_one(cursor, table, keys[i], reply)
@@ -203,9 +284,9 @@ cdef class RpcDialect(Dialect):
     cdef void compare_one(self, Cursor* cursor, const Record* table, uint32_t key, Reply* reply) noexcept nogil:
         cdef Blob value
         if take_bin(cursor, &value):
-            reply_value(reply, table, key, value.data, value.size)
+            self.judge_value(table, key, value.data, value.size, reply)
         elif take_nil(cursor):
-            reply_value(reply, table, key, NULL, 0)
+            self.judge_value(table, key, NULL, 0, reply)
         else:
             reply_wrong(reply, key, NULL, 0)
             skip(cursor)

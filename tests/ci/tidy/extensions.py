@@ -117,6 +117,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.loadtest.redis": Proof("tests/unit/loadtest/test_redis.py", "tests.oracle.load_redis"),
     "gossipkv.loadtest.rpc": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest.schedule": Proof("tests/unit/loadtest/test_schedule.py", "tests.oracle.load_schedule"),
+    "gossipkv.loadtest.writes": Proof("tests/unit/loadtest/test_writes.py", "tests.oracle.load_writes"),
     "gossipkv.replication.acks": Proof("tests/unit/replication/replica/test_acks.py", "tests.oracle.acks"),
     "gossipkv.replication.calm": Proof("tests/unit/table/test_calm.py", "tests.oracle.token"),
     "gossipkv.replication.entry": Proof("tests/unit/replication/test_entry.py", "tests.oracle.entry"),

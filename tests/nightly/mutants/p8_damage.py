@@ -112,6 +112,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:",
         "tests/unit/loadtest/test_judgement.py",
     ),
+    planted(
+        "a load test forgets which writes were acknowledged",
+        "gossipkv.loadtest._writes:Writes.end",
+        "state.floor = max(state.floor, base)",
+        "pass",
+        "tests/unit/loadtest/test_writes.py",
+    ),
+    planted(
+        "a load test takes any value of a table",
+        "gossipkv.loadtest._writes:Writes.judge",
+        "if self.is_ours:",
+        "if False:",
+        "tests/unit/loadtest/test_writes.py",
+    ),
+    planted(
+        "a load test lets sessions go back",
+        "gossipkv.loadtest._writes:Writes.judge",
+        "cdef uint32_t seen_floor = seen.floor if seen != NULL and seen.key == key else 0",
+        "cdef uint32_t seen_floor = 0",
+        "tests/unit/loadtest/test_writes.py",
+    ),
     Mutant(
         "a view is replaced while loops read it",
         (

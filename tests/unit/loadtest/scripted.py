@@ -14,7 +14,7 @@ from gossipkv.loadtest._loadtest import Generator, RpcDialect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.loadtest._loadtest import Dialect, KeyChooser
+    from gossipkv.loadtest._loadtest import Dialect, KeyChooser, Writes
 
 MS = 1_000_000
 RECORDS = [(b"key-%02d" % number, b"value of %d" % number) for number in range(20)]
@@ -79,6 +79,8 @@ class Scripted:
         dialect: Dialect | None = None,
         mix: Sequence[float] | None = None,
         chooser: KeyChooser | None = None,
+        writes: Writes | None = None,
+        walk: int = 0,
     ) -> None:
         ends = [socket.socketpair() for _ in range(connections)]
         self.peers = [Peer(theirs) for _, theirs in ends]
@@ -91,6 +93,8 @@ class Scripted:
             seed=seed,
             mix=mix,
             chooser=chooser,
+            writes=writes,
+            walk=walk,
         )
 
     @property

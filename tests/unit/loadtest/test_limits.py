@@ -81,7 +81,7 @@ def test_what_nobody_knows_has_passed(text):
         ("rate<2%", "rate is a number of requests a second; got the unit %"),
         ("errors>2ms", "errors is a number, or with % a share of all requests; got the unit ms"),
         ("get.errors>2", "only a latency has a kind"),
-        ("put.p99>2ms", "only a latency has a kind"),
+        ("set.p99>2ms", "only a latency has a kind"),
     ],
 )
 def test_what_is_no_limit(text, said):

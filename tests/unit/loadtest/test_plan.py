@@ -42,7 +42,7 @@ RIGHT = {"targets": (NODE,), "database": "geo", "truth": (TruthFile("t.tsv"),)}
         ({"warm_up_s": -1}, "a warm-up"),
         ({"timeout_s": 0}, "at least 1 ms"),
         ({"seed": -1}, "a seed"),
-        ({"mix": {"put": 1}}, "cannot be asked"),
+        ({"mix": {"set": 1}}, "cannot be asked"),
         ({"mix": {"get": 0}}, "one is more than 0"),
         ({"mix": {"get": float("inf")}}, "weights of a mix"),
         ({"targets": (REDIS,), "mix": {"scan": 1}}, "leave scan out"),
@@ -96,7 +96,8 @@ def test_distributions() -> None:
     assert parse_distribution("zipf") == Distribution("zipf", theta=0.99)
     assert parse_distribution("zipf:1.2") == Distribution("zipf", theta=1.2)
     assert parse_distribution("hot:0.8/0.2") == Distribution("hot", hot_requests=0.8, hot_keys=0.2)
-    assert parse_distribution("file") == parse_distribution("ordered") == Distribution("ordered")
+    assert parse_distribution("sequential") == Distribution("sequential")
+    assert parse_distribution("latest:0.9") == Distribution("latest", theta=0.9)
 
 
 @pytest.mark.parametrize("text", ["", "normal", "uniform:1", "zipf:x", "zipf:0", "zipf:nan", "hot:2/0.1", "hot:0.9/0"])
@@ -109,7 +110,7 @@ def test_what_is_no_distribution(text: str) -> None:
 def test_mixes() -> None:
     """Weights are by kind; a dash may replace an underscore, and the default weight is 1."""
     assert parse_mix("get=90, get-many=8,scan") == {"get": 90, "get_many": 8, "scan": 1}
-    for text in ("", "put=1", "get=1,get=2", "get=-1", "get=x", "get=1=2"):
+    for text in ("", "set=1", "get=1,get=2", "get=-1", "get=x", "get=1=2"):
         with pytest.raises(PlanError, match="say get=90"):
             parse_mix(text)
 

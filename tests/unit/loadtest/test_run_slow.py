@@ -128,7 +128,7 @@ def test_what_is_not_compared_is_counted_with_its_reason(tmp_path: Path) -> None
         known = run_plan(plan(node, (TruthFile(str(place)),), **usual))
         unknown = run_plan(plan(node, (TruthFile(str(place), "2"),), **usual))
         place.write_bytes(b"key-10\tvalue of 10\nkey-100\tvalue of 12\n")
-        lie = run_plan(plan(node, (TruthFile(str(place)),), distribution=Distribution("ordered"), **usual))
+        lie = run_plan(plan(node, (TruthFile(str(place)),), distribution=Distribution("sequential"), **usual))
     assert (known.totals.keys, known.totals.wrong, known.by_version["1"].unchecked) == (90, 0, 0)
     assert 30 <= known.totals.unchecked <= 60  # The keys were key-10, key-11, key-12, or key-12, key-13, key-14.
     assert (unknown.totals.unchecked, unknown.by_version["1"].unchecked) == (90, 90)
