@@ -211,6 +211,7 @@ class LoadPlan:
         found: dict[str, Json] = asdict(self)
         found["targets"] = [str(target) for target in self.targets]
         found["truth"] = [asdict(truth) for truth in self.truth]
+        found["value_bytes"] = [*self.value_bytes]
         found["steps"] = [asdict(step) for step in self.steps]
         return found
 
