@@ -219,7 +219,7 @@ def test_the_last_word_of_a_node_ends_the_connection(authority):
                 assert await client.call("write") == "done"
 
         trio.run(main)
-        assert node.accepted == 3  # Under Trio the address has the connection that is there.
+        assert node.accepted == 4
 
 
 def test_the_last_word_of_a_node_in_place_of_an_answer(asked, authority):
