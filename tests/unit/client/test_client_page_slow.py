@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.error import HTTPError, URLError
 
+from tests.ports import quiet_ports
 from tests.unit.client.certificates import Authority
 from tests.unit.client.fake_node import FakeNode, store
 
@@ -15,11 +25,74 @@ PAGE = (ROOT / "docs" / "users" / "client.md").read_text(encoding="utf-8")
 RECORDS = {b"paris": b"France", b"parma": b"Italy", b"x": b""}
 
 
+def run_program(program: str, directory: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, ""), program
+
+
+def run_for_spark(program: str, directory: Path) -> None:
+    run_program(
+        program + "assert list(enrich([b'paris', b'lima'])) == [(b'paris', b'France'), (b'lima', None)]\n", directory
+    )
+
+
+def run_fastapi(program: str, directory: Path) -> None:
+    """The service answers all requests of several threads, and ends without a complaint."""
+    (directory / "service.py").write_text(program, encoding="utf-8")
+    (port,) = quiet_ports(1)
+
+    def get(city: str) -> tuple[int, object]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/countries/{city}", timeout=30) as answer:
+                return answer.status, json.load(answer)
+        except HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    command = [sys.executable, "-m", "uvicorn", "service:app", "--port", str(port), "--log-level", "warning"]
+    environment = os.environ | {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
+    with (
+        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as service,
+        ThreadPoolExecutor(16) as threads,
+    ):
+        while service.poll() is None:
+            try:
+                get("paris")
+                break
+            except URLError:  # It does not listen yet.
+                time.sleep(0.05)
+        answers = list(threads.map(get, ["paris", "lima"] * 300))
+        service.send_signal(signal.SIGTERM)
+        _, said = service.communicate(timeout=60)
+    assert answers == [(200, {"country": "France"}), (404, {"detail": "there is no lima"})] * 300
+    assert said == ""
+
+
+def run_cell(program: str, directory: Path) -> None:
+    """The cell runs in a loop that is busy with the notebook, and shows the records."""
+
+    async def notebook() -> object:
+        *before, last = ast.parse(program).body
+        names: dict[str, object] = {}
+        for kind, node in (("exec", ast.Module(before, [])), ("eval", ast.Expression(last.value))):
+            cell = eval(compile(node, "cell", kind, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+            shown = await cell
+        await names["client"].aclose()
+        return shown
+
+    assert asyncio.run(notebook()) == {key: RECORDS[key] for key in (b"paris", b"parma")}
+
+
+# How a block runs that holds a word; others are programs.
+RUNNERS = {"FastAPI": run_fastapi, "# A cell": run_cell, "def enrich": run_for_spark}
+
+
 def test_every_example_runs(tmp_path):
-    """Each block of Python is a complete program; only addresses and certificates are replaced."""
+    """Each block of Python is a whole program; only addresses and certificates are replaced."""
     authority = Authority(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 7
     secured = FakeNode(store(RECORDS), tls=authority.node("127.0.0.1", asks=True))
     with FakeNode(store(RECORDS)) as plain, secured:
         for block in blocks:
@@ -28,9 +101,7 @@ def test_every_example_runs(tmp_path):
             program = program.replace("/etc/gossipkv/authority.pem", str(authority.file))
             program = program.replace("/etc/gossipkv/ana.pem", str(authority.pair("ana")))
             assert program.count(node.address) > 0
-            if "def enrich" in program:
-                program += "assert list(enrich([b'paris', b'lima'])) == [(b'paris', b'France'), (b'lima', None)]\n"
-            command = [sys.executable, "-W", "error", "-c", program]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
-            assert (done.returncode, done.stderr) == (0, ""), block
-        assert (plain.accepted, secured.accepted) == (3, 1)
+            before = plain.accepted, secured.accepted
+            run = next((run for word, run in RUNNERS.items() if word in block), run_program)
+            run(program, tmp_path)
+            assert (plain.accepted, secured.accepted) != before
