@@ -363,6 +363,7 @@ class Dispatcher:
     def close(self) -> None:
         """End every link and every request."""
         self._is_closed = True
+        self._tick_at = self._learn_at = inf
         waiting = [request for lane in self._lanes() for request in lane.line] + [one[2] for one in self._paused]
         self._paused.clear()
         for lane in self._lanes():
