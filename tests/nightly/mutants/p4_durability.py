@@ -6,6 +6,34 @@ from tests.nightly.mutants.mutant import Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a deletion counts records whose delete is under way",
+        "gossipkv.table.records.range_deletion:_appended",
+        "return sorted({*keys, *latest} - {key for key, record in latest.items() if is_deleted(record)})",
+        "return sorted({*keys, *latest})",
+        "tests/unit/table/records/test_range_deletion.py",
+    ),
+    planted(
+        "a deletion leaves out what a split has cut off its part",
+        "gossipkv.table.records.range_deletion:RangeDeletion.part_done",
+        "bound = end if result.bound is None else result.bound",
+        "bound = rest.end if result.bound is None else result.bound",
+        "tests/unit/table/records/test_range_deletion.py",
+    ),
+    planted(
+        "a deletion takes up all of a part again",
+        "gossipkv.table.records.range_deletion:RangeDeletion.part_done",
+        "self._left.append(rest._replace(start=bound))",
+        "self._left.append(rest)",
+        "tests/unit/table/records/test_range_deletion.py",
+    ),
+    planted(
+        "an import goes on behind a batch that is not put",
+        "gossipkv.cli.table_import:ImportProgress.done",
+        "self._left[chunk.end] -= 1",
+        "self._left[chunk.end] = 0",
+        "tests/unit/cli/test_table_import.py",
+    ),
+    planted(
         "a host gives times by its own clock alone",
         "gossipkv.replication.replica.hlc:ClockSkew.time_ms",
         "return now_ms + int(fastest)",
@@ -387,11 +415,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/placement/test_ranges.py",
     ),
     planted(
-        "a deletion begins anew with its bounds forgotten",
-        "gossipkv.cli.ranges:RangeDeletion._pass",
-        "span = span_options(start, self._end, self._prefix, reverse=False)",
-        "span = span_options(start, None, self._prefix, reverse=False)",
-        "tests/unit/cli/test_ranges_slow.py",
+        "a deletion in a shard forgets the end",
+        "gossipkv.table.records.range_deletion:RangeDeletion._part_at",
+        "return Part(shard, *keys)",
+        "return Part(shard, keys.first, None)",
+        "tests/unit/table/records/test_range_deletion.py",
     ),
     planted(
         "a delete has no part of the reserve",

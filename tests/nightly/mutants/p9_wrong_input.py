@@ -70,10 +70,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a deletion without bounds is let through",
-        "gossipkv.cli.ranges:RangeDeletion.__init__",
-        "if not (start or prefix) and end is None:",
+        "gossipkv.table.records.range_deletion:RangeDeletions.delete_range",
+        "if not keys.first and keys.end is None:",
         "if False:",
-        "tests/unit/cli/test_ranges_slow.py",
+        "tests/unit/table/records/test_range_deletion.py",
     ),
     planted(
         "an answer that a defect cut off looks whole",

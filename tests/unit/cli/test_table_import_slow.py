@@ -14,7 +14,6 @@ from collections import Counter
 import pytest
 
 from gossipkv.cli import table_export, table_import
-from gossipkv.cli.table_import import Chunk, ImportProgress, Position
 from gossipkv.settings.tables import MAX_KEY_BYTES
 from tests.unit.client.fake_node import FakeNode
 from tests.unit.client.table_node import TableNode
@@ -189,17 +188,6 @@ def test_an_import_that_is_killed(node, tmp_path):
     assert node.records == dict(records)
     again = [key for key, count in Counter(key for key, _ in put(node)).items() if count > 1]
     assert len(again) < len(records) / 2
-
-
-def test_the_position_is_behind_no_part_that_is_under_way():
-    progress = ImportProgress(Position())
-    chunks = [Chunk(Position(0, at), Position(0, at + 10), []) for at in (0, 10, 20)]
-    for chunk in chunks:
-        progress.begin(chunk, 2)
-    for at, position in ((1, 0), (0, 0), (1, 0), (0, 20), (2, 20), (2, 30)):
-        progress.done(chunks[at], 5)
-        assert progress.position == (0, position)
-    assert progress.records == 30
 
 
 @pytest.mark.parametrize(
