@@ -17,13 +17,13 @@ class Ceiling(NamedTuple):
 
 # For each request, at one node. A put of a group costs less than one alone; the group's own calls are shared.
 CEILINGS = {
-    "put in Python, 1 in flight, origin": Ceiling(245, 42),
-    "put in Python, 64 in flight, origin": Ceiling(102, 30),
+    "put in Python, 1 in flight, origin": Ceiling(210, 41),
+    "put in Python, 64 in flight, origin": Ceiling(94, 28),
     "get in Python": Ceiling(40, 12),
-    "put, 1 in flight, origin": Ceiling(150, 30),
-    "put, 1 in flight, target": Ceiling(120, 28),
-    "put, 64 in flight, origin": Ceiling(20, 15),
-    "put, 64 in flight, target": Ceiling(10, 5),
+    "put, 1 in flight, origin": Ceiling(132, 29),
+    "put, 1 in flight, target": Ceiling(98, 27),
+    "put, 64 in flight, origin": Ceiling(17, 13),
+    "put, 64 in flight, target": Ceiling(7, 5),
     "get": Ceiling(8, 2),
 }
 
