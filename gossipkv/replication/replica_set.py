@@ -20,15 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
-from gossipkv.replication._replication import (
-    LogEntry,
-    Merged,
-    clock_of,
-    entries_of,
-    hear_counters,
-    pack_entries,
-    sync_entries,
-)
+from gossipkv.replication._replication import Merged, clock_of, entries_of, hear_counters, pack_entries, sync_entries
 from gossipkv.replication.own_writes import OwnWrites
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas

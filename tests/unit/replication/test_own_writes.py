@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gossipkv.replication._replication import encode_state, join_shares, new_shares, own_entries, put_states
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import RECORD, STATE, TOMBSTONE, ReplicaIdentity, decode_state
 from gossipkv.replication.replica.record import RecordWrite
-from gossipkv.replication.replica.replica import AssignedReplica
+from gossipkv.replication.replica.replica import AssignedReplica, Replica
 from gossipkv.storage.engine._engine import operations
+from gossipkv.storage.engine.shell import Batch
+from tests.oracle import own as oracle
 from tests.unit.replication.memory import TABLE, Cluster
 
 
@@ -204,3 +209,41 @@ def test_a_delete_that_relieves_does_so_only_among_its_like(cluster):
     assert (batch.relieves, batch.may_fill) == (False, True)
     write(one, (b"b", b"2"))
     assert (batch.relieves, batch.may_fill) == (False, False)
+
+
+NUMBERS = st.integers(0, (1 << 64) - 1)
+REQUESTS = st.dictionaries(st.integers(1, 4), st.lists(st.binary(max_size=3), min_size=1, max_size=4), min_size=1)
+
+
+@given(NUMBERS, NUMBERS, st.dictionaries(NUMBERS, st.tuples(NUMBERS, NUMBERS), max_size=5))
+def test_a_state_is_as_the_oracle(time, config, counters):
+    after, before = ({origin: pair[at] for origin, pair in counters.items()} for at in (0, 1))
+    packed = [clock.of(sorted(one.items())) for one in (after, before)]
+    if all(len(one) == 16 * len(counters) for one in packed):
+        assert encode_state(time, config, *packed) == oracle.state(time, config, after, before)
+
+
+@given(st.lists(REQUESTS, min_size=1, max_size=5))
+def test_the_shares_of_a_batch_are_as_the_oracle(requests):
+    """The last STATE of each replica in the batch is that of its entry, after each further request."""
+    nothing = clock.named(b"", (1, 9))
+    made = {
+        space: Replica(space, ReplicaIdentity(TABLE, space, 1), encode_state(0, 1, nothing, nothing))
+        for space in range(1, 5)
+    }
+    whole, opened = Batch(), {}
+    for request, (counters, keys) in zip(requests, oracle.counted(requests), strict=True):
+        more = Batch()
+        shares = new_shares(more, {made[at]: [RecordWrite(key, b"v") for key in request[at]] for at in request}, len)
+        put_states(more, [share for share in shares if share.replica not in opened])
+        begins = whole.size_bytes
+        whole.extend(more)
+        given_out = [join_shares(whole, opened, [share], begins)[1] for share in shares]
+        assert dict(zip(request, given_out, strict=True)) == counters
+        entries = {entry.replica.space: entry for entry in own_entries(opened, 5)}
+        assert {space: [key for key, _ in entry.records] for space, entry in entries.items()} == keys
+        for space, entry in entries.items():
+            (state,) = [value for _, of, key, value in operations(whole.payload) if (of, key) == (space, STATE)]
+            count = len(keys[space])
+            assert state == oracle.state(made[space].time, 1, {1: count, 9: 0}, {1: 0, 9: 0})
+            assert (entry.before, entry.after) == (nothing, made[space].appended)
