@@ -34,9 +34,7 @@ class ParkedRequests:
     """The parked requests of a node."""
 
     def __init__(self, most_bytes: int) -> None:
-        self.sooner = (
-            trio.Event()
-        )  # Set if a new request has the next deadline: who sleeps until then must wake earlier.
+        self.sooner = trio.Event()  # Set if a new request has the next deadline: `run` must wake earlier.
         self._heap: list[tuple[float, int, ParkedRequest]] = []
         self._count = 0
         self.due = inf  # No deadline is before; sooner than the next one if its request has ended since.
