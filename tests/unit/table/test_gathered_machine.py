@@ -9,7 +9,7 @@ import pytest
 from tests.unit.table.gathered_machine import Machine
 
 SEEDS = 30
-PARTS = max(4, int(os.environ.get("SIMULATED_SEEDS", "0")) // SEEDS)
+PARTS = max(2, int(os.environ.get("SIMULATED_SEEDS", "0")) // SEEDS)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
