@@ -10,8 +10,9 @@ Read in this order:
     pages.py             a scan, page by page
     range_deletion.py    the deletion of a range, page by page
     sessions.py          the state that a session has seen, so that no node answers with older data
-    route.py             the order in which addresses are tried
+    route.py             the addresses of a client, in the order in which they are tried
     backoff.py           pauses before an unreachable address is tried again
+    sockets.py           settings of sockets
     patience.py          pauses while a node still builds the data of a read
     owners.py            the owner of a table's key, by the table's map
     credentials.py       token and certificates

@@ -55,7 +55,7 @@ class Dataset(reads.ReadOnly):
         request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
         finish: Callable[[tuple[bytes | None, Stamp]], bytes | None] = reads.of_dataset
         if session is not None:
-            finish = lambda answer: sessions.saw_version(session, self.name, answer)[0]  # noqa: E731
+            finish = lambda answer: sessions.saw_version(session, self.name, answer)[0]  # noqa: E731  # It is one of two.
         return self._client.ask(request, timeout_ms, finish)
 
     def get_with_version(

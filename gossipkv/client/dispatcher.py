@@ -107,7 +107,7 @@ class RequestHistory:
 
 
 @final
-class Lane:
+class LinkLane:
     """Requests that go over one link."""
 
     __slots__ = ("address", "line", "link")
@@ -142,8 +142,8 @@ class Dispatcher:
         self._shell = shell
         self._tick_s = inf if stage_s is None else stage_s / 2
         self._deadlines = Deadlines()
-        self._main, self._second = Lane(), Lane()
-        self._named: dict[Address, Lane] = {}
+        self._main, self._second = LinkLane(), LinkLane()
+        self._named: dict[Address, LinkLane] = {}
         self._links: dict[object, Link] = {}  # All links, by session.
         self._open: dict[Address, Link] = {}  # Links in use.
         self._dialled: set[Address] = set()  # Addresses that the shell dials or resolves now.
@@ -380,18 +380,18 @@ class Dispatcher:
 
     # -- lanes and links -----------------------------------------------------------------------------------------------
 
-    def _lanes(self) -> Iterable[Lane]:
+    def _lanes(self) -> Iterable[LinkLane]:
         return (self._main, self._second, *self._named.values())
 
-    def _lane_of(self, address: Address) -> Lane:
+    def _lane_of(self, address: Address) -> LinkLane:
         lane = self._named.get(address)
         if lane is None:
-            lane = self._named[address] = Lane(address)
+            lane = self._named[address] = LinkLane(address)
         if lane.link is None:
             lane.link = next((self._open[found] for found in self._route.of(address) if found in self._open), None)
         return lane
 
-    def _addresses(self, lane: Lane) -> Sequence[Address]:
+    def _addresses(self, lane: LinkLane) -> Sequence[Address]:
         """Return the addresses of a lane, in order."""
         if lane.address is not None:
             return self._route.of(lane.address)
@@ -400,14 +400,14 @@ class Dispatcher:
             return [address for address in self._route.addresses if address != first]
         return self._route.addresses
 
-    def _untried(self, request: Request[object], lane: Lane) -> Sequence[Address]:
+    def _untried(self, request: Request[object], lane: LinkLane) -> Sequence[Address]:
         addresses = self._addresses(lane)
         history = request.history
         if not isinstance(history, RequestHistory) or not history.tried:
             return addresses
         return [address for address in addresses if address not in history.tried]
 
-    def _wanted(self, lane: Lane) -> Sequence[Address]:
+    def _wanted(self, lane: LinkLane) -> Sequence[Address]:
         """Return in order the addresses that some request in the line has not tried."""
         addresses = self._addresses(lane)
         wanted: set[Address] = set()
@@ -423,7 +423,7 @@ class Dispatcher:
     def _is_in_use(self, link: Link) -> bool:
         return self._open.get(link.address) is link
 
-    def _put(self, lane: Lane, request: Request[object]) -> None:
+    def _put(self, lane: LinkLane, request: Request[object]) -> None:
         """Send a request, or put it into the line."""
         link = lane.link
         if (
@@ -464,7 +464,7 @@ class Dispatcher:
         if all(lane.link is not link for lane in self._lanes()):
             self._end(link)
 
-    def _admit(self, lane: Lane, link: Link) -> None:
+    def _admit(self, lane: LinkLane, link: Link) -> None:
         while lane.line and not link.session.is_full and lane.link is link:
             request = next(iter(lane.line))
             if not request.is_repeatable and not self._is_fresh(link, request):
@@ -477,7 +477,7 @@ class Dispatcher:
                 link.send(request)
 
     def _move_to_front(self, requests: Sequence[Request[object]]) -> None:
-        lanes: dict[Lane, None] = {}
+        lanes: dict[LinkLane, None] = {}
         for request in reversed(requests):
             assert request.session is None, "a request is in a line or on a link, never both"
             lane = self._main if request.at is None else self._lane_of(request.at)
@@ -490,7 +490,7 @@ class Dispatcher:
             elif lane.line:
                 self._shell.want_link()
 
-    def _leave_line(self, request: Request[object]) -> Lane | None:
+    def _leave_line(self, request: Request[object]) -> LinkLane | None:
         """Take a request out of its line; return its lane, or None if it is in none."""
         for lane in self._lanes():
             if request in lane.line:
@@ -710,7 +710,7 @@ class Dispatcher:
         self._check_left(session)
         return None
 
-    def _note_failure(self, request: Request[object], lane: Lane, address: Address, reason: str) -> bool:
+    def _note_failure(self, request: Request[object], lane: LinkLane, address: Address, reason: str) -> bool:
         """Note that an address failed a request; return True if that ends it."""
         history = _history(request)
         history.failures[str(address)] = reason
