@@ -36,11 +36,10 @@ def test_a_run_that_ends_well(run):
     assert [result.status for result in told] == [0, 0]
     first, second = (json.loads(result.out) for result in told)
     assert first == second
-    assert first["struck"] == {"cut": 2}
+    assert first["struck"] == {"cut": 2, "slow lives": 1}
     text = run("--whole", "join", "--members", "2", "--seed", "7")
-    assert (
-        text.out == f"seed 7: join, 2 whole nodes, trace {first['trace']}, {first['virtual_s']:.1f} s\nstruck: cut 2\n"
-    )
+    head = f"seed 7: join, 2 whole nodes, trace {first['trace']}, {first['virtual_s']:.1f} s"
+    assert text.out == f"{head}\nstruck: cut 2, slow lives 1\n"
 
 
 @pytest.mark.usefixtures("scenarios")
