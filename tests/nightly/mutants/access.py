@@ -63,7 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "AUTH does not wait for what was sent before it",
-        "gossipkv.serving.resp._intake:take_commands",
+        "gossipkv.serving.resp._intake:must_be_held",
         "(command.verb == AUTH or command.verb == HELLO or command.verb == RESET) and awaits_others(connection)",
         "False",
         "tests/unit/serving/test_users_in_streams.py",

@@ -56,8 +56,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a write that comes behind its deadline is applied",
-        "gossipkv.table.records.origin:PartitionWrite._apply",
-        "check_left(request.deadline - replication.now())",
+        "gossipkv.table.records.origin:OriginWrite._apply",
+        "check_left(request.deadline - request.replication.now())",
         "pass",
         "tests/unit/table/test_deadlines.py",
     ),
@@ -395,8 +395,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a write does not check that its level can be reached",
-        "gossipkv.table.records.origin:PartitionWrite._apply",
-        "check_level(replicas, replica, level)",
+        "gossipkv.table.records.origin:OriginWrite._apply",
+        "check_level(replicas, replica, self.level)",
         "pass",
         "tests/unit/table/records/test_write.py",
     ),

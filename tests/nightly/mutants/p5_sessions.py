@@ -126,16 +126,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a write waits for nothing",
-        "gossipkv.table.records.origin:PartitionWrite._here",
+        "gossipkv.table.records.origin:OriginWrite._here",
         "if token:",
         "if False:",
         "tests/unit/table/test_sessions.py",
     ),
     planted(
         "a write depends on nothing",
-        "gossipkv.table.records.origin:PartitionWrite._apply",
-        "elif request.wanted.token:",
-        "elif False:",
+        "gossipkv.table.records.origin:OriginWrite._sifted",
+        "if self.request.wanted.token:",
+        "if False:",
         "tests/unit/table/test_sessions.py",
     ),
     planted(
@@ -204,8 +204,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a loop answers a session that has seen more",
         "gossipkv.replication._calm:take_token",
-        "if place < 0 or not is_covered(<CalmReplica>host, place, counter):",
-        "if place < 0:",
+        "elif place >= 0 and not is_covered(<CalmReplica>host, place, counter):",
+        "elif False:",
         "tests/unit/table/test_calm.py",
     ),
     planted(
