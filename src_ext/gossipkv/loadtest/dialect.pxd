@@ -48,7 +48,7 @@ cdef struct Slot:
     uint32_t stage  # The stage of the run.
     int32_t floor  # The newest version that this server had answered with at the time of sending; -1: none.
     uint8_t kind
-    uint8_t form  # What is on the wire at the moment: a kind below FORMS.
+    uint8_t form  # The request on the wire at the moment: a kind below FORMS.
     uint32_t user  # NO_SLOT: nobody's request.
     bint busy
 
@@ -243,7 +243,7 @@ cdef class Writes
 
 cdef class Dialect:
     cdef readonly Records truth
-    cdef Writes writes  # What is right in a load that writes; else None.
+    cdef Writes writes  # The truth of a load that writes; else None.
     cdef const Record* records  # The table of the version that answered last.
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t longest_key

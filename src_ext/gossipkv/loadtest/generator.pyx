@@ -40,9 +40,9 @@ cdef class Generator:
     """Load on connected sockets, which it takes over (`detach`) and closes.
 
     `targets` has for each socket the number of its dialect; all dialects ask for the same records.  `mix` has the
-    weights of the kinds, in the order of `KIND_NAMES`.  With `writes`, which all dialects then have, every request belongs
-    to a user if there are sessions, and its outcome is noted there.  `tls` has a TLS client for each dialect, over non-blocking sockets; None:
-    without TLS.
+    weights of the kinds, in the order of `KIND_NAMES`.  With `writes`, which all dialects then have, every request
+    belongs to a user if there are sessions, and its outcome is noted there.  `tls` has a TLS client for each dialect,
+    over non-blocking sockets; None: without TLS.
     """
 
     cdef list dialects
@@ -91,7 +91,8 @@ cdef class Generator:
     cdef epoll_event events[EVENTS]
 
     def __cinit__(self, dialects not None, sockets, *, uint32_t in_flight, uint32_t batch, int64_t timeout_ms,
-                  uint64_t seed, Writes writes=None, uint32_t walk=0, targets=None, chooser=None, mix=None, bint redial=False, tls=None):
+                  uint64_t seed, Writes writes=None, uint32_t walk=0, targets=None, chooser=None, mix=None,
+                  bint redial=False, tls=None):
         cdef Py_ssize_t slot_count = len(sockets) * <Py_ssize_t>in_flight
         cdef Py_ssize_t room = 0
         cdef Dialect dialect
@@ -128,7 +129,8 @@ cdef class Generator:
         self.bases = <uint32_t*>calloc(slot_count * self.batch if writes is not None else 1, sizeof(uint32_t))
         self.idle = <uint32_t*>calloc(slot_count, sizeof(uint32_t))
         self.inbox = <uint8_t*>malloc(INBOX_BYTES)
-        if not (self.dialect_of and self.links and self.slots and self.keys and self.idle and self.inbox and self.numbers and self.bases):
+        if not (self.dialect_of and self.links and self.slots and self.keys and self.idle and self.inbox
+                and self.numbers and self.bases):
             raise MemoryError
         if buffer_reserve(&self.outbox, in_flight * room) < 0:
             raise MemoryError

@@ -1,4 +1,4 @@
-"""What a load has written, and what may therefore be read; `writes.pyx` has the rules."""
+"""The writes of a load, and the reads that they allow; `writes.pyx` has the rules."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -34,7 +34,7 @@ cdef struct WrittenKey:
     uint32_t younger
     uint32_t ready_ms  # When the last one before the mark ended.
     uint32_t ended_ms
-    uint32_t bases[RECENT]  # What was settled when these writes were begun, by their number.
+    uint32_t bases[RECENT]  # The settled write when these writes were begun, by their number.
     bint is_confirmed
 
 cdef struct SeenKey:

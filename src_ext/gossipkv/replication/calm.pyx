@@ -6,7 +6,8 @@ These counters only grow, so Python stores them one by one, and a loop needs no 
 change within the gate of the store.
 
 The answer is that of Python (`gossipkv.table.records`), byte by byte: also its token, without settled entries. What is
-rare is left to Python: a token of several tables, of partitions that are not here, or of writes that this replica lacks.
+rare is left to Python: a token of several tables, of partitions that are not here, or of writes that this replica
+lacks.
 
 An *ended* origin is one that no host of the partition has. Its writes stay in tokens unless a node reported that they
 are settled; after such a report, records of ended origins are left to Python.

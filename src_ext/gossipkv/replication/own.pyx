@@ -13,7 +13,7 @@ from gossipkv.storage.engine._engine cimport Batch
 cdef enum:
     IS_BESIDE = 0  # A field of a `Lineage`.
 
-cdef uint64_t MAX_TIME = 0xFFFFFFFF00000000  # As in `replica.hlc`.
+cdef uint64_t MAX_TIME = 0xFFFFFFFF00000000  # The bound of `replica.hlc`.
 cdef bytes STATE_KEY = b"\0c"  # `STATE` of `replica.keys`.
 
 

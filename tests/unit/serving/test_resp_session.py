@@ -6,9 +6,8 @@ import msgpack
 import pytest
 
 from gossipkv.placement.partition import LEFT_OUT
-from gossipkv.replication.replica import clock
 from gossipkv.serving.published import publish
-from gossipkv.table.session.token import TableSeen, encode
+from tests.oracle.token import encoded
 from tests.unit.serving.driven import make_core, make_version
 from tests.unit.serving.test_resp import array
 from tests.world._world import Driver
@@ -19,7 +18,7 @@ CARTS, ORDERS = b"c" * 16, b"o" * 16
 
 
 def token(*entries, table=CARTS, config=5):
-    return encode({table: TableSeen(config, clock.of(entries))}, CLUSTER)
+    return encoded({table: (config, dict(entries))}, CLUSTER)
 
 
 class Talk:
@@ -154,7 +153,7 @@ def test_a_late_answer_takes_no_later_write_away(talk):
 
 
 def test_each_part_of_a_command_is_seen(talk):
-    """What was deleted before the part that failed is seen."""
+    """The session sees the deletions before the part that failed."""
     talk.say(b"DEL carts:a carts:b carts:c")
     talk.answer(token((3, 1)), 2)
     talk.answer(["UNAVAILABLE", "m", {}], 1, fails=True)

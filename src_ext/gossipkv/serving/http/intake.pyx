@@ -1,4 +1,4 @@
-"""Received requests of HTTP/1.1: plain ones are gathered as gets or handed off, and a strange one ends the serving here.
+"""Received requests of HTTP/1.1: plain ones are gathered as gets or handed off; a strange one ends the serving here.
 
 A connection with a strange next request (`request/requests.pyx`) is no longer read. Once all earlier requests are
 answered, the loop *detaches* the connection: the descriptor and all bytes from that request on go to the gateway's

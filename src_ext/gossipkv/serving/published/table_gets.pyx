@@ -16,7 +16,8 @@ from libc.string cimport memcpy
 
 from gossipkv.replication._replication cimport (
     DOT_OFFSET, KIND_DELETED, SOUND, CalmReplica, CalmTable, RecordView, SeenWrite, SeenWrites, add_calm, begin_seen,
-    load_calm, parse_record, see_config_alone, see_record, settle, take_token, take_read_tokens, token_size, write_token,
+    load_calm, parse_record, see_config_alone, see_record, settle, take_read_tokens, take_token, token_size,
+    write_token,
 )
 from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport (

@@ -22,7 +22,7 @@ from gossipkv.replication._replication cimport (
 )
 from gossipkv.wire._buffer cimport buffer_append, buffer_release, buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport (
-    HEAD_BYTES, Blob, Cursor, blob_is, put_bin_head, take_array, take_bin, take_map, take_nil, take_unsigned,
+    HEAD_BYTES, Blob, Cursor, blob_is, put_bin_head, take_array, take_map, take_nil,
 )
 
 cdef enum:

@@ -42,11 +42,9 @@ cdef const char* NO_HTTP = (
 
 cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Process commands. Return how many bytes they had."""
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t length = 0
+    cdef Py_ssize_t at = 0, length = 0
     cdef int result
-    cdef bint is_read
-    cdef bint awaits_write
+    cdef bint is_read, awaits_write
     cdef Command command
     while at < size:
         if not may_process(core, connection):
@@ -97,14 +95,7 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
             refuse_stream(core, connection, result)
             break
         frame_begin(&connection.scan)
-        if must_wait(core, &command.request) or (
-            (command.verb == AUTH or command.verb == HELLO or command.verb == RESET) and awaits_others(connection)
-        ):
-            connection.held = True
-            break
-        # A read sees the writes before it.
-        if awaits_write and (command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == OTHER):
-            awaits_others(connection)
+        if must_be_held(core, connection, &command, awaits_write):
             connection.held = True
             break
         core.turn_work -= REQUEST_WORK
@@ -119,6 +110,21 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
     if core.words.capacity > SPARE_WORDS_BYTES:
         buffer_release(&core.words)
     return at
+
+
+cdef inline bint must_be_held(
+    Core core, Connection* connection, const Command* command, bint awaits_write
+) noexcept nogil:
+    """Return True if a command waits for room or for what was sent before it."""
+    if must_wait(core, &command.request) or (
+        (command.verb == AUTH or command.verb == HELLO or command.verb == RESET) and awaits_others(connection)
+    ):
+        return True
+    # A read sees the writes before it.
+    if awaits_write and (command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == OTHER):
+        awaits_others(connection)
+        return True
+    return False
 
 
 cdef inline Py_ssize_t gather_get(

@@ -1,6 +1,6 @@
 """The session of a RESP connection: its reads see its writes, and do not go back.
 
-    answers' tokens ──> joined, unless settled ──> shown by each read of their table ──> the answer's token replaces them
+    answers' tokens ──> joined, unless settled ──> shown by each read of their table ──> the answer's replaces them
 
 `ReplyQueue.seen` has the tokens that answers gave, one behind the other, and of each origin of a table the last one
 only. A token is *settled* if all hosts have what it names, by a map that this node knows: any replica that is asked
@@ -11,7 +11,7 @@ nodes: a local replica that covers the session gives the write a later time than
 the same tokens; the first answer replaces them and begins another *era*, and the tokens of the others are joined.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove
 
 from gossipkv.replication._replication cimport (
@@ -19,8 +19,8 @@ from gossipkv.replication._replication cimport (
     is_settled, load_calm, load_number,
 )
 from gossipkv.storage.engine._engine cimport ReadGate, enter_gate, leave_gate
-from gossipkv.wire._buffer cimport buffer_append, buffer_drop, buffer_release, buffer_size
-from gossipkv.wire._wire cimport Blob, Cursor, put_array, put_bin_head, put_bytes, put_map, put_text, take_array, take_bin
+from gossipkv.wire._buffer cimport buffer_append, buffer_release, buffer_size
+from gossipkv.wire._wire cimport Blob, Cursor, put_bin_head, put_bytes, put_map, put_text, take_array, take_bin
 
 cdef enum:
     MAX_SESSION_BYTES = 65536  # as the usual `max_token`; a connection whose session is longer ends
@@ -34,7 +34,8 @@ cdef uint64_t NO_ORIGIN = <uint64_t>-1  # LEFT_OUT, which names no write
 
 cdef inline Py_ssize_t token_length(const uint8_t* token) noexcept nogil:
     """Return the length of the first of some whole tokens."""
-    cdef Py_ssize_t body = <Py_ssize_t>token[1] << 24 | <Py_ssize_t>token[2] << 16 | <Py_ssize_t>token[3] << 8 | token[4]
+    cdef const uint8_t* at = token + 1
+    cdef Py_ssize_t body = <Py_ssize_t>at[0] << 24 | <Py_ssize_t>at[1] << 16 | <Py_ssize_t>at[2] << 8 | at[3]
     return TOKEN_HEAD_BYTES + body + TOKEN_CHECKSUM_BYTES
 
 
@@ -218,18 +219,18 @@ cdef bint is_covered_here(Core core, RespState* resp, const Blob* database, cons
     cdef DatabaseRow* row = core.published.find_database(database)
     cdef PyObject* replica
     cdef Py_ssize_t at = 0
-    cdef bint is_covered = True
+    cdef bint is_whole = True
     if row == NULL or row.table == NULL or core.published.gate is None:
         return False
     resp.shown_table = load_number((<CalmTable>row.table).id_bytes)
     enter_gate(<ReadGate>core.published.gate, core.connections.pump)
     replica = (<CalmTable>row.table).find(key.data, key.size)
-    while is_covered and replica != NULL and at < buffer_size(seen):
+    while is_whole and replica != NULL and at < buffer_size(seen):
         if is_for(resp, seen.data + seen.start + at):
-            is_covered = covers_token(<CalmReplica>replica, seen.data + seen.start + at)
+            is_whole = covers_token(<CalmReplica>replica, seen.data + seen.start + at)
         at += token_length(seen.data + seen.start + at)
     leave_gate(<ReadGate>core.published.gate, core.connections.pump)
-    return is_covered and replica != NULL
+    return is_whole and replica != NULL
 
 
 cdef bint covers_token(CalmReplica replica, const uint8_t* token) noexcept nogil:

@@ -21,7 +21,7 @@ from gossipkv.storage.engine._engine cimport (
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve
 from gossipkv.wire._wire cimport (
-    HEAD_BYTES, Blob, Cursor, put, put_answer, put_array, put_bin_head, put_bytes, take_array, take_bin, take_map,
+    HEAD_BYTES, Blob, Cursor, put, put_answer, put_array, put_bin_head, put_bytes, take_array, take_bin,
 )
 
 cdef enum:
