@@ -13,7 +13,7 @@ from gossipkv.cli.output import note, tell
 from gossipkv.cli.screen import description, progress
 from gossipkv.cli.writes import LEVEL
 from gossipkv.client import tables
-from gossipkv.client.range_deletion import RangeDeletion
+from gossipkv.client.range_deletion import DeletionPages
 from gossipkv.client.reads import span_options
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, TimedOut, Unavailable, Unknown
 
@@ -59,7 +59,7 @@ def delete_range(
     deletes the rest.
     """
     bounds = span_options(start, end, prefix, reverse=False)
-    deletion = RangeDeletion(name, bounds, tables.write_options(b"", level, 0, timeout_ms))
+    deletion = DeletionPages(name, bounds, tables.write_options(b"", level, 0, timeout_ms))
     with connect(nodes, timeout_ms) as client:
         try:
             with progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar:
@@ -74,7 +74,7 @@ def delete_range(
     tell(answer, f"{name}: {_counted(deletion)} deleted", as_json=as_json)
 
 
-def _pages(client: Client, deletion: RangeDeletion) -> Iterator[int]:
+def _pages(client: Client, deletion: DeletionPages) -> Iterator[int]:
     """Delete; yield the number of deleted records after each page.  Raises GossipKVError if a failure persists."""
     failing_since = None
     while (call := deletion.next_call()) is not None:
@@ -92,6 +92,6 @@ def _pages(client: Client, deletion: RangeDeletion) -> Iterator[int]:
             yield deletion.deleted
 
 
-def _counted(deletion: RangeDeletion) -> str:
+def _counted(deletion: DeletionPages) -> str:
     count = deletion.deleted
     return f"{'' if deletion.is_exact else 'at least '}{count:,} {'record' if count == 1 else 'records'}"

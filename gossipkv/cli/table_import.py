@@ -55,7 +55,7 @@ STATE_FILE: Final = small_file.Kind("state of an import", 1 << 20, is_private=Fa
 BATCH: Final = timeout("10s", "one batch")
 
 
-class Position(NamedTuple):
+class ImportPosition(NamedTuple):
     """A place in the files: so many records of the file of this number are put, and all of the files before it."""
 
     file: int = 0
@@ -65,8 +65,8 @@ class Position(NamedTuple):
 class Chunk(NamedTuple):
     """Records to put, in their order, between two positions."""
 
-    begin: Position
-    end: Position
+    begin: ImportPosition
+    end: ImportPosition
     records: Records
 
 
@@ -80,7 +80,7 @@ class ImportedFiles:
         self.read_bytes = 0  # Approximate: Parquet is read in several places.
         self._form, self._reading = form, reading
 
-    def chunks(self, position: Position) -> Iterator[Chunk]:
+    def chunks(self, position: ImportPosition) -> Iterator[Chunk]:
         """Yield the chunks behind a position.  Raises SourceError, StorageError."""
         for number, file in enumerate(self.files):
             if number >= position.file:
@@ -108,9 +108,9 @@ class ImportedFiles:
                         records.append((key, value))
                         size_bytes += len(key) + len(value)
                         if len(records) == CHUNK_RECORDS or size_bytes >= CHUNK_BYTES:
-                            yield Chunk(Position(number, begin), Position(number, at), records)
+                            yield Chunk(ImportPosition(number, begin), ImportPosition(number, at), records)
                             records, size_bytes, begin = [], 0, at
-            yield Chunk(Position(number, begin), Position(number + 1, 0), records)
+            yield Chunk(ImportPosition(number, begin), ImportPosition(number + 1, 0), records)
 
 
 def _long_key(file: SourceFile, number: int, batch: RecordBatch, key: bytes) -> SourceError:
@@ -123,11 +123,11 @@ def _long_key(file: SourceFile, number: int, batch: RecordBatch, key: bytes) -> 
 class ImportProgress:
     """The position up to which all records are put."""
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, position: ImportPosition) -> None:
         self.position = position
         self.records = 0  # Records that are put, behind the position as well.
         self._under_way: deque[Chunk] = deque()  # In their order.
-        self._left: dict[Position, int] = {}  # Parts that are not put, by the end of the chunk.
+        self._left: dict[ImportPosition, int] = {}  # Parts that are not put, by the end of the chunk.
 
     def begin(self, chunk: Chunk, parts: int) -> None:
         """Note that so many parts of a chunk are under way."""
@@ -151,10 +151,10 @@ class ImportState:
         self._path, self._identity = path, json.loads(json.dumps(identity))
         self._saved_at = monotonic()
 
-    def read(self) -> Position:
+    def read(self) -> ImportPosition:
         """Return the saved position; the beginning if there is none.  Raises ConfigError: it is of another import."""
         if self._path is None or not self._path.exists():
-            return Position()
+            return ImportPosition()
         try:
             found = json.loads(small_file.read_text(self._path, STATE_FILE))
             file, records = found.pop("position")
@@ -163,9 +163,9 @@ class ImportState:
         if found != self._identity:
             other = next(name for name in {**self._identity, **found} if found.get(name) != self._identity.get(name))
             raise ConfigError(f"{self._path}: the state of another import: {other} differs; to begin anew, remove it")
-        return Position(int(file), int(records))
+        return ImportPosition(int(file), int(records))
 
-    def save(self, position: Position, *, now: bool = False) -> None:
+    def save(self, position: ImportPosition, *, now: bool = False) -> None:
         """Save the position, unless it was saved lately.  Raises OSError."""
         if self._path is not None and (now or monotonic() - self._saved_at > SAVE_S):
             small_file.write_text(self._path, json.dumps({**self._identity, "position": position}), mode=0o644)
@@ -184,7 +184,9 @@ class Importer:
     After an error of a writer no further part of a chunk is put, and those under way end.
     """
 
-    def __init__(self, files: ImportedFiles, position: Position, level: Level, on_done: Callable[[], object]) -> None:
+    def __init__(
+        self, files: ImportedFiles, position: ImportPosition, level: Level, on_done: Callable[[], object]
+    ) -> None:
         self.progress = ImportProgress(position)
         self._files, self._level, self._on_done = files, level, on_done
         self._chunks = files.chunks(position)

@@ -21,13 +21,16 @@ Read in this order:
     link.py              one blocking connection
     pipeline.py          many requests in flight over one blocking connection
     dialler.py           the blocking client's connection: kept, or dialled anew
-    asking.py            what the methods of clients, datasets and tables ask of a shell
+    asking.py            the services of a shell to the methods of clients, datasets and tables
     calls.py             the methods of a client, once for every shell
     dataset.py           the reads of a dataset
     table.py             the reads and writes of a table
     blocking_shell.py    the client for plain threads, without its methods
     blocking.py          the client for plain threads
     dispatcher.py        distribution of many tasks' requests over connections, and their outcome
+    aio_link.py          one connection under asyncio
+    aio_shell.py         the client under asyncio, without its methods
+    aio.py               the client under asyncio
     trio_link.py         one connection under Trio
     trio_shell.py        the client under Trio, without its methods
     trio_client.py       the client under Trio

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class AioShell:
-    """What `asking.Shell` promises, under asyncio.
+    """The services of `asking.Shell` under asyncio.
 
     There is no task but while a node is dialled.
     """

@@ -1,4 +1,4 @@
-"""What the methods of clients, datasets and tables ask of a shell: Trio's, asyncio's or that of plain threads.
+"""The services of a shell (Trio's, asyncio's or that of plain threads) to the methods of clients, datasets and tables.
 
 A method is written once, as a plain function that makes a request or the steps to an answer.  A shell returns an
 awaitable of the answer, or the answer itself.  What is to be done with the answer is passed along.

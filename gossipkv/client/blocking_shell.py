@@ -37,7 +37,7 @@ IN_FLIGHT: Final = 100  # Hides a round trip of 1 ms at 100,000 requests a secon
 
 
 class BlockingShell:
-    """What `asking.Shell` promises, for plain threads."""
+    """The services of `asking.Shell` for plain threads."""
 
     __slots__ = ("_credentials", "_dialler", "_nodes", "_timeout_ms")
 

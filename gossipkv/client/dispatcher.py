@@ -70,7 +70,7 @@ class Link(Protocol):
         """End the connection, without a call of `Dispatcher.on_broken`."""
 
 
-class Shell(Protocol):
+class DispatcherShell(Protocol):
     """The services that the dispatcher needs."""
 
     def now(self) -> float:
@@ -99,7 +99,7 @@ class RequestHistory:
         self.breaks = 0  # Number of links that broke under it: it may be what breaks them.
         self.broken: set[Address] = set()  # Addresses which broke under it once.
         self.is_exhausted = False  # All addresses have failed it.
-        self.odd: ProtocolError | None = None  # What an address with another protocol said.
+        self.odd: ProtocolError | None = None  # The words of an address with another protocol.
         self.refusal: GossipKVError | None = None  # The last answer of a node that is going or coming.
         self.since = 0.0  # The time of the first such answer.
         self.twin: Request[object] | None = None  # The same request at a second address.
@@ -126,7 +126,7 @@ class Dispatcher:
         self,
         route: AddressRoute,
         backoff: Backoff,
-        shell: Shell,
+        shell: DispatcherShell,
         *,
         stage_s: float | None = None,
         stays: bool = False,
@@ -543,7 +543,7 @@ class Dispatcher:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _ring(self, at: float) -> None:
-        """Have `on_time` called at that time, and at the next tick, which an idle client has none of."""
+        """Set the alarm to that time, or to the next tick, which an idle client has none of, if that is sooner."""
         if self._tick_at == inf and self._tick_s < inf and len(self._route.addresses) > 1:
             self._tick_at = self._shell.now() + self._tick_s
         if min(at, self._tick_at) < self.alarm:
@@ -598,7 +598,7 @@ class Dispatcher:
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
     def _repeats(self, request: Request[object], link: Link, error: GossipKVError, now: float) -> bool:
-        """Have a request asked once more whose node is going or coming; return False if the error is final."""
+        """Ask once more if the node is going or coming; return False if the error is final."""
         if not request.is_repeatable or not isinstance(error, (NotReady, Unavailable)):
             return False
         history = _history(request)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Literal, TypeVar
 
     from gossipkv.client._client import Request
-    from gossipkv.client.range_deletion import RangeDeletion
+    from gossipkv.client.range_deletion import DeletionPages
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.wire.rpc import Value
 
@@ -190,7 +190,7 @@ def _writes(
             return
 
 
-def deleting_range(deletion: RangeDeletion, saw: Callable[[bytes], object]) -> Generator[Request[Value], Value, int]:
+def deleting_range(deletion: DeletionPages, saw: Callable[[bytes], object]) -> Generator[Request[Value], Value, int]:
     """Delete a range; return the number of deleted records, which the `details` of an error have as well."""
     while (call := deletion.next_call()) is not None:
         method, *params = call

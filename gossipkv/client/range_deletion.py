@@ -19,7 +19,7 @@ PAGE_MS: Final = 10_000  # A page ends in half of its time, and has some thousan
 
 
 @final
-class RangeDeletion:
+class DeletionPages:
     """The deletion of the keys within `bounds`, as of `reads.span_options`, with `options` of writes."""
 
     __slots__ = ("_bounds", "_cursor", "_is_begun", "_options", "_table", "deleted", "is_exact")

@@ -89,7 +89,7 @@ class AddressRoute:
         self._arrange()
 
     def doubt_names(self) -> None:
-        """Have all names resolved again before their addresses are dialled."""
+        """Resolve all names again before their addresses are dialled."""
         self._stale = frozenset(self._found)
         self._arrange()
 

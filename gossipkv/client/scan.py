@@ -18,7 +18,7 @@ _Item = TypeVar("_Item")
 
 
 class ScanShell(Protocol):
-    """What a scan asks of a shell."""
+    """The services that a scan needs."""
 
     BUSY: ClassVar[type[Exception]]  # Raised if two tasks wait for a page of one scan.
 

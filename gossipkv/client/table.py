@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gossipkv.client import parts, reads, tables
 from gossipkv.client._client import get_request
 from gossipkv.client.pages import ScanPages
-from gossipkv.client.range_deletion import PAGE_MS, RangeDeletion
+from gossipkv.client.range_deletion import PAGE_MS, DeletionPages
 from gossipkv.client.sessions import SessionTurn, watched
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Table:
         """
         turn, span = SessionTurn(session), reads.span_options(start, end, prefix, reverse=False)
         options = self._written(turn, level, wait_ms, min(self._client.allowed_ms(timeout_ms), PAGE_MS))
-        deletion = RangeDeletion(self.name, span, options)
+        deletion = DeletionPages(self.name, span, options)
         return self._client.ask_steps(parts.deleting_range(deletion, turn.saw), timeout_ms)
 
     def _write(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class TrioShell:
-    """What `asking.Shell` promises, under Trio."""
+    """The services of `asking.Shell` under Trio."""
 
     BUSY: ClassVar[type[Exception]] = trio.BusyResourceError
 

@@ -48,7 +48,7 @@ def test_what_fails_for_now(ask, clock):
 
 
 def test_an_unknown_outcome_makes_the_number_a_least_one(ask):
-    """What the error says is counted, and the deletion goes on behind that."""
+    """The number in the error is counted, and the deletion goes on behind that."""
     told, lost = Unknown("late", {"deleted": 4, "cursor": b"y"}), EOFError()
     done, asked = ask(*COMMAND, "--json", delete_range=answering([2, b"x", b""], told, lost, [1, None, b""]))
     assert json.loads(done.out) == {"table": "t", "deleted": 7, "exact": False}
