@@ -13,37 +13,40 @@ node.  Data goes to standard output and everything else to standard error.  A co
 
 Read in this order:
 
-    options.py        options that several commands share
-    credentials.py    options for the authentication of nodes and of the command
-    output.py         results for programs
-    screen.py         tables and progress for people
-    reads.py          `get`, `mget`, `scan`
-    writes.py         `put`, `delete`
-    node.py           `ping`, `refresh`, `backup`
-    status.py         `status`
-    gossip.py         `members`, `tree`
-    databases.py      `databases`, `rollback`
-    decisions.py      shared by the commands that decide on tables
-    table.py          `table`
-    ranges.py         `table`: ranges
-    placement.py      `node`; `table plan`, `table reshard`
-    quarantine.py     `table quarantine`
-    metadata.py       `metadata`: the acceptors of tables
-    flags.py          settings from a command line
-    settings.py       `config`
-    serve.py          `serve`
-    http.py           `http`: a gateway without a node
-    keys.py           `keys`: the key ring
-    users.py          `users`
-    certificates.py   `certificates`
-    build.py          `build`
-    contents.py       the contents of files and directories of ours
-    files.py          `inspect`, `verify`
-    restore.py        `restore`
-    loadtest_view.py  the view of a load test
-    loadtest.py       `loadtest`
-    cluster.py        `cluster`
-    demo.py           `demo`
+    options.py         options that several commands share
+    credentials.py     options for the authentication of nodes and of the command
+    output.py          results for programs
+    screen.py          tables and progress for people
+    reads.py           `get`, `mget`, `scan`
+    writes.py          `put`, `delete`
+    node.py            `ping`, `refresh`, `backup`
+    status.py          `status`
+    gossip.py          `members`, `tree`
+    databases.py       `databases`, `rollback`
+    decisions.py       shared by the commands that decide on tables
+    table.py           `table`
+    ranges.py          `table`: ranges
+    range_deletion.py  `table`: deletion of ranges
+    table_import.py    `table import`
+    table_export.py    `table export`
+    placement.py       `node`; `table plan`, `table reshard`
+    quarantine.py      `table quarantine`
+    metadata.py        `metadata`: the acceptors of tables
+    flags.py           settings from a command line
+    settings.py        `config`
+    serve.py           `serve`
+    http.py            `http`: a gateway without a node
+    keys.py            `keys`: the key ring
+    users.py           `users`
+    certificates.py    `certificates`
+    build.py           `build`
+    contents.py        the contents of files and directories of ours
+    files.py           `inspect`, `verify`
+    restore.py         `restore`
+    loadtest_view.py   the view of a load test
+    loadtest.py        `loadtest`
+    cluster.py         `cluster`
+    demo.py            `demo`
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import os
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 import click
 
@@ -39,6 +39,7 @@ from gossipkv.status.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Unpack
 
     from gossipkv.address import Address
     from gossipkv.loadtest.compare import Comparison
@@ -65,6 +66,21 @@ class Remembered(click.Command):
         """Keep the arguments as they were written."""
         ctx.meta[ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
+
+
+class PlainOptions(TypedDict):
+    """Options that are fields of the plan as they are."""
+
+    load: bool
+    level: Level | None
+    sessions: bool
+    misses: float
+    all_members: bool
+    connections: int
+    pipeline: int
+    processes: int
+    rounds: int
+    seed: int
 
 
 class ResultOutputs(NamedTuple):
@@ -172,10 +188,7 @@ def loadtest(
     keys: Path | None,
     workload: str | None,
     records: int | None,
-    load: bool,
     value_bytes: str,
-    level: Level | None,
-    sessions: bool,
     distribution: str | None,
     mix: str | None,
     batch: int | None,
@@ -187,13 +200,7 @@ def loadtest(
     fail_if: tuple[Limit, ...],
     pair: tuple[Path, Path] | None,
     as_json: bool,
-    misses: float,
-    all_members: bool,
-    connections: int,
-    pipeline: int,
-    processes: int,
-    rounds: int,
-    seed: int,
+    **plain: Unpack[PlainOptions],
 ) -> int:
     """Put servers under load, check every answer, and tell how fast they came.
 
@@ -222,27 +229,18 @@ def loadtest(
     plan = LoadPlan(
         targets=asked,
         database=database,
-        all_members=all_members,
         truth=truth,
         keys=DRAWN if draws else None if keys is None else str(keys),
         records=records or 0,
-        load=load,
         value_bytes=parse_sizes(value_bytes),
-        level=level,
-        sessions=sessions,
         distribution=parse_distribution(distribution or (usual.shape if usual else "uniform")),
-        misses=misses,
         mix=weights,
         batch=batch,
         steps=parse_steps(rate, seconds_of(duration)),
         warm_up_s=seconds_of(warm_up),
         timeout_s=seconds_of(timeout),
-        connections=connections,
-        pipeline=pipeline,
-        processes=processes,
-        rounds=rounds,
-        seed=seed,
         tls=_tls(),
+        **plain,
     )
     result = _run_with_drawn_keys(plan) if draws else _run(plan)
     return _conclude(

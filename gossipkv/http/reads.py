@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 VERSION: Final = b"X-Sequins-Version"
-TOKEN: Final = b"GossipKV-Token"  # What a session has seen of tables, in Base64.
+TOKEN: Final = b"GossipKV-Token"  # The clocks of tables that a session has seen, in Base64.
 NOT_KEPT: Final = (b"Cache-Control", b"no-store")
 GET: Final = frozenset({b"GET", b"HEAD"})
 ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")

@@ -101,10 +101,8 @@ def check_platform(system: str = sys.platform, machine: str | None = None) -> No
     """
     machine = platform.machine() if machine is None else machine
     if not system.startswith("linux") or machine not in MACHINES:
-        raise LocalError(
-            f"a node needs Linux on x86-64 or aarch64, not {system} on {machine}; clients run anywhere",
-            {"system": system, "machine": machine},
-        )
+        words = f"a node needs Linux on x86-64 or aarch64, not {system} on {machine}; clients run anywhere"
+        raise LocalError(words, {"system": system, "machine": machine})
 
 
 @final

@@ -87,7 +87,7 @@ class RespCaller(NamedTuple):
     protocol: int
     database: int
     name: bytes
-    token: bytes  # What the connection's session has seen of tables.
+    token: bytes  # The clocks of tables that the connection's session has seen.
     asker: Asker
 
 

@@ -63,7 +63,7 @@ class Plain(NamedTuple):
     part: tuple[int | None, int | None] | None
     tag: bytes | None
     token: bytes = b""
-    length: int = 0  # Of the body.
+    length: int = 0  # Length of the body.
     body: bytes = b""
 
 

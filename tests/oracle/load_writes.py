@@ -1,4 +1,4 @@
-"""What a load writes, and what may be read of it at the end, by the definitions alone."""
+"""The writes of a load, and the values that may be read at the end, by the definitions alone."""
 
 from __future__ import annotations
 

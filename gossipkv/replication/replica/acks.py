@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from gossipkv.replication._replication import AckTracker, slots_needed
+from gossipkv.replication._replication import AckTracker, count_beginning, slots_needed
 
-__all__ = ["ALL", "LEVELS", "MAJORITY", "ONE", "AckTracker", "slots_needed"]
+__all__ = ["ALL", "LEVELS", "MAJORITY", "ONE", "AckTracker", "count_beginning", "slots_needed"]
 
 ONE: Final = "one"
 MAJORITY: Final = "majority"

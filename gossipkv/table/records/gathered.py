@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import GossipKVError, Overloaded
-from gossipkv.replication._replication import count_beginning
+from gossipkv.replication.replica.acks import count_beginning
 from gossipkv.table.records.origin import not_in_time
 
 if TYPE_CHECKING:

@@ -138,14 +138,14 @@ def test_garbage_is_one_clear_error(run, raw):
 
 
 def test_answers_that_have_come_count_after_the_loop_was_busy(run):
-    """What a task computes for longer than the deadline does not lose answers that are here."""
+    """A task that computes for longer than the deadline does not lose answers that are here."""
 
     async def main(node: FakeNode) -> None:
         async with connect(node) as client:
             await client.ping()
             asking = asyncio.create_task(client.dataset("geo").get("key001", timeout_ms=100))
             await asyncio.sleep(0)
-            time.sleep(0.3)  # noqa: ASYNC251  # As a task that computes.
+            time.sleep(0.3)  # noqa: ASYNC251  # A task that computes.
             assert await asking == b"value 1"
 
     with FakeNode(store(RECORDS)) as node:
@@ -153,7 +153,7 @@ def test_answers_that_have_come_count_after_the_loop_was_busy(run):
 
 
 def test_a_node_that_stops_reading_bounds_the_client(run):
-    """What the connection does not take waits in the session, and further requests in line."""
+    """Bytes that the connection does not take wait in the session, and further requests in line."""
 
     def stops_reading(connection: Connection) -> None:
         assert goes_on.wait(30)

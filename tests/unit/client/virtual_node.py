@@ -27,7 +27,7 @@ class Connection:
         self._deliver, self._hang_up = deliver, hang_up
         self._unpacker = msgpack.Unpacker(max_buffer_size=1 << 30)
         self._output = b""
-        self.writes: list[bytes] = []  # As they came, each by one system call.
+        self.writes: list[bytes] = []  # Bytes as they came, each by one system call.
         self.requests: list[tuple[int, str, list[object]]] = []
         self.is_open = True
 
