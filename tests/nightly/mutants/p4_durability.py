@@ -471,10 +471,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/table/test_gathered.py",
     ),
     planted(
-        "the deadline of a gathered write is ignored",
-        "gossipkv.serving.request._gathered_writes:late_levels",
-        "if self.items[number].request != NULL and self.items[number].deadline <= now:",
-        "if False:",
+        "the deadline of a gathered write is ignored once another one's has passed",
+        "gossipkv.serving.request._gathered_writes:GatheredWrites.due",
+        "due = min(due, self.items[number].deadline)",
+        "pass",
         "tests/unit/table/test_gathered.py",
     ),
     planted(
