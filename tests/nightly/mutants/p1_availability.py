@@ -117,4 +117,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "return self.ids is not None",
         "tests/simulation/test_unknown_names.py",
     ),
+    planted(
+        "a client spends the whole deadline on the first address",
+        "gossipkv.client.dispatcher:Dispatcher.dial_s",
+        "DIAL_SHARE * (request.due - now) / max(1, len(self._untried(request, lane)))",
+        "DIAL_SHARE * (request.due - now)",
+        "tests/unit/client/test_dispatcher.py",
+    ),
+    planted(
+        "a client prefers a dead member",
+        "gossipkv.client.dispatcher:Dispatcher._on_inner",
+        "(live if state in LIVE else dead).append(parse_address(text))",
+        "live.append(parse_address(text))",
+        "tests/unit/client/test_dispatcher.py",
+    ),
+    planted(
+        "a dead member is the next that a client prefers",
+        "gossipkv.client.route:AddressRoute.prefer_another",
+        "self._order = tuple(sorted((*self._order[1:], address), key=self._dead.__contains__))",
+        "self._order = (*self._order[1:], address)",
+        "tests/unit/client/test_dispatcher.py",
+    ),
 )

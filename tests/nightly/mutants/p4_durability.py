@@ -547,4 +547,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:",
         "tests/unit/table/test_gathered.py",
     ),
+    planted(
+        "a write that is not answered is asked elsewhere as well",
+        "gossipkv.client._session:Session.overdue",
+        "if (<Request>request).is_repeatable:",
+        "if True:",
+        "tests/unit/client/test_dispatcher.py",
+    ),
+    planted(
+        "a write that has begun is sent again when its link breaks",
+        "gossipkv.client.dispatcher:Dispatcher.on_broken",
+        "elif has_begun and not request.is_repeatable:",
+        "elif False:",
+        "tests/unit/client/test_dispatcher.py",
+    ),
 )

@@ -151,4 +151,26 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/unit/storage/engine/test_gate_slow.py",),
         by="property",
     ),
+    planted(
+        "the answer of a hedge is taken for that of the oldest request",
+        "gossipkv.client.dispatcher:Dispatcher._on_twin",
+        "original.settle(twin.result)",
+        "(original if link is None else link.session.outstanding()[0]).settle(twin.result)",
+        "tests/unit/client/test_dispatcher.py",
+    ),
+    planted(
+        "the late answer of a hedge is taken for that of another request",
+        "gossipkv.client.dispatcher:Dispatcher._on_twin",
+        "if original.is_done or twin.error is not None:",
+        "if twin.error is not None or (original.is_done and (original := next((one for link in self._links.values()"
+        " for one in link.session.outstanding() if not one.is_inner), None)) is None):",
+        "tests/unit/client/test_dispatcher.py",
+    ),
+    planted(
+        "the error of a hedge is taken for an answer",
+        "gossipkv.client.dispatcher:Dispatcher._on_twin",
+        "if original.is_done or twin.error is not None:",
+        "if original.is_done:",
+        "tests/unit/client/test_dispatcher.py",
+    ),
 )

@@ -207,6 +207,25 @@ def test_a_read_that_is_not_answered_is_asked_elsewhere_as_well():
     assert write.take() == b"t"
 
 
+def test_each_answer_of_a_hedge_is_for_its_own_read():
+    """Hedges are answered in any order, and an answer that comes late is for nobody."""
+    world = World(A, B, stage_s=0.1)
+    link, reads = world.link(A), [world.ask() for _ in range(3)]
+    link.flush()
+    for _ in range(4):
+        world.time += 0.05
+        world.dispatcher.on_time(world.time)
+    assert world.dispatcher.target(world.time) == B
+    other = world.link(B)
+    twins = other.session.outstanding()
+    world.deliver(link, reads[0], b"0")
+    world.deliver(other, twins[0], b"late")
+    world.deliver(other, twins[2], b"2")
+    assert [read.is_done for read in reads] == [True, False, True]
+    world.deliver(other, twins[1], b"1")
+    assert [read.take() for read in reads] == [b"0", b"1", b"2"]
+
+
 def test_hedges_have_a_budget():
     """A node that answers nothing is asked again for some reads only."""
     world = World(A, B, stage_s=0.1)
