@@ -18,16 +18,16 @@ Read in this order:
     credentials.py       token and certificates
     tls.py               TLS of one connection, without any I/O
     forks.py             lets a client notice that it is in a forked child
-    link.py              one blocking connection
-    pipeline.py          many requests in flight over one blocking connection
-    dialler.py           the blocking client's connection: kept, or dialled anew
     asking.py            the services of a shell to the methods of clients, datasets and tables
     calls.py             the methods of a client, once for every shell
     dataset.py           the reads of a dataset
     table.py             the reads and writes of a table
+    dispatcher.py        distribution of many tasks' requests over connections, and their outcome
+    sockets.py           connecting, and the settings of sockets
+    channel.py           a dispatcher and its connections, moved by one thread
+    channels.py          the channels of one client, shared by its threads
     blocking_shell.py    the client for plain threads, without its methods
     blocking.py          the client for plain threads
-    dispatcher.py        distribution of many tasks' requests over connections, and their outcome
     aio_link.py          one connection under asyncio
     aio_shell.py         the client under asyncio, without its methods
     aio.py               the client under asyncio

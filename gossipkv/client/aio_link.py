@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Self, cast, final
 from gossipkv import name_service
 from gossipkv.client._client import Session
 from gossipkv.client.credentials import REFUSALS
-from gossipkv.client.link import RECEIVE_BYTES, UNSHAKEN
 from gossipkv.client.route import reason_of
-from gossipkv.client.sockets import tune
+from gossipkv.client.sockets import RECEIVE_BYTES, UNSHAKEN, tune
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:

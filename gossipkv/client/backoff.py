@@ -33,7 +33,10 @@ class Backoff:
 
     def failed(self, address: Address, now: float) -> None:
         """Note that the address could not be reached, or ended the connection without an answer."""
-        count = self._failed.get(address, (0, 0.0))[0] + 1
+        count, ready_at = self._failed.get(address, (0, 0.0))
+        if now < ready_at:
+            return  # An attempt of another thread, which began before the pause.
+        count += 1
         longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(count - 1, MAX_DOUBLINGS))
         self._failed[address] = count, now + longest_s * (1 + self._draw()) / 2
 

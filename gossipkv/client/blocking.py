@@ -4,16 +4,15 @@
         geo = client.dataset("geo")
         geo.get("paris")
 
-There is one connection at a time, to the first address that answers.  When it breaks, requests in flight that may be
-repeated (every read) are repeated at once at the next address, within their own deadline.  A request that may not be
-repeated raises `Unknown` if any of it was sent, since its outcome is not known.  A node that is silent until the
-deadline is left for the next address, so a frozen node costs one request its time and no more.
+Threads share a client.  Each request has a connection to itself while it lasts: one thread uses one connection, and at
+most as many are made as threads ask at once, up to 64; further threads wait for one, within their deadlines.
 
-Threads: a client serves one thread at a time; a second thread gets a `RuntimeError` during a request, without harm.
-Give each thread a client of its own.
+Requests that may be repeated (every read) are repeated at another address when their connection breaks, within their
+own deadline.  A request that may not be repeated raises `Unknown` if any of it was sent.  A node that is silent until
+the deadline is left for the next address, so a frozen node costs each connection one request's time and no more.
 
-Fork: a child may use the inherited client; its first request makes a new connection, and the parent's is left alone.  A
-client cannot be pickled.
+Fork: a child may use the inherited client, which makes new connections; the parent's are left alone.  A client cannot
+be pickled.
 """
 
 from __future__ import annotations
@@ -48,6 +47,7 @@ def __dir__() -> list[str]:
 def connect(
     *addresses: Named | Iterable[Named],
     timeout_ms: int = TIMEOUT_MS,
+    stage_timeout_ms: int | None = None,
     tls: SSLContext | bool = False,
     token: str | None = None,
 ) -> Client:
@@ -57,6 +57,7 @@ def connect(
         addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
             clients.
         timeout_ms: Time allowed for connecting, and for each request without a time of its own.
+        stage_timeout_ms: Time after which a read that is not answered is asked of another node as well; None: never.
         tls: True: TLS, with certificates of the nodes' hosts that this system trusts; a context: TLS with that context.
         token: The user's token, if nodes have users.
 
@@ -65,17 +66,18 @@ def connect(
         Unauthorized: a node does not know the token.
         ValueError: no address, one that is not `host:port`, a timeout that is not positive, or an invalid token.
     """
-    client = Client(addresses, timeout_ms=timeout_ms, credentials=Credentials(tls, token))
+    client = Client(
+        addresses, timeout_ms=timeout_ms, stage_timeout_ms=stage_timeout_ms, credentials=Credentials(tls, token)
+    )
     client.dial()
     return client
 
 
 @final
 class Client(BlockingShell, Calls):
-    """A connection to a cluster, for one thread at a time; `connect` makes one.
+    """Connections to a cluster, for any number of threads; `connect` makes one.
 
-    Use it as a context manager, or call `close`.  Every request raises `RuntimeError` during a request of another
-    thread.
+    Use it as a context manager, or call `close`.
     """
 
     __slots__ = ()

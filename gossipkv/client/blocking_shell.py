@@ -1,21 +1,24 @@
-"""The blocking client without its methods."""
+"""The client of plain threads without its methods."""
 
 from __future__ import annotations
 
-from time import monotonic, sleep
+import random
+from collections import deque
+from itertools import islice
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Self, cast
 
 from gossipkv.client import reads
 from gossipkv.client._client import call_request
+from gossipkv.client.backoff import Backoff
+from gossipkv.client.channel import Channel
+from gossipkv.client.channels import Channels
 from gossipkv.client.credentials import PLAIN, Credentials
-from gossipkv.client.dialler import Dialler
-from gossipkv.client.link import LinkError
 from gossipkv.client.pages import Batches
-from gossipkv.client.patience import pause_s
-from gossipkv.client.pipeline import Pipeline
 from gossipkv.client.reads import REPEATABLE, TIMEOUT_MS
-from gossipkv.client.route import Failures, addresses_of, unknown
-from gossipkv.errors import GossipKVError, ProtocolError, TimedOut
+from gossipkv.client.route import AddressRoute, addresses_of
+from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._client import Records, Request
-    from gossipkv.client.link import BlockingLink
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
@@ -39,19 +41,20 @@ IN_FLIGHT: Final = 100  # Hides a round trip of 1 ms at 100,000 requests a secon
 class BlockingShell:
     """The services of `asking.Shell` for plain threads."""
 
-    __slots__ = ("_credentials", "_dialler", "_nodes", "_timeout_ms")
+    __slots__ = ("_channels", "_timeout_ms")
 
     def __init__(
         self,
         addresses: Iterable[Named | Iterable[Named]],
         *,
         timeout_ms: int = TIMEOUT_MS,
+        stage_timeout_ms: int | None = None,
         credentials: Credentials = PLAIN,
     ) -> None:
-        self._dialler = Dialler(addresses_of(addresses), credentials)
-        self._credentials = credentials
-        self._nodes: dict[Address, BlockingShell] = {}  # Clients of one node each, for tables that use their map.
+        route, backoff = AddressRoute(addresses_of(addresses)), Backoff(random.random)
+        stage_s = stage_timeout_ms and reads.positive(stage_timeout_ms) / 1000
         self._timeout_ms = reads.positive(timeout_ms)
+        self._channels = Channels(lambda: Channel(route, backoff, credentials, stage_s=stage_s))
 
     def __enter__(self) -> Self:
         return self
@@ -64,22 +67,22 @@ class BlockingShell:
     @property
     def address(self) -> Address | None:
         """The node in use, or None while there is no connection."""
-        link = self._dialler.held
-        return None if link is None or not link.is_open else link.address
+        return self._channels.address
 
     def close(self) -> None:
-        """End the connection.  A closed client answers every request with `Unavailable`."""
-        self._dialler.close()
-        for client in self._nodes.values():
-            client.close()
+        """End the connections.  A closed client answers every request with `Unavailable`, also those that are open."""
+        self._channels.close()
 
     def dial(self) -> None:
         """Connect now, if not connected; requests also do it.  Raises as `connect`."""
-        self._dialler.acquire()
+        due = self.deadline(None)
+        place, channel = self._channels.take(due)
         try:
-            self._dialler.link(self.deadline(None), {})
-        finally:
-            self._dialler.release()
+            channel.dial(due)
+        except BaseException:
+            self._channels.drop(place)
+            raise
+        self._channels.give(place)
 
     def deadline(self, timeout_ms: int | None) -> float:
         """Return the deadline of a request that starts now, by `time.monotonic`."""
@@ -136,56 +139,15 @@ class BlockingShell:
             yield from cast("Sequence[Record]", pages.items(self._asked(request, self.deadline(timeout_ms))))
 
     def _asked(self, request: Request[_Result], deadline: float) -> _Result:
-        if request.at is not None:
-            node = self._nodes.get(request.at)
-            if node is None:
-                node = self._nodes[request.at] = BlockingShell(
-                    [request.at], timeout_ms=self._timeout_ms, credentials=self._credentials
-                )
-            request.at = None
-            return node._asked(request, deadline)
-        self._dialler.acquire()
+        channels = self._channels
+        place, channel = channels.take(deadline)
         try:
-            self._attempt(request, deadline)
-            if request.error is not None:
-                since = monotonic()
-                while (pause := pause_s(request.error, (now := monotonic()) - since, deadline - now)) is not None:
-                    sleep(pause)
-                    request.reopen()
-                    self._attempt(request, deadline)
-            return request.take()
-        finally:
-            self._dialler.release()
-
-    def _attempt(self, request: Request[object], deadline: float) -> None:
-        dialler = self._dialler
-        before = dialler.held
-        failures: Failures = {}
-        while True:
-            link = dialler.link(deadline, failures)
-            if link is before and not request.is_repeatable and link.has_ended():
-                link.close()  # Nothing was sent on it yet, and bytes sent now would be lost.
-                continue
-            try:
-                link.ask(request, deadline)
-            except LinkError as broken:
-                dialler.leave(link, broken, failures, is_new=link is not before)
-                self._check_outcome(request, link, broken)
-            except TimedOut as late:
-                dialler.prefer_another(link)
-                self._check_outcome(request, link, late)
-                raise
-            except ProtocolError as odd:
-                self._check_outcome(request, link, odd)
-                raise
-            else:
-                return
-
-    @staticmethod
-    def _check_outcome(request: Request[object], link: BlockingLink, error: Exception) -> None:
-        """Raise `Unknown` if `request` may have been done and may not be repeated."""
-        if not request.is_repeatable and link.has_begun(request):
-            raise unknown(request, link.address, error, error)
+            channel.ask(request, deadline)
+        except BaseException:
+            channels.drop(place)
+            raise
+        channels.give(place)
+        return request.take()
 
     def pipeline(self, method: str, requests: Iterable[Sequence[Value]], in_flight: int = IN_FLIGHT) -> Iterator[Value]:
         """Yield the results of `requests` (each the parameters of a repeatable method), in order.
@@ -202,4 +164,34 @@ class BlockingShell:
         """Do the same as `pipeline` for ready-made requests, all of them repeatable."""
         if in_flight < 1:
             raise ValueError(f"in_flight must be at least 1, not {in_flight}")
-        return Pipeline(self._dialler, requests, in_flight=in_flight, timeout_s=self._timeout_ms / 1000).results()
+        return self._answers(requests, in_flight)
+
+    def _answers(self, requests: Iterator[Request[_Result]], in_flight: int) -> Iterator[_Result]:
+        window: deque[Request[_Result]] = deque()
+        place, channel = self._channels.take(self.deadline(None))
+        is_whole = True
+        try:
+            while True:
+                if len(window) <= in_flight // 2:  # Many requests share one packet and one system call.
+                    more = list(islice(requests, in_flight - len(window)))
+                    is_whole = False
+                    for request in more:
+                        channel.submit(request, inf)
+                    channel.flush()
+                    is_whole = True
+                    window.extend(more)
+                if not window:
+                    return
+                if not window[0].is_done:
+                    is_whole = False
+                    channel.hurry(window[0], self.deadline(None))
+                    channel.run(window[0])
+                    is_whole = True
+                yield window.popleft().take()
+        finally:
+            if is_whole:
+                for request in window:
+                    channel.cancel(request)
+                self._channels.give(place)
+            else:
+                self._channels.drop(place)

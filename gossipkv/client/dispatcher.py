@@ -187,6 +187,11 @@ class Dispatcher:
             self._ring(due)
         self._put(self._main if request.at is None else self._lane_of(request.at), request)
 
+    def hurry(self, request: Request[object], due: float) -> None:
+        """Change the deadline of a submitted request that is not done."""
+        self._deadlines.move(request, due)
+        self._ring(due)
+
     def cancel(self, request: Request[object]) -> None:
         """Drop a request whose task no longer waits."""
         self._leave_line(request)

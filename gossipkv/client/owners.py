@@ -152,7 +152,7 @@ class ByMap:
                 return False
             case Unavailable() | TimedOut():
                 now = self._now()
-                self._rests[address] = now + REST_S
+                self._rests = {**self._rests, address: now + REST_S}  # Threads share it: each change replaces it.
                 self._renew_at = min(self._renew_at, now + RENEW_S)  # Its partitions may have moved.
                 if isinstance(error, Unavailable):
                     return False

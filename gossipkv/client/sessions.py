@@ -7,7 +7,7 @@ bring a token; the session keeps them all, joined, and a node reads them as one.
 from __future__ import annotations
 
 import base64
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Final, final
 
 import msgpack
@@ -44,7 +44,7 @@ class Session:
         Raises:
             BadRequest: the text is not of a session.
         """
-        self._lock = Lock()
+        self._lock = RLock()  # A signal handler may come amid the use of its own thread.
         self._versions: dict[str, str] = {}
         self._tokens: tuple[bytes, ...] = ()
         if text is not None:

@@ -19,9 +19,8 @@ import trio
 
 from gossipkv.client._client import Session
 from gossipkv.client.credentials import REFUSALS
-from gossipkv.client.link import RECEIVE_BYTES, UNSHAKEN, end_input
 from gossipkv.client.route import reason_of
-from gossipkv.client.sockets import tune
+from gossipkv.client.sockets import RECEIVE_BYTES, UNSHAKEN, end_input, tune
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:

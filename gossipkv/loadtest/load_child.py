@@ -26,7 +26,7 @@ from time import monotonic, monotonic_ns, process_time, sleep
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
-from gossipkv.client.link import open_socket
+from gossipkv.client.sockets import open_socket
 from gossipkv.client.tables import NODE_SHARE
 from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.loadtest._loadtest import (

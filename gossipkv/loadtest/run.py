@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv import __version__
 from gossipkv.client.blocking import Client
 from gossipkv.client.credentials import PLAIN
-from gossipkv.client.link import RECEIVE_BYTES, open_socket, shake
+from gossipkv.client.sockets import RECEIVE_BYTES, open_socket, shaking, waited
 from gossipkv.errors import Unauthorized, Unavailable
 from gossipkv.loadtest import figures
 from gossipkv.loadtest.fleet import LoadFleet, error_of
@@ -408,7 +408,7 @@ def _asked(target: LoadTarget, question: bytes, timeout_s: float, credentials: C
     with open_socket(target.address, monotonic() + timeout_s) as connection:
         connection.settimeout(timeout_s)
         if tls is not None:
-            shake(connection, tls, lambda: None)  # The socket's own timeout applies.
+            waited(shaking(connection, tls, monotonic() + timeout_s))
         connection.sendall(question if tls is None else tls.seal(question))
         answer = b""
         while not answer.count(b"\r\n"):

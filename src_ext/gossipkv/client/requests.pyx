@@ -218,6 +218,12 @@ cdef class Deadlines:
         self.heap.append(request)
         self.settle(request, PyList_GET_SIZE(self.heap) - 1)
 
+    def move(self, Request request not None, double due):
+        """Change the deadline of a request of this heap."""
+        assert request.deadlines is self, "it has a deadline here"
+        self.drop(request)
+        self.add(request, due)
+
     def expired(self, double now):
         """Remove and return the requests that were due by `now`, in order."""
         due = []

@@ -403,7 +403,7 @@ def test_clients_of_one_node_show_the_same(authority):
                 assert await client.ask(request, None, of_dataset) == b"value 1"
 
         trio.run(main)
-        assert node.accepted == 3  # Under Trio the address has the connection that is there.
+        assert node.accepted == 2  # The address has the connection that is there.
 
 
 @pytest.mark.parametrize(("how", "kind"), [

@@ -94,9 +94,13 @@ def test_pauses_double_and_end_at_a_second():
         backoff = Backoff(lambda draw=draw: draw)
         assert backoff.ready_at(A) == 0
         for count in range(1, 40):
-            backoff.failed(A, 100.0)
+            now = 2.0 * count
+            backoff.failed(A, now)
             longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (count - 1))
-            assert backoff.ready_at(A) - 100 == pytest.approx(longest_s * (1 + draw) / 2)
+            assert backoff.ready_at(A) - now == pytest.approx(longest_s * (1 + draw) / 2)
+            ready_at = backoff.ready_at(A)
+            backoff.failed(A, now)  # An attempt that began before the pause.
+            assert backoff.ready_at(A) == ready_at
             assert backoff.ready_at(B) == 0
         backoff.worked(A)
         assert backoff.ready_at(A) == 0

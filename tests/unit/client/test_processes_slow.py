@@ -1,4 +1,4 @@
-"""Threads and forks: which uses of a client are allowed, and that others are not harmed."""
+"""Forks, threads, signals and ends: a client serves all of them, and no answer goes to another request."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from gossipkv.client import blocking
+from gossipkv.client import blocking, channels
+from gossipkv.errors import TimedOut, Unavailable
 from tests.unit.client.behaviours import RECORDS
 from tests.unit.client.fake_node import Connection, FakeNode, store
 
@@ -80,19 +82,20 @@ def test_a_fork_amid_a_pipeline():
         """
     with FakeNode(store(RECORDS)) as node:
         run(program, node.address)
-        assert node.accepted == 2
+        assert node.accepted == 3  # A get amid a loop has a connection of its own.
 
 
 def test_a_fork_while_another_thread_is_amid_a_request():
-    """A child that is forked during another thread's request can read: the lock is not inherited."""
+    """A child that is forked during another thread's request can read: no place stays taken."""
     program = """
         import threading, warnings
+        from gossipkv.client import channels
         warnings.simplefilter("ignore", DeprecationWarning)  # The fork with threads is the point.
         client = gossipkv.blocking.connect(address, timeout_ms=60_000)
         data = client.dataset("geo")
         other = threading.Thread(target=data.get, args=(b"slow",))
         other.start()
-        while not client._dialler._lock.locked():
+        while len(client._channels._free) == channels.MOST:
             pass
 
         def child():
@@ -144,8 +147,53 @@ def test_a_trio_client_after_a_fork():
         assert node.accepted == 1
 
 
-def test_two_threads_at_once_are_refused():
-    """The second thread gets an error and the first its answer; using the client in turn is allowed."""
+def test_two_threads_at_once():
+    """Each has a connection of its own while it asks, and the answer to its own request."""
+    asked, go = [], threading.Event()
+
+    def slow(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            asked.append(request)
+            assert go.wait(60)
+            connection.answer(request[0], [request[2][1], "v1"])
+
+    found = []
+    with FakeNode(slow) as node, blocking.connect(node.address, timeout_ms=60_000) as client:
+        data = client.dataset("geo")
+        threads = [threading.Thread(target=lambda key=key: found.append((key, data.get(key)))) for key in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(asked) == 2)
+        go.set()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == [("a", b"a"), ("b", b"b")]
+        assert node.accepted == 2
+
+
+def test_many_threads_share_a_client():
+    """8,000 calls of 16 threads: each has its own answer, and there are no more connections than threads."""
+
+    def read(number: int) -> None:
+        for at in range(500):
+            key = f"key{(number + at) % 50:03}"
+            assert data.get(key) == RECORDS[key.encode()]
+
+    failures = []
+    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address, timeout_ms=60_000) as client:
+        data = client.dataset("geo")
+        threads = [threading.Thread(target=lambda n=n: failures.extend(attempt(read, n))) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert 1 <= node.accepted <= 16
+
+
+def test_more_threads_than_connections(monkeypatch):
+    """A thread waits until another one is done, and its error says why if none is in time."""
+    monkeypatch.setattr(channels, "MOST", 1)
     asked, go = threading.Event(), threading.Event()
 
     def slow(connection: Connection) -> None:
@@ -157,43 +205,47 @@ def test_two_threads_at_once_are_refused():
     found = []
     with FakeNode(slow) as node, blocking.connect(node.address, timeout_ms=60_000) as client:
         data = client.dataset("geo")
-        other = threading.Thread(target=lambda: found.append(data.get("theirs")))
-        other.start()
+        threads = [threading.Thread(target=lambda key=key: found.append((key, data.get(key)))) for key in ("a", "b")]
+        threads[0].start()
         assert asked.wait(60)
-        with pytest.raises(RuntimeError, match="one thread at a time"):
-            data.get("mine")
-        with pytest.raises(RuntimeError, match="one thread at a time"):
-            next(data.iter_get(["mine"]))
+        with pytest.raises(TimedOut, match="all 1 connections of this client were in use until the deadline"):
+            data.get("late", timeout_ms=20)
+        threads[1].start()
+        wait_until(lambda: client._channels._waiting)
         go.set()
-        other.join()
-        assert found == [b"theirs"]
-        assert data.get("mine") == b"mine"
-        assert node.accepted == 1
-
-
-def test_many_threads_in_turn_and_at_once():
-    """Each thread gets its own values or an error."""
-    refused = []
-
-    def read(number: int) -> None:
-        key = f"key{number:03}"
-        for _ in range(200):
-            try:
-                assert data.get(key) == RECORDS[key.encode()]
-            except RuntimeError:
-                refused.append(number)
-
-    failures = []
-    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address, timeout_ms=60_000) as client:
-        data = client.dataset("geo")
-        threads = [threading.Thread(target=lambda n=n: failures.extend(attempt(read, n))) for n in range(8)]
-        for thread in threads:
-            thread.start()
         for thread in threads:
             thread.join()
-        assert failures == []
+        assert sorted(found) == [("a", b"a"), ("b", b"b")]
         assert node.accepted == 1
-        assert data.get("key001") == b"value 1"
+
+
+def test_a_close_by_another_thread():
+    """A thread that waits for an answer, or for a connection, gets an error at once."""
+    asked = threading.Event()
+
+    def silent(connection: Connection) -> None:
+        while connection.next_request() is not None:
+            asked.set()
+
+    failures = []
+    with FakeNode(silent) as node:
+        client = blocking.connect(node.address, timeout_ms=60_000)
+        data = client.dataset("geo")
+        other = threading.Thread(target=lambda: failures.extend(attempt(data.get, "k")))
+        other.start()
+        assert asked.wait(60)
+        client.close()
+        other.join(30)
+        assert [str(failure) for failure in failures] == ["the client is closed"]
+        with pytest.raises(Unavailable, match="the client is closed"):
+            data.get("k")
+
+
+def wait_until(holds) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def attempt(act, *arguments) -> list[BaseException]:
@@ -212,3 +264,142 @@ def test_a_client_cannot_be_pickled():
         pytest.raises(TypeError, match="connect where it is used"),
     ):
         client.__reduce__()
+
+
+def test_a_signal_handler_asks_amid_a_request():
+    """The handler's request has a connection of its own, and both have their answers."""
+    program = """
+        import signal
+        client = gossipkv.blocking.connect(address, timeout_ms=60_000)
+        data, found = client.dataset("geo"), []
+        signal.signal(signal.SIGALRM, lambda *_: found.append(data.get("key001")))
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        assert data.get("slow") == b"slow"
+        assert found == [b"value 1"], found
+        client.close()
+        """
+    answered = threading.Event()
+
+    def slow(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            if request[2][1] == b"slow":
+                assert answered.wait(30)
+            connection.answer(request[0], [RECORDS.get(request[2][1], b"slow"), "v1"])
+            answered.set()
+
+    with FakeNode(slow) as node:
+        run(program, node.address)
+        assert node.accepted == 2
+
+
+def test_an_interrupted_request_leaves_no_answer_behind():
+    """After Ctrl-C amid a request the next one has a connection of its own, and its own answer."""
+    program = """
+        import signal
+        client = gossipkv.blocking.connect(address, timeout_ms=60_000)
+        data = client.dataset("geo")
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        try:
+            data.get("slow")
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("not interrupted")
+        assert data.get("key002") == b"value 2"
+        client.close()
+        """
+
+    def slow(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            if request[2][1] != b"slow":
+                connection.answer(request[0], [RECORDS.get(request[2][1]), "v1"])
+
+    with FakeNode(slow) as node:
+        run(program, node.address)
+        assert node.accepted == 2
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_pools_of_processes(method):
+    """Workers of `multiprocessing` use the client that they inherited, or one that each makes."""
+    program = f"""
+        import multiprocessing
+        import tests.unit.client.pool_worker as worker
+        worker.begin(address)
+        assert worker.read(1) == b"value 1"
+        with multiprocessing.get_context({method!r}).Pool(2, worker.begin, (address,)) as pool:
+            assert pool.map(worker.read, range(40), chunksize=5) == [b"value %d" % number for number in range(40)]
+        assert worker.read(2) == b"value 2"
+        """
+    with FakeNode(store(RECORDS)) as node:
+        run(program, node.address)
+        assert node.accepted in {2, 3}  # One worker may do all.
+
+
+def test_pre_forked_workers_with_threads():
+    """A client that was made before the fork, as by gunicorn's preload, serves the threads of each worker."""
+    program = """
+        import threading
+        client = gossipkv.blocking.connect(address, timeout_ms=60_000)
+        data = client.dataset("geo")
+        assert data.get("key001") == b"value 1"
+
+        def worker():
+            failures = []
+
+            def read():
+                for number in range(100):
+                    if data.get(b"key%03d" % (number % 50)) != b"value %d" % (number % 50):
+                        failures.append(number)
+
+            threads = [threading.Thread(target=read) for _ in range(4)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            assert failures == []
+
+        for _ in range(2):
+            in_child(worker)
+        assert data.get("key002") == b"value 2"
+        client.close()
+        """
+    with FakeNode(store(RECORDS)) as node:
+        run(program, node.address)
+        assert node.accepted <= 9
+
+
+def test_a_client_that_is_never_closed():
+    """Its connections end with it; threads that ask when the interpreter ends do no harm."""
+    program = """
+        import threading
+        for _ in range(3):
+            client = gossipkv.blocking.connect(address, timeout_ms=60_000)
+            assert client.dataset("geo").get("key001") == b"value 1"
+        asking = threading.Event()
+
+        def ask():
+            data = client.dataset("geo")
+            while True:
+                data.get("key001")
+                asking.set()
+
+        for _ in range(4):
+            threading.Thread(target=ask, daemon=True).start()
+        asking.wait()
+        """
+    with FakeNode(store(RECORDS)) as node:
+        run(program, node.address)
+
+
+def test_garbage_ends_its_connections():
+    left = threading.Event()
+
+    def serve(connection: Connection) -> None:
+        store(RECORDS)(connection)
+        left.set()
+
+    with FakeNode(serve) as node:
+        client = blocking.connect(node.address, timeout_ms=60_000)
+        assert client.dataset("geo").get("key001") == b"value 1"
+        del client
+        assert left.wait(30)

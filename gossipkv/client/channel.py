@@ -1,0 +1,429 @@
+"""A channel of the blocking client: a dispatcher with its connections, moved by the thread that has taken the channel.
+
+`run` moves bytes until a request is done.  Mostly one connection has something to receive and nothing to send, and the
+thread waits in its `recv`; else a selector waits for several connections, for room to send, and for new connections.
+Nobody reads between two requests, so a connection that ended meanwhile is found at the next one.
+
+An exception that is no answer (Ctrl-C, a signal handler's) may leave half a frame behind: such a channel is ended, and
+never used again.  So no answer can be taken for another request's.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from contextlib import suppress
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv import name_service
+from gossipkv.address import Address
+from gossipkv.client._client import Session
+from gossipkv.client.credentials import REFUSALS
+from gossipkv.client.dispatcher import Dispatcher
+from gossipkv.client.route import is_name, reason_of
+from gossipkv.client.sockets import RECEIVE_BYTES, UNSHAKEN, connecting, end_input, send_now, shaking
+from gossipkv.errors import GossipKVError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from gossipkv.client._client import Request
+    from gossipkv.client.backoff import Backoff
+    from gossipkv.client.credentials import Credentials
+    from gossipkv.client.route import AddressRoute
+    from gossipkv.client.sockets import Wait
+    from gossipkv.client.tls import ClientTls
+
+TIMEOUT_SLACK: Final = 0.99  # Setting a socket's timeout is a system call: a timeout that is 1 % too long is kept.
+
+
+@final
+class ChannelLink:
+    """A connection to the node at `address`; the channel moves its bytes."""
+
+    __slots__ = ("_rest", "_socket", "_timeout_s", "_tls", "address", "session")
+
+    def __init__(self, address: Address, connection: socket.socket, tls: ClientTls | None) -> None:
+        self.address = address
+        self.session = Session()
+        self._socket = connection
+        self._timeout_s = 0.0  # The socket's timeout.
+        self._tls = tls
+        self._rest = memoryview(b"")  # Bytes taken from the session that are not sent yet, in the form to send.
+
+    def fileno(self) -> int:
+        """Return the number by which a selector knows the connection."""
+        return self._socket.fileno()
+
+    def send(self, request: Request[object]) -> None:
+        """Queue a request; its bytes go out with `flush`."""
+        self.session.send(request)
+
+    def flush(self) -> bool:
+        """Send what the network takes at once; return True if all went out.  Raises OSError."""
+        session = self.session
+        while self._rest or session.unsent_bytes:
+            output = self._rest
+            if not output:
+                data = session.take_output()
+                if self._tls is not None:
+                    session.sent(len(data))  # A partly sent record cannot be attributed to requests: all has begun.
+                    data = self._tls.seal(data)
+                output = memoryview(data)
+            self._rest = output
+            try:
+                count = send_now(self._socket, output)
+            except BlockingIOError:
+                return False
+            if self._tls is None:
+                session.sent(count)
+            self._rest = output[count:]
+        return True
+
+    def receive(self, within_s: float) -> bytes | None:
+        """Return received bytes; None if only a part of a record came.
+
+        Raises:
+            OSError: TimeoutError after so many seconds, or the connection broke.
+            EOFError: the node closed it.
+        """
+        if not self._timeout_s * TIMEOUT_SLACK <= within_s <= self._timeout_s:
+            self._socket.settimeout(within_s)
+            self._timeout_s = within_s
+        data = self._socket.recv(RECEIVE_BYTES)
+        if not data:
+            raise EOFError
+        if self._tls is None:
+            return data
+        data = self._tls.open(data)
+        if self._tls.has_ended:
+            end_input(self._socket)
+        return data or None
+
+    def greet(self, credentials: Credentials, until: float) -> Generator[Wait, None, None]:
+        """Show the token, if there is one.  Raises OSError; Unauthorized, RequestError: the node refuses it."""
+        greeting = credentials.greeting()
+        if greeting is None:
+            return
+        self.send(greeting)
+        while not greeting.is_done:
+            is_sent = self.flush()
+            yield self._socket, selectors.EVENT_READ if is_sent else selectors.EVENT_WRITE, until
+            if is_sent:
+                try:
+                    data = self.receive(0)
+                except EOFError:
+                    raise OSError("the node closed the connection instead of an answer to the token") from None
+                if data is not None:
+                    self.session.receive(data)
+                if self.session.failure is not None:
+                    raise OSError(self.session.failure.message)
+        try:
+            greeting.take()
+        except REFUSALS:
+            raise
+        except GossipKVError as error:  # Another node may do better.
+            raise OSError(error.message) from error
+
+    def cut(self) -> None:
+        """End the connection for both sides, which the thread that waits for it notices."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def drop(self) -> None:
+        """Close the connection without a word, as in a forked child, which must not end its parent's."""
+        self._socket.close()
+
+    def close(self) -> None:
+        """End the connection (called by the dispatcher)."""
+        # TLS can only end between records.
+        if self._tls is not None and self._socket.fileno() >= 0 and not self.session.in_flight:
+            with suppress(OSError):
+                send_now(self._socket, self._tls.farewell())
+        self._socket.close()
+
+
+def opening(address: Address, host: str, credentials: Credentials, until: float) -> Generator[Wait, None, ChannelLink]:
+    """Return an authenticated connection to a node, whose certificate has the name `host`.
+
+    Raises:
+        OSError: it cannot be reached in time, or its certificate is wrong.
+        Unauthorized, RequestError: it refuses the token.
+    """
+    connection = yield from connecting(address, until)
+    try:
+        tls = credentials.tls(host)
+        if tls is not None:
+            try:
+                yield from shaking(connection, tls, until)
+            except TimeoutError:
+                raise OSError(UNSHAKEN) from None
+            except ConnectionError as error:
+                raise OSError(f"{reason_of(error)} amid the TLS handshake") from error
+        link = ChannelLink(address, connection, tls)
+        try:
+            yield from link.greet(credentials, until)
+        except TimeoutError:
+            raise OSError("no answer to the token in time") from None
+    except BaseException:
+        connection.close()
+        raise
+    return link
+
+
+@final
+class Dial:
+    """A connection that is being made."""
+
+    __slots__ = ("address", "steps", "wait")
+
+    def __init__(self, address: Address, steps: Generator[Wait, None, ChannelLink]) -> None:
+        self.address = address
+        self.steps = steps
+        self.wait: Wait | None = None
+
+
+@final
+class Channel:
+    """A dispatcher and its connections.  Channels of one client share the route and the backoff."""
+
+    def __init__(
+        self, route: AddressRoute, backoff: Backoff, credentials: Credentials, *, stage_s: float | None
+    ) -> None:
+        """Begin without a connection."""
+        self._dispatcher = Dispatcher(route, backoff, self, stage_s=stage_s)
+        self._credentials = credentials
+        self._links: list[ChannelLink] = []
+        self._dials: list[Dial] = []
+        self._is_wanting = False  # The dispatcher may name an address to dial.
+        self._is_cut = False
+
+    @property
+    def address(self) -> Address | None:
+        """The node in use, or None while there is no connection."""
+        link = self._dispatcher.link
+        return None if link is None else link.address
+
+    def dial(self, due: float) -> None:
+        """Connect now, if not connected.  Raises as `blocking.connect`."""
+        if self._dispatcher.link is None:
+            request = self._dispatcher.open(due, None)
+            self.run(request)
+            request.take()
+
+    def ask(self, request: Request[object], due: float) -> None:
+        """Send a request, and return when it is done.  After any exception the channel must be dropped."""
+        link = self._dispatcher.link
+        if not request.is_repeatable or (link is not None and not link.session.answered):
+            self._catch_up()
+        self._dispatcher.submit(request, due)
+        self.run(request)
+
+    def submit(self, request: Request[object], due: float) -> None:
+        """Send a request with the next `flush` or `run`."""
+        self._dispatcher.submit(request, due)
+
+    def hurry(self, request: Request[object], due: float) -> None:
+        """Change the deadline of a submitted request."""
+        self._dispatcher.hurry(request, due)
+
+    def flush(self) -> None:
+        """Send what the network takes at once."""
+        for link in self._links:
+            with suppress(OSError):  # The next turn finds out.
+                link.flush()
+
+    def run(self, request: Request[object]) -> None:
+        """Move bytes until a submitted request is done.  After any exception the channel must be dropped."""
+        dispatcher = self._dispatcher
+        while not request.is_done:
+            link = self._only_link(request)
+            if link is None:
+                self._turn()
+                continue
+            try:
+                within_s = dispatcher.alarm - monotonic()
+                if within_s <= 0 or not link.flush():
+                    self._turn()
+                else:
+                    self._receive(link, within_s)
+            except TimeoutError:
+                dispatcher.on_time(monotonic())
+            except OSError as error:
+                self._break(link, reason_of(error))
+
+    def cancel(self, request: Request[object]) -> None:
+        """Drop a request that nobody waits for."""
+        if not request.is_done:
+            self._dispatcher.cancel(request)
+
+    def cut(self) -> None:
+        """Make the thread that runs this channel give up (called by another thread, or amid anything in this one)."""
+        self._is_cut = True
+        for link in [*self._links]:
+            link.cut()
+
+    def drop(self) -> None:
+        """Close the connections without a word, whatever state the channel is in."""
+        for link in self._links:
+            link.drop()
+        for dial in self._dials:
+            if dial.wait is not None:
+                dial.wait[0].close()
+
+    def close(self) -> None:
+        """End the connections.  No request is open."""
+        self._dispatcher.close()
+        for dial in self._dials:
+            dial.steps.close()
+
+    # -- for the dispatcher ------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return the time."""
+        return monotonic()
+
+    def wake(self, owner: object) -> None:
+        """Do nothing: `run` looks whether its request is done."""
+
+    def want_link(self) -> None:
+        """Have the next turn ask which address to dial."""
+        self._is_wanting = True
+
+    def set_alarm(self, at: float) -> None:
+        """Do nothing: `run` looks when the alarm is."""
+
+    # -- the connections ---------------------------------------------------------------------------------------------
+
+    def _only_link(self, request: Request[object]) -> ChannelLink | None:
+        """Return the link of a request, if nothing else is waited for."""
+        session, only = request.session, None
+        if session is None or self._is_wanting or self._dials:
+            return None
+        for link in self._links:
+            if link.session is session:
+                only = link
+            elif link.session.awaited:
+                return None
+        return only
+
+    def _receive(self, link: ChannelLink, within_s: float) -> None:
+        session = link.session
+        try:
+            data = link.receive(within_s)
+        except EOFError:
+            self._break(link, "the node closed the connection" + ("" if session.is_clean else " amid an answer"))
+            return
+        if data is None:
+            return
+        done = session.receive(data)
+        others = [request for request in done if request.error is not None or request.is_inner]
+        if others:
+            self._dispatcher.on_answered(link, others, monotonic())
+        if session.failure is not None:
+            self._break(link, session.failure.message)
+        else:
+            self._dispatcher.on_received(link)
+
+    def _receive_now(self, link: ChannelLink) -> bool:
+        """Receive without waiting; return False if there was nothing."""
+        try:
+            self._receive(link, 0)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._break(link, reason_of(error))
+        return True
+
+    def _break(self, link: ChannelLink, reason: str) -> None:
+        self._dispatcher.on_broken(link, reason, monotonic())
+        link.close()
+        self._links.remove(link)
+
+    def _catch_up(self) -> None:
+        """Take what came since the last request, maybe the end of a connection: bytes sent now would be lost."""
+        for link in [*self._links]:
+            while link in self._links and self._receive_now(link):
+                pass
+
+    def _turn(self) -> None:
+        """Wait until a socket is ready or the time has come for something, and do it."""
+        dispatcher, now = self._dispatcher, monotonic()
+        waits = self._flushed()
+        if self._is_cut:
+            dispatcher.close()
+        elif dispatcher.alarm <= now:
+            dispatcher.on_time(now)
+        elif not isinstance(target := dispatcher.target(now), Address):
+            self._is_wanting = False
+            until = dispatcher.alarm if target is None else min(dispatcher.alarm, target)
+            until = min([until, *(dial.wait[2] for dial in self._dials if dial.wait is not None)])
+            self._wait(waits, max(0.0, until - now))
+        elif is_name(target):
+            self._resolve(target, now + dispatcher.dial_s(target, now))
+        else:
+            until = now + dispatcher.dial_s(target, now)
+            dial = Dial(target, opening(target, dispatcher.host_of(target), self._credentials, until))
+            self._dials.append(dial)
+            self._go_on(dial)
+
+    def _flushed(self) -> list[tuple[ChannelLink, int]]:
+        """Send what the network takes; return what to wait for at each link."""
+        waits = []
+        for link in [*self._links]:
+            try:
+                is_sent = link.flush()
+            except OSError as error:
+                self._break(link, reason_of(error))
+                continue
+            if link.fileno() < 0:  # Closed by the dispatcher; or the parent's.
+                self._break(link, "the connection was closed")
+            else:
+                waits.append((link, selectors.EVENT_READ | (0 if is_sent else selectors.EVENT_WRITE)))
+        return waits
+
+    def _wait(self, waits: list[tuple[ChannelLink, int]], within_s: float) -> None:
+        if not waits and not self._dials:
+            sleep(within_s)
+            return
+        with selectors.DefaultSelector() as selector:
+            for link, mask in waits:
+                selector.register(link, mask, link)
+            for dial in self._dials:
+                assert dial.wait is not None
+                selector.register(dial.wait[0], dial.wait[1], dial)
+            ready = selector.select(within_s)
+        for key, mask in ready:
+            if isinstance(key.data, Dial):
+                self._go_on(key.data)
+            elif mask & selectors.EVENT_READ and key.data in self._links:
+                self._receive_now(key.data)
+        now = monotonic()
+        for dial in [*self._dials]:
+            if dial.wait is not None and dial.wait[2] <= now:
+                self._go_on(dial, TimeoutError())
+
+    def _resolve(self, name: Address, due: float) -> None:
+        try:
+            found = name_service.addresses_in(name_service.addresses(name, due))
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name service could know the name.
+            self._dispatcher.on_dial_failed(name, reason_of(error), monotonic())
+        else:
+            self._dispatcher.on_resolved(name, found)
+
+    def _go_on(self, dial: Dial, error: OSError | None = None) -> None:
+        """Make the next step of a dial; with an error in place of what it waits for."""
+        dispatcher, is_over = self._dispatcher, True
+        try:
+            dial.wait = next(dial.steps) if error is None else dial.steps.throw(error)
+            is_over = False
+        except StopIteration as end:
+            self._links.append(end.value)
+            dispatcher.on_connected(end.value)
+        except REFUSALS as refusal:
+            dispatcher.on_refused(dial.address, refusal, monotonic())
+        except (OSError, UnicodeError) as failure:
+            dispatcher.on_dial_failed(dial.address, reason_of(failure), monotonic())
+        if is_over:
+            self._dials.remove(dial)
