@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CLIENTS = {"aio": True, "blocking": False, "trio_client": True}  # True: its methods are awaited.
 # Methods by which modules of the client talk to each other.
-INTERNAL = (("dispatcher", "Shell"), ("scan", "ScanShell"))
+INTERNAL = (("dispatcher", "DispatcherShell"), ("scan", "ScanShell"))
 SHOWN = {
     f"__{word}__" for word in ("init", "enter", "exit", "await", "aenter", "aexit", "iter", "next", "aiter", "anext")
 }

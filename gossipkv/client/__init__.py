@@ -12,7 +12,6 @@ Read in this order:
     sessions.py          the state that a session has seen, so that no node answers with older data
     route.py             the addresses of a client, in the order in which they are tried
     backoff.py           pauses before an unreachable address is tried again
-    sockets.py           settings of sockets
     patience.py          pauses while a node still builds the data of a read
     owners.py            the owner of a table's key, by the table's map
     credentials.py       token and certificates
