@@ -34,6 +34,7 @@ class Records:
 def as_records(records: Records | Iterable[tuple[bytes, bytes | EllipsisType | None]]) -> Records: ...
 
 KIND_NAMES: tuple[str, ...]
+FAULT_NAMES: tuple[str | None, ...]
 
 @final
 class Writes:
