@@ -288,7 +288,7 @@ class Channel:
         """Do nothing: `run` looks whether its request is done."""
 
     def want_link(self) -> None:
-        """Have the next turn ask which address to dial."""
+        """Make the next turn ask for an address to dial."""
         self._is_wanting = True
 
     def set_alarm(self, at: float) -> None:

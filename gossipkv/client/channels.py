@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.client.channel import Channel
 
-MOST: Final = 64
+MAX_CHANNELS: Final = 64
 
 
 @final
-class Place:
+class ChannelPlace:
     """One place among the channels, with its channel once there is one.
 
     A place that gets lost, by an exception that comes between two lines of Python, returns without its channel.
@@ -43,7 +43,7 @@ class Place:
     def __del__(self) -> None:
         channels = self._channels()
         if channels is not None:
-            place = Place(self._channels)
+            place = ChannelPlace(self._channels)
             place.channel = self.channel
             channels.drop(place)
         elif self.channel is not None:  # The client is garbage.
@@ -52,15 +52,15 @@ class Place:
 
 @final
 class Channels:
-    """At most MOST channels, which `make` makes when they are needed."""
+    """At most MAX_CHANNELS channels, which `make` makes when they are needed."""
 
     __slots__ = ("__weakref__", "_free", "_is_closed", "_made", "_make", "_waiting")
 
     def __init__(self, make: Callable[[], Channel]) -> None:
         self._make = make
         self._made: list[Channel] = []
-        self._free: list[Place] = []
-        self._waiting: deque[SimpleQueue[Place | None]] = deque()
+        self._free: list[ChannelPlace] = []
+        self._waiting: deque[SimpleQueue[ChannelPlace | None]] = deque()
         self._is_closed = False
         self.renew()
         forks.heirs.add(self)
@@ -70,7 +70,7 @@ class Channels:
         """The node in use, or None while there is no connection."""
         return next(filter(None, (channel.address for channel in reversed([*self._made]))), None)
 
-    def take(self, due: float) -> tuple[Place, Channel]:
+    def take(self, due: float) -> tuple[ChannelPlace, Channel]:
         """Return a channel, and the place to give back.
 
         Raises:
@@ -89,7 +89,7 @@ class Channels:
             self._made.append(channel)
         return place, channel
 
-    def give(self, place: Place) -> None:
+    def give(self, place: ChannelPlace) -> None:
         """Take back a place whose channel is whole."""
         self._free.append(place)
         if self._is_closed:
@@ -97,7 +97,7 @@ class Channels:
         elif self._waiting:
             self._hand_over()
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: ChannelPlace) -> None:
         """Take back a place whose channel may be amid anything."""
         channel, place.channel = place.channel, None
         if channel is not None:
@@ -124,10 +124,10 @@ class Channels:
             place.channel = None
         self._made = []
         self._waiting.clear()
-        self._free += [Place(weakref.ref(self)) for _ in range(MOST - len(self._free))]
+        self._free += [ChannelPlace(weakref.ref(self)) for _ in range(MAX_CHANNELS - len(self._free))]
 
-    def _wait(self, due: float) -> Place:
-        box: SimpleQueue[Place | None] = SimpleQueue()
+    def _wait(self, due: float) -> ChannelPlace:
+        box: SimpleQueue[ChannelPlace | None] = SimpleQueue()
         self._waiting.append(box)
         self._hand_over()  # A place may have come back meanwhile.
         place = None
@@ -139,7 +139,7 @@ class Channels:
             raise Unavailable("the client is closed")
         with suppress(ValueError):
             self._waiting.remove(box)
-        raise TimedOut(f"all {MOST} connections of this client were in use until the deadline")
+        raise TimedOut(f"all {MAX_CHANNELS} connections of this client were in use until the deadline")
 
     def _hand_over(self) -> None:
         """Give free places to waiting threads, the first come first."""

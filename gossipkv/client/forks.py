@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 
 class Heir(Protocol):
-    """What a child inherits, and must not use as it is."""
+    """An object that a child inherits, and must not use as it is."""
 
     def renew(self) -> None: ...
 

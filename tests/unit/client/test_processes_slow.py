@@ -95,7 +95,7 @@ def test_a_fork_while_another_thread_is_amid_a_request():
         data = client.dataset("geo")
         other = threading.Thread(target=data.get, args=(b"slow",))
         other.start()
-        while len(client._channels._free) == channels.MOST:
+        while len(client._channels._free) == channels.MAX_CHANNELS:
             pass
 
         def child():
@@ -193,7 +193,7 @@ def test_many_threads_share_a_client():
 
 def test_more_threads_than_connections(monkeypatch):
     """A thread waits until another one is done, and its error says why if none is in time."""
-    monkeypatch.setattr(channels, "MOST", 1)
+    monkeypatch.setattr(channels, "MAX_CHANNELS", 1)
     asked, go = threading.Event(), threading.Event()
 
     def slow(connection: Connection) -> None:
