@@ -123,6 +123,7 @@ LOAD_LATENESS = Row("open loop at half of capacity, lateness, p99.9", "us", 200.
 CLIENT_GET = Row("blocking get, time", "us", {REDIS_PY: 0.75})
 CLIENT_GET_MANY = Row("blocking get_many of 100, time", "us", {REDIS_PY: 0.50})
 # Six times the peer's operations for the same time.
+CLIENT_THREADS = Row("blocking get, 16 threads share a client, time", "us", {REDIS_PY: 0.667})  # 1.5 times as many.
 CLIENT_TASKS = Row("get under Trio, 64 tasks, CPU", "us", {REDIS_ASYNCIO: 0.167})
 CLIENT_TASK = Row("get under Trio, one task, time", "us", {REDIS_ASYNCIO: 0.9})
 CLIENT_AIO_TASKS = Row("get under asyncio, 100 tasks, CPU", "us", {REDIS_ASYNCIO: 0.5})

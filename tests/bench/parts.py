@@ -117,8 +117,8 @@ PARTS = {
     "pumps": part(several_pumps.measure, *goals.PUMPS, keys=1_000, run_s=0.05, rounds=1),
     # Clients, and the load test.
     "clients": part(
-        clients.measure, goals.CLIENT_GET, goals.CLIENT_GET_MANY, goals.CLIENT_TASKS, goals.CLIENT_TASK,
-        goals.CLIENT_AIO_TASKS, goals.CLIENT_AIO_TASK,
+        clients.measure, goals.CLIENT_GET, goals.CLIENT_GET_MANY, goals.CLIENT_THREADS, goals.CLIENT_TASKS,
+        goals.CLIENT_TASK, goals.CLIENT_AIO_TASKS, goals.CLIENT_AIO_TASK,
         needs=clients.missing, keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1,
     ),
     "columns": part(columns.measure, goals.COLUMNS_SCAN, goals.COLUMNS_MANY, records=20_000, batches=2, rounds=1),

@@ -1,6 +1,6 @@
 """The compared clients, each set up as its experts would, with the same work for all.
 
-redis-py: one `Redis` (a pool, of which one thread uses one connection) with hiredis as its parser. redis.asyncio: one
+redis-py: one `Redis` (a pool, of which each thread uses one connection) with hiredis as its parser. redis.asyncio: one
 `Redis` with a `BlockingConnectionPool` of as many connections as there are tasks, so that no task waits for another's
 and none is opened beyond them; hiredis; uvloop. Every value is compared with the expected one, on every side.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -76,17 +77,30 @@ def batches(get_many: Callable[[list[bytes]], object], records: list[Record]) ->
     return clock.stop(len(questions))
 
 
-def blocking(node: Address, records: list[Record], *, batched: bool = False) -> Figure:
+def in_threads(get: Callable[[bytes], object], records: list[Record], threads: int) -> Figure:
+    """Read with threads that share a client: each reads its share, one value at a time."""
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda share: one_by_one(get, share), [records[:100]] * threads))  # Connections are open.
+        clock = Clock()
+        list(pool.map(lambda number: one_by_one(get, records[number::threads]), range(threads)))
+        return clock.stop(len(records))
+
+
+def blocking(node: Address, records: list[Record], *, batched: bool = False, threads: int = 1) -> Figure:
     """Read with GossipKV's blocking client, one value or a hundred at a time."""
     with gossipkv.blocking.connect(node) as client:
         dataset = client.dataset(DATABASE)
         dataset.get(records[0][0])
+        if threads > 1:
+            return in_threads(dataset.get, records, threads)
         return batches(dataset.get_many, records) if batched else one_by_one(dataset.get, records)
 
 
-def redis_py(server: Address, records: list[Record], *, batched: bool = False) -> Figure:
+def redis_py(server: Address, records: list[Record], *, batched: bool = False, threads: int = 1) -> Figure:
     with redis.Redis(host=server.host, port=server.port) as client:
         client.get(records[0][0])
+        if threads > 1:
+            return in_threads(client.get, records, threads)
         return batches(client.mget, records) if batched else one_by_one(client.get, records)
 
 

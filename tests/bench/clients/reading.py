@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("redis", "hiredis", "uvloop")
 TASKS = 64
+THREADS = 16
 AIO_TASKS = 100
 
 
@@ -55,6 +56,7 @@ def measure(
         for row, count, figure, (own, peer, other), how in (
             (goals.CLIENT_GET, gets, "wall_us", one, {}),
             (goals.CLIENT_GET_MANY, batches * contestants.BATCH, "wall_us", one, {"batched": True}),
+            (goals.CLIENT_THREADS, concurrent_gets, "wall_us", one, {"threads": THREADS}),
             (goals.CLIENT_TASKS, concurrent_gets, "cpu_us", many, {"tasks": TASKS}),
             (goals.CLIENT_TASK, gets, "wall_us", many, {"tasks": 1}),
             (goals.CLIENT_AIO_TASKS, concurrent_gets, "cpu_us", under_asyncio, {"tasks": AIO_TASKS}),
@@ -69,6 +71,6 @@ def measure(
             bench.compare(row, sides, rounds)
     bench.notes.append(
         "clients: keys of 16 bytes, values of 100, asked at random, every value compared; the client's process on one "
-        "core and the servers on the other; redis-py with hiredis, one connection; asyncio on uvloop; redis.asyncio "
-        f"with hiredis, one client with a pool of as many connections as tasks; {contestants.versions()}"
+        "core and the servers on the other; redis-py with hiredis, one connection for each thread; asyncio on uvloop; "
+        f"redis.asyncio with hiredis, one client with a pool of as many connections as tasks; {contestants.versions()}"
     )
