@@ -356,7 +356,9 @@ class Channel:
         elif dispatcher.alarm <= now:
             dispatcher.on_time(now)
         elif not isinstance(target := dispatcher.target(now), Address):
-            self._is_wanting = False
+            if self._is_wanting:  # `run` may find that one link is enough.
+                self._is_wanting = False
+                return
             until = dispatcher.alarm if target is None else min(dispatcher.alarm, target)
             until = min([until, *(dial.wait[2] for dial in self._dials if dial.wait is not None)])
             self._wait(waits, max(0.0, until - now))
