@@ -88,6 +88,10 @@ def decode_cursor(data: bytes) -> Cursor:
     raise BadRequest("delete_range: the cursor is not one that this method returned", {"option": "cursor"})
 
 
+def _other_range() -> BadRequest:
+    return BadRequest("delete_range: the cursor is of another table or another range", {"option": "cursor"})
+
+
 def _decode_part(shard: object, start: object, end: object) -> Part:
     """Return the part. Raises TypeError: it is none."""
     if isinstance(shard, int) and isinstance(start, bytes) and isinstance(end, bytes | None):
@@ -143,6 +147,8 @@ class RangeDeletion(ClientWrite[DeletedRecords]):
         cursor = options.given.blob("cursor")
         self._keys, self._limit = keys, min(services.scan_limit, PART_ROWS)
         self._cursor = Cursor(b"", [], None) if cursor is None else decode_cursor(cursor)
+        if not all(self._keys.covers(KeyBounds(part.start, part.end)) for part in self._cursor.parts):
+            raise _other_range()
         self.table = self._cursor.table  # Empty: the first round sets it.
         self._asked: dict[
             HostRequest[DeletedRecords], tuple[Part, bytes | None]
@@ -183,13 +189,15 @@ class RangeDeletion(ClientWrite[DeletedRecords]):
         match following:
             case int(shard) if route.is_hash and 0 <= shard < route.table.shards:
                 return Part(shard, *keys)
-            case bytes(start) if not route.is_hash:
+            case bytes(start) if not route.is_hash and keys.has(start):
                 _, end = KeyBounds(start, keys.end).clip(KeyBounds(b"", route.place(start).end))
                 return Part(0, start, end)
-        raise BadRequest("delete_range: the cursor is of another table", {"option": "cursor"})
+        raise _other_range()
 
     def _host_request(self, part: Part, limit: int) -> RangeDelete:
         route = self.route
+        if route.is_hash and not 0 <= part.shard < route.table.shards:
+            raise _other_range()
         place = route.shard(part.shard) if route.is_hash else route.place(part.start)
         route.check(self.options.config, (place,))
         keys = KeyBounds(part.start, part.end)

@@ -218,6 +218,29 @@ def test_a_cursor_is_of_its_table(range_table):
             node.call("delete_range", "h", ALL, {"cursor": packed})
 
 
+def test_a_cursor_deletes_nothing_out_of_the_bounds(range_table):
+    """A cursor of another range is refused, and so is a shard that the table lacks: nothing is deleted."""
+    node, *_ = range_table.nodes
+    range_table.make("h", firsts=3, holders=lambda _: [node])
+    node.call("put", "t", b"a", b"v", ONE)
+    node.call("put", "h", b"a", b"v", ONE)
+    bounds = {"start": b"x", "end": b"y"}
+    of_range, of_hash = (node.methods.routing.route(name).table.id for name in ("t", "h"))
+    for name, cursor in (
+        ("t", [of_range, [[0, b"a", b"b"]], None]),
+        ("t", [of_range, [[0, b"x", None]], None]),
+        ("t", [of_range, [], b"a"]),
+        ("t", [of_range, [], b"y"]),
+        ("h", [of_hash, [[0, b"", None]], None]),
+        ("h", [of_hash, [[3, b"x", b"y"]], None]),
+        ("h", [of_hash, [[-1, b"x", b"y"]], None]),
+    ):
+        with pytest.raises(BadRequest, match="cursor"):
+            node.call("delete_range", name, bounds, {**ONE, "cursor": msgpack.packb(cursor)})
+    for name in ("t", "h"):
+        assert node.call("get", name, b"a")[0] == b"v"
+
+
 @pytest.mark.parametrize(("params", "words"), [
     (["t", {}], "all of t would be deleted"), (["t", {"start": b"", "prefix": b""}], "all of t would be deleted"),
     (["t", {"strat": b"a"}], "did you mean start"), (["t", [b"a", b"b"]], "the bounds must be a map"),
