@@ -104,10 +104,11 @@ def test_a_read_waits_for_the_writes_before_it(talk):
 
 @pytest.mark.parametrize("write", [b"SET carts:a 1", b"MSET carts:a 1", b"DEL carts:a", b"GETDEL carts:a"])
 @pytest.mark.parametrize("read", [
-    b"GET carts:a", b"MGET carts:a carts:b", b"EXISTS carts:a", b"STRLEN carts:a", b"SCAN 0", b"GETDEL carts:a",
+    b"GET carts:a", b"MSET carts:a 2", b"MGET carts:a carts:b", b"EXISTS carts:a", b"STRLEN carts:a", b"SCAN 0",
+    b"GETDEL carts:a",
 ])  # fmt: skip
 @pytest.mark.parametrize("fails", [False, True])
-def test_no_read_overtakes_a_write(talk, write, read, fails):
+def test_no_read_or_mset_overtakes_a_write(talk, write, read, fails):
     """Also a write that fails is waited for."""
     talk.say(write, read)
     assert len(talk.waiting) == 1

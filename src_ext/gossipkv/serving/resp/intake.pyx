@@ -120,8 +120,10 @@ cdef inline bint must_be_held(
         (command.verb == AUTH or command.verb == HELLO or command.verb == RESET) and awaits_others(connection)
     ):
         return True
-    # A read sees the writes before it.
-    if awaits_write and (command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == OTHER):
+    # A read sees the writes before it.  An `MSET` shows what they answered, so that its long token replaces theirs.
+    if awaits_write and (
+        command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == SET_MANY or command.verb == OTHER
+    ):
         awaits_others(connection)
         return True
     return False
