@@ -52,7 +52,7 @@ LEARN_AFTER_S: Final = 1.0  # A script that asks a few things and ends learns no
 LEARN_EVERY_S: Final = 30.0
 LIVE: Final = ("alive", "suspect")
 DIAL_SHARE: Final = 0.95  # So the reason of the last address is known at the deadline.
-MIN_DIAL_S: Final = 0.2  # A request in a hurry says nothing of an address.
+MIN_DIAL_S: Final = 0.15  # A request in a hurry says nothing of an address.
 
 
 class Link(Protocol):
@@ -300,8 +300,12 @@ class Dispatcher:
         """Use a new link for the waiting requests."""
         assert link.session not in self._links, "a session belongs to one link, for life"
         self._dialled.discard(link.address)
-        if self._is_closed or link.address in self._open:
+        if self._is_closed:
             link.close()
+            return
+        if link.address in self._open:
+            link.close()
+            self._offer(self._open[link.address])
             return
         now = self._shell.now()
         self._links[link.session] = link
@@ -431,6 +435,9 @@ class Dispatcher:
     def _put(self, lane: LinkLane, request: Request[object]) -> None:
         """Send a request, or put it into the line."""
         link = lane.link
+        if link is None:  # Another lane may have a link that serves this one, too.
+            untried = self._untried(request, lane)
+            link = lane.link = next((self._open[one] for one in untried if one in self._open), None)
         if (
             link is not None
             and not lane.line

@@ -316,6 +316,24 @@ def test_requests_that_name_an_address_go_there():
     assert world.dispatcher.link is link
 
 
+def test_no_address_is_dialled_that_has_a_link():
+    """A lane takes the link of another lane: for a read that is asked again, and for a link that was dialled twice."""
+    world = World(A, B)
+    world.ask()
+    link = world.link(A)
+    world.ask(at=B)
+    other = world.link(B)
+    request = world.ask()
+    world.deliver(link, request, error=["NOT_READY", "building", {"coming": True}])
+    assert other.session.outstanding()[-1] is request
+    assert world.dispatcher.target(world.time) is None
+    twice = FakeLink(B)
+    world.dispatcher.on_connected(twice)
+    assert twice.is_closed
+    world.deliver(other, request, [b"v", "v1"])
+    assert request.take() == [b"v", "v1"]
+
+
 def test_nothing_is_dialled_for_nobody():
     """There is no target without a request, with a link, or after the end."""
     world = World(A)
