@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NODES = 3
 THREADS = TASKS = 16
-READS = 2_000  # Of each kind while one node restarts.
+READS = 2_000  # The reads of each kind during one step of a restart.
 # A node that is asked for a partition of a stopped one asks another replica within the time of a read.
 SETTINGS = {"proxy_timeout": "2s", "drain_timeout": "20s", "reassign_after": "1h"}
 TIMEOUT_MS = 30_000  # A busy machine must not make reads fail; each node is back later than reads are repeated.

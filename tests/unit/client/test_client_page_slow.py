@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 
+import celery
+
 from tests.ports import quiet_ports
 from tests.unit.client.certificates import Authority
 from tests.unit.client.fake_node import FakeNode, store
@@ -40,6 +42,14 @@ def run_for_spark(program: str, directory: Path) -> None:
 def run_fastapi(program: str, directory: Path) -> None:
     """The service answers all requests of several threads, and ends without a complaint."""
     (directory / "service.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "uvicorn", "service:app", "--log-level", "warning", "--port"]
+    answers, said = answers_of(command, directory)
+    assert answers == [(200, {"country": "France"}), (404, {"detail": "there is no lima"})] * 300
+    assert said == ""
+
+
+def answers_of(command: list[str], directory: Path) -> tuple[list[tuple[int, object]], str]:
+    """Return the answers of a service to the requests of several threads, and the text of its standard error."""
     (port,) = quiet_ports(1)
 
     def get(city: str) -> tuple[int, object]:
@@ -48,12 +58,12 @@ def run_fastapi(program: str, directory: Path) -> None:
                 return answer.status, json.load(answer)
         except HTTPError as error:
             with error:
-                return error.code, json.load(error)
+                is_json = error.headers.get_content_type() == "application/json"
+                return error.code, json.load(error) if is_json else None
 
-    command = [sys.executable, "-m", "uvicorn", "service:app", "--port", str(port), "--log-level", "warning"]
     environment = os.environ | {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
     with (
-        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as service,
+        subprocess.Popen([*command, str(port)], env=environment, stderr=subprocess.PIPE, text=True) as service,
         ThreadPoolExecutor(16) as threads,
     ):
         while service.poll() is None:
@@ -65,8 +75,56 @@ def run_fastapi(program: str, directory: Path) -> None:
         answers = list(threads.map(get, ["paris", "lima"] * 300))
         service.send_signal(signal.SIGTERM)
         _, said = service.communicate(timeout=60)
-    assert answers == [(200, {"country": "France"}), (404, {"detail": "there is no lima"})] * 300
-    assert said == ""
+    return answers, said
+
+
+def run_flask(program: str, directory: Path) -> None:
+    """The service answers all requests, each in a thread."""
+    (directory / "flask_service.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "flask", "--app", "flask_service", "run", "--port"]
+    answers, said = answers_of(command, directory)
+    assert answers == [(200, {"country": "France"}), (404, None)] * 300
+    assert "Traceback" not in said
+
+
+def run_celery(program: str, directory: Path) -> None:
+    """The forked workers do all tasks with the client that they inherited; the broker is a directory."""
+    place = directory / "broker"
+    place.mkdir()
+    folders = dict.fromkeys(("data_folder_in", "data_folder_out"), str(place)) | {"control_folder": str(place)}
+    settings = {
+        "broker_url": "filesystem://",
+        "broker_transport_options": folders,
+        "result_backend": f"file://{place}",
+        "worker_prefetch_multiplier": 1,
+    }
+    (directory / "tasks.py").write_text(f"{program}\napp.conf.update({settings!r})\n", encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "--app",
+        "tasks",
+        "worker",
+        "--concurrency",
+        "2",
+        "--loglevel",
+        "warning",
+    ]
+    app = celery.Celery("tasks")
+    app.conf.update(settings)
+    environment = os.environ | {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
+    with subprocess.Popen(
+        command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as worker:
+        asked = [app.send_task("tasks.country", [city]) for city in ["paris", "lima"] * 20]
+        try:
+            found = [each.get(timeout=60) for each in asked]
+        finally:
+            worker.send_signal(signal.SIGTERM)
+        said, _ = worker.communicate(timeout=60)
+    assert found == ["France", None] * 20
+    assert "Traceback" not in said
 
 
 def run_cell(program: str, directory: Path) -> None:
@@ -85,14 +143,20 @@ def run_cell(program: str, directory: Path) -> None:
 
 
 # How a block runs that holds a word; others are programs.
-RUNNERS = {"FastAPI": run_fastapi, "# A cell": run_cell, "def enrich": run_for_spark}
+RUNNERS = {
+    "FastAPI": run_fastapi,
+    "Flask": run_flask,
+    "Celery": run_celery,
+    "# A cell": run_cell,
+    "def enrich": run_for_spark,
+}
 
 
 def test_every_example_runs(tmp_path):
     """Each block of Python is a whole program; only addresses and certificates are replaced."""
     authority = Authority(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 9
     secured = FakeNode(store(RECORDS), tls=authority.node("127.0.0.1", asks=True))
     with FakeNode(store(RECORDS)) as plain, secured:
         for block in blocks:
