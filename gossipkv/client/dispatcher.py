@@ -52,6 +52,7 @@ LEARN_AFTER_S: Final = 1.0  # A script that asks a few things and ends learns no
 LEARN_EVERY_S: Final = 30.0
 LIVE: Final = ("alive", "suspect")
 DIAL_SHARE: Final = 0.95  # So the reason of the last address is known at the deadline.
+ROUNDS: Final = 8  # All addresses fail nine times in about two seconds; most restarts take less.
 MIN_DIAL_S: Final = 0.15  # A request in a hurry says nothing of an address.
 
 
@@ -91,14 +92,14 @@ class DispatcherShell(Protocol):
 class RequestHistory:
     """The earlier attempts of a request."""
 
-    __slots__ = ("breaks", "broken", "failures", "is_exhausted", "odd", "original", "refusal", "since", "tried", "twin")
+    __slots__ = ("breaks", "broken", "failures", "odd", "original", "refusal", "rounds", "since", "tried", "twin")
 
     def __init__(self) -> None:
         self.failures: Failures = {}  # Why each address failed it.
         self.tried: set[Address] = set()  # Addresses that failed it in this round.
         self.breaks = 0  # Number of links that broke under it: it may be what breaks them.
         self.broken: set[Address] = set()  # Addresses which broke under it once.
-        self.is_exhausted = False  # All addresses have failed it.
+        self.rounds = 0  # Number of times that all addresses have failed it.
         self.odd: ProtocolError | None = None  # The words of an address with another protocol.
         self.refusal: GossipKVError | None = None  # The last answer of a node that is going or coming.
         self.since = 0.0  # The time of the first such answer.
@@ -697,7 +698,7 @@ class Dispatcher:
             if history.refusal is not None:
                 self._finish(request, history.refusal)
             elif link is None:
-                reached = unreachable if history.is_exhausted else too_late
+                reached = unreachable if history.rounds else too_late
                 self._finish(request, reached(history.failures))
             else:
                 where = str(link.address)
@@ -739,12 +740,16 @@ class Dispatcher:
             self._leave_line(request)
             self._finish(request, history.odd)
         elif (
-            self._stays or lane.address is not None or not request.method or history.breaks > len(self._addresses(lane))
+            self._stays
+            or lane.address is not None
+            or not request.method
+            or history.rounds == ROUNDS
+            or history.breaks > len(self._addresses(lane))
         ):
             self._leave_line(request)
             self._finish(request, unreachable(history.failures))
         else:  # A node that restarts is back soon.
-            history.is_exhausted = True
+            history.rounds += 1
             history.tried.clear()
             self._route.doubt_names()
             return False

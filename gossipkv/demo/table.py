@@ -88,6 +88,7 @@ class _Act:
         self._comer, self._successor = (stage.cluster.add(wait=False) for _ in range(2))
         self._write(WRITES)
         stage.cluster.kill(doomed.index)
+        self._clients.pop(doomed.name).close()
         stage.say(f"killed   {doomed.name}, after {counts['writes']:,} writes; the writer goes on")
         self._write(WRITES)
         counts["writes_after_kill"] = counts["writes"] - WRITES

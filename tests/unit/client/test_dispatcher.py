@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gossipkv.address import Address
 from gossipkv.client._client import Request, Session, call_request
 from gossipkv.client.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
-from gossipkv.client.dispatcher import DIAL_SHARE, HEDGE_SHARE, HEDGES, Dispatcher
+from gossipkv.client.dispatcher import DIAL_SHARE, HEDGE_SHARE, HEDGES, ROUNDS, Dispatcher
 from gossipkv.client.route import AddressRoute
 from gossipkv.errors import ProtocolError, TimedOut, Unavailable, Unknown
 
@@ -122,6 +122,20 @@ def test_addresses_are_dialled_in_turn():
         request.take()
     assert world.woken == [request]
     assert world.dispatcher.target(10.0) is None
+
+
+def test_a_request_is_given_up_when_nobody_is_there_again_and_again():
+    """A long deadline is no reason to wait for nodes that refuse every connection for seconds."""
+    world = World(A)
+    request = world.ask(due=1000.0)
+    for _ in range(ROUNDS + 1):
+        assert not request.is_done
+        while not isinstance(target := world.dispatcher.target(world.time), Address):
+            world.time = target
+        world.dispatcher.on_dial_failed(target, "refused", world.time)
+    assert 1.0 < world.time < 4.0
+    with pytest.raises(Unavailable, match="refused"):
+        request.take()
 
 
 def test_an_opening_request_fails_with_the_last_address():
