@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,13 +36,14 @@ class World:
     def __init__(self) -> None:
         self.now = 0.0
         self.looks = 0
-        self.sockets: list[FakeSocket] = []
+        self.sockets: weakref.WeakSet[FakeSocket] = weakref.WeakSet()  # A socket that nobody holds is closed.
         self.is_silent = False  # The next answers come after the deadlines of their requests.
 
     def connecting(self, address, due):
         yield from ()
-        self.sockets.append(FakeSocket(self))
-        return self.sockets[-1]
+        connection = FakeSocket(self)
+        self.sockets.add(connection)
+        return connection
 
     def monotonic(self) -> float:
         self.looks += 1
@@ -186,6 +188,7 @@ def test_no_answer_goes_to_another_request(few_places, steps):
     assert sum(not each.is_closed for each in world.sockets) <= PLACES
     ask(data, len(steps), "loop")
     client.close()
+    gc.collect()
     assert all(each.is_closed for each in world.sockets)
 
 
