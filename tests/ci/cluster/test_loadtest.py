@@ -136,7 +136,7 @@ def test_a_truth_that_lies(node: str, tmp_path: Path) -> None:
     """A single wrong value is found and named, with status 3."""
     lie = tmp_path / "lie.tsv"
     lie.write_text(lines(RECORDS | {"key0007": "a lie"}))
-    done = run(node, "--truth", lie, "--distribution", "ordered", "--duration", "1s")
+    done = run(node, "--truth", lie, "--distribution", "sequential", "--duration", "1s")
     assert done.returncode == 3
     assert "key0007" in done.stderr.splitlines()[-1]
     assert "a lie" in done.stderr.splitlines()[-1]
