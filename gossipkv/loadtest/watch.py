@@ -142,26 +142,27 @@ class RunWatch:
             thread.start()
 
     def _ask(self, number: int, address: str) -> None:
-        with Client([address], timeout_ms=TIMEOUT_MS, credentials=self._credentials) as client:
-            name = None
-            while not self._ended.is_set():
-                try:
+        name = None
+        while not self._ended.is_set():
+            try:
+                # A client that stays would follow the cluster, and go on at another node.
+                with Client([address], timeout_ms=TIMEOUT_MS, credentials=self._credentials) as client:
                     if name is None:
                         name = str(client.info().get("node", address))
                     members, databases = client.members(), client.databases()
-                except GossipKVError as error:
-                    with self._lock:
-                        self._view.hear_silence(number, address, error.code)
-                else:
-                    with self._lock:
-                        self._view.hear_name(number, name)
-                        self._view.hear_answer(number, address)
-                        self._view.hear_members(number, members)
-                        self._view.hear_databases(number, address, databases)
+            except GossipKVError as error:
                 with self._lock:
-                    for unwatched in self._view.take_unwatched():
-                        self._begin(*unwatched)
-                self._ended.wait(PERIOD_S)
+                    self._view.hear_silence(number, address, error.code)
+            else:
+                with self._lock:
+                    self._view.hear_name(number, name)
+                    self._view.hear_answer(number, address)
+                    self._view.hear_members(number, members)
+                    self._view.hear_databases(number, address, databases)
+            with self._lock:
+                for unwatched in self._view.take_unwatched():
+                    self._begin(*unwatched)
+            self._ended.wait(PERIOD_S)
 
 
 def live_members(address: Address, timeout_ms: int, credentials: Credentials = PLAIN) -> list[str]:
