@@ -21,7 +21,7 @@ SHOWN = {
 }
 WIDTH = 120
 
-# What a scan returns, without columns and with them, if methods are not awaited, and if they are.
+# The types of a scan without columns and with them, by whether methods are awaited.
 SCANS = {False: ("Iterator[Record]", "Batches"), True: ("Scan[Record]", "Scan[Records]")}
 GENERIC = {"Scan": "(Generic[_Item])"}
 ORIGINS = {

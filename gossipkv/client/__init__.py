@@ -27,6 +27,7 @@ Read in this order:
     channels.py          the channels of one client, shared by its threads
     blocking_shell.py    the client for plain threads, without its methods
     blocking.py          the client for plain threads
+    task_shell.py        the parts that are the same under Trio and asyncio
     aio_link.py          one connection under asyncio
     aio_shell.py         the client under asyncio, without its methods
     aio.py               the client under asyncio

@@ -16,7 +16,7 @@ from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
 from gossipkv.client.route import AddressRoute, addresses_of, is_name, reason_of
 from gossipkv.client.scan import Scan
-from gossipkv.errors import GossipKVError
+from gossipkv.client.task_shell import TaskShell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
+    from gossipkv.errors import GossipKVError
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
 
 
-class AioShell:
+class AioShell(TaskShell):
     """The services of `asking.Shell` under asyncio.
 
     There is no task but while a node is dialled.
@@ -53,8 +54,8 @@ class AioShell:
         """Begin without a connection; `draw` returns numbers from 0 to 1 that spread reconnects."""
         self._timeout_ms = reads.positive(timeout_ms)
         self._credentials = credentials
-        stage_s = None if stage_timeout_ms is None else reads.positive(stage_timeout_ms) / 1000
-        self.dispatcher = Dispatcher(AddressRoute(addresses_of(addresses)), Backoff(draw), self, stage_s=stage_s)
+        stage_s = reads.stage_s(stage_timeout_ms)
+        self._dispatcher = Dispatcher(AddressRoute(addresses_of(addresses)), Backoff(draw), self, stage_s=stage_s)
         self._generation = forks.generation
         self._loop: asyncio.AbstractEventLoop | None = None  # Set at the first use.
         self.now: Callable[[], float]
@@ -69,9 +70,9 @@ class AioShell:
 
     async def __aenter__(self) -> Self:
         due = self.deadline(None)
-        if self.dispatcher.link is None:
+        if self._dispatcher.link is None:
             waiter = self._future()
-            request = self.dispatcher.open(due, waiter)
+            request = self._dispatcher.open(due, waiter)
             try:
                 await self._done(request, waiter)
                 request.take()
@@ -92,16 +93,10 @@ class AioShell:
         await asyncio.sleep(0)  # Transports end in the next turn of the loop.
 
     def _end(self) -> None:
-        self.dispatcher.close()
+        self._dispatcher.close()
         for dial in (self._dialling, self._alarm, *self._dials):
             if dial is not None:
                 dial.cancel()
-
-    @property
-    def address(self) -> Address | None:
-        """The node in use, or None while there is no connection."""
-        link = self.dispatcher.link
-        return None if link is None else link.address
 
     def deadline(self, timeout_ms: int | None) -> float:
         """Return the deadline of a request that starts now, by the loop's time.
@@ -118,9 +113,6 @@ class AioShell:
                 raise self._misplaced()
             self._loop, self.now, self._future = loop, loop.time, loop.create_future
         return self.now() + self.allowed_ms(timeout_ms) / 1000
-
-    def allowed_ms(self, timeout_ms: int | None) -> int:
-        return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
 
     def _misplaced(self) -> RuntimeError:
         if self._generation != forks.generation:
@@ -144,7 +136,7 @@ class AioShell:
         # This repeats `_asked`: on the path of every read a further coroutine would be felt.
         due = self.deadline(timeout_ms)
         waiter = request.owner = self._future()
-        self.dispatcher.submit(request, due)
+        self._dispatcher.submit(request, due)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -154,34 +146,14 @@ class AioShell:
             return finish(request.take())
         return finish(await self._driven(otherwise(request.error), due))
 
-    async def ask_steps(self, steps: Generator[Request[_Result], _Result, _Whole], timeout_ms: int | None) -> _Whole:
-        return await self._driven(steps, self.deadline(timeout_ms))
-
-    async def _driven(self, steps: Generator[Request[_Result], _Result, _Whole], due: float) -> _Whole:
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    answer = await self._asked(request, due)
-                except GossipKVError as error:
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(answer)
-        except StopIteration as end:
-            whole: _Whole = end.value
-            return whole
-
     async def _asked(self, request: Request[_Result], due: float) -> _Result:
         waiter = request.owner = self._future()
-        self.dispatcher.submit(request, due)
+        self._dispatcher.submit(request, due)
         await self._done(request, waiter)
         return request.take()
 
     def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
         return Scan(self, pages, timeout_ms)
-
-    def submit(self, request: Request[object], timeout_ms: int | None) -> None:
-        self.dispatcher.submit(request, self.deadline(timeout_ms))
 
     async def answer(self, request: Request[_Result]) -> _Result:
         if request.is_done:
@@ -190,10 +162,6 @@ class AioShell:
             waiter = request.owner = self._future()
             await self._done(request, waiter)
         return request.take()
-
-    def abandon(self, request: Request[object]) -> None:
-        if not request.is_done:
-            self.dispatcher.cancel(request)
 
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)
@@ -209,7 +177,7 @@ class AioShell:
         """Drop a request whose task was cancelled; the answer may have come in between."""
         request.owner = None
         if not request.is_done:
-            self.dispatcher.cancel(request)
+            self._dispatcher.cancel(request)
 
     def wake(self, owner: object) -> None:
         """Wake a task whose request is done (called by the dispatcher)."""
@@ -231,7 +199,7 @@ class AioShell:
 
     def _on_time(self) -> None:
         """Give up what is due, two turns of the loop after the alarm, so that what has arrived is read first."""
-        at = self.dispatcher.on_time(self.now())
+        at = self._dispatcher.on_time(self.now())
         self._alarm = None
         if at < inf:
             self.set_alarm(at)
@@ -240,7 +208,7 @@ class AioShell:
         """Dial what is wanted; several addresses at once, for requests that name them."""
         assert self._loop is not None
         self._dialling = None
-        while (target := self.dispatcher.target(self.now())) is not None:
+        while (target := self._dispatcher.target(self.now())) is not None:
             if isinstance(target, float):
                 self._dialling = self._loop.call_at(target, self._dial)
                 return
@@ -250,7 +218,7 @@ class AioShell:
 
     async def _reach(self, address: Address) -> None:
         """Make a link to an address, or resolve a name."""
-        dispatcher = self.dispatcher
+        dispatcher = self._dispatcher
         timeout_s = dispatcher.dial_s(address, self.now())
         try:
             if is_name(address):

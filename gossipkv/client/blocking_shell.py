@@ -52,7 +52,7 @@ class BlockingShell:
         credentials: Credentials = PLAIN,
     ) -> None:
         route, backoff = AddressRoute(addresses_of(addresses)), Backoff(random.random)
-        stage_s = stage_timeout_ms and reads.positive(stage_timeout_ms) / 1000
+        stage_s = reads.stage_s(stage_timeout_ms)
         self._timeout_ms = reads.positive(timeout_ms)
         self._channels = Channels(lambda: Channel(route, backoff, credentials, stage_s=stage_s))
 

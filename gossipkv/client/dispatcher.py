@@ -10,9 +10,9 @@ There are several lanes, each with a line and a link: the main lane, whose link 
 lane, to any other address, for what the first has not answered; and one for each address that requests name.  Lanes
 share the links.
 
-What may be repeated (reads) is repeated within its own time: on a link that breaks or falls silent, at an address that
-cannot be reached or speaks another protocol, and after the answer of a node that is going or coming.  What may not is
-sent once; if any of it was sent, and there is no answer, its outcome is unknown.  A read that is in flight for
+Requests that may be repeated (reads) are repeated within their own time: if a link breaks or falls silent, an address
+cannot be reached or speaks another protocol, or a node answers that it is going or coming.  Any other request is sent
+once; if any of it was sent, and there is no answer, its outcome is unknown.  A read that is in flight for
 `stage_s` is asked at a second address as well (hedging), the first answer counts, and a budget bounds such repetitions
 to a tenth of the answers.  The session bounds unsent and open requests, the number of tasks bounds the lines, and a
 cancelled request leaves its line at once.  So a slow node cannot make a client grow.

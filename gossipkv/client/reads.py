@@ -125,6 +125,11 @@ def positive(timeout_ms: int) -> int:
     return timeout_ms
 
 
+def stage_s(stage_timeout_ms: int | None) -> float | None:
+    """Return the seconds after which a silent read is asked elsewhere as well; None: never.  Raises as `positive`."""
+    return None if stage_timeout_ms is None else positive(stage_timeout_ms) / 1000
+
+
 def value_of(result: Value) -> tuple[bytes | None, Stamp]:
     """Check the answer to `get`: a value or None, and its stamp."""
     match result:

@@ -20,8 +20,8 @@ from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
 from gossipkv.client.route import AddressRoute, addresses_of, is_name, reason_of
 from gossipkv.client.scan import Scan
+from gossipkv.client.task_shell import TaskShell
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
-from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
     from gossipkv.client.trio_link import Dialled
+    from gossipkv.errors import GossipKVError
 
     # Connects to an address, whose certificate has that name, within that many seconds.  Raises OSError.
     Dial = Callable[[Address, str, float, Credentials], Awaitable[Dialled]]
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     _Whole = TypeVar("_Whole")
 
 
-class TrioShell:
+class TrioShell(TaskShell):
     """The services of `asking.Shell` under Trio."""
 
     BUSY: ClassVar[type[Exception]] = trio.BusyResourceError
@@ -69,7 +70,7 @@ class TrioShell:
             AddressRoute(addresses_of(addresses)),
             Backoff(draw),
             self,
-            stage_s=stage_timeout_ms and reads.positive(stage_timeout_ms) / 1000,
+            stage_s=reads.stage_s(stage_timeout_ms),
             stays=stays,
         )
         self._is_patient, self._connect = patient, dial
@@ -114,12 +115,6 @@ class TrioShell:
         self._nursery.cancel_scope.cancel()
         await self._manager.__aexit__(None, None, None)
 
-    @property
-    def address(self) -> Address | None:
-        """The node in use, or None while there is no connection."""
-        link = self._dispatcher.link
-        return None if link is None else link.address
-
     def deadline(self, timeout_ms: int | None) -> float:
         """Return the deadline of a request that starts now, by `trio.current_time`.
 
@@ -130,9 +125,6 @@ class TrioShell:
         if self._thread != get_ident() or self._generation != forks.generation:
             raise self._misplaced()
         return self.now() + self.allowed_ms(timeout_ms) / 1000
-
-    def allowed_ms(self, timeout_ms: int | None) -> int:
-        return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
 
     def _misplaced(self) -> RuntimeError:
         if self._generation != forks.generation:
@@ -165,23 +157,6 @@ class TrioShell:
             return finish(request.take())
         return finish(await self._driven(otherwise(request.error), due))
 
-    async def ask_steps(self, steps: Generator[Request[_Result], _Result, _Whole], timeout_ms: int | None) -> _Whole:
-        return await self._driven(steps, self.deadline(timeout_ms))
-
-    async def _driven(self, steps: Generator[Request[_Result], _Result, _Whole], due: float) -> _Whole:
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    answer = await self._asked(request, due)
-                except GossipKVError as error:
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(answer)
-        except StopIteration as end:
-            whole: _Whole = end.value
-            return whole
-
     async def _asked(self, request: Request[_Result], due: float) -> _Result:
         await trio.lowlevel.checkpoint_if_cancelled()
         request.owner = current_task()
@@ -202,9 +177,6 @@ class TrioShell:
     def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
         return Scan(self, pages, timeout_ms)
 
-    def submit(self, request: Request[object], timeout_ms: int | None) -> None:
-        self._dispatcher.submit(request, self.deadline(timeout_ms))
-
     async def answer(self, request: Request[_Result]) -> _Result:
         if request.is_done:
             await trio.lowlevel.checkpoint()
@@ -212,10 +184,6 @@ class TrioShell:
             request.owner = current_task()
             await self._parked(request)
         return request.take()
-
-    def abandon(self, request: Request[object]) -> None:
-        if not request.is_done:
-            self._dispatcher.cancel(request)
 
     async def checkpoint(self) -> None:
         await trio.lowlevel.checkpoint()

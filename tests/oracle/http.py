@@ -25,9 +25,9 @@ LONGEST_BODY = 65536
 ENTITY = rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 HIDDEN = {b"healthz", b"livez", b"readyz", b"metrics", b"debug", b"static"}
 READS = {b"GET", b"HEAD"}
-AT_MOST_ONE = {b"connection", b"range", b"if-none-match", b"gossipkv-token", b"content-length"}
+UNREPEATED = {b"connection", b"range", b"if-none-match", b"gossipkv-token", b"content-length"}
 # Headers that change no answer of a read, after those that may.
-KNOWN = AT_MOST_ONE | {
+KNOWN = UNREPEATED | {
     b"host", b"user-agent", b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer",
     b"cookie", b"dnt", b"origin", b"via", b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto",
     b"x-real-ip", b"x-request-id", b"traceparent", b"tracestate", b"priority", b"upgrade-insecure-requests",
@@ -140,7 +140,7 @@ def one(head: bytes) -> Plain:
     demand(all(name in KNOWN or re.fullmatch(rb"sec-[-_a-z0-9]+", name) for name in fields))
     is_old = asked[4] == b"0"  # HTTP/1.0: one request a connection, and no Host header is required.
     demand(len(fields.get(b"host", [])) in ({0, 1} if is_old else {1}))
-    demand(all(len(fields.get(name, [])) <= 1 for name in AT_MOST_ONE))
+    demand(all(len(fields.get(name, [])) <= 1 for name in UNREPEATED))
     connection, bounds, tag, length = (
         fields.get(name, [None])[0] for name in (b"connection", b"range", b"if-none-match", b"content-length")
     )

@@ -165,7 +165,7 @@ def test_a_node_that_stops_reading_bounds_the_client(run):
             data = client.dataset("geo")
             asking = [asyncio.create_task(data.get(bytes(1 << 20))) for _ in range(20)]
             await asyncio.sleep(0.05)
-            link = client.dispatcher.link
+            link = client._dispatcher.link
             assert link.session.in_flight < 20
             assert link.session.queued_bytes - link.session.sent_bytes <= 3 << 20
             goes_on.set()

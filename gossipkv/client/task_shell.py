@@ -1,0 +1,64 @@
+"""The parts of a client that are the same under Trio and asyncio: its shells await requests by `_asked`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.client import reads
+from gossipkv.errors import GossipKVError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import TypeVar
+
+    from gossipkv.address import Address
+    from gossipkv.client._client import Request
+    from gossipkv.client.dispatcher import Dispatcher
+
+    _Result = TypeVar("_Result")
+    _Whole = TypeVar("_Whole")
+
+
+class TaskShell:
+    """Services of `asking.Shell` and `scan.ScanShell`, for tasks of an event loop."""
+
+    _dispatcher: Dispatcher
+    _timeout_ms: int
+
+    if TYPE_CHECKING:
+
+        def deadline(self, timeout_ms: int | None) -> float: ...
+        async def _asked(self, request: Request[_Result], due: float) -> _Result: ...
+
+    @property
+    def address(self) -> Address | None:
+        """The node in use, or None while there is no connection."""
+        link = self._dispatcher.link
+        return None if link is None else link.address
+
+    def allowed_ms(self, timeout_ms: int | None) -> int:
+        return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
+
+    async def ask_steps(self, steps: Generator[Request[_Result], _Result, _Whole], timeout_ms: int | None) -> _Whole:
+        return await self._driven(steps, self.deadline(timeout_ms))
+
+    async def _driven(self, steps: Generator[Request[_Result], _Result, _Whole], due: float) -> _Whole:
+        try:
+            request = next(steps)
+            while True:
+                try:
+                    answer = await self._asked(request, due)
+                except GossipKVError as error:
+                    request = steps.throw(error)
+                else:
+                    request = steps.send(answer)
+        except StopIteration as end:
+            whole: _Whole = end.value
+            return whole
+
+    def submit(self, request: Request[object], timeout_ms: int | None) -> None:
+        self._dispatcher.submit(request, self.deadline(timeout_ms))
+
+    def abandon(self, request: Request[object]) -> None:
+        if not request.is_done:
+            self._dispatcher.cancel(request)
