@@ -63,17 +63,22 @@ def test_a_dataset_that_appears_under_the_name_of_a_table(tmp_path):
         assert not (tmp_path / "data/datasets/capitals").exists()
         address, _ = gateways(node, 2)[-1]  # The second start has a new gateway.
         assert get(address, "/capitals/france")[2] == b"of the table"
+        for value in (b"x" * (1 << 19), b"of the table"):
+            request = urllib.request.Request(f"http://{address}/capitals/france", data=value, method="PUT")
+            with urllib.request.urlopen(request):
+                pass
+            assert get(address, "/capitals/france")[2] == value
+        assert run("get", "capitals", "france", node=node.address).stdout == b"of the table"
+        assert b"a dataset has this name too" in run("status", "capitals", node=node.address).stdout
+        assert run("table", "drop", "capitals", node=node.address).returncode == 0
+        wait_for(node.address, "capitals", "v1")
+        assert get(address, "/capitals/france")[2] == b"Paris"
         for method, body in (("PUT", b"x" * (1 << 19)), ("PUT", b""), ("DELETE", None)):
             request = urllib.request.Request(f"http://{address}/capitals/france", data=body, method=method)
             with pytest.raises(urllib.error.HTTPError, match="405") as refused, urllib.request.urlopen(request):
                 pass
             assert refused.value.headers["Allow"] == "GET, HEAD, OPTIONS"
             refused.value.close()
-        assert run("get", "capitals", "france", node=node.address).stdout == b"of the table"
-        assert b"a dataset has this name too" in run("status", "capitals", node=node.address).stdout
-        assert run("table", "drop", "capitals", node=node.address).returncode == 0
-        wait_for(node.address, "capitals", "v1")
-        assert get(address, "/capitals/france")[2] == b"Paris"
 
 
 def test_what_each_of_two_nodes_had_it_keeps(tmp_path):

@@ -91,7 +91,7 @@ class Stage:
 CLAIMS = (
     Claim("README.md", "sh", 2, "tests/ci/tidy/test_documents.py::test_the_readme_has_two_lines", "-m venv"),
     Claim("docs/users/start.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
-    Claim("docs/users/client.md", "python", 7, CLIENT),
+    Claim("docs/users/client.md", "python", 9, CLIENT),
     Claim(
         "docs/users/http.md", "http", 1, "tests/ci/cluster/test_users.py::test_what_is_no_token_and_who_may_no_longer"
     ),

