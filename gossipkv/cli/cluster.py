@@ -203,7 +203,7 @@ def _how_to_ask(addresses: list[str]) -> list[str]:
 
 def _occupant(address: str) -> str:
     try:
-        with blocking.connect(address, timeout_ms=LOOK_MS) as client:
+        with blocking.Client([address], timeout_ms=LOOK_MS, follows=False).dial() as client:
             try:
                 info = client.info()
             except GossipKVError:

@@ -141,10 +141,12 @@ def usual_nodes() -> list[str]:
 
 
 def connect(nodes: Sequence[Address], timeout_ms: int) -> blocking.Client:
-    """Return a client for the given nodes, or else those of the environment, or else the one of this machine."""
-    client = blocking.Client(nodes_or_usual(nodes), timeout_ms=timeout_ms, credentials=credentials())
-    client.dial()
-    return client
+    """Return a client for the given nodes, or else those of the environment, or else the one of this machine.
+
+    No other node is asked: an answer must be of a node that the user named.
+    """
+    asked = nodes_or_usual(nodes)
+    return blocking.Client(asked, timeout_ms=timeout_ms, credentials=credentials(), follows=False).dial()
 
 
 def ask_map(client: blocking.Client, method: str, *params: Value) -> dict[str, Value]:

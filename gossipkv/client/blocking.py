@@ -66,11 +66,9 @@ def connect(
         Unauthorized: a node does not know the token.
         ValueError: no address, one that is not `host:port`, a timeout that is not positive, or an invalid token.
     """
-    client = Client(
+    return Client(
         addresses, timeout_ms=timeout_ms, stage_timeout_ms=stage_timeout_ms, credentials=Credentials(tls, token)
-    )
-    client.dial()
-    return client
+    ).dial()
 
 
 @final

@@ -50,11 +50,13 @@ class BlockingShell:
         timeout_ms: int = TIMEOUT_MS,
         stage_timeout_ms: int | None = None,
         credentials: Credentials = PLAIN,
+        follows: bool = True,
     ) -> None:
+        """Begin without a connection; `follows`: members of the cluster are asked when the given nodes are gone."""
         route, backoff = AddressRoute(addresses_of(addresses)), Backoff(random.random)
         stage_s = reads.stage_s(stage_timeout_ms)
         self._timeout_ms = reads.positive(timeout_ms)
-        self._channels = Channels(lambda: Channel(route, backoff, credentials, stage_s=stage_s))
+        self._channels = Channels(lambda: Channel(route, backoff, credentials, stage_s=stage_s, follows=follows))
 
     def __enter__(self) -> Self:
         return self
@@ -73,8 +75,8 @@ class BlockingShell:
         """End the connections.  A closed client answers every request with `Unavailable`, also those that are open."""
         self._channels.close()
 
-    def dial(self) -> None:
-        """Connect now, if not connected; requests also do it.  Raises as `connect`."""
+    def dial(self) -> Self:
+        """Connect now, if not connected, and return the client; requests also do it.  Raises as `connect`."""
         due = self.deadline(None)
         place, channel = self._channels.take(due)
         try:
@@ -83,6 +85,7 @@ class BlockingShell:
             self._channels.drop(place)
             raise
         self._channels.give(place)
+        return self
 
     def deadline(self, timeout_ms: int | None) -> float:
         """Return the deadline of a request that starts now, by `time.monotonic`."""

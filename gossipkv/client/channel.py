@@ -189,10 +189,10 @@ class Channel:
     """A dispatcher and its connections.  Channels of one client share the route and the backoff."""
 
     def __init__(
-        self, route: AddressRoute, backoff: Backoff, credentials: Credentials, *, stage_s: float | None
+        self, route: AddressRoute, backoff: Backoff, credentials: Credentials, *, stage_s: float | None, follows: bool
     ) -> None:
         """Begin without a connection."""
-        self._dispatcher = Dispatcher(route, backoff, self, stage_s=stage_s)
+        self._dispatcher = Dispatcher(route, backoff, self, stage_s=stage_s, follows=follows)
         self._credentials = credentials
         self._links: list[ChannelLink] = []
         self._dials: list[Dial] = []

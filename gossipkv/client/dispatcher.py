@@ -131,13 +131,14 @@ class Dispatcher:
         *,
         stage_s: float | None = None,
         stays: bool = False,
+        follows: bool = True,
     ) -> None:
         """Begin without a link.
 
         `stage_s`: seconds after which a silent read is asked elsewhere as well; None: never.  `stays`: no second link
-        is possible, so a silent one is kept, as it may recover.
+        is possible, so a silent one is kept, as it may recover.  `follows`: the members of the cluster are learned.
         """
-        self._stays = stays
+        self._stays, self._follows = stays, follows and not stays
         self._route = route
         self._backoff = backoff
         self._shell = shell
@@ -312,7 +313,7 @@ class Dispatcher:
         self._links[link.session] = link
         self._seen[link.session] = 0, now
         self._marks[link.session] = 0, 0
-        if not self._stays and self._learn_at == inf:
+        if self._follows and self._learn_at == inf:
             self._learn_at = now + LEARN_AFTER_S
             self._ring(self._learn_at)
         self._offer(link)
@@ -349,7 +350,7 @@ class Dispatcher:
             self._backoff.worked(link.address)
         else:
             self._backoff.failed(link.address, now)
-        self._learn_at = min(self._learn_at, now + LEARN_AFTER_S)
+        self._learn_soon(now)
         moving = []
         for request in session.outstanding():
             has_begun = session.has_begun(request)
@@ -535,7 +536,7 @@ class Dispatcher:
             return
         self._leave(link)
         self._backoff.failed(link.address, now)
-        self._learn_at = min(self._learn_at, now + LEARN_AFTER_S)
+        self._learn_soon(now)
         moving = []
         for request in link.session.outstanding():
             if request.is_inner:
@@ -597,6 +598,10 @@ class Dispatcher:
 
     def _has_another(self, link: Link) -> bool:
         return any(address != link.address for address in self._route.addresses)
+
+    def _learn_soon(self, now: float) -> None:
+        if self._follows:
+            self._learn_at = min(self._learn_at, now + LEARN_AFTER_S)
 
     def _learn(self, now: float) -> None:
         """Ask for the members of the cluster."""

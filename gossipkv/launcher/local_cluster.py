@@ -283,9 +283,9 @@ class Cluster:
         return [node.address for node in self.status()]
 
     def connect(self, *indexes: int, timeout_ms: int = 1000) -> blocking.Client:
-        """Return a client that asks these nodes, else all. Raises as `gossipkv.blocking.connect`."""
+        """Return a client that asks these nodes and no other, else all. Raises as `gossipkv.blocking.connect`."""
         asked = [node.address for node in self.status() if node.index in indexes or not indexes]
-        return blocking.connect(*asked, timeout_ms=timeout_ms)
+        return blocking.Client(asked, timeout_ms=timeout_ms, follows=not indexes).dial()
 
     def log(self, index: int) -> str:
         """Return the whole log of a node."""

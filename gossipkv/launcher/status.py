@@ -123,7 +123,7 @@ def unread(nodes: Iterable[NodeStatus]) -> Iterator[Unread]:
     """Yield datasets that cannot be read at these nodes, in order; of a silent node, any dataset."""
     for node in nodes:
         try:
-            with blocking.connect(node.address, timeout_ms=ANSWER_MS) as client:
+            with blocking.Client([node.address], timeout_ms=ANSWER_MS, follows=False) as client:
                 if (why := client.info().get("source_error")) is not None:
                     yield Unread("the source", node.name, str(why), is_coming=False)
                 for database in client.databases():

@@ -40,7 +40,7 @@ for line in sys.stdin:
     address, method, *params = json.loads(line)
     try:
         if address not in clients:
-            clients[address] = blocking.connect(address, timeout_ms=30000)
+            clients[address] = blocking.Client([address], timeout_ms=30000, follows=False).dial()
         reply = {"result": clients[address].call(method, *params)}
     except GossipKVError as error:
         clients.pop(address, None)

@@ -54,7 +54,7 @@ class Connections:
         """Return a node's answer. Raises GossipKVError; `Unavailable` if nothing was sent."""
         try:
             if address not in self._clients:
-                self._clients[address] = blocking.connect(address, timeout_ms=TIMEOUT_MS)
+                self._clients[address] = blocking.Client([address], timeout_ms=TIMEOUT_MS, follows=False).dial()
         except GossipKVError as error:
             raise NotSent(error.message) from error
         try:

@@ -47,7 +47,8 @@ class Nodes:
             return self._network.ask(index, method, *params)
         node = self.cluster.node(index)
         if node.process not in self._clients:  # A node that was restarted needs a new client.
-            self._clients[node.process] = blocking.connect(node.address, timeout_ms=30_000)
+            client = blocking.Client([node.address], timeout_ms=30_000, follows=False)
+            self._clients[node.process] = client.dial()
         return self._clients[node.process].call(method, *params)
 
     def tables(self, index: int) -> dict[str, tuple[str, int]]:

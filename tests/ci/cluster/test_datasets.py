@@ -67,7 +67,7 @@ def running(place: Path, nodes: int, replication: int, settings: Mapping[str, st
 
 
 def connect(address: str) -> blocking.Client:
-    return blocking.connect(address, timeout_ms=PATIENCE_S * 1000)
+    return blocking.Client([address], timeout_ms=PATIENCE_S * 1000, follows=False).dial()
 
 
 def wait_for(cluster: Cluster, version: str, database: str = "geo") -> None:

@@ -64,7 +64,7 @@ class Views:
         address = self._cluster.node(index).address
         try:
             if address not in self._clients:
-                self._clients[address] = blocking.connect(address, timeout_ms=30_000)
+                self._clients[address] = blocking.Client([address], timeout_ms=30_000, follows=False).dial()
             return self._clients[address].call("members")
         except GossipKVError as error:
             if address in self._clients:

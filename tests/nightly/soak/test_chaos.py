@@ -162,7 +162,7 @@ class Chaos:
         self.struck["idle"] += 1
         for at in self.chance.sample(range(NODES), NODES):
             if self.is_well(at, time.monotonic()):
-                with contextlib.suppress(GossipKVError), blocking.connect(self.addresses[at], timeout_ms=60_000) as one:
+                with contextlib.suppress(GossipKVError), self._client(at, 60_000) as one:
                     self._wait(at, one)
                 break
         self._may_ask.set()
@@ -181,10 +181,14 @@ class Chaos:
             if late_s > LATE_S and self.is_well(at, began_s):
                 self.trouble.append(f"n{at}: {request} with {waits} was {late_s:.1f} s late")
 
+    def _client(self, at: int, timeout_ms: int) -> blocking.Client:
+        """Return a client of this node and no other."""
+        return blocking.Client([self.addresses[at]], timeout_ms=timeout_ms, follows=False).dial()
+
     def read(self, at: int) -> None:
         """Read from one node repeatedly; no answer may be wrong, or older than the last one."""
         newest, chance = "", random.Random(at)
-        with blocking.connect(self.addresses[at], timeout_ms=8_000) as client:
+        with self._client(at, 8_000) as client:
             data = client.dataset("geo")
             while self.may_go_on():
                 key, began_s = chance.choice(KEYS), time.monotonic()

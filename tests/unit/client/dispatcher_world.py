@@ -42,12 +42,12 @@ class FakeLink:
 class World:
     """A dispatcher, and its wakes, alarms and wanted dials."""
 
-    def __init__(self, *addresses: Address, draw: float = 1.0, stage_s: float | None = None) -> None:
+    def __init__(self, *addresses: Address, draw: float = 1.0, stage_s: float | None = None, **options) -> None:
         self.time = 0.0
         self.woken: list[object] = []
         self.alarms: list[float] = []
         self.wanted = 0
-        self.dispatcher = Dispatcher(AddressRoute(addresses), Backoff(lambda: draw), self, stage_s=stage_s)
+        self.dispatcher = Dispatcher(AddressRoute(addresses), Backoff(lambda: draw), self, stage_s=stage_s, **options)
 
     def now(self) -> float:
         return self.time

@@ -27,7 +27,7 @@ from tests.unit.client.behaviours import (
     silent,
     twice,
 )
-from tests.unit.client.fake_node import Connection, FakeNode, store
+from tests.unit.client.fake_node import Connection, FakeNode, answering, store
 from tests.unit.client.under_trio import LONG_MS
 
 
@@ -231,6 +231,20 @@ def test_a_node_that_always_hangs_up_is_given_up():
         with pytest.raises(Unavailable, match="closed the connection"):
             client.dataset("geo").get("k")
         assert node.accepted == 2  # The earlier link, and one for the request.
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_client_of_one_node(follows, monkeypatch):
+    """It does not ask for the members of the cluster, so it never goes on with another node; other clients do."""
+    monkeypatch.setattr("gossipkv.client.dispatcher.LEARN_AFTER_S", 0)
+    asked = []
+    answers = ("get", [[b"v", "v1"]]), ("members", lambda: asked.append("members"))
+    with (
+        FakeNode(answering(*answers)) as node,
+        blocking.Client([node.address], timeout_ms=LONG_MS, follows=follows) as client,
+    ):
+        assert [client.dataset("geo").get(b"k") for _ in range(3)] == [b"v"] * 3
+    assert bool(asked) is follows
 
 
 def test_what_may_not_be_repeated_is_not():

@@ -249,6 +249,16 @@ def test_members_are_learned():
         world.dispatcher.on_dial_failed(address, "refused", 5.0)
 
 
+def test_a_client_of_one_node_learns_nothing():
+    world = World(A, follows=False)
+    link = world.link(A)
+    world.dispatcher.on_time(5.0)
+    world.dispatcher.on_broken(link, "reset", 5.0)
+    link = world.link(A)
+    world.dispatcher.on_time(100.0)
+    assert link.session.queued_bytes == 0
+
+
 def test_requests_that_name_an_address_go_there():
     """They share the link of that address, have one of their own, and fail with it."""
     world = World(A)
