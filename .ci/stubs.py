@@ -1,7 +1,7 @@
-"""Write the stubs of the clients (`make stubs`): methods are written once, and each client's stub says which it awaits.
+"""Write the stubs of the clients' methods (`make stubs`), which are written once: `awaited.pyi` and `plain.pyi`.
 
 A source says `Asked[X]` for what a shell answers: `async def … -> X` under Trio and asyncio, and `def … -> X` in plain
-threads.  A class of a client has the methods of its bases.
+threads.
 """
 
 from __future__ import annotations
@@ -13,19 +13,14 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CLIENTS = {"aio": True, "blocking": False, "trio_client": True}  # True: its methods are awaited.
-# Methods by which modules of the client talk to each other.
-INTERNAL = (("dispatcher", "DispatcherShell"), ("scan", "ScanShell"))
-SHOWN = {
-    f"__{word}__" for word in ("init", "enter", "exit", "await", "aenter", "aexit", "iter", "next", "aiter", "anext")
-}
+CLIENT = ROOT / "gossipkv" / "client"
+FORMS = {"awaited": True, "plain": False}  # True: its methods are awaited.
+SHOWN = {"Client": ("calls", "Calls"), "Dataset": ("dataset", "Dataset"), "Table": ("table", "Table")}
 WIDTH = 120
 
 # The types of a scan without columns and with them, by whether methods are awaited.
 SCANS = {False: ("Iterator[Record]", "Batches"), True: ("Scan[Record]", "Scan[Records]")}
-GENERIC = {"Scan": "(Generic[_Item])"}
 ORIGINS = {
-    "Generic": "typing",
     "Literal": "typing",
     "Iterator": "collections.abc",
     "Record": "gossipkv.client.reads",
@@ -37,100 +32,43 @@ ORIGINS = {
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def path_of(module: str, suffix: str = ".py") -> Path:
-    """Return the path of a module of the client, or of its stub."""
-    return ROOT / "gossipkv" / "client" / f"{module}{suffix}"
-
-
 class Source:
-    """A module of the client: its classes and functions, and where its names come from."""
+    """A module of the client: its classes, and where its names come from."""
 
     def __init__(self, module: str) -> None:
-        self.tree = ast.parse(path_of(module).read_text(encoding="utf-8"))
-        self.nodes = {node.name: node for node in self.tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+        self.tree = ast.parse((CLIENT / f"{module}.py").read_text(encoding="utf-8"))
+        self.classes = {node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)}
         self.origins: dict[str, str] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom):
                 self.origins |= {alias.asname or alias.name: node.module or "" for alias in node.names}
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                is_variable = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "TypeVar"
-                self.origins.setdefault(node.targets[0].id, "TypeVar" if is_variable else f"gossipkv.client.{module}")
 
 
 class Stub:
-    """The stub of one client."""
+    """The stub of one form."""
 
-    def __init__(self, client: str, *, is_awaited: bool) -> None:
+    def __init__(self, *, is_awaited: bool) -> None:
         self._is_awaited = is_awaited
         self._used: dict[str, str] = {}  # The names in signatures, and where they come from.
-        self._internal = {
-            node.name
-            for module, name in INTERNAL
-            for node in Source(module).nodes[name].body
-            if isinstance(node, Function)
-        }
-        face = Source(client)
-        self._shown: list[str] = next(
-            ast.literal_eval(node.value)
-            for node in face.tree.body
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-        )
         self._lines: list[str] = []
-        self._internal |= {"begin_within", "end"}
-        for name in self._shown:
-            node = face.nodes.get(name)
-            if isinstance(node, ast.FunctionDef):
-                self._lines.append("")
-                self._function(node, "", face)
-            else:
-                self._class(name, face)
+        for name, (module, of) in SHOWN.items():
+            source = Source(module)
+            self._lines += ["", f"class {name}:"]
+            if name != "Client":  # The shells have the rest of a client.
+                self._lines.append("    name: str")
+            for member in source.classes[of].body:
+                if isinstance(member, Function) and (member.name == "__init__" or not member.name.startswith("_")):
+                    self._function(member, "    ", source)
 
     def text(self) -> str:
-        variables = sorted(name for name, origin in self._used.items() if origin == "TypeVar")
-        imports: dict[str, list[str]] = {"typing": ["TypeVar"]} if variables else {}
+        imports: dict[str, list[str]] = {}
         for name, origin in sorted(self._used.items()):
-            if origin != "TypeVar" and name not in self._shown:
+            if name not in SHOWN:
                 imports.setdefault(origin, []).append(name)
         lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(imports.items())]
         lines.sort(key=lambda line: line.startswith("from gossipkv"))
         lines.insert(sum(not line.startswith("from gossipkv") for line in lines), "")
-        lines += ["", *(f'{name} = TypeVar("{name}")' for name in variables)]
         return "\n".join(["# Made by .ci/stubs.py (`make stubs`).", "", *lines, *self._lines, ""])
-
-    def _class(self, name: str, source: Source) -> None:
-        members: dict[str, tuple[Function, Source]] = {}
-        self._collect(name, source, members)
-        generic = GENERIC.get(name, "")
-        self._used |= {one: ORIGINS.get(one, "TypeVar") for one in _names(ast.parse(generic))}
-        self._lines += ["", f"class {name}{generic}:"]
-        if name in {"Dataset", "Table"}:
-            self._lines.append("    name: str")
-        if name != "Client":  # Only a client is made by its name.
-            members.pop("__init__", None)
-        for member, origin in members.values():
-            self._function(member, "    ", origin)
-
-    def _collect(self, name: str, source: Source, members: dict[str, tuple[Function, Source]]) -> None:
-        node = source.nodes.get(name)
-        if not isinstance(node, ast.ClassDef):
-            module = source.origins[name].rpartition(".")[2]
-            return self._collect(name, Source(module), members)
-        for base in reversed(node.bases):
-            said = ast.unparse(base)
-            if said == "Protocol" or said.startswith("Generic["):
-                continue
-            module, _, inner = said.rpartition(".")
-            if module in source.origins:
-                self._collect(inner, Source(module), members)
-            elif not module:
-                self._collect(inner, source, members)
-        for member in node.body:
-            if not isinstance(member, Function) or member.name in self._internal:
-                continue
-            if member.name in SHOWN or not member.name.startswith("_"):
-                members.pop(member.name, None)
-                members[member.name] = member, source
-        return None
 
     def _function(self, node: Function, indent: str, source: Source) -> None:
         if not any(argument.arg == "into" for argument in node.args.kwonlyargs):
@@ -189,12 +127,8 @@ def _shown(default: ast.expr) -> ast.expr:
 
 
 def stubs() -> dict[Path, str]:
-    """Return the text of each client's stub."""
-    return {
-        path_of(client, ".pyi"): Stub(client, is_awaited=is_awaited).text()
-        for client, is_awaited in CLIENTS.items()
-        if path_of(client).exists()
-    }
+    """Return the text of each stub."""
+    return {CLIENT / f"{form}.pyi": Stub(is_awaited=is_awaited).text() for form, is_awaited in FORMS.items()}
 
 
 if __name__ == "__main__":

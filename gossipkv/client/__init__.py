@@ -21,6 +21,8 @@ Read in this order:
     calls.py             the methods of a client, once for every shell
     dataset.py           the reads of a dataset
     table.py             the reads and writes of a table
+    awaited.py           the methods as type checkers see them under Trio and asyncio
+    plain.py             the same in plain threads
     dispatcher.py        distribution of many tasks' requests over connections, and their outcome
     sockets.py           connecting, and the settings of sockets
     channel.py           a dispatcher and its connections, moved by one thread

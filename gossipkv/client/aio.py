@@ -19,15 +19,14 @@ A client belongs to the event loop of its first use; anywhere else it raises `Ru
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
+from gossipkv.client import awaited
 from gossipkv.client.aio_shell import AioShell
-from gossipkv.client.calls import Calls
+from gossipkv.client.awaited import Dataset, Table
 from gossipkv.client.credentials import Credentials
-from gossipkv.client.dataset import Dataset
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
 from gossipkv.client.scan import Scan
-from gossipkv.client.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,11 +72,11 @@ def connect(
 
 
 @final
-class Client(AioShell, Calls):
+class Client(AioShell, awaited.Client):
     """A connection to a cluster, for all tasks of one event loop; `connect` makes one.
 
     `async with` or `aclose` ends it.  Every request raises `RuntimeError` in another event loop, in another thread and
     in a child after `fork`.
     """
 
-    PLACE = "gossipkv.aio"
+    PLACE: ClassVar[str] = "gossipkv.aio"

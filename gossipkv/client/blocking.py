@@ -18,15 +18,14 @@ be pickled.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
-from gossipkv.client import dataset, reads
+from gossipkv.client import plain, reads
 from gossipkv.client._client import get_request
 from gossipkv.client.blocking_shell import IN_FLIGHT, BlockingShell
-from gossipkv.client.calls import Calls
 from gossipkv.client.credentials import Credentials
+from gossipkv.client.plain import Table
 from gossipkv.client.reads import TIMEOUT_MS
-from gossipkv.client.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,14 +71,14 @@ def connect(
 
 
 @final
-class Client(BlockingShell, Calls):
+class Client(BlockingShell, plain.Client):
     """Connections to a cluster, for any number of threads; `connect` makes one.
 
     Use it as a context manager, or call `close`.
     """
 
     __slots__ = ()
-    PLACE = "gossipkv.blocking"
+    PLACE: ClassVar[str] = "gossipkv.blocking"
 
     def dataset(self, name: str) -> Dataset:
         """Return the dataset `name`; the first read is the first request to the node."""
@@ -87,7 +86,7 @@ class Client(BlockingShell, Calls):
 
 
 @final
-class Dataset(dataset.Dataset):
+class Dataset(plain.Dataset):
     """A dataset's reads; `Client.dataset` makes one.
 
     A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one), and all but `scan`
@@ -96,6 +95,7 @@ class Dataset(dataset.Dataset):
 
     __slots__ = ()
     _client: BlockingShell
+    _database: bytes
 
     def iter_get(
         self,

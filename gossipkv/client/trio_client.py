@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.client.calls import Calls
+from gossipkv.client import awaited
+from gossipkv.client.awaited import Dataset, Table
 from gossipkv.client.credentials import Credentials
-from gossipkv.client.dataset import Dataset
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
 from gossipkv.client.scan import Scan
-from gossipkv.client.table import Table
 from gossipkv.client.trio_shell import TrioShell
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def connect(
 
 
 @final
-class Client(TrioShell, Calls):
+class Client(TrioShell, awaited.Client):
     """A connection to a cluster, for all tasks of one `trio.run`; `connect` makes one.
 
     It is entered once, with `async with`; every request raises `RuntimeError` outside of that block, in another thread

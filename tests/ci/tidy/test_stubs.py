@@ -19,6 +19,6 @@ def test_methods_are_awaited_by_their_client():
     """Answers of a node are awaited under Trio, and values in plain threads."""
     texts = {path.stem: text for path, text in STUBS.items()}
     said = "def get(self, key: Key, *, version: str | None=None"
-    assert f"    async {said}" in texts["trio_client"]
-    assert f"\n    {said}" in texts["blocking"]
-    assert "async" not in texts["blocking"]
+    assert f"    async {said}" in texts["awaited"]
+    assert f"\n    {said}" in texts["plain"]
+    assert "async" not in texts["plain"]
