@@ -34,7 +34,7 @@ class AskedNode:
         self._node.__exit__(*ended)
 
     def _serve(self, connection: Connection) -> None:
-        while (request := connection.next_request()) is not None:
+        while (request := connection.next_request(has_members="members" in self._methods)) is not None:
             message_id, method, params = request
             self.asked.append((method, params))
             try:

@@ -14,7 +14,7 @@ BETA = {"node": "beta", "address": "[::1]:7071", "state": "dead", "epoch": 12, "
 
 def serving(methods):
     def serve(connection):
-        while (request := connection.next_request()) is not None:
+        while (request := connection.next_request(has_members="members" in methods)) is not None:
             message_id, method, params = request
             connection.answer(message_id, methods[method](*params))
 

@@ -13,7 +13,7 @@ from gossipkv.cli import loadtest as command
 from gossipkv.errors import Unavailable
 from gossipkv.loadtest import documents
 from gossipkv.loadtest.result import RunTotals
-from tests.unit.client.fake_node import FakeNode, answering, store
+from tests.unit.client.fake_node import Connection, FakeNode, answering, store
 from tests.unit.loadtest import results
 
 NODE = "127.0.0.1:7070"
@@ -146,8 +146,7 @@ def test_a_node_that_is_silent_is_asked_again_for_keys(run, engine, monkeypatch)
     def silent_at_times(connection):
         connections.append(connection)
         if len(connections) == 2:
-            while connection.next_request() is not None:
-                pass
+            connection.ignore()
         elif len(connections) == 1:
             request = connection.next_request()
             scan = request[2][1]
@@ -162,7 +161,7 @@ def test_a_node_that_is_silent_is_asked_again_for_keys(run, engine, monkeypatch)
         done = run("loadtest", "--node", node.address, "--db", "geo")
     assert (done.status, engine.keys) == (0, b"a\nb\nc\nd\n")
     assert done.err.count("asked again for keys of geo\n") == 2
-    with FakeNode(lambda connection: [*iter(connection.next_request, None)]) as node:
+    with FakeNode(Connection.ignore) as node:
         done = run("loadtest", "--node", node.address, "--db", "geo")
     assert (done.status, len(engine.plans), done.err.count("asked again")) == (FAILED, 1, 2)
     assert "did not answer" in done.err.splitlines()[-1]

@@ -22,11 +22,6 @@ def environment(node: FakeNode | None = None, **more: str) -> dict[str, str]:
     return {**os.environ, **({"GOSSIPKV_NODE": node.address} if node else {}), **more}
 
 
-def silent(connection: Connection) -> None:
-    while connection.next_request() is not None:
-        pass
-
-
 def test_a_reader_that_goes_away_is_no_error():
     """`gossipkv scan | head` gives status 141 and nothing on standard error."""
     with FakeNode(store(MANY, page=2000)) as node:
@@ -60,7 +55,7 @@ def test_a_full_disk_is_an_error():
 
 def test_an_interrupt_is_status_130():
     """Ctrl-C leaves no traceback."""
-    with FakeNode(silent) as node:
+    with FakeNode(Connection.ignore) as node:
         process = subprocess.Popen(
             [*COMMAND, "get", "geo", "k", "--timeout", "60s"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(node),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gossipkv
 from gossipkv.errors import ProtocolError, TimedOut, Unavailable, Unknown
 from tests.unit.client.virtual_node import under_asyncio, under_trio
 
@@ -20,6 +24,8 @@ METHODS = ("get", "get", "get_many", "put")
 CALM = {"ask": 30, "cancel": 12, "answer": 25, "deliver": 25, "turn": 10, "settle": 15}
 STORMY = CALM | {"hang up": 1, "sleep": 3}
 STEPS = 200
+LARGE = bytes(1 << 19)  # More than a connection holds while the node does not read.
+PIECE = 1 << 16
 
 
 class Schedule:
@@ -113,6 +119,112 @@ def test_no_cancellation_gives_a_task_the_answer_of_another(run, deeds, seed):
             assert (schedule.errors, len(node.connections)) == ({}, 1)
 
     run(main)
+
+
+@pytest.mark.parametrize("run", [under_asyncio, under_trio])
+def test_cancelled_while_its_bytes_are_half_written(run):
+    """The rest of a cancelled request is sent, so that the stream stays valid."""
+
+    async def main(client, node, tasks) -> None:
+        data, (connection,) = client.dataset("geo"), node.connections
+        with connection.stopped():
+            cancel = tasks.start(lambda: data.get(LARGE))
+            await tasks.settle()
+            cancel()
+            await tasks.settle()
+            assert not connection.requests
+        found = []
+        tasks.start(lambda: gathering(data.get(b"next"), found))
+        for _ in range(4):
+            await tasks.settle()
+        assert [params[1] for _, _, params in connection.requests] == [LARGE, b"next"]
+        await answer_in_pieces(connection, tasks)
+        assert (found, node.connections) == ([b"next"], [connection])
+
+    run(main)
+
+
+@pytest.mark.parametrize("run", [under_asyncio, under_trio])
+def test_what_was_not_sent_is_sent_elsewhere(run):
+    """A write without a sent byte is not unknown when the connection breaks."""
+
+    async def main(client, node, tasks) -> None:
+        found, (connection,) = [], node.connections
+        with connection.stopped():
+            tasks.start(lambda: gathering(client.dataset("geo").get(LARGE), found))
+            await tasks.settle()
+            tasks.start(lambda: gathering(client.call("put", "geo", b"k", b"v"), found))
+            await tasks.settle()
+            connection.hang_up()
+        for _ in range(4):
+            await tasks.settle()
+        (other,) = node.open
+        assert [(method, params[1]) for _, method, params in other.requests] == [("get", LARGE), ("put", b"k")]
+        await answer_in_pieces(other, tasks)
+        assert found == [LARGE, b"k"]
+
+    run(main)
+
+
+async def answer_in_pieces(connection, tasks) -> None:
+    while connection.requests:
+        connection.answer(0)
+    for _ in range(len(LARGE) // PIECE + 1):
+        connection.deliver(PIECE)
+        await tasks.settle()
+
+
+async def gathering(asking, found: list[object]) -> None:
+    found.append(await asking)
+
+
+@pytest.fixture
+def hanging_names(monkeypatch):
+    """Let the name service hang until the end of the test."""
+
+    def hang(host, *arguments, **named):
+        if named.get("flags", 0) & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "a name")
+        goes_on.wait()
+        return []
+
+    goes_on = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    yield
+    goes_on.set()
+
+
+HANGING = pytest.raises(Unavailable, match=r"name\.example:1: .*in time")
+
+
+def test_a_name_service_that_hangs_takes_the_time_of_the_client_only(hanging_names):
+    """Neither the client nor the end of the loop waits for the service."""
+    with HANGING:
+        under_asyncio(None, ["name.example:1"])
+
+
+async def test_a_name_service_that_hangs_under_trio(hanging_names, autojump_clock):
+    began = trio.current_time()
+    with HANGING:
+        async with gossipkv.connect("name.example:1", timeout_ms=500):
+            pytest.fail("entered")
+    assert 0.4 < trio.current_time() - began <= 0.5
+
+
+def test_answers_that_have_come_count_after_the_loop_was_busy():
+    """A task that computes for longer than the deadline does not lose answers that are here."""
+
+    async def main(client, node, tasks) -> None:
+        found, (connection,) = [], node.connections
+        tasks.start(lambda: gathering(client.dataset("geo").get(b"k", timeout_ms=100), found))
+        await tasks.settle()
+        tasks.compute(0.3)
+        connection.answer(0)
+        connection.deliver()
+        await tasks.settle()
+        assert found == [b"k"]
+
+    under_asyncio(main)
 
 
 def test_requests_of_one_turn_leave_in_one_write():

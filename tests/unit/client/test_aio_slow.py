@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import gc
-import socket
 import threading
-import time
 import warnings
 
 import pytest
@@ -137,21 +135,6 @@ def test_garbage_is_one_clear_error(run, raw):
         run(main(node))
 
 
-def test_answers_that_have_come_count_after_the_loop_was_busy(run):
-    """A task that computes for longer than the deadline does not lose answers that are here."""
-
-    async def main(node: FakeNode) -> None:
-        async with connect(node) as client:
-            await client.ping()
-            asking = asyncio.create_task(client.dataset("geo").get("key001", timeout_ms=100))
-            await asyncio.sleep(0)
-            time.sleep(0.3)  # noqa: ASYNC251  # A task that computes.
-            assert await asking == b"value 1"
-
-    with FakeNode(store(RECORDS)) as node:
-        run(main(node))
-
-
 def test_a_node_that_stops_reading_bounds_the_client(run):
     """Bytes that the connection does not take wait in the session, and further requests in line."""
 
@@ -174,25 +157,6 @@ def test_a_node_that_stops_reading_bounds_the_client(run):
     goes_on = threading.Event()
     with FakeNode(stops_reading) as node:
         run(main(node))
-
-
-def test_a_name_service_that_hangs_takes_the_time_of_the_client_only(run, monkeypatch):
-    def hang(host, *arguments, **named):
-        if (named.get("flags") or 0) & socket.AI_NUMERICHOST:
-            raise socket.gaierror(socket.EAI_NONAME, "a name")
-        goes_on.wait(60)
-        return []
-
-    async def main() -> None:
-        with pytest.raises(Unavailable, match="no answer in time"):
-            await gossipkv.aio.connect("name.example:1", timeout_ms=500)
-
-    goes_on = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", hang)
-    began = time.monotonic()
-    run(main())
-    assert time.monotonic() - began < 30  # Neither the client nor the end of the loop waits for the service.
-    goes_on.set()
 
 
 # -- where a client belongs --------------------------------------------------------------------------------------------

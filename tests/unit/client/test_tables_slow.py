@@ -333,9 +333,12 @@ async def test_a_dataset_has_no_writes(method):
     said = f"has no {method}: {re.escape(WRITES_ARE)}$"
     node = TableNode()
     with FakeNode(node) as listening:
-        with blocking.connect(listening.address) as client, pytest.raises(AttributeError, match=said):
+        with (
+            blocking.connect(listening.address, timeout_ms=TIMEOUT_MS) as client,
+            pytest.raises(AttributeError, match=said),
+        ):
             getattr(client.dataset("geo"), method)
-        async with gossipkv.connect(listening.address) as client:
+        async with gossipkv.connect(listening.address, timeout_ms=TIMEOUT_MS) as client:
             with pytest.raises(AttributeError, match=said):
                 getattr(client.dataset("geo"), method)
             with pytest.raises(AttributeError, match=r"'Dataset' object has no attribute 'scna'$"):

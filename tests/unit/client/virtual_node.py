@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import socket
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -15,7 +16,7 @@ from gossipkv.client import aio, trio_client
 from gossipkv.client.trio_link import Dialled
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 
 ADDRESSES = ("127.0.0.1:1", "127.0.0.1:2")
 
@@ -23,8 +24,11 @@ ADDRESSES = ("127.0.0.1:1", "127.0.0.1:2")
 class Connection:
     """The node's end: requests that are not answered yet, and bytes that are not delivered yet."""
 
-    def __init__(self, deliver: Callable[[bytes], None], hang_up: Callable[[], None]) -> None:
-        self._deliver, self._hang_up = deliver, hang_up
+    def __init__(
+        self, deliver: Callable[[bytes], None], hang_up: Callable[[], None], go_on: Callable[[], None] = lambda: None
+    ) -> None:
+        self._deliver, self._hang_up, self._go_on = deliver, hang_up, go_on
+        self.is_reading = True
         self._unpacker = msgpack.Unpacker(max_buffer_size=1 << 30)
         self._output = b""
         self.writes: list[bytes] = []  # Bytes as they came, each by one system call.
@@ -35,6 +39,14 @@ class Connection:
         self.writes.append(data)
         self._unpacker.feed(data)
         self.requests += [(message_id, method, params) for _, message_id, method, params in self._unpacker]
+
+    @contextmanager
+    def stopped(self) -> Generator[None]:
+        """Read nothing meanwhile."""
+        self.is_reading = False
+        yield
+        self.is_reading = True
+        self._go_on()
 
     def answer(self, index: int) -> None:
         """Answer a request with its own keys."""
@@ -75,21 +87,35 @@ class _Transport(asyncio.Transport):
     def __init__(self, loop: VirtualLoop, protocol: asyncio.BufferedProtocol, node: Node) -> None:
         super().__init__()
         self._loop, self._protocol = loop, protocol
-        self.connection = Connection(self._deliver, self._hang_up)
+        self._rest = b""
+        self.connection = Connection(self._deliver, self._hang_up, self._go_on)
         node.connections.append(self.connection)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high == 0
 
     def write(self, data: bytes) -> None:
-        if data and self.connection.is_open:
+        if not data or not self.connection.is_open:
+            return
+        if self.connection.is_reading:
             self.connection.feed(data)
+        else:
+            self._rest += data
+            self._protocol.pause_writing()
+
+    def _go_on(self) -> None:
+        if self._rest and self.connection.is_open:
+            rest, self._rest = self._rest, b""
+            self.connection.feed(rest)
+            self._protocol.resume_writing()
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return len(self._rest)
 
     def close(self) -> None:
         self.connection.is_open = False
+
+    abort = close
 
     def _deliver(self, data: bytes) -> None:
         self._loop.call_soon(self._take, data)
@@ -158,6 +184,10 @@ class UnderAsyncio:
         """Let all that can go on do so for a while."""
         await asyncio.sleep(0)
 
+    def compute(self, seconds: float) -> None:
+        """Take time without a turn of the loop."""
+        asyncio.get_running_loop()._clock.now += seconds
+
     async def settle(self) -> None:
         for _ in range(12):
             await asyncio.sleep(0)
@@ -213,7 +243,7 @@ class UnderTrio:
 
     def _read(self) -> None:
         for theirs, connection in self._ends:
-            while connection.is_open:
+            while connection.is_open and connection.is_reading:
                 try:
                     data = theirs.recv(1 << 16)
                 except BlockingIOError:
@@ -231,12 +261,12 @@ class UnderTrio:
             theirs.close()
 
 
-def under_asyncio(main: Callable[..., Coroutine[object, object, None]]) -> None:
+def under_asyncio(main: Callable[..., Coroutine[object, object, None]], addresses: Sequence[str] = ADDRESSES) -> None:
     """Run `main(client, node, tasks)`."""
 
     async def run() -> None:
         tasks = UnderAsyncio()
-        async with aio.Client(ADDRESSES, timeout_ms=1000, draw=lambda: 1.0) as client:
+        async with aio.Client(addresses, timeout_ms=1000, draw=lambda: 1.0) as client:
             await main(client, node, tasks)
             await tasks.end()
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from gossipkv.client import patience
 from gossipkv.launcher import NodeStatus, status
-from tests.unit.client.fake_node import FakeNode, answering
+from tests.unit.client.fake_node import Connection, FakeNode, answering
 from tests.unit.client.under_trio import LONG_MS
 
 DATABASES = [{"name": "geo", "kind": "dataset"}, {"name": "names"}, {"name": "records", "kind": "hash"}]
@@ -23,7 +23,7 @@ def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
     info = ("info", {"source_error": None})
     first = answering(info, ("databases", [DATABASES]), ("get", lambda database, *_: answers[database]))
     second = answering(("info", {"source_error": "/s: gone"}), ("databases", [DATABASES[:1]]), ("get", [COMING]))
-    silent = FakeNode(lambda connection: [*iter(connection.next_request, None)])
+    silent = FakeNode(Connection.ignore)
     gone = FakeNode(first)
     gone.close()
     with ExitStack() as stack:

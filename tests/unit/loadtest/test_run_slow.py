@@ -39,7 +39,7 @@ def serving(answer: Callable[[str, object], object]) -> Callable[[Connection], N
     """Return a behaviour that answers reads by a function, and a watch as a lone node does."""
 
     def serve(connection: Connection) -> None:
-        while (request := connection.next_request()) is not None:
+        while (request := connection.next_request(has_members=True)) is not None:
             message_id, method, params = request
             connection.answer(message_id, TOLD[method] if method in TOLD else answer(method, params[1]))
 

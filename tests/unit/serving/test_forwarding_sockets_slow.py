@@ -148,7 +148,7 @@ def test_no_python_call_for_what_is_forwarded(tmp_path: Path) -> None:
 
 def test_a_peer_that_is_silent_costs_a_stage(tmp_path: Path) -> None:
     """Only the timer makes the loop ask the next owner."""
-    cluster = Cluster(tmp_path, proxy_stage_timeout_ms=25)
+    cluster = Cluster(tmp_path, proxy_timeout_ms=60_000, proxy_stage_timeout_ms=25)
     silent, peer = socket.socketpair()
     cluster.asker.core.set_peer(0, "owner:1", 1)
     cluster.asker.core.set_peer(1, "silent:1", 0)
