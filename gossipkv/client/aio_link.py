@@ -50,6 +50,7 @@ class AioLink(asyncio.BufferedProtocol):
         "_on_answered",
         "_on_broken",
         "_on_received",
+        "_place",
         "_ready",
         "_tls",
         "_transport",
@@ -77,7 +78,7 @@ class AioLink(asyncio.BufferedProtocol):
         self._on_answered = on_answered
         self._on_broken = on_broken
         self._ready: asyncio.Future[None] = self._loop.create_future()  # Done when TLS and the token are accepted.
-        self._data = memoryview(bytearray(RECEIVE_BYTES))
+        self._data = self._place = memoryview(bytearray(RECEIVE_BYTES))
         self._is_quiet = True  # The last receive woke at most one task; for several, one write is cheaper.
         self._is_flushing = False  # A write is scheduled.
         self._is_paused = False  # The transport has unsent bytes.
@@ -172,12 +173,14 @@ class AioLink(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # It says nothing of answers.
         """Return the place for received bytes (called by the transport)."""
-        return self._data
+        room = self.session.room() if self._tls is None else None
+        self._place = self._data if room is None else room
+        return self._place
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take received bytes, and wake the tasks whose answers they complete (called by the transport)."""
         session, tls = self.session, self._tls
-        data = self._data[:nbytes]
+        data = self._place[:nbytes]
         try:
             done = session.receive(data) if tls is None else self._opened(tls, bytes(data))
         except OSError as error:

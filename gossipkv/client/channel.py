@@ -81,7 +81,7 @@ class ChannelLink:
             self._rest = output[count:]
         return True
 
-    def receive(self, within_s: float) -> bytes | None:
+    def receive(self, within_s: float) -> bytes | memoryview | None:
         """Return received bytes; None if only a part of a record came.
 
         Raises:
@@ -91,6 +91,10 @@ class ChannelLink:
         if not self._timeout_s * TIMEOUT_SLACK <= within_s <= self._timeout_s:
             self._socket.settimeout(within_s)
             self._timeout_s = within_s
+        if self._tls is None and (room := self.session.room()) is not None:
+            if (count := self._socket.recv_into(room)) == 0:
+                raise EOFError
+            return room[:count]
         data = self._socket.recv(RECEIVE_BYTES)
         if not data:
             raise EOFError

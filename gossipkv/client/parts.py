@@ -60,12 +60,14 @@ def reading(
         BadRequest: `into` or `as_text` is not valid, or a value is no text.
     """
     columns = reads.into_columns(into, as_text=as_text)
-    found, stamp = yield from _reading(database, list(reads.several(keys)), options, version, columns=columns)
+    several = reads.several(keys)
+    asked = several if isinstance(several, (list, tuple)) else list(several)
+    found, stamp = yield from _reading(database, asked, options, version, columns=columns)
     return found.as_text() if as_text and isinstance(found, Column) else found, stamp
 
 
 def _reading(
-    database: bytes, asked: list[Key], options: bytes | None, version: str | None, *, columns: bool
+    database: bytes, asked: Sequence[Key], options: bytes | None, version: str | None, *, columns: bool
 ) -> Generator[Request[Many], Many, Many]:
     most = PART_KEYS
     request = whole(database, asked, options, columns=columns)
@@ -73,6 +75,7 @@ def _reading(
         try:
             return (yield request)
         except TooLarge:
+            asked = request.keys()  # The caller's list may have changed.
             if len(asked) == 1:
                 raise
             most = len(asked) // 2

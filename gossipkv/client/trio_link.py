@@ -245,13 +245,17 @@ class TrioLink:
     async def _receive(self) -> None:
         session, tls = self.session, self._tls
         wait_readable = trio.lowlevel.wait_readable
-        receive = self._socket.recv
+        receive, receive_into = self._socket.recv, self._socket.recv_into
+        data: bytes | memoryview
         while True:
             await wait_readable(self._socket)
             try:
-                data = receive(RECEIVE_BYTES)
-                if tls is not None and data:
-                    data = self._open(tls, data)
+                if tls is not None:
+                    data = self._open(tls, received) if (received := receive(RECEIVE_BYTES)) else received
+                elif (room := session.room()) is not None:
+                    data = room[: receive_into(room)]
+                else:
+                    data = receive(RECEIVE_BYTES)
             except BlockingIOError:
                 continue
             except OSError as error:

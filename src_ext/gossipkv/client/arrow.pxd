@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob
@@ -47,6 +47,7 @@ cdef class Column:
     cdef int expect(self, Py_ssize_t count, Py_ssize_t size) except -1
     cdef int add(self, const Blob* value) except -1
     cdef int add_nothing(self) except -1
+    cdef void adopt(self, Buffer* received, const uint8_t* values) noexcept
 
 
 cdef class Records:

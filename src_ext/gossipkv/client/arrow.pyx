@@ -12,15 +12,64 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.errno cimport EIO, ENOMEM
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
-from gossipkv.wire._buffer cimport buffer_append, buffer_init, buffer_release, buffer_reserve, buffer_size
-from gossipkv.wire._wire cimport Blob
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_init, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._wire cimport Blob, Cursor, take_bin, take_nil
 
 from gossipkv.errors import BadRequest
 
 cdef enum:
     NULLABLE = 2  # Arrow's flag of a column.
+
+
+# Memory --------------------------------------------------------------------------------------------------------------
+#
+# New memory costs a page fault every 4 KiB, which is more than all else that an answer in columns costs.  So a few large
+# buffers of columns and sessions are kept for the next answers when nobody uses them any longer.
+
+cdef enum:
+    SPARES = 4
+    SPARE_LEAST = 65536  # The allocator itself keeps what is smaller.
+    SPARE_MOST = 8388608
+
+cdef Buffer[SPARES] spares  # A capacity of 0: none.
+
+
+cdef int make_room(Buffer* buffer, Py_ssize_t extra) except -1:
+    """Reserve room for `extra` bytes after the end, in the smallest spare that suffices if it would be much."""
+    cdef Py_ssize_t size = buffer_size(buffer)
+    cdef Buffer* best = NULL
+    cdef Buffer found
+    cdef int place
+    if extra <= buffer.capacity - buffer.end:
+        return 0
+    if size + extra >= SPARE_LEAST:
+        for place in range(SPARES):
+            if spares[place].capacity >= size + extra and (best == NULL or spares[place].capacity < best.capacity):
+                best = &spares[place]
+    if best != NULL:
+        found = best[0]
+        buffer_init(best)
+        buffer_append(&found, buffer.data + buffer.start, size)
+        give_up(buffer)
+        buffer[0] = found
+    elif buffer_reserve(buffer, extra) < 0:
+        raise MemoryError
+    return 0
+
+
+cdef void give_up(Buffer* buffer) noexcept:
+    """Release a buffer, or keep its memory in place of the smallest spare."""
+    cdef Buffer* least = &spares[0]
+    cdef int place
+    for place in range(1, SPARES):
+        if spares[place].capacity < least.capacity:
+            least = &spares[place]
+    if SPARE_LEAST <= buffer.capacity <= SPARE_MOST and buffer.capacity > least.capacity:
+        buffer.start = buffer.end = 0
+        buffer[0], least[0] = least[0], buffer[0]
+    buffer_release(buffer)
 
 
 # Columns -------------------------------------------------------------------------------------------------------------
@@ -40,9 +89,9 @@ cdef class Column:
         self.expect(0, 0)
 
     def __dealloc__(self):
-        buffer_release(&self.data)
-        buffer_release(&self.ends)
-        buffer_release(&self.validity)
+        give_up(&self.data)
+        give_up(&self.ends)
+        give_up(&self.validity)
 
     def __len__(self):
         return self.length
@@ -69,10 +118,9 @@ cdef class Column:
         cdef int64_t first = 0
         cdef Py_ssize_t bits = (self.length + count + 7) // 8
         cdef Py_ssize_t more = bits - buffer_size(&self.validity)
-        if buffer_reserve(&self.ends, (count + 1) * <Py_ssize_t>sizeof(int64_t)) < 0:
-            raise MemoryError
-        if buffer_reserve(&self.validity, more) < 0 or buffer_reserve(&self.data, size) < 0:
-            raise MemoryError
+        make_room(&self.ends, (count + 1) * <Py_ssize_t>sizeof(int64_t))
+        make_room(&self.validity, more)
+        make_room(&self.data, size)
         if more > 0:
             memset(self.validity.data + self.validity.end, 0, more)
             self.validity.end = bits
@@ -82,22 +130,34 @@ cdef class Column:
 
     cdef int add(self, const Blob* value) except -1:
         """Append a value, for which there is room."""
-        cdef int64_t end
-        if buffer_append(&self.data, value.data, value.size) < 0:
-            raise MemoryError
-        end = buffer_size(&self.data)
-        buffer_append(&self.ends, <const uint8_t*>&end, sizeof(end))
-        self.validity.data[self.length >> 3] |= <uint8_t>(1 << (self.length & 7))
-        self.length += 1
+        make_room(&self.data, value.size)
+        buffer_append(&self.data, value.data, value.size)
+        column_end(self, value.size)
         return 0
 
     cdef int add_nothing(self) except -1:
         """Append None, for which there is room."""
-        cdef int64_t end = buffer_size(&self.data)
-        buffer_append(&self.ends, <const uint8_t*>&end, sizeof(end))
+        column_end(self, 0)
+        self.validity.data[(self.length - 1) >> 3] &= <uint8_t>~(1 << ((self.length - 1) & 7))
         self.null_count += 1
-        self.length += 1
         return 0
+
+    cdef void adopt(self, Buffer* received, const uint8_t* values) noexcept:
+        """Take over a buffer in which, from `values` on, all values of this empty column are, each behind its head.
+
+        They are moved together, to its front.  What is behind them stays where it is, as long as the column exists.
+        """
+        cdef Cursor cursor = Cursor(values, received.data + received.end)
+        cdef Blob value
+        cdef int64_t end = 0
+        for _ in range(self.length):
+            if take_bin(&cursor, &value):
+                memmove(received.data + end, value.data, value.size)
+                end += value.size
+            else:
+                take_nil(&cursor)
+        received.start, received.end = 0, end
+        self.data, received[0] = received[0], self.data
 
     def as_text(self):
         """Return this column, once it is known that all values are texts in UTF-8.
@@ -117,6 +177,15 @@ cdef class Column:
                 raise BadRequest("as_text: a value is no UTF-8 (it begins amid a character); read it as bytes")
         self.is_text = True
         return self
+
+
+cdef inline void column_end(Column column, Py_ssize_t size) noexcept:
+    """Append a value, for which there is room, and whose bytes are there, or come with `adopt`."""
+    cdef int64_t* end = <int64_t*>(column.ends.data + column.ends.end)
+    end[0] = (end - 1)[0] + size
+    column.ends.end += sizeof(int64_t)
+    column.validity.data[column.length >> 3] |= <uint8_t>(1 << (column.length & 7))
+    column.length += 1
 
 
 def column_of(list values not None):

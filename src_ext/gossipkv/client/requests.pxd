@@ -20,7 +20,8 @@ cdef class Request:
     cdef public bint is_inner
     cdef RequestKind kind
     cdef bytes head  # the database; other methods: name and parameters; encoded as in the frame
-    cdef object subject  # the key, or a list of keys, all `bytes`
+    cdef bytes subject  # the key; several keys are encoded as in the frame, one behind the other
+    cdef Py_ssize_t count  # of several keys
     cdef bytes options  # encoded as in the frame, or None
     cdef readonly Py_ssize_t size_bytes  # upper bound on the size of the frame
     cdef readonly object session  # the session that has it in flight, or None

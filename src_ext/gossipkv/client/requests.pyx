@@ -3,7 +3,7 @@
 A request becomes done once: with a result, with an error, or because its task no longer waits.  Only a request whose
 data the node still builds is asked again (`patience`), by reopening it.
 
-`get` and `get_many` keep their keys as bytes and are written straight into a session's buffer.  Every other method is
+`get` and `get_many` are written straight into a session's buffer.  Every other method is
 encoded when the request is made, so that values that MessagePack cannot encode are found before anything is sent.
 
 The heap is intrusive: a request knows its index, so it leaves the heap as soon as it is answered and is not held any
@@ -12,11 +12,13 @@ until their deadline).
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
 from libc.math cimport INFINITY
+from libc.stdint cimport uint8_t
 
-from gossipkv.wire._wire cimport FRAME_BYTES
+from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._wire cimport FRAME_BYTES, HEAD_BYTES, put_bin
 
 from types import GenericAlias
 
@@ -27,7 +29,6 @@ from gossipkv.errors import BadRequest, TooLarge
 
 cdef enum:
     FIXED_BYTES = 32  # of a frame without the database, the keys and the options
-    KEY_HEAD_BYTES = 5
 
 cdef Py_ssize_t MAX_BYTES = FRAME_BYTES
 
@@ -54,6 +55,12 @@ cdef class Request:
 
     def __repr__(self):
         return f"<{self.method} request, {'done' if self.is_done else 'open'}>"
+
+    def keys(self):
+        """Return the keys of a `get_many`."""
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(self.subject)
+        return [*unpacker]
 
     def take(self):
         """Return the result; raise the error if there is one."""
@@ -90,6 +97,7 @@ cdef class Request:
         twin.is_inner = True
         twin.head = self.head
         twin.subject = self.subject
+        twin.count = self.count
         twin.options = self.options
         twin.size_bytes = self.size_bytes
         return twin
@@ -144,21 +152,26 @@ def get_request(bytes database not None, key, bytes options=None):
 def get_many_request(bytes database not None, keys, bytes options=None, *, bint columns=False):
     """Return a `get_many`, whose result has a list or, with `columns`, a column; see `get_request`."""
     cdef Request request = Request.__new__(Request)
-    cdef list subject = []
-    cdef Py_ssize_t size = FIXED_BYTES + PyBytes_GET_SIZE(database)
-    for key in keys:
-        key = as_key(key)
-        size += KEY_HEAD_BYTES + PyBytes_GET_SIZE(key)
-        subject.append(key)
-    if options is not None:
-        size += PyBytes_GET_SIZE(options)
+    cdef Buffer encoded
+    buffer_init(&encoded)
+    try:
+        for key in keys:
+            key = as_key(key)
+            if buffer_reserve(&encoded, HEAD_BYTES + PyBytes_GET_SIZE(key)) < 0:
+                raise MemoryError
+            put_bin(&encoded, <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+            request.count += 1
+        request.subject = PyBytes_FromStringAndSize(<const char*>encoded.data, buffer_size(&encoded))
+    finally:
+        buffer_release(&encoded)
     request.method = "get_many"
     request.kind = REQUEST_COLUMN if columns else REQUEST_GET_MANY
     request.is_repeatable = True
     request.head = database
-    request.subject = subject
     request.options = options
-    request.size_bytes = size
+    request.size_bytes = FIXED_BYTES + PyBytes_GET_SIZE(database) + PyBytes_GET_SIZE(request.subject)
+    if options is not None:
+        request.size_bytes += PyBytes_GET_SIZE(options)
     bound(request)
     return request
 

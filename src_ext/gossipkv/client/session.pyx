@@ -20,9 +20,9 @@ The shells (`blocking`, `trio_client`) move the bytes, and have the sockets, clo
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from gossipkv.wire._buffer cimport (
@@ -42,6 +42,7 @@ from gossipkv.wire.frames import refusal
 cdef enum:
     # Limit on ids whose answers no task awaits; a node that never answers is left before they pile up.
     MAX_ABANDONED_REQUESTS = 10000
+    LONG_ANSWER = 65536  # What is longer is worth a place of its own.
 
 MAX_ABANDONED = MAX_ABANDONED_REQUESTS
 MAX_IN_FLIGHT = 1_000  # A node's default limit for one connection, at which it stops reading.
@@ -53,10 +54,6 @@ cdef object UNEXPECTED = object()
 
 cdef inline void put_packed(Buffer* out, bytes value) noexcept:
     put_bytes(out, <const uint8_t*>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
-
-
-cdef inline void put_key(Buffer* out, bytes key) noexcept:
-    put_bin(out, <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
 
 
 cdef int write_request(Buffer* out, Request request) except -1:
@@ -71,11 +68,10 @@ cdef int write_request(Buffer* out, Request request) except -1:
     put_array(out, 2 if request.options is None else 3)
     put_packed(out, request.head)
     if request.kind == REQUEST_GET:
-        put_key(out, <bytes>request.subject)
+        put_bin(out, <const uint8_t*>PyBytes_AS_STRING(request.subject), PyBytes_GET_SIZE(request.subject))
     else:
-        put_array(out, PyList_GET_SIZE(<list>request.subject))
-        for key in <list>request.subject:
-            put_key(out, <bytes>key)
+        put_array(out, request.count)
+        put_packed(out, request.subject)
     if request.options is not None:
         put_packed(out, request.options)
     return 0
@@ -102,17 +98,20 @@ cdef object take_values(Cursor* cursor, Py_ssize_t count):
     return values
 
 
-cdef object take_column(Cursor* cursor, Py_ssize_t count):
-    """Return the array of `count` values at the cursor as a column, or UNEXPECTED."""
+cdef object take_column(Cursor* cursor, Py_ssize_t count, bint copies):
+    """Return the array of `count` values at the cursor as a column, or UNEXPECTED; without their bytes, unless asked."""
     cdef Column column
     cdef Blob value
     if take_array(cursor) != count:
         return UNEXPECTED
     column = Column.__new__(Column)
-    column.expect(count, cursor.end - cursor.at)
+    column.expect(count, cursor.end - cursor.at if copies else 0)
     for _ in range(count):
         if take_bin(cursor, &value):
-            column.add(&value)
+            if copies:
+                column.add(&value)
+            else:
+                column_end(column, value.size)
         elif take_nil(cursor):
             column.add_nothing()
         else:
@@ -283,6 +282,18 @@ cdef class Session:
         """Return the requests that a task waits for, in the order in which they were sent."""
         return [request for request in self.requests.values() if request is not None]
 
+    def room(self):
+        """Return the place for further bytes of a long answer, of which `receive` is given what is filled.
+
+        It is of use until the next call of the session.  None: the next bytes may be anywhere.
+        """
+        if buffer_size(&self.input) < LONG_ANSWER:
+            return None
+        make_room(&self.input, LONG_ANSWER)
+        return PyMemoryView_FromMemory(
+            <char*>self.input.data + self.input.end, self.input.capacity - self.input.end, PyBUF_WRITE
+        )
+
     def receive(self, data):
         """Return the requests that `data` completes.  Never raises because of the bytes: see `failure`."""
         cdef Py_buffer view
@@ -303,17 +314,23 @@ cdef class Session:
         cdef Py_ssize_t taken
         if buffer_size(&self.input) > 0:
             self.keep(data, size)
-            taken = self.read(self.input.data + self.input.start, buffer_size(&self.input), done)
-            buffer_drop(&self.input, taken)
-        else:
-            taken = self.read(data, size, done)
-            if self.failure is None:
-                self.keep(data + taken, size - taken)
+            data, size = self.input.data + self.input.start, buffer_size(&self.input)
+        taken = self.read(data, size, done)
+        if self.input.data != NULL:
+            if taken == size:
+                give_up(&self.input)
+            else:
+                buffer_drop(&self.input, taken)
+        elif self.failure is None:  # Nothing was kept, or a column has it now.
+            self.keep(data + taken, size - taken)
         return 0
 
     cdef int keep(self, const uint8_t* data, Py_ssize_t size) except -1:
-        if buffer_append(&self.input, data, size) < 0:
-            raise MemoryError
+        if self.input.data != NULL and data == self.input.data + self.input.end:  # It is in the `room`.
+            self.input.end += size
+            return 0
+        make_room(&self.input, size)
+        buffer_append(&self.input, data, size)
         return 0
 
     cdef Py_ssize_t read(self, const uint8_t* data, Py_ssize_t size, list done) except -1:
@@ -341,6 +358,8 @@ cdef class Session:
     cdef int answer(self, const uint8_t* frame, Py_ssize_t size, list done) except -1:
         cdef object page_cursor = None
         cdef Cursor cursor = Cursor(frame, frame + size)
+        cdef Cursor values = cursor
+        cdef bint adopts = False
         cdef Request request
         cdef uint32_t message_id
         if not take_response(&cursor, &message_id):
@@ -353,9 +372,11 @@ cdef class Session:
         if request.kind == REQUEST_GET:
             value = take_value(&cursor)
         elif request.kind == REQUEST_GET_MANY:
-            value = take_values(&cursor, PyList_GET_SIZE(<list>request.subject))
+            value = take_values(&cursor, request.count)
         elif request.kind == REQUEST_COLUMN:
-            value = take_column(&cursor, PyList_GET_SIZE(<list>request.subject))
+            adopts = size >= LONG_ANSWER and self.input.data != NULL and frame >= self.input.data
+            values = cursor
+            value = take_column(&cursor, request.count, not adopts)
         else:
             value = take_records(&cursor)
             page_cursor = UNEXPECTED if value is UNEXPECTED else take_value(&cursor)
@@ -366,6 +387,9 @@ cdef class Session:
         stamp = self.take_stamp(&cursor)
         if stamp is None:
             return self.answer_slowly(frame, size, done)
+        if adopts:
+            take_array(&values)
+            (<Column>value).adopt(&self.input, values.at)
         del self.requests[message_id]
         self.answered += 1
         request.finish((value, page_cursor, stamp) if request.kind == REQUEST_PAGE else (value, stamp), None)
@@ -410,7 +434,7 @@ cdef class Session:
                 if request.kind == REQUEST_GET:
                     result = reads.value_of(result)
                 elif request.kind in (REQUEST_GET_MANY, REQUEST_COLUMN):
-                    result = reads.values_of(result, PyList_GET_SIZE(<list>request.subject))
+                    result = reads.values_of(result, request.count)
                 elif request.kind == REQUEST_PAGE:
                     result = reads.page_of(result)
                 if request.kind == REQUEST_COLUMN:
