@@ -24,7 +24,8 @@ Read in this order:
     awaited.py           the methods as type checkers see them under Trio and asyncio
     plain.py             the same in plain threads
     dispatcher.py        distribution of many tasks' requests over connections, and their outcome
-    sockets.py           connecting, and the settings of sockets
+    link.py              the beginning of a connection, and its answers and end, without any I/O
+    sockets.py           connecting, sending, and the settings of sockets
     channel.py           a dispatcher and its connections, moved by one thread
     channels.py          the channels of one client, shared by its threads
     blocking_shell.py    the client for plain threads, without its methods

@@ -13,129 +13,69 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING, Self, cast, final
+from typing import TYPE_CHECKING, cast, final
 
 from gossipkv import name_service
-from gossipkv.client._client import Session
-from gossipkv.client.credentials import REFUSALS
+from gossipkv.client.link import CLOSED, NodeLink, Opening
 from gossipkv.client.route import reason_of
-from gossipkv.client.sockets import RECEIVE_BYTES, UNSHAKEN, tune
-from gossipkv.errors import GossipKVError
+from gossipkv.client.sockets import RECEIVE_BYTES, tune
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gossipkv.address import Address
     from gossipkv.client._client import Request
     from gossipkv.client.credentials import Credentials
-    from gossipkv.client.tls import ClientTls
+    from gossipkv.client.dispatcher import Dispatcher
+
+
+async def dial(
+    address: Address, host: str, timeout_s: float, credentials: Credentials, dispatcher: Dispatcher
+) -> AioLink:
+    """Connect to `address`; `host` is the name for its certificate.
+
+    Raises:
+        OSError: it cannot be reached in time, or its certificate is wrong.
+        Unauthorized, RequestError: it refuses the token.
+    """
+    loop, opening = asyncio.get_running_loop(), Opening(credentials.tls(host), credentials.greeting())
+    connection = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            connection = await _connected(loop, address)
+            output = opening.take(None)
+            while output or not opening.is_done:
+                await loop.sock_sendall(connection, output)
+                output = b"" if opening.is_done else opening.take(await loop.sock_recv(connection, RECEIVE_BYTES))
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+            if isinstance(error, OSError):
+                raise opening.failure(error) from error
+        raise
+    link = AioLink(address, opening, dispatcher)
+    await loop.create_connection(lambda: link, sock=connection)
+    if link.is_closed:  # It broke while this task was being woken, and no dispatcher knows it yet.
+        raise OSError(CLOSED)
+    return link
 
 
 @final
-class AioLink(asyncio.BufferedProtocol):
-    """A connection to the node at `address`; `dial` makes one.
+class AioLink(NodeLink, asyncio.BufferedProtocol):
+    """A connection over a transport, which calls most methods."""
 
-    `on_received` is called after answers came or bytes went out, `on_answered` with requests whose tasks are not simply
-    woken, `on_broken` with a reason if the link ends by itself.  `host` is the name for its certificate.
-    """
-
-    __slots__ = (
-        "_data",
-        "_greeting",
-        "_is_closed",
-        "_is_flushing",
-        "_is_paused",
-        "_is_quiet",
-        "_loop",
-        "_on_answered",
-        "_on_broken",
-        "_on_received",
-        "_place",
-        "_ready",
-        "_tls",
-        "_transport",
-        "address",
-        "session",
-    )
+    __slots__ = ("_data", "_is_flushing", "_is_paused", "_loop", "_place", "_transport")
     _transport: asyncio.Transport
 
-    def __init__(
-        self,
-        address: Address,
-        host: str,
-        credentials: Credentials,
-        *,
-        on_received: Callable[[AioLink], None],
-        on_answered: Callable[[AioLink, list[Request[object]]], None],
-        on_broken: Callable[[AioLink, str], None],
-    ) -> None:
-        self.address = address
-        self.session = Session()
+    def __init__(self, address: Address, opening: Opening, dispatcher: Dispatcher) -> None:
+        super().__init__(address, opening, dispatcher)
         self._loop = asyncio.get_running_loop()
-        self._tls: ClientTls | None = credentials.tls(host)
-        self._greeting = credentials.greeting()
-        self._on_received = on_received
-        self._on_answered = on_answered
-        self._on_broken = on_broken
-        self._ready: asyncio.Future[None] = self._loop.create_future()  # Done when TLS and the token are accepted.
         self._data = self._place = memoryview(bytearray(RECEIVE_BYTES))
-        self._is_quiet = True  # The last receive woke at most one task; for several, one write is cheaper.
         self._is_flushing = False  # A write is scheduled.
         self._is_paused = False  # The transport has unsent bytes.
-        self._is_closed = True  # Until there is a connection.
-
-    async def dial(self, timeout_s: float) -> Self:
-        """Connect.
-
-        Raises:
-            OSError: the node cannot be reached in time, or its certificate is wrong.
-            Unauthorized, RequestError: it refuses the token.
-        """
-        late = "no answer in time"
-        try:
-            async with asyncio.timeout(timeout_s):
-                connection = await _connected(self._loop, self.address)
-                tune(connection)
-                late = "no answer to the token in time" if self._tls is None else UNSHAKEN
-                await self._loop.create_connection(lambda: self, sock=connection)
-                await self._ready
-        except BaseException as error:
-            self._ready.cancel()
-            self.close()
-            if isinstance(error, TimeoutError):
-                raise OSError(late) from None
-            raise
-        if self._is_closed:  # It broke while this task was being woken, and no dispatcher knows it yet.
-            raise OSError(self._end())
-        try:
-            if self._greeting is not None:
-                self._greeting.take()
-        except GossipKVError as error:
-            self.close()
-            if isinstance(error, REFUSALS):
-                raise
-            raise OSError(error.message) from error  # Another node may do better.
-        return self
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with TLS or the token (called by the transport)."""
-        if self._ready.done():  # `dial` was cancelled.
-            transport.close()
-            return
+        """Begin."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(0)
-        self._is_closed = False
-        if self._tls is None:
-            self._greet()
-        else:
-            self._shake(self._tls, None)
-
-    def _greet(self) -> None:
-        if self._greeting is None:
-            self._ready.set_result(None)
-        else:
-            self._greeting.owner = self._ready
-            self.send(self._greeting)
 
     def send(self, request: Request[object]) -> None:
         """Queue a request; its bytes go out in this turn of the loop, or now if no other is likely to follow."""
@@ -152,10 +92,10 @@ class AioLink(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         self._is_flushing = False
         self._write()
-        self._on_received(self)
+        self._dispatcher.on_received(self)
 
     def _write(self) -> None:
-        if self._is_paused or self._is_closed:
+        if self._is_paused or self.is_closed:
             return
         session = self.session
         output = session.take_output()
@@ -163,110 +103,43 @@ class AioLink(asyncio.BufferedProtocol):
         self._transport.write(output if self._tls is None else self._tls.seal(output))
 
     def pause_writing(self) -> None:
-        """Leave further requests in the session (called by the transport)."""
+        """Leave further requests in the session."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Send what waits in the session (called by the transport)."""
+        """Send what waits in the session."""
         self._is_paused = False
         self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # It says nothing of answers.
-        """Return the place for received bytes (called by the transport)."""
+        """Return the place for received bytes."""
         room = self.session.room() if self._tls is None else None
         self._place = self._data if room is None else room
         return self._place
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take received bytes, and wake the tasks whose answers they complete (called by the transport)."""
-        session, tls = self.session, self._tls
-        data = self._place[:nbytes]
-        try:
-            done = session.receive(data) if tls is None else self._opened(tls, bytes(data))
-        except OSError as error:
-            self._break(reason_of(error))
-            return
-        self._is_quiet = len(done) <= 1
-        others = []
-        for request in done:
-            if request.error is not None or request.is_inner:
-                others.append(request)
-            elif (owner := request.owner) is not None:
-                request.owner = None
-                wake(owner)
-        if others:
-            self._on_answered(self, others)
-        if session.failure is not None:
-            self._break(session.failure.message)
-        elif tls is not None and tls.has_ended:
-            self._break(self._end())
-        else:
-            self._on_received(self)
-
-    def _opened(self, tls: ClientTls, data: bytes) -> list[Request[object]]:
-        """Return the requests that received records complete; the handshake comes first.  Raises OSError."""
-        if not tls.is_shaken:
-            self._shake(tls, data)
-            return []
-        plain = tls.open(data)
-        return self.session.receive(plain) if plain else []
-
-    def _shake(self, tls: ClientTls, data: bytes | None) -> None:
-        self._transport.write(tls.shake(data))
-        if tls.is_shaken:
-            self._greet()
+        """Take received bytes."""
+        self.take(self._place[:nbytes])
 
     def eof_received(self) -> None:
-        """End the connection, as the node has done (called by the transport)."""
-        reason = self._end()
-        if self._tls is not None and not self._tls.is_shaken:
-            try:
-                self._tls.shake(b"")
-            except OSError as error:
-                reason = reason_of(error)
-        self._break(reason)
+        """End the connection, as the node has done."""
+        self.take(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end of the connection (called by the transport)."""
-        reason = self._end() if exc is None else reason_of(exc)
-        if self._tls is not None and not self._tls.is_shaken:
-            reason += " amid the TLS handshake"
-        self._break(reason)
-
-    def _end(self) -> str:
-        if self._greeting is not None and not self._greeting.is_done:
-            return "the node closed the connection instead of an answer to the token"
-        return "the node closed the connection" + ("" if self.session.is_clean else " amid an answer")
-
-    def _break(self, reason: str) -> None:
-        if self._is_closed:
-            return
-        if self._ready.done():
-            self._on_broken(self, reason)
+        """Note the end of the connection."""
+        if exc is None:
+            self.take(b"")
         else:
-            self._ready.set_exception(OSError(reason))
-        self.close()
+            self.break_off(reason_of(exc))
 
-    def close(self) -> None:
-        """End the connection."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+    def _end(self, farewell: bytes) -> None:
         transport = self._transport
-        # TLS can only end between records.
-        if self._tls is not None and self._tls.is_shaken and not self.session.in_flight:
-            transport.write(self._tls.farewell())
+        if farewell:
+            transport.write(farewell)
         if transport.get_write_buffer_size():  # A node that reads nothing must not hold the transport.
             transport.abort()
         else:
             transport.close()
-
-
-def wake(owner: object) -> None:
-    """Wake the task that waits for this future, unless it was cancelled."""
-    assert isinstance(owner, asyncio.Future)
-    if not owner.done():
-        owner.set_result(None)
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, address: Address) -> socket.socket:
@@ -282,4 +155,5 @@ async def _connected(loop: asyncio.AbstractEventLoop, address: Address) -> socke
     except BaseException:
         connection.close()
         raise
+    tune(connection)
     return connection

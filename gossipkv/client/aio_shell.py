@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from gossipkv import name_service
 from gossipkv.client import forks, reads
-from gossipkv.client.aio_link import AioLink, wake
+from gossipkv.client.aio_link import AioLink, dial
 from gossipkv.client.backoff import Backoff
-from gossipkv.client.credentials import PLAIN, REFUSALS, Credentials
+from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
-from gossipkv.client.route import AddressRoute, addresses_of, is_name, reason_of
+from gossipkv.client.route import AddressRoute, addresses_of
 from gossipkv.client.scan import Scan
 from gossipkv.client.task_shell import TaskShell
 
@@ -94,9 +94,9 @@ class AioShell(TaskShell):
 
     def _end(self) -> None:
         self._dispatcher.close()
-        for dial in (self._dialling, self._alarm, *self._dials):
-            if dial is not None:
-                dial.cancel()
+        for waiting in (self._dialling, self._alarm, *self._dials):
+            if waiting is not None:
+                waiting.cancel()
 
     def deadline(self, timeout_ms: int | None) -> float:
         """Return the deadline of a request that starts now, by the loop's time.
@@ -180,8 +180,10 @@ class AioShell(TaskShell):
             self._dispatcher.cancel(request)
 
     def wake(self, owner: object) -> None:
-        """Wake a task whose request is done (called by the dispatcher)."""
-        wake(owner)
+        """Wake a task whose request is done, unless it is cancelled (called by the dispatcher and its links)."""
+        assert isinstance(owner, asyncio.Future)
+        if not owner.done():
+            owner.set_result(None)
 
     def want_link(self) -> None:
         """Dial soon (called by the dispatcher)."""
@@ -212,32 +214,15 @@ class AioShell(TaskShell):
             if isinstance(target, float):
                 self._dialling = self._loop.call_at(target, self._dial)
                 return
-            dial = self._loop.create_task(self._reach(target))
-            self._dials.add(dial)
-            dial.add_done_callback(self._dials.discard)
+            task = self._loop.create_task(self._reach(target))
+            self._dials.add(task)
+            task.add_done_callback(self._dials.discard)
 
-    async def _reach(self, address: Address) -> None:
-        """Make a link to an address, or resolve a name."""
+    async def _linked(self, address: Address, timeout_s: float) -> AioLink:
         dispatcher = self._dispatcher
-        timeout_s = dispatcher.dial_s(address, self.now())
-        try:
-            if is_name(address):
-                async with asyncio.timeout(timeout_s):
-                    found = await asyncio.wrap_future(name_service.query(address))
-                dispatcher.on_resolved(address, name_service.addresses_in(found))
-                return
-            link = AioLink(
-                address,
-                dispatcher.host_of(address),
-                self._credentials,
-                on_received=dispatcher.on_received,
-                on_answered=lambda link, requests: dispatcher.on_answered(link, requests, self.now()),
-                on_broken=lambda link, reason: dispatcher.on_broken(link, reason, self.now()),
-            )
-            await link.dial(timeout_s)
-        except REFUSALS as error:
-            dispatcher.on_refused(address, error, self.now())
-        except (OSError, UnicodeError) as error:  # UnicodeError: no name service could know the name.
-            dispatcher.on_dial_failed(address, reason_of(error), self.now())
-        else:
-            dispatcher.on_connected(link)
+        return await dial(address, dispatcher.host_of(address), timeout_s, self._credentials, dispatcher)
+
+    async def _resolved(self, name: Address, timeout_s: float) -> list[Address]:
+        async with asyncio.timeout(timeout_s):
+            found = await asyncio.wrap_future(name_service.query(name))
+        return name_service.addresses_in(found)

@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv import name_service
 from gossipkv.address import Address
-from gossipkv.client._client import Session
 from gossipkv.client.credentials import REFUSALS
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.route import is_name, reason_of
-from gossipkv.client.sockets import RECEIVE_BYTES, UNSHAKEN, connecting, end_input, send_now, shaking
-from gossipkv.errors import GossipKVError
+from gossipkv.client.sockets import SocketLink, dialling
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,26 +29,22 @@ if TYPE_CHECKING:
     from gossipkv.client._client import Request
     from gossipkv.client.backoff import Backoff
     from gossipkv.client.credentials import Credentials
+    from gossipkv.client.link import Opening
     from gossipkv.client.route import AddressRoute
     from gossipkv.client.sockets import Wait
-    from gossipkv.client.tls import ClientTls
 
 TIMEOUT_SLACK: Final = 0.99  # Setting a socket's timeout is a system call: a timeout that is 1 % too long is kept.
 
 
 @final
-class ChannelLink:
-    """A connection to the node at `address`; the channel moves its bytes."""
+class ChannelLink(SocketLink):
+    """A connection whose bytes the channel moves."""
 
-    __slots__ = ("_rest", "_socket", "_timeout_s", "_tls", "address", "session")
+    __slots__ = ("_timeout_s",)
 
-    def __init__(self, address: Address, connection: socket.socket, tls: ClientTls | None) -> None:
-        self.address = address
-        self.session = Session()
-        self._socket = connection
+    def __init__(self, address: Address, connection: socket.socket, opening: Opening, dispatcher: Dispatcher) -> None:
+        super().__init__(address, connection, opening, dispatcher)
         self._timeout_s = 0.0  # The socket's timeout.
-        self._tls = tls
-        self._rest = memoryview(b"")  # Bytes taken from the session that are not sent yet, in the form to send.
 
     def fileno(self) -> int:
         """Return the number by which a selector knows the connection."""
@@ -60,75 +54,20 @@ class ChannelLink:
         """Queue a request; its bytes go out with `flush`."""
         self.session.send(request)
 
-    def flush(self) -> bool:
-        """Send what the network takes at once; return True if all went out.  Raises OSError."""
-        session = self.session
-        while self._rest or session.unsent_bytes:
-            output = self._rest
-            if not output:
-                data = session.take_output()
-                if self._tls is not None:
-                    session.sent(len(data))  # A partly sent record cannot be attributed to requests: all has begun.
-                    data = self._tls.seal(data)
-                output = memoryview(data)
-            self._rest = output
-            try:
-                count = send_now(self._socket, output)
-            except BlockingIOError:
-                return False
-            if self._tls is None:
-                session.sent(count)
-            self._rest = output[count:]
-        return True
-
-    def receive(self, within_s: float) -> bytes | memoryview | None:
-        """Return received bytes; None if only a part of a record came.
-
-        Raises:
-            OSError: TimeoutError after so many seconds, or the connection broke.
-            EOFError: the node closed it.
-        """
-        if not self._timeout_s * TIMEOUT_SLACK <= within_s <= self._timeout_s:
-            self._socket.settimeout(within_s)
-            self._timeout_s = within_s
-        if self._tls is None and (room := self.session.room()) is not None:
-            if (count := self._socket.recv_into(room)) == 0:
-                raise EOFError
-            return room[:count]
-        data = self._socket.recv(RECEIVE_BYTES)
-        if not data:
-            raise EOFError
-        if self._tls is None:
-            return data
-        data = self._tls.open(data)
-        if self._tls.has_ended:
-            end_input(self._socket)
-        return data or None
-
-    def greet(self, credentials: Credentials, until: float) -> Generator[Wait, None, None]:
-        """Show the token, if there is one.  Raises OSError; Unauthorized, RequestError: the node refuses it."""
-        greeting = credentials.greeting()
-        if greeting is None:
-            return
-        self.send(greeting)
-        while not greeting.is_done:
-            is_sent = self.flush()
-            yield self._socket, selectors.EVENT_READ if is_sent else selectors.EVENT_WRITE, until
-            if is_sent:
-                try:
-                    data = self.receive(0)
-                except EOFError:
-                    raise OSError("the node closed the connection instead of an answer to the token") from None
-                if data is not None:
-                    self.session.receive(data)
-                if self.session.failure is not None:
-                    raise OSError(self.session.failure.message)
+    def receive(self, within_s: float) -> bool:
+        """Receive and take bytes; return False if none came in so many seconds."""
         try:
-            greeting.take()
-        except REFUSALS:
-            raise
-        except GossipKVError as error:  # Another node may do better.
-            raise OSError(error.message) from error
+            if not self._timeout_s * TIMEOUT_SLACK <= within_s <= self._timeout_s:
+                self._socket.settimeout(within_s)
+                self._timeout_s = within_s
+            data = self.received()
+        except (BlockingIOError, TimeoutError):
+            return False
+        except OSError as error:
+            self.break_off(reason_of(error))
+        else:
+            self.take(data)
+        return True
 
     def cut(self) -> None:
         """End the connection for both sides, which the thread that waits for it notices."""
@@ -139,41 +78,9 @@ class ChannelLink:
         """Close the connection without a word, as in a forked child, which must not end its parent's."""
         self._socket.close()
 
-    def close(self) -> None:
-        """End the connection (called by the dispatcher)."""
-        # TLS can only end between records.
-        if self._tls is not None and self._socket.fileno() >= 0 and not self.session.in_flight:
-            with suppress(OSError):
-                send_now(self._socket, self._tls.farewell())
+    def _end(self, farewell: bytes) -> None:
+        super()._end(farewell)
         self._socket.close()
-
-
-def opening(address: Address, host: str, credentials: Credentials, until: float) -> Generator[Wait, None, ChannelLink]:
-    """Return an authenticated connection to a node, whose certificate has the name `host`.
-
-    Raises:
-        OSError: it cannot be reached in time, or its certificate is wrong.
-        Unauthorized, RequestError: it refuses the token.
-    """
-    connection = yield from connecting(address, until)
-    try:
-        tls = credentials.tls(host)
-        if tls is not None:
-            try:
-                yield from shaking(connection, tls, until)
-            except TimeoutError:
-                raise OSError(UNSHAKEN) from None
-            except ConnectionError as error:
-                raise OSError(f"{reason_of(error)} amid the TLS handshake") from error
-        link = ChannelLink(address, connection, tls)
-        try:
-            yield from link.greet(credentials, until)
-        except TimeoutError:
-            raise OSError("no answer to the token in time") from None
-    except BaseException:
-        connection.close()
-        raise
-    return link
 
 
 @final
@@ -182,7 +89,7 @@ class Dial:
 
     __slots__ = ("address", "steps", "wait")
 
-    def __init__(self, address: Address, steps: Generator[Wait, None, ChannelLink]) -> None:
+    def __init__(self, address: Address, steps: Generator[Wait, None, tuple[socket.socket, Opening]]) -> None:
         self.address = address
         self.steps = steps
         self.wait: Wait | None = None
@@ -242,20 +149,19 @@ class Channel:
         """Move bytes until a submitted request is done.  After any exception the channel must be dropped."""
         dispatcher = self._dispatcher
         while not request.is_done:
-            link = self._only_link(request)
-            if link is None:
+            link, within_s = self._only_link(request), dispatcher.alarm - monotonic()
+            if link is None or within_s <= 0:
                 self._turn()
                 continue
             try:
-                within_s = dispatcher.alarm - monotonic()
-                if within_s <= 0 or not link.flush():
-                    self._turn()
-                else:
-                    self._receive(link, within_s)
-            except TimeoutError:
-                dispatcher.on_time(monotonic())
+                is_sent = link.flush()
             except OSError as error:
-                self._break(link, reason_of(error))
+                link.break_off(reason_of(error))
+                continue
+            if not is_sent:
+                self._turn()
+            elif not link.receive(within_s):
+                dispatcher.on_time(monotonic())
 
     def cancel(self, request: Request[object]) -> None:
         """Drop a request that nobody waits for."""
@@ -308,47 +214,14 @@ class Channel:
         for link in self._links:
             if link.session is session:
                 only = link
-            elif link.session.awaited:
+            elif link.session.awaited and not link.is_closed:
                 return None
         return only
 
-    def _receive(self, link: ChannelLink, within_s: float) -> None:
-        session = link.session
-        try:
-            data = link.receive(within_s)
-        except EOFError:
-            self._break(link, "the node closed the connection" + ("" if session.is_clean else " amid an answer"))
-            return
-        if data is None:
-            return
-        done = session.receive(data)
-        others = [request for request in done if request.error is not None or request.is_inner]
-        if others:
-            self._dispatcher.on_answered(link, others, monotonic())
-        if session.failure is not None:
-            self._break(link, session.failure.message)
-        else:
-            self._dispatcher.on_received(link)
-
-    def _receive_now(self, link: ChannelLink) -> bool:
-        """Receive without waiting; return False if there was nothing."""
-        try:
-            self._receive(link, 0)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            self._break(link, reason_of(error))
-        return True
-
-    def _break(self, link: ChannelLink, reason: str) -> None:
-        self._dispatcher.on_broken(link, reason, monotonic())
-        link.close()
-        self._links.remove(link)
-
     def _catch_up(self) -> None:
         """Take what came since the last request, maybe the end of a connection: bytes sent now would be lost."""
-        for link in [*self._links]:
-            while link in self._links and self._receive_now(link):
+        for link in self._links:
+            while not link.is_closed and link.receive(0):
                 pass
 
     def _turn(self) -> None:
@@ -370,23 +243,23 @@ class Channel:
             self._resolve(target, now + dispatcher.dial_s(target, now))
         else:
             until = now + dispatcher.dial_s(target, now)
-            dial = Dial(target, opening(target, dispatcher.host_of(target), self._credentials, until))
+            dial = Dial(target, dialling(target, dispatcher.host_of(target), self._credentials, until))
             self._dials.append(dial)
             self._go_on(dial)
 
     def _flushed(self) -> list[tuple[ChannelLink, int]]:
         """Send what the network takes; return what to wait for at each link."""
         waits = []
-        for link in [*self._links]:
+        for link in self._links:
+            if link.fileno() < 0:  # The parent's.
+                link.break_off("the connection was closed")
             try:
-                is_sent = link.flush()
+                is_sent = link.is_closed or link.flush()
             except OSError as error:
-                self._break(link, reason_of(error))
-                continue
-            if link.fileno() < 0:  # Closed by the dispatcher; or the parent's.
-                self._break(link, "the connection was closed")
-            else:
+                link.break_off(reason_of(error))
+            if not link.is_closed:
                 waits.append((link, selectors.EVENT_READ | (0 if is_sent else selectors.EVENT_WRITE)))
+        self._links = [link for link, _ in waits]
         return waits
 
     def _wait(self, waits: list[tuple[ChannelLink, int]], within_s: float) -> None:
@@ -403,8 +276,8 @@ class Channel:
         for key, mask in ready:
             if isinstance(key.data, Dial):
                 self._go_on(key.data)
-            elif mask & selectors.EVENT_READ and key.data in self._links:
-                self._receive_now(key.data)
+            elif mask & selectors.EVENT_READ and not key.data.is_closed:
+                key.data.receive(0)
         now = monotonic()
         for dial in [*self._dials]:
             if dial.wait is not None and dial.wait[2] <= now:
@@ -425,8 +298,10 @@ class Channel:
             dial.wait = next(dial.steps) if error is None else dial.steps.throw(error)
             is_over = False
         except StopIteration as end:
-            self._links.append(end.value)
-            dispatcher.on_connected(end.value)
+            connection, opening = end.value
+            link = ChannelLink(dial.address, connection, opening, dispatcher)
+            self._links.append(link)
+            dispatcher.on_connected(link)
         except REFUSALS as refusal:
             dispatcher.on_refused(dial.address, refusal, monotonic())
         except (OSError, UnicodeError) as failure:

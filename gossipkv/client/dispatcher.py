@@ -141,7 +141,7 @@ class Dispatcher:
         self._stays, self._follows = stays, follows and not stays
         self._route = route
         self._backoff = backoff
-        self._shell = shell
+        self.shell = shell
         self._tick_s = inf if stage_s is None else stage_s / 2
         self._deadlines = Deadlines()
         self._main, self._second = LinkLane(), LinkLane()
@@ -296,7 +296,7 @@ class Dispatcher:
         """Note the addresses of a name, at least one; `target` names them."""
         self._dialled.discard(name)
         self._route.resolve(name, found)
-        self._shell.want_link()
+        self.shell.want_link()
 
     def on_connected(self, link: Link) -> None:
         """Use a new link for the waiting requests."""
@@ -309,7 +309,7 @@ class Dispatcher:
             link.close()
             self._offer(self._open[link.address])
             return
-        now = self._shell.now()
+        now = self.shell.now()
         self._links[link.session] = link
         self._seen[link.session] = 0, now
         self._marks[link.session] = 0, 0
@@ -327,7 +327,7 @@ class Dispatcher:
             if lane.link is None and address in self._addresses(lane):
                 for request in list(lane.line):
                     self._note_failure(request, lane, address, reason)
-        self._shell.want_link()
+        self.shell.want_link()
 
     def on_refused(self, address: Address, error: GossipKVError, now: float) -> None:
         """Fail the waiting requests: a node refused the token, as every other node would."""
@@ -450,11 +450,11 @@ class Dispatcher:
             return
         lane.line[request] = None
         if lane.link is None:
-            self._shell.want_link()
+            self.shell.want_link()
 
     def _is_fresh(self, link: Link, request: Request[object]) -> bool:
         """Return True if the link may have a request that is sent once; else check the link first."""
-        now, session = self._shell.now(), link.session
+        now, session = self.shell.now(), link.session
         if now - self._seen[session][1] <= IDLE_S or request.is_inner:
             return True
         ping = call_request("ping", ())
@@ -502,7 +502,7 @@ class Dispatcher:
             if lane.link is not None:
                 self._admit(lane, lane.link)
             elif lane.line:
-                self._shell.want_link()
+                self.shell.want_link()
 
     def _leave_line(self, request: Request[object]) -> LinkLane | None:
         """Take a request out of its line; return its lane, or None if it is in none."""
@@ -559,10 +559,10 @@ class Dispatcher:
     def _ring(self, at: float) -> None:
         """Set the alarm to that time, or to the next tick, which an idle client has none of, if that is sooner."""
         if self._tick_at == inf and self._tick_s < inf and len(self._route.addresses) > 1:
-            self._tick_at = self._shell.now() + self._tick_s
+            self._tick_at = self.shell.now() + self._tick_s
         if min(at, self._tick_at) < self.alarm:
             self.alarm = min(at, self._tick_at)
-            self._shell.set_alarm(self.alarm)
+            self.shell.set_alarm(self.alarm)
 
     def _tick(self, now: float) -> None:
         """Ask elsewhere as well for reads that are in flight since two ticks."""
@@ -773,7 +773,7 @@ class Dispatcher:
         owner = request.owner
         if owner is not None:
             request.owner = None
-            self._shell.wake(owner)
+            self.shell.wake(owner)
 
 
 def _history(request: Request[object]) -> RequestHistory:

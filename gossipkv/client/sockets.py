@@ -1,4 +1,4 @@
-"""Sockets of clients that wait for them: connecting, the TLS handshake, and what both need.
+"""Sockets: connecting and sending; `aio_link` has only their settings from here.
 
 Connecting is a generator of waits, so that one loop serves a new connection beside others.  All sockets have a timeout
 or do not wait, so the system's side never waits, and `send_now` uses that.
@@ -15,13 +15,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gossipkv import name_service
+from gossipkv.client.link import NodeLink, Opening
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Protocol
 
     from gossipkv.address import Address
-    from gossipkv.client.tls import ClientTls
+    from gossipkv.client.credentials import Credentials
+    from gossipkv.client.dispatcher import Dispatcher
 
     class Tunable(Protocol):
         """A socket of the system, or Trio's."""
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
-UNSHAKEN: Final = "no answer to the TLS handshake in time"
 # A connection whose other machine is gone ends within a minute, also while nothing is asked.
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 _BEGUN: Final = {errno.EINPROGRESS, errno.EWOULDBLOCK, getattr(errno, "WSAEWOULDBLOCK", 0)} - {0}
@@ -66,12 +67,6 @@ else:
             return connection.send(data)
         finally:
             connection.settimeout(timeout_s)
-
-
-def end_input(connection: socket.socket) -> None:
-    """Make the connection end after the received bytes, as the node announced by TLS."""
-    with suppress(OSError):  # The connection is gone.
-        connection.shutdown(socket.SHUT_RD)
 
 
 def connecting(address: Address, due: float) -> Generator[Wait, None, socket.socket]:
@@ -125,16 +120,73 @@ def open_socket(address: Address, deadline: float) -> socket.socket:
     return connection
 
 
-def shaking(connection: socket.socket, tls: ClientTls, until: float) -> Generator[Wait, None, None]:
-    """Do the handshake.  Raises OSError."""
-    data = None
-    while not tls.is_shaken:
-        output = memoryview(tls.shake(data))
-        while output:
+def opened(connection: socket.socket, opening: Opening, until: float) -> Generator[Wait, None, None]:
+    """Begin a connection.  Raises OSError; Unauthorized, RequestError: the node refuses the token."""
+    try:
+        output = memoryview(opening.take(None))
+        while output or not opening.is_done:
             try:
-                output = output[send_now(connection, output) :]
+                while output:
+                    output = output[send_now(connection, output) :]
+                if not opening.is_done:
+                    yield connection, selectors.EVENT_READ, until
+                    output = memoryview(opening.take(connection.recv(RECEIVE_BYTES)))
             except BlockingIOError:
-                yield connection, selectors.EVENT_WRITE, until
-        if not tls.is_shaken:
-            yield connection, selectors.EVENT_READ, until
-            data = connection.recv(RECEIVE_BYTES)
+                yield connection, selectors.EVENT_WRITE if output else selectors.EVENT_READ, until
+    except OSError as error:
+        raise opening.failure(error) from error
+
+
+def dialling(
+    address: Address, host: str, credentials: Credentials, until: float
+) -> Generator[Wait, None, tuple[socket.socket, Opening]]:
+    """Connect to a node, whose certificate has the name `host`.  Raises as `opened`."""
+    opening = Opening(credentials.tls(host), credentials.greeting())
+    connection = yield from connecting(address, until)
+    try:
+        yield from opened(connection, opening, until)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, opening
+
+
+class SocketLink(NodeLink):
+    """A connection over a socket that does not wait to send."""
+
+    __slots__ = ("_rest", "_socket")
+
+    def __init__(self, address: Address, connection: socket.socket, opening: Opening, dispatcher: Dispatcher) -> None:
+        super().__init__(address, opening, dispatcher)
+        self._socket = connection
+        self._rest = memoryview(b"")  # Bytes taken from the session that are not sent yet, in the form to send.
+
+    def received(self) -> bytes | memoryview:
+        """Return received bytes; those of a long answer are already in their place.  Raises OSError."""
+        room = self.session.room() if self._tls is None else None
+        return self._socket.recv(RECEIVE_BYTES) if room is None else room[: self._socket.recv_into(room)]
+
+    def flush(self) -> bool:
+        """Send what the network takes at once; return True if all went out.  Raises OSError."""
+        session = self.session
+        while self._rest or session.unsent_bytes:
+            output = self._rest
+            if not output:
+                data = session.take_output()
+                if self._tls is not None:
+                    session.sent(len(data))  # A partly sent record cannot be attributed to requests: all has begun.
+                    data = self._tls.seal(data)
+                self._rest = output = memoryview(data)
+            try:
+                count = send_now(self._socket, output)
+            except BlockingIOError:
+                return False
+            if self._tls is None:
+                session.sent(count)
+            self._rest = output[count:]
+        return True
+
+    def _end(self, farewell: bytes) -> None:
+        if farewell:
+            with suppress(OSError):
+                send_now(self._socket, farewell)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.client import reads
+from gossipkv.client.credentials import REFUSALS
+from gossipkv.client.route import is_name, reason_of
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._client import Request
-    from gossipkv.client.dispatcher import Dispatcher
+    from gossipkv.client.dispatcher import Dispatcher, Link
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
@@ -27,7 +29,10 @@ class TaskShell:
 
     if TYPE_CHECKING:
 
+        def now(self) -> float: ...
         def deadline(self, timeout_ms: int | None) -> float: ...
+        async def _linked(self, address: Address, timeout_s: float) -> Link: ...
+        async def _resolved(self, name: Address, timeout_s: float) -> list[Address]: ...
         async def _asked(self, request: Request[_Result], due: float) -> _Result: ...
 
     @property
@@ -62,3 +67,17 @@ class TaskShell:
     def abandon(self, request: Request[object]) -> None:
         if not request.is_done:
             self._dispatcher.cancel(request)
+
+    async def _reach(self, address: Address) -> None:
+        """Make a link to an address, or resolve a name."""
+        dispatcher = self._dispatcher
+        timeout_s = dispatcher.dial_s(address, self.now())
+        try:
+            if is_name(address):
+                dispatcher.on_resolved(address, await self._resolved(address, timeout_s))
+            else:
+                dispatcher.on_connected(await self._linked(address, timeout_s))
+        except REFUSALS as error:
+            dispatcher.on_refused(address, error, self.now())
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name service could know the name.
+            dispatcher.on_dial_failed(address, reason_of(error), self.now())

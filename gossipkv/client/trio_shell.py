@@ -15,28 +15,29 @@ from gossipkv import name_service
 from gossipkv.address import Address
 from gossipkv.client import forks, reads
 from gossipkv.client.backoff import Backoff
-from gossipkv.client.credentials import PLAIN, REFUSALS, Credentials
+from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
-from gossipkv.client.route import AddressRoute, addresses_of, is_name, reason_of
+from gossipkv.client.route import AddressRoute, addresses_of
 from gossipkv.client.scan import Scan
 from gossipkv.client.task_shell import TaskShell
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable, Generator, Iterable
     from types import TracebackType
     from typing import TypeVar
 
     from gossipkv.client._client import Records, Request
+    from gossipkv.client.link import Opening
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
-    from gossipkv.client.trio_link import Dialled
     from gossipkv.errors import GossipKVError
 
     # Connects to an address, whose certificate has that name, within that many seconds.  Raises OSError.
-    Dial = Callable[[Address, str, float, Credentials], Awaitable[Dialled]]
+    Dial = Callable[[Address, str, float, Credentials], Awaitable[tuple[socket.socket, Opening]]]
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
@@ -189,7 +190,7 @@ class TrioShell(TaskShell):
         await trio.lowlevel.checkpoint()
 
     def wake(self, owner: object) -> None:
-        """Wake a task whose request is done (called by the dispatcher)."""
+        """Wake a task whose request is done (called by the dispatcher and its links)."""
         assert isinstance(owner, trio.lowlevel.Task)
         trio.lowlevel.reschedule(owner, WOKEN)
 
@@ -213,46 +214,27 @@ class TrioShell(TaskShell):
             with trio.CancelScope(deadline=inf if target is None else target):
                 await self._wanted.wait()
 
-    async def _reach(self, address: Address) -> None:
-        """Make a link to an address, or resolve a name."""
-        dispatcher = self._dispatcher
-        timeout_s = dispatcher.dial_s(address, self.now())
-        try:
-            if is_name(address):
-                dispatcher.on_resolved(address, await _resolved(address, timeout_s))
-                return
-            link = TrioLink(
-                address,
-                await self._connect(address, dispatcher.host_of(address), timeout_s, self._credentials),
-                on_received=dispatcher.on_received,
-                on_answered=lambda link, requests: dispatcher.on_answered(link, requests, self.now()),
-                on_broken=lambda link, reason: dispatcher.on_broken(link, reason, self.now()),
-            )
-        except REFUSALS as error:
-            dispatcher.on_refused(address, error, self.now())
-        except (OSError, UnicodeError) as error:  # UnicodeError: no name service could know the name.
-            dispatcher.on_dial_failed(address, reason_of(error), self.now())
-        else:
-            assert self._nursery is not None
-            self._nursery.start_soon(link.run)
-            dispatcher.on_connected(link)
+    async def _linked(self, address: Address, timeout_s: float) -> TrioLink:
+        assert self._nursery is not None
+        dialled = await self._connect(address, self._dispatcher.host_of(address), timeout_s, self._credentials)
+        link = TrioLink(address, *dialled, self._dispatcher)
+        self._nursery.start_soon(link.run)
+        return link
 
     async def _sweep(self) -> None:
         while True:
             with trio.CancelScope(deadline=self._dispatcher.on_time(trio.current_time())) as self._alarm:
                 await trio.sleep_forever()
 
+    async def _resolved(self, name: Address, timeout_s: float) -> list[Address]:
+        query = name_service.query(name)
+        done, token = trio.Event(), trio.lowlevel.current_trio_token()
 
-async def _resolved(name: Address, timeout_s: float) -> list[Address]:
-    """Return the addresses of a name.  Raises OSError, UnicodeError: it is unknown, or not resolved in time."""
-    query = name_service.query(name)
-    done, token = trio.Event(), trio.lowlevel.current_trio_token()
+        def tell(_: object) -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(done.set)
 
-    def tell(_: object) -> None:
-        with suppress(trio.RunFinishedError):
-            token.run_sync_soon(done.set)
-
-    query.add_done_callback(tell)
-    with trio.move_on_after(timeout_s):
-        await done.wait()
-    return name_service.addresses_in(name_service.result(query, 0))
+        query.add_done_callback(tell)
+        with trio.move_on_after(timeout_s):
+            await done.wait()
+        return name_service.addresses_in(name_service.result(query, 0))

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
+from gossipkv.client.link import Opening
 from gossipkv.client.trio_client import Client
-from gossipkv.client.trio_link import Dialled
 from gossipkv.http.detached import DetachedListener
 from gossipkv.http.gateway import HttpGateway
 from gossipkv.http.order import GatewayOrder, GatewayWord
@@ -139,12 +139,14 @@ class _Child:
         await words.obey(self)
         everything.cancel()
 
-    async def _dial(self, _address: Address, _host: str, _timeout_s: float, _credentials: Credentials) -> Dialled:
+    async def _dial(
+        self, _address: Address, _host: str, _timeout_s: float, _credentials: Credentials
+    ) -> tuple[socket.socket, Opening]:
         await trio.lowlevel.checkpoint()
         if self._connection is None:
             raise ConnectionResetError(errno.ECONNRESET, "the node has closed the connection")
         connection, self._connection = self._connection, None
-        return Dialled.plainly(_NodeConnection(connection, self._lost.set))
+        return _NodeConnection(connection, self._lost.set), Opening()
 
     async def _end_alone(self, everything: trio.CancelScope) -> None:
         """End when the connection to the node is lost: the next process gets another one."""

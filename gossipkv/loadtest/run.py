@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv import __version__
 from gossipkv.client.blocking import Client
 from gossipkv.client.credentials import PLAIN
-from gossipkv.client.sockets import RECEIVE_BYTES, open_socket, shaking, waited
+from gossipkv.client.link import Opening
+from gossipkv.client.sockets import RECEIVE_BYTES, open_socket, opened, waited
 from gossipkv.errors import Unauthorized, Unavailable
 from gossipkv.loadtest import figures
 from gossipkv.loadtest.fleet import LoadFleet, error_of
@@ -408,7 +409,7 @@ def _asked(target: LoadTarget, question: bytes, timeout_s: float, credentials: C
     with open_socket(target.address, monotonic() + timeout_s) as connection:
         connection.settimeout(timeout_s)
         if tls is not None:
-            waited(shaking(connection, tls, monotonic() + timeout_s))
+            waited(opened(connection, Opening(tls), monotonic() + timeout_s))
         connection.sendall(question if tls is None else tls.seal(question))
         answer = b""
         while not answer.count(b"\r\n"):

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossipkv
-from gossipkv.client import blocking, blocking_shell, channel, channels
+from gossipkv.client import blocking, blocking_shell, channel, channels, sockets
 from gossipkv.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ def few_places():
 
 def begun(patch) -> tuple[World, blocking.Client]:
     world = World()
-    patch.setattr(channel, "connecting", world.connecting)
-    patch.setattr(channel, "send_now", lambda connection, data: connection.take(bytes(data)))
+    patch.setattr(sockets, "connecting", world.connecting)
+    patch.setattr(sockets, "send_now", lambda connection, data: connection.take(bytes(data)))
     patch.setattr(channel, "sleep", world.sleep)
     for module in (channel, channels, blocking_shell):
         patch.setattr(module, "monotonic", world.monotonic)

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from gossipkv.client import aio, trio_client
-from gossipkv.client.trio_link import Dialled
+from gossipkv.client.link import Opening
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
@@ -217,13 +217,13 @@ class UnderTrio:
         self._nursery.start_soon(run)
         return scope.cancel
 
-    async def dial(self, *_: object) -> Dialled:
+    async def dial(self, *_: object) -> tuple[socket.socket, Opening]:
         ours, theirs = socket.socketpair()
         theirs.settimeout(0)
         connection = Connection(theirs.sendall, theirs.close)
         self._ends.append((theirs, connection))
         self._node.connections.append(connection)
-        return Dialled.plainly(ours)
+        return ours, Opening()
 
     async def turn(self) -> None:
         await trio.lowlevel.checkpoint()
