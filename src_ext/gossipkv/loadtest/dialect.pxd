@@ -13,7 +13,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport (
-    FRAME_BYTES, FRAME_DEPTH, FRAME_ELEMENTS, Blob, FrameLimits, FrameState, frame_begin, frame_scan, put,
+    FRAME_BYTES, FRAME_DEPTH, FRAME_ELEMENTS, Blob, Cursor, FrameLimits, FrameState, frame_begin, frame_scan, put,
+    put_bytes,
 )
 
 cdef enum:
@@ -39,6 +40,14 @@ cdef enum ReplyResult:
     PARTIAL = 0
     COMPLETE = 1
 
+cdef struct Session  # Of a user; `writes.pxd` has it.
+
+# A key of a request.  A write of it has a number, and the first write that is not before it.
+cdef struct Asked:
+    uint32_t key
+    uint32_t write
+    uint32_t base
+
 cdef struct Slot:
     int64_t due_ns  # When the request was due; its latency counts from here.
     int64_t sent_ns
@@ -49,14 +58,12 @@ cdef struct Slot:
     int32_t floor  # The newest version that this server had answered with at the time of sending; -1: none.
     uint8_t kind
     uint8_t form  # The request on the wire at the moment: a kind below FORMS.
-    uint32_t user  # NO_SLOT: nobody's request.
+    Session* session  # NULL: nobody's request.
     bint busy
 
 cdef struct Window:
     Slot* slots
-    uint32_t* keys  # Each slot has `batch` numbers of records.
-    uint32_t* numbers  # Likewise, of its writes.
-    uint32_t* bases
+    Asked* asked  # Each slot has `batch` keys.
     uint32_t capacity
     uint32_t batch
     uint32_t in_flight
@@ -103,6 +110,11 @@ cdef inline uint32_t window_oldest(const Window* window) noexcept nogil:
     return window.oldest if window.in_flight > 0 else NO_SLOT
 
 
+cdef inline Asked* window_asked(const Window* window, uint32_t at) noexcept nogil:
+    """Return the keys of a slot."""
+    return window.asked + <Py_ssize_t>at * window.batch
+
+
 cdef inline uint32_t window_take(Window* window, bint in_order) noexcept nogil:
     """Take a free slot, with a new id.  Requires: there is one."""
     cdef uint32_t at = window.free
@@ -142,12 +154,12 @@ cdef inline void window_clear(Window* window) noexcept nogil:
 
 
 cdef inline void window_begin(
-    Window* window, Slot* slots, uint32_t capacity, uint32_t* keys, uint32_t batch
+    Window* window, Slot* slots, uint32_t capacity, Asked* asked, uint32_t batch
 ) noexcept nogil:
     """Use these slots, none in flight, with room for `batch` keys each."""
     cdef uint32_t at
     window.slots = slots
-    window.keys = keys
+    window.asked = asked
     window.capacity = capacity
     window.batch = batch
     for at in range(capacity):
@@ -215,6 +227,10 @@ cdef inline Blob blob_of(bytes piece) noexcept:
     return Blob(<const uint8_t*>PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
 
 
+cdef inline void put_blob(Buffer* out, const Blob* blob) noexcept nogil:
+    put_bytes(out, blob.data, blob.size)
+
+
 cdef inline void put_decimal(Buffer* out, Py_ssize_t number) noexcept nogil:
     """Write a number in digits."""
     cdef uint8_t digits[NUMBER_BYTES]
@@ -248,30 +264,39 @@ cdef class Dialect:
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t longest_key
     cdef bint in_order  # Answers have no ids.
-    cdef list pieces  # Requests consist of these; they own the bytes of `blob_of`.
+    cdef int stretch  # The most bytes on the wire for one of a key.
+    cdef list pieces  # Requests consist of these; they own the bytes of `own` and `blob_of`.
     cdef Blob greeting  # The first message of a connection; its answer is not counted.
 
     cdef int keep(self, records) except -1
 
+    # Keep a piece of requests, and return its place.
+    cdef Blob own(self, bytes piece)
+
     # Return the most bytes of a request for this many keys.
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil
+    cdef Py_ssize_t room(self, uint32_t batch) except -1
 
-    # Write a request for these records.  Requires: there is room.  A scan takes its first record, and a limit.
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil
+    # Write the request of a slot.  Requires: there is room.  The count of a scan is its limit.
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil
 
-    # Write the request of a slot.
-    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil
+    # Begin the answer to the request of a slot; return its keys.
+    cdef const Asked* expect(self, const Window* window, uint32_t at, Reply* reply) noexcept nogil
+
+    # Note the version that answered, or the token of a table; return the records of the version, if known.
+    cdef const Record* answered_from(self, const Blob* version, Reply* reply) noexcept nogil
 
     # Judge a key's value, or its absence (NULL).
     cdef void judge_value(
         self, const Record* table, uint32_t key, const uint8_t* data, Py_ssize_t size, Reply* reply
     ) noexcept nogil
 
+    # Judge `found` values at the cursor, in MessagePack and in the requested order; below zero, there is no array.
+    cdef void judge_values(
+        self, Cursor* cursor, Py_ssize_t found, const Record* table, const Asked* asked, Reply* reply
+    ) noexcept nogil
+
     # Judge a record of a scan by the number of the key that its value tells.
     cdef void judge_written(self, const Blob* key, const Blob* value, Reply* reply) noexcept nogil
-
-    # Return what writes add to `room`.
-    cdef Py_ssize_t room_to_write(self, uint32_t batch) noexcept nogil
 
     # Judge the answer at `data`, of which `size` bytes are here; fill `reply` if the `ReplyResult` is COMPLETE.
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil

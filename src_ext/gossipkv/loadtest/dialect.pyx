@@ -4,13 +4,24 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._wire cimport HEAD_BYTES, Blob
+from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, take_bin, take_nil
 
 KIND_NAMES = ("get", "get_many", "scan", "put", "delete", "put_many", "insert", "read_modify_write")
 
 
+cdef void skip(Cursor* cursor) noexcept nogil:
+    """Skip the value at the cursor, which the scanner has checked."""
+    cdef Py_ssize_t size
+    scan_message(cursor.at, cursor.end - cursor.at, &size)
+    cursor.at += size
+
+
 cdef class Dialect:
     """Writes requests for records, and judges the answers."""
+
+    def __cinit__(self):
+        self.pieces = []
+        self.stretch = 1
 
     cdef int keep(self, records) except -1:
         """Ask for these `Records`, or pairs of key and value; a key with the value None must be absent."""
@@ -20,15 +31,39 @@ cdef class Dialect:
         self.longest_key = self.truth.longest_key
         return 0
 
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
-        return 0
+    cdef Blob own(self, bytes piece):
+        self.pieces.append(piece)
+        return blob_of(piece)
 
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
+    cdef Py_ssize_t room(self, uint32_t batch) except -1:
+        cdef Py_ssize_t of_key = 2 * (NUMBER_BYTES + HEAD_BYTES) + self.stretch * self.longest_key
+        cdef Py_ssize_t head = sum(map(len, self.pieces)) + 256
+        if self.writes is not None:
+            head += TOKEN_BYTES
+            of_key += self.writes.longest + 8
+        return head + batch * of_key
+
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
         pass
 
-    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil:
-        cdef const Slot* slot = window.slots + at
-        self.write(out, slot.id, slot.form, window.keys + <Py_ssize_t>at * window.batch, slot.count)
+    cdef const Asked* expect(self, const Window* window, uint32_t at, Reply* reply) noexcept nogil:
+        reply_begin(reply, at)
+        reply.keys = window.slots[at].count
+        if self.writes is not None:
+            self.writes.session = window.slots[at].session
+        return window_asked(window, at)
+
+    cdef const Record* answered_from(self, const Blob* version, Reply* reply) noexcept nogil:
+        cdef const Record* table
+        if self.writes is not None:
+            self.writes.saw(version)
+        elif version.size > 0:
+            reply.version = version.data
+            reply.version_size = version.size
+        table = self.truth.table_of(reply.version, reply.version_size)
+        if table != NULL:
+            self.records = table
+        return table
 
     cdef void judge_value(
         self, const Record* table, uint32_t key, const uint8_t* data, Py_ssize_t size, Reply* reply
@@ -38,10 +73,22 @@ cdef class Dialect:
         else:
             self.writes.judge(key, data, size, reply)
 
-    cdef Py_ssize_t room_to_write(self, uint32_t batch) noexcept nogil:
-        if self.writes is None:
-            return 0
-        return 256 + TOKEN_BYTES + <Py_ssize_t>batch * (2 * NUMBER_BYTES + 2 * HEAD_BYTES + self.writes.longest + 8)
+    cdef void judge_values(
+        self, Cursor* cursor, Py_ssize_t found, const Record* table, const Asked* asked, Reply* reply
+    ) noexcept nogil:
+        cdef Blob value
+        cdef uint32_t i
+        for i in range(reply.keys):
+            if i >= found:
+                reply_wrong(reply, asked[i].key, NULL, 0)
+            elif take_bin(cursor, &value):
+                self.judge_value(table, asked[i].key, value.data, value.size, reply)
+            elif take_nil(cursor):
+                self.judge_value(table, asked[i].key, NULL, 0, reply)
+            else:
+                reply_wrong(reply, asked[i].key, NULL, 0)
+                skip(cursor)
+        reply_too_many(reply, found, reply.keys)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         return GARBAGE

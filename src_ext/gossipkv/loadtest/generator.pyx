@@ -57,9 +57,7 @@ cdef class Generator:
     cdef int64_t redial_ns  # When the next connection is due to be made again.
     cdef Link* links
     cdef Slot* slots
-    cdef uint32_t* keys
-    cdef uint32_t* numbers
-    cdef uint32_t* bases
+    cdef Asked* asked
     cdef Writes writes
     cdef uint32_t* walk  # The keys of a run that takes each once; NULL: keys are chosen.
     cdef uint32_t walk_at
@@ -124,13 +122,10 @@ cdef class Generator:
         self.scans = seed ^ 0x7363616E73ULL
         if writes is not None and writes.sessions and writes.users < slot_count:
             raise ValueError("each request in flight needs a user")
-        self.keys = <uint32_t*>calloc(slot_count * self.batch, sizeof(uint32_t))
-        self.numbers = <uint32_t*>calloc(slot_count * self.batch if writes is not None else 1, sizeof(uint32_t))
-        self.bases = <uint32_t*>calloc(slot_count * self.batch if writes is not None else 1, sizeof(uint32_t))
+        self.asked = <Asked*>calloc(slot_count * self.batch, sizeof(Asked))
         self.idle = <uint32_t*>calloc(slot_count, sizeof(uint32_t))
         self.inbox = <uint8_t*>malloc(INBOX_BYTES)
-        if not (self.dialect_of and self.links and self.slots and self.keys and self.idle and self.inbox
-                and self.numbers and self.bases):
+        if not (self.dialect_of and self.links and self.slots and self.asked and self.idle and self.inbox):
             raise MemoryError
         if buffer_reserve(&self.outbox, in_flight * room) < 0:
             raise MemoryError
@@ -147,9 +142,7 @@ cdef class Generator:
         free(self.dialect_of)
         free(self.links)
         free(self.slots)
-        free(self.keys)
-        free(self.numbers)
-        free(self.bases)
+        free(self.asked)
         free(self.walk)
         free(self.idle)
         free(self.inbox)
@@ -160,10 +153,7 @@ cdef class Generator:
         cdef Py_ssize_t first = <Py_ssize_t>self.link_count * self.in_flight
         if target >= self.target_count:
             raise ValueError(f"target {target} of {self.target_count}")
-        window_begin(&link.window, self.slots + first, self.in_flight, self.keys + first * self.batch, self.batch)
-        if self.writes is not None:
-            link.window.numbers = self.numbers + first * self.batch
-            link.window.bases = self.bases + first * self.batch
+        window_begin(&link.window, self.slots + first, self.in_flight, self.asked + first * self.batch, self.batch)
         link.target = target
         if self.secured[target] is not None:
             link.secures = <PyObject*>(<TlsClient?>self.secured[target])
@@ -432,13 +422,13 @@ cdef class Generator:
         """Write a request with a free slot."""
         cdef uint32_t at = window_take(&link.window, (<Dialect>self.dialect_of[link.target]).in_order)
         cdef Slot* slot = link.window.slots + at
-        cdef uint32_t* keys = link.window.keys + <Py_ssize_t>at * self.batch
+        cdef Asked* asked = window_asked(&link.window, at)
         cdef uint32_t i
         slot.due_ns = due_ns
         slot.sent_ns = now
         slot.stage = self.schedule.at
         slot.floor = self.ledger.versions[link.target].newest
-        slot.user = NO_SLOT
+        slot.session = NULL
         if self.walk != NULL:
             slot.count = min(self.batch, self.walk_end - self.walk_at)
             if self.walk_writes:
@@ -449,13 +439,13 @@ cdef class Generator:
             slot.kind = <uint8_t>self.kinds.draw()
             slot.count = self.many if slot.kind == GET_MANY or slot.kind == SCAN or slot.kind == PUT_MANY else 1
             if self.writes is not None and self.writes.sessions:
-                slot.user = self.writes.take_user()
+                slot.session = self.writes.take_session()
         slot.form = slot.kind if slot.kind < FORMS else PUT if slot.kind == INSERT else GET
         self.waiting += 1
         self.sent += 1
-        self.ledger.count_sent(slot.stage, link.target, now - due_ns if self.is_open else -1)
+        (<Tally>self.tally_of(link)).count_sent(now - due_ns if self.is_open else -1)
         for i in range(1 if slot.kind == SCAN else slot.count):
-            keys[i] = self.key_of(slot)
+            asked[i].key = self.key_of(slot)
         self.write(link, at, now)
 
     cdef inline uint32_t key_of(self, const Slot* slot) noexcept nogil:
@@ -466,52 +456,38 @@ cdef class Generator:
 
     cdef void write(self, Link* link, uint32_t at, int64_t now) noexcept nogil:
         """Write the request of a slot; its writes begin."""
-        cdef Window* window = &link.window
-        cdef Slot* slot = window.slots + at
-        cdef Py_ssize_t first = <Py_ssize_t>at * self.batch
-        cdef uint32_t now_ms = <uint32_t>(now // 1000000)
+        cdef Slot* slot = link.window.slots + at
+        cdef Asked* asked = window_asked(&link.window, at)
         cdef uint32_t i
         if self.writes is not None:
             if slot.form == SCAN:
                 slot.count = 1 + below(&self.scans, self.many)
             for i in range(slot.count if slot.form >= PUT else 0):
-                window.numbers[first + i] = self.writes.begin(
-                    window.keys[first + i], slot.form == DELETE, now_ms, window.bases + first + i
-                )
-        (<Dialect>self.dialect_of[link.target]).write_slot(&self.outbox, window, at)
+                self.writes.begin(asked + i, slot.form == DELETE, <uint32_t>(now // 1000000))
+        (<Dialect>self.dialect_of[link.target]).write(&self.outbox, slot, asked)
 
     cdef void end_request(self, Link* link, uint32_t at, bint is_done, int64_t now) noexcept nogil:
         """Note the outcome of the writes of a request, and let its user go on."""
-        cdef Window* window = &link.window
-        cdef Slot* slot = window.slots + at
-        cdef Py_ssize_t first = <Py_ssize_t>at * self.batch
+        cdef Slot* slot = link.window.slots + at
+        cdef const Asked* asked = window_asked(&link.window, at)
         cdef uint32_t i
-        self.writes.attend(slot.user)
+        self.writes.session = slot.session
         for i in range(slot.count if slot.form >= PUT else 0):
-            self.writes.end(
-                window.keys[first + i], window.numbers[first + i], window.bases[first + i],
-                slot.form == DELETE, is_done, <uint32_t>(now // 1000000),
-            )
+            self.writes.end(asked + i, slot.form == DELETE, is_done, <uint32_t>(now // 1000000))
         if slot.kind == INSERT and is_done:
             (<KeyChooser>self.ahead.chooser).grow()
-        if slot.user != <uint32_t>NO_SLOT:
-            self.writes.free_user(slot.user)
+        if slot.session != NULL:
+            self.writes.free_session(slot.session)
 
     cdef void go_on(self, Link* link, const Reply* reply, int64_t now) noexcept nogil:
-        """Send the put of a request that has got its value, in the same slot."""
-        cdef Slot before = link.window.slots[reply.slot]
-        cdef uint32_t key = link.window.keys[<Py_ssize_t>reply.slot * self.batch]
+        """Send the put of a request that has got its value, in the same slot: free slots are a stack."""
         cdef bint in_order = (<Dialect>self.dialect_of[link.target]).in_order
-        cdef uint32_t at
-        cdef Slot* slot
-        self.ledger.count_values(link.target, &before, reply)
+        cdef Slot* slot = link.window.slots + reply.slot
+        (<Tally>tally_of(self.ledger, slot.stage, link.target)).count_values(reply)
         window_free(&link.window, reply.slot, in_order)
-        at = window_take(&link.window, in_order)
-        slot = link.window.slots + at
-        slot.due_ns, slot.stage, slot.floor, slot.user = before.due_ns, before.stage, before.floor, before.user
-        slot.kind, slot.form, slot.count, slot.sent_ns = MODIFY, PUT, 1, now
-        link.window.keys[<Py_ssize_t>at * self.batch] = key
-        self.write(link, at, now)
+        window_take(&link.window, in_order)
+        slot.form, slot.sent_ns = PUT, now
+        self.write(link, reply.slot, now)
         self.give(link)
 
     cdef void give(self, Link* link) noexcept nogil:
@@ -519,7 +495,7 @@ cdef class Generator:
         cdef Py_ssize_t size = self.outbox.end
         cdef bint was_blocked = link.blocked
         self.outbox.end = 0
-        self.ledger.count_bytes(self.schedule.at, link.target, size, 0)
+        (<Tally>self.tally_of(link)).count_bytes(size, 0)
         self.sent_some(link, link_send(link, self.outbox.data, size), was_blocked)
 
     cdef void flush(self, Link* link) noexcept nogil:
@@ -531,6 +507,10 @@ cdef class Generator:
             self.end(link, RESET if result == SEND_FAILED else NO_MEMORY, self.now())
         elif link.blocked != was_blocked:
             link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_MOD)
+
+    cdef inline PyObject* tally_of(self, const Link* link) noexcept nogil:
+        """Return the tally of the current stage."""
+        return tally_of(self.ledger, self.schedule.at, link.target)
 
     cdef inline uint64_t number_of(self, const Link* link) noexcept nogil:
         return <uint64_t>(link - self.links)
@@ -558,7 +538,7 @@ cdef class Generator:
                 self.end(link, CLOSED_BY_PEER if size == 0 else RESET, self.now())
             return False
         now = self.now()
-        self.ledger.count_bytes(self.schedule.at, link.target, 0, size)
+        (<Tally>self.tally_of(link)).count_bytes(0, size)
         if is_half:
             input.end += size
             size = self.take(link, input.data + input.start, buffer_size(input), now)
@@ -657,7 +637,7 @@ cdef class Generator:
         if not link_is_made(link, events):
             self.go_down(link, now)
             return
-        self.ledger.count_reconnect(self.schedule.at, link.target)
+        (<Tally>self.tally_of(link)).count_reconnect()
         self.set_out(link, now)
 
     cdef void set_out(self, Link* link, int64_t now) noexcept nogil:

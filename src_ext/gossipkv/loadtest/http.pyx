@@ -225,6 +225,20 @@ cdef Py_ssize_t chunk_size(const uint8_t* line, const uint8_t* end) noexcept nog
     return size
 
 
+cdef void end_head(Buffer* out, const Slot* slot, Py_ssize_t length) noexcept nogil:
+    """Write the last lines of a head; with a `length` below zero there is no body."""
+    cdef Blob token = token_of(slot)
+    if length >= 0:
+        put_bytes(out, <const uint8_t*>b"Content-Length: ", 16)
+        put_decimal(out, length)
+        put_bytes(out, <const uint8_t*>b"\r\n", 2)
+    if token.size > 0:
+        put_bytes(out, <const uint8_t*>b"GossipKV-Token: ", 16)
+        put_blob(out, &token)
+        put_bytes(out, <const uint8_t*>b"\r\n", 2)
+    put_bytes(out, <const uint8_t*>b"\r\n", 2)
+
+
 @cython.final
 cdef class HttpDialect(Dialect):
     """Requests for one database, from the server in a request's `Host`; each request shows the token."""
@@ -232,150 +246,92 @@ cdef class HttpDialect(Dialect):
     cdef Buffer body  # The joined chunks of one answer.
     cdef Buffer forms  # The keys and values of one answer to a scan.
     cdef uint8_t code[8]
-    cdef Blob get_head
-    cdef Blob get_tail
-    cdef Blob many_head
-    cdef Blob scan_head
-    cdef Blob put_head
-    cdef Blob delete_head
+    cdef Blob heads[FORMS]  # For one key, up to the key; else the lines before the length.
+    cdef Blob get_tail  # The lines behind the key.
     cdef Blob write_tail
-    cdef Blob put_many_head
-    cdef Blob token  # The session that the request at hand shows.
 
     def __cinit__(self, database, host, records, *, token=None, writes=None, level=None):
-        cdef bytes name = database.encode()
-        cdef bytes behind = b"Host: " + host.encode() + b"\r\nUser-Agent: gossipkv-loadtest\r\n"
+        cdef int form
+        cdef bytes path = b"/" + database.encode() + b"/"
+        cdef bytes lines = b" HTTP/1.1\r\nHost: " + host.encode() + b"\r\nUser-Agent: gossipkv-loadtest\r\n"
         if token is not None:
-            behind += b"Authorization: Bearer " + token.encode() + b"\r\n"
+            lines += b"Authorization: Bearer " + token.encode() + b"\r\n"
         if writes is not None and writes.sessions:
-            behind += b"X-GossipKV-Wait-Ms: %d\r\n" % WAIT_MS
+            lines += b"X-GossipKV-Wait-Ms: %d\r\n" % WAIT_MS
         reaches = b"" if level is None else b"X-GossipKV-Level: " + level.encode() + b"\r\n"
+        packed = b"Content-Type: application/msgpack\r\n"
         self.in_order = True
+        self.stretch = 3  # In a target.
         self.writes = writes
         self.keep(records)
-        self.pieces = [
-            b"GET /" + name + b"/",
-            b" HTTP/1.1\r\n" + behind,
-            b"POST /" + name + b"/_mget HTTP/1.1\r\n" + behind
-            + b"Content-Type: application/msgpack\r\nAccept: application/msgpack\r\n",
-            b"POST /" + name + b"/_scan HTTP/1.1\r\n" + behind + b"Content-Type: application/json\r\n",
-            b"PUT /" + name + b"/",
-            b"DELETE /" + name + b"/",
-            b" HTTP/1.1\r\n" + behind + reaches,
-            b"POST /" + name + b"/_mput HTTP/1.1\r\n" + behind + reaches + b"Content-Type: application/msgpack\r\n",
-        ]
-        self.get_head = blob_of(self.pieces[0])
-        self.get_tail = blob_of(self.pieces[1])
-        self.many_head = blob_of(self.pieces[2])
-        self.scan_head = blob_of(self.pieces[3])
-        self.put_head = blob_of(self.pieces[4])
-        self.delete_head = blob_of(self.pieces[5])
-        self.write_tail = blob_of(self.pieces[6])
-        self.put_many_head = blob_of(self.pieces[7])
+        for form, head in enumerate((
+            b"GET " + path,
+            b"POST " + path + b"_mget" + lines + packed + b"Accept: application/msgpack\r\n",
+            b"POST " + path + b"_scan" + lines + b"Content-Type: application/json\r\n",
+            b"PUT " + path,
+            b"DELETE " + path,
+            b"POST " + path + b"_mput" + lines + reaches + packed,
+        )):
+            self.heads[form] = self.own(head)
+        self.get_tail = self.own(lines)
+        self.write_tail = self.own(lines + reaches)
 
     def __dealloc__(self):
         buffer_release(&self.body)
         buffer_release(&self.forms)
 
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
-        cdef Py_ssize_t of_posts = max(self.many_head.size, self.scan_head.size)
-        cdef Py_ssize_t heads = max(self.get_head.size + self.get_tail.size, of_posts, self.put_many_head.size)
-        cdef Py_ssize_t keys = <Py_ssize_t>batch * (HEAD_BYTES + 3 * self.longest_key)
-        return heads + 4 * NUMBER_BYTES + 64 + HEAD_BYTES + keys + self.room_to_write(batch)
-
-    cdef void end_head(self, Buffer* out, Py_ssize_t length) noexcept nogil:
-        """Write the last lines of a head; with a `length` below zero there is no body."""
-        if length >= 0:
-            put_bytes(out, <const uint8_t*>b"Content-Length: ", 16)
-            put_decimal(out, length)
-            put_bytes(out, <const uint8_t*>b"\r\n", 2)
-        if self.token.size > 0:
-            put_bytes(out, <const uint8_t*>b"GossipKV-Token: ", 16)
-            put_bytes(out, self.token.data, self.token.size)
-            put_bytes(out, <const uint8_t*>b"\r\n", 2)
-        put_bytes(out, <const uint8_t*>b"\r\n", 2)
-
-    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil:
-        cdef const Slot* slot = window.slots + at
-        cdef const uint32_t* keys = window.keys + <Py_ssize_t>at * window.batch
-        cdef const uint32_t* numbers = window.numbers + <Py_ssize_t>at * window.batch
-        cdef const Blob* head = &self.put_head if slot.form == PUT else &self.delete_head
-        if self.writes is not None:
-            self.token = self.writes.token_of(slot.user)
-        if slot.form < PUT:
-            self.write(out, slot.id, slot.form, keys, slot.count)
-            return
-        if slot.form == PUT_MANY:
-            self.write_put_many(out, keys, numbers, slot.count)
-            return
-        put_bytes(out, head.data, head.size)
-        put_escaped(out, self.records[keys[0]].key, self.records[keys[0]].key_size)
-        put_bytes(out, self.write_tail.data, self.write_tail.size)
-        if slot.form == DELETE:
-            self.end_head(out, -1)
-            return
-        self.end_head(out, self.writes.size_of(keys[0], numbers[0]))
-        self.writes.put_value(out, keys[0], numbers[0])
-
-    cdef void write_put_many(
-        self, Buffer* out, const uint32_t* keys, const uint32_t* numbers, uint32_t count
-    ) noexcept nogil:
-        """Write an array of pairs; its size is computed first."""
-        cdef Py_ssize_t size = 1 if count < 16 else (3 if count < 65536 else 5)
-        cdef Py_ssize_t value_size
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
+        cdef const Record* record = self.records + asked[0].key
+        cdef bint is_many = slot.form == GET_MANY or slot.form == PUT_MANY
         cdef uint32_t i
-        for i in range(count):
-            value_size = self.writes.size_of(keys[i], numbers[i])
-            size += 1 + bin_size(self.records[keys[i]].key_size) + bin_size(value_size)
-        put_bytes(out, self.put_many_head.data, self.put_many_head.size)
-        self.end_head(out, size)
-        put_array(out, count)
-        for i in range(count):
-            put_array(out, 2)
-            put_bin(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
-            put_bin_head(out, self.writes.size_of(keys[i], numbers[i]))
-            self.writes.put_value(out, keys[i], numbers[i])
-
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
-        cdef const Record* record = self.records + keys[0]
-        if kind == GET:
-            put_bytes(out, self.get_head.data, self.get_head.size)
+        put_blob(out, &self.heads[slot.form])
+        if slot.form == SCAN:
+            self.write_scan(out, slot, record)
+            return
+        if not is_many:
             put_escaped(out, record.key, record.key_size)
-            put_bytes(out, self.get_tail.data, self.get_tail.size)
-            self.end_head(out, -1)
-        elif kind == SCAN:
-            self.write_scan(out, record, count)
-        else:
-            self.write_many(out, keys, count)
-
-    cdef void write_many(self, Buffer* out, const uint32_t* keys, uint32_t count) noexcept nogil:
-        """Write an array of keys; its size is computed first."""
-        cdef const Record* record
-        cdef Py_ssize_t size = 1 if count < 16 else (3 if count < 65536 else 5)
-        cdef uint32_t i
-        for i in range(count):
-            size += bin_size(self.records[keys[i]].key_size)
-        put_bytes(out, self.many_head.data, self.many_head.size)
-        self.end_head(out, size)
-        put_array(out, count)
-        for i in range(count):
-            record = self.records + keys[i]
+            put_blob(out, &self.get_tail if slot.form == GET else &self.write_tail)
+        end_head(out, slot, self.body_size(slot, asked))
+        if is_many:
+            put_array(out, slot.count)
+        for i in range(slot.count if is_many else 0):
+            record = self.records + asked[i].key
+            if slot.form == PUT_MANY:
+                put_array(out, 2)
             put_bin(out, record.key, record.key_size)
+            if slot.form == PUT_MANY:
+                put_bin_head(out, self.writes.size_of(asked + i))
+                self.writes.put_value(out, asked + i)
+        if slot.form == PUT:
+            self.writes.put_value(out, asked)
 
-    cdef void write_scan(self, Buffer* out, const Record* record, uint32_t limit) noexcept nogil:
-        """Write `{"start":{"base64":"..."},"limit":n}`."""
+    cdef Py_ssize_t body_size(self, const Slot* slot, const Asked* asked) noexcept nogil:
+        """Return the size of a value, or of an array; below zero, there is no body."""
+        cdef Py_ssize_t size = 1 if slot.count < 16 else (3 if slot.count < 65536 else 5)
+        cdef uint32_t i
+        if slot.form == GET or slot.form == DELETE:
+            return -1
+        if slot.form == PUT:
+            return self.writes.size_of(asked)
+        for i in range(slot.count):
+            size += bin_size(self.records[asked[i].key].key_size)
+            if slot.form == PUT_MANY:
+                size += 1 + bin_size(self.writes.size_of(asked + i))
+        return size
+
+    cdef void write_scan(self, Buffer* out, const Slot* slot, const Record* record) noexcept nogil:
+        """Write `{"start":{"base64":"..."},"limit":n}`, behind the end of the head."""
         cdef Py_ssize_t start = (record.key_size + 2) // 3 * STRING_BYTES
         cdef Py_ssize_t digits = 1
-        cdef uint32_t rest = limit
+        cdef uint32_t rest = slot.count
         while rest >= 10:
             rest //= 10
             digits += 1
-        put_bytes(out, self.scan_head.data, self.scan_head.size)
-        self.end_head(out, 20 + start + 11 + digits + 1)
+        end_head(out, slot, 20 + start + 11 + digits + 1)
         put_bytes(out, <const uint8_t*>b'{"start":{"base64":"', 20)
         put_base_64(out, record.key, record.key_size)
         put_bytes(out, <const uint8_t*>b'"},"limit":', 11)
-        put_decimal(out, limit)
+        put_decimal(out, slot.count)
         put(out, 125)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
@@ -388,7 +344,6 @@ cdef class HttpDialect(Dialect):
         result = take_head(data, size, &head)
         if result != COMPLETE:
             return result
-        reply_begin(reply, at)
         if head.status == NO_CONTENT:
             head.length = 0
         if head.status < OK or (head.length < 0 and not head.is_chunked):
@@ -402,10 +357,7 @@ cdef class HttpDialect(Dialect):
                 return PARTIAL
             body = Blob(data + head.size, head.length)
             reply.size = head.size + head.length
-        reply.is_last = head.is_last
-        reply.version = head.version.data
-        reply.version_size = head.version.size
-        self.judge(window, &head, &body, reply)
+        self.judge(window, at, &head, &body, reply)
         return COMPLETE
 
     cdef int take_chunks(
@@ -448,31 +400,29 @@ cdef class HttpDialect(Dialect):
         reply.size = at - data
         return COMPLETE
 
-    cdef void judge(self, const Window* window, const HttpHead* head, const Blob* body, Reply* reply) noexcept nogil:
+    cdef void judge(
+        self, const Window* window, uint32_t at, const HttpHead* head, const Blob* body, Reply* reply
+    ) noexcept nogil:
         """Judge a complete answer."""
-        cdef const Slot* slot = window.slots + reply.slot
-        cdef const uint32_t* keys = window.keys + <Py_ssize_t>reply.slot * window.batch
-        cdef const Record* table = self.truth.table_of(reply.version, reply.version_size)
-        cdef bint is_absent = head.status == NOT_FOUND and head.version.size > 0
-        if table != NULL:
-            self.records = table
-        if self.writes is not None:
-            self.writes.attend(slot.user)
-            self.writes.saw(&head.token)
-            is_absent = head.status == NOT_FOUND and head.code.size == 0
-        if slot.form >= PUT and OK <= head.status < NOT_GOOD:
-            reply.keys = slot.count
-        elif slot.form == GET and is_absent:
-            self.judge_value(table, keys[0], NULL, 0, reply)
-        elif head.status != OK:
+        cdef const Slot* slot = window.slots + at
+        cdef const Asked* asked = self.expect(window, at, reply)
+        cdef bint is_table = self.writes is not None
+        cdef const Record* table = self.answered_from(&head.token if is_table else &head.version, reply)
+        cdef bint is_absent = head.status == NOT_FOUND and (
+            head.code.size == 0 if is_table else head.version.size > 0
+        )
+        reply.is_last = head.is_last
+        if slot.form == GET and is_absent:
+            self.judge_value(table, asked[0].key, NULL, 0, reply)
+        elif not (head.status == OK or (slot.form >= PUT and OK < head.status < NOT_GOOD)):
             self.refuse(head, reply)
         elif slot.form == GET:
             # An empty value must have an address, too.
-            self.judge_value(table, keys[0], body.data if body.data != NULL else reply.version, body.size, reply)
+            self.judge_value(table, asked[0].key, body.data if body.data != NULL else reply.version, body.size, reply)
         elif slot.form == SCAN:
-            self.judge_scan(body, table, keys[0], slot.count, reply)
-        else:
-            self.judge_many(body, table, keys, slot.count, reply)
+            self.judge_scan(body, table, asked[0].key, slot.count, reply)
+        elif slot.form == GET_MANY:
+            self.judge_many(body, table, asked, reply)
 
     cdef void refuse(self, const HttpHead* head, Reply* reply) noexcept nogil:
         """Note an error, by its code, else by its status."""
@@ -486,28 +436,15 @@ cdef class HttpDialect(Dialect):
         reply_error(reply, self.code, 8)
 
     cdef void judge_many(
-        self, const Blob* body, const Record* table, const uint32_t* keys, uint32_t count, Reply* reply
+        self, const Blob* body, const Record* table, const Asked* asked, Reply* reply
     ) noexcept nogil:
         """Judge an array of values, in the requested order."""
         cdef Cursor cursor = Cursor(body.data, body.data + body.size)
-        cdef Blob value
         cdef Py_ssize_t found = -1
         cdef Py_ssize_t size
-        cdef uint32_t i
-        reply.keys = count
         if scan_message(body.data, body.size, &size) == FRAME_COMPLETE and size == body.size:
             found = take_array(&cursor)
-        for i in range(count):
-            if i >= found:
-                reply_wrong(reply, keys[i], NULL, 0)
-            elif take_bin(&cursor, &value):
-                self.judge_value(table, keys[i], value.data, value.size, reply)
-            elif take_nil(&cursor):
-                self.judge_value(table, keys[i], NULL, 0, reply)
-            else:  # No value has another type, and the values behind it cannot be told apart.
-                reply_wrong(reply, keys[i], NULL, 0)
-                found = i
-        reply_too_many(reply, found, count)
+        self.judge_values(&cursor, found, table, asked, reply)
 
     cdef void judge_scan(
         self, const Blob* body, const Record* table, uint32_t start, uint32_t limit, Reply* reply

@@ -41,10 +41,5 @@ cdef class Ledger:
     cdef uint32_t targets
 
     cdef uint64_t ended(self) noexcept
-    cdef void count_sent(self, uint32_t stage, uint32_t target, int64_t late_ns) noexcept nogil
-    cdef void count_bytes(self, uint32_t stage, uint32_t target, Py_ssize_t sent, Py_ssize_t received) noexcept nogil
-    cdef void count_reconnect(self, uint32_t stage, uint32_t target) noexcept nogil
     cdef void count_broken(self, uint32_t stage, uint32_t target, int reason, const Window* window) noexcept nogil
-    # Count the values of a request that goes on.
-    cdef void count_values(self, uint32_t target, const Slot* slot, const Reply* reply) noexcept nogil
     cdef void count(self, uint32_t target, const Slot* slot, const Reply* reply, int64_t now) noexcept nogil

@@ -340,15 +340,6 @@ cdef class Ledger:
             found += tally.answered + tally.refused + tally.lost
         return found
 
-    cdef void count_sent(self, uint32_t stage, uint32_t target, int64_t late_ns) noexcept nogil:
-        (<Tally>tally_of(self, stage, target)).count_sent(late_ns)
-
-    cdef void count_bytes(self, uint32_t stage, uint32_t target, Py_ssize_t sent, Py_ssize_t received) noexcept nogil:
-        (<Tally>tally_of(self, stage, target)).count_bytes(sent, received)
-
-    cdef void count_reconnect(self, uint32_t stage, uint32_t target) noexcept nogil:
-        (<Tally>tally_of(self, stage, target)).count_reconnect()
-
     cdef void count_broken(self, uint32_t stage, uint32_t target, int reason, const Window* window) noexcept nogil:
         """Count the end of a connection, and the loss of its requests in flight."""
         cdef uint32_t i
@@ -356,9 +347,6 @@ cdef class Ledger:
         for i in range(window.capacity):
             if window.slots[i].busy:
                 (<Tally>tally_of(self, window.slots[i].stage, target)).count_lost()
-
-    cdef void count_values(self, uint32_t target, const Slot* slot, const Reply* reply) noexcept nogil:
-        (<Tally>tally_of(self, slot.stage, target)).count_values(reply)
 
     cdef void count(self, uint32_t target, const Slot* slot, const Reply* reply, int64_t now) noexcept nogil:
         """Count an answer."""

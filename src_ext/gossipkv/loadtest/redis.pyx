@@ -36,12 +36,6 @@ cdef void put_line(Buffer* out, uint8_t kind, Py_ssize_t number) noexcept nogil:
     put_bytes(out, <const uint8_t*>b"\r\n", 2)
 
 
-cdef inline void put_bulk(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    put_line(out, BULK, size)
-    put_bytes(out, data, size)
-    put_bytes(out, <const uint8_t*>b"\r\n", 2)
-
-
 cdef inline int take_line(const uint8_t* at, const uint8_t* end, uint8_t kind, RespLine* line) noexcept nogil:
     r"""Take a line `<kind><number>\r\n`."""
     cdef bint negative = False
@@ -77,60 +71,43 @@ cdef class RedisDialect(Dialect):
     """Requests for keys; each connection first sends the token, and selects a `database` other than 0."""
 
     cdef Py_ssize_t greetings
+    cdef Blob names[FORMS]
 
     def __cinit__(self, records, *, int database=0, token=None, writes=None):
-        cdef list commands = []
+        cdef list words = []
+        cdef int form
         self.writes = writes
         self.in_order = True
         self.keep(records)
         if token is not None:
-            commands.append((b"AUTH", token.encode()))
+            words += [b"AUTH", token.encode()]
         if database != 0:
-            commands.append((b"SELECT", b"%d" % database))
-        self.greetings = len(commands)
-        self.pieces = [b"".join(
-            b"*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(name), name, len(word), word) for name, word in commands
-        )]
-        self.greeting = blob_of(self.pieces[0])
+            words += [b"SELECT", b"%d" % database]
+        self.greetings = len(words) // 2
+        bulks = [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+        self.greeting = self.own(b"".join(map(b"*2\r\n%b%b".__mod__, zip(bulks[::2], bulks[1::2], strict=True))))
+        for form, name in enumerate((b"GET", b"MGET", b"", b"SET", b"DEL", b"MSET")):  # Nothing scans in key order.
+            self.names[form] = self.own(b"$%d\r\n%b\r\n" % (len(name), name))
 
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
-        return 2 * NUMBER_BYTES + <Py_ssize_t>batch * (NUMBER_BYTES + self.longest_key + 2) + self.room_to_write(batch)
-
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
+        cdef bint has_values = slot.form == PUT or slot.form == PUT_MANY
+        cdef const Record* record
         cdef uint32_t i
-        put_line(out, ARRAY, <Py_ssize_t>count + 1)
-        if kind == GET:
-            put_bulk(out, <const uint8_t*>b"GET", 3)
-        else:
-            put_bulk(out, <const uint8_t*>b"MGET", 4)
-        for i in range(count):
-            put_bulk(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
-
-    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil:
-        cdef const Slot* slot = window.slots + at
-        cdef const uint32_t* keys = window.keys + <Py_ssize_t>at * window.batch
-        cdef const uint32_t* numbers = window.numbers + <Py_ssize_t>at * window.batch
-        cdef uint32_t i
-        if slot.form < PUT:
-            self.write(out, slot.id, slot.form, keys, slot.count)
-            return
-        put_line(out, ARRAY, 2 if slot.form == DELETE else 2 * <Py_ssize_t>slot.count + 1)
-        if slot.form == DELETE:
-            put_bulk(out, <const uint8_t*>b"DEL", 3)
-        elif slot.form == PUT:
-            put_bulk(out, <const uint8_t*>b"SET", 3)
-        else:
-            put_bulk(out, <const uint8_t*>b"MSET", 4)
+        put_line(out, ARRAY, 1 + (1 + has_values) * <Py_ssize_t>slot.count)
+        put_blob(out, &self.names[slot.form])
         for i in range(slot.count):
-            put_bulk(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
-            if slot.form != DELETE:
-                put_line(out, BULK, self.writes.size_of(keys[i], numbers[i]))
-                self.writes.put_value(out, keys[i], numbers[i])
+            record = self.records + asked[i].key
+            put_line(out, BULK, record.key_size)
+            put_bytes(out, record.key, record.key_size)
+            put_bytes(out, <const uint8_t*>b"\r\n", 2)
+            if has_values:
+                put_line(out, BULK, self.writes.size_of(asked + i))
+                self.writes.put_value(out, asked + i)
                 put_bytes(out, <const uint8_t*>b"\r\n", 2)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         cdef const uint8_t* end = data + size
-        cdef const uint32_t* keys
+        cdef const Asked* asked
         cdef const Slot* slot
         cdef RespLine line = RespLine(0, data)
         cdef uint32_t at = window_oldest(window)
@@ -138,14 +115,10 @@ cdef class RedisDialect(Dialect):
         cdef int result
         if at == NO_SLOT:
             return UNASKED
-        reply_begin(reply, at)
+        asked = self.expect(window, at, reply)
+        slot = window.slots + at
         if data[0] == MINUS:
             return self.take_error(data, size, reply)
-        slot = window.slots + at
-        reply.keys = slot.count
-        keys = window.keys + <Py_ssize_t>at * window.batch
-        if self.writes is not None:
-            self.writes.attend(slot.user)
         if slot.form == PUT or slot.form == PUT_MANY:
             reply.size = 5
             if memcmp(data, b"+OK\r\n", min(size, <Py_ssize_t>5)) != 0:
@@ -162,7 +135,7 @@ cdef class RedisDialect(Dialect):
             if line.number != slot.count:
                 return GARBAGE
         for i in range(slot.count):
-            result = self.take_value(&line, end, keys[i], reply)
+            result = self.take_value(&line, end, asked[i].key, reply)
             if result != COMPLETE:
                 return result
         reply.size = line.at - data

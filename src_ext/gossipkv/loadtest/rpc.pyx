@@ -42,13 +42,6 @@ cdef inline bint take_right_value(Cursor* cursor, const Record* record, Reply* r
     return True
 
 
-cdef void skip(Cursor* cursor) noexcept nogil:
-    """Skip the value at the cursor, which the scanner has checked."""
-    cdef Py_ssize_t size
-    scan_message(cursor.at, cursor.end - cursor.at, &size)
-    cursor.at += size
-
-
 @cython.final
 cdef class RpcDialect(Dialect):
     """Requests for one database; each connection first sends the token.
@@ -56,106 +49,52 @@ cdef class RpcDialect(Dialect):
     With `writes` it is a table, and the session's token stands where a version does.
     """
 
-    cdef Blob get_middle  # The bytes between the id and the key.
-    cdef Blob get_many_middle
-    cdef Blob scan_middle
-    cdef Blob middles[FORMS]  # Those of a table; options stand behind the other parameters.
-    cdef Blob options  # The options of every request to a table, and their number.
-    cdef Blob write_options
-    cdef int option_count
-    cdef int write_option_count
+    cdef Blob middles[FORMS]  # The bytes between the id and the key.
+    cdef Blob options[FORMS]  # Stand behind the other parameters.
+    cdef int option_counts[FORMS]
 
     def __cinit__(self, database, records, *, token=None, writes=None, level=None, int timeout_ms=1000):
         cdef bytes name = database.encode()
+        cdef int form
         if len(name) > 0xFF:
             raise ValueError(f"a database's name has at most 255 bytes, got {len(name)}")
-        cdef bytes head = bytes([0xD9, len(name)]) + name
-        self.pieces = [b"\xa3get\x92" + head, b"\xa8get_many\x92" + head, b"\xa4scan\x92" + head + b"\x82\xa5start"]
-        self.get_middle = blob_of(self.pieces[0])
-        self.get_many_middle = blob_of(self.pieces[1])
-        self.scan_middle = blob_of(self.pieces[2])
-        self.in_order = False
-        if token is not None:
-            self.pieces.append(request(0, "auth", [token]))
-            self.greeting = blob_of(self.pieces[3])
-        self.keep(records)
-        if writes is not None:
-            self.keep_writes(head, writes, level, timeout_ms)
-
-    cdef int keep_writes(self, bytes head, Writes writes, level, int timeout_ms) except -1:
-        cdef int form
         self.writes = writes
-        waits = b"\xa7wait_ms" + packb(WAIT_MS) if writes.sessions else b""
-        reaches = b"\xaatimeout_ms" + packb(timeout_ms)
-        reaches += b"" if level is None else b"\xa5level" + packb(level)
-        names = b"\xa3get", b"\xa8get_many", b"\xa4scan", b"\xa3put", b"\xa6delete", b"\xa8put_many"
-        self.option_count = len(waits) > 0
-        self.write_option_count = self.option_count + 1 + (level is not None)
-        for form in range(FORMS):
-            has_options = form == SCAN or (self.write_option_count if form >= PUT else self.option_count) > 0
-            count = (1 if form == SCAN else 3 if form == PUT else 2) + has_options
-            self.pieces.append(names[form] + bytes([0x90 + count]) + head)
-            self.middles[form] = blob_of(self.pieces[len(self.pieces) - 1])
-        self.pieces += [waits, waits + reaches]
-        self.options = blob_of(self.pieces[len(self.pieces) - 2])
-        self.write_options = blob_of(self.pieces[len(self.pieces) - 1])
-        return 0
+        self.in_order = False
+        self.keep(records)
+        if token is not None:
+            self.greeting = self.own(request(0, "auth", [token]))
+        waits = {} if writes is None or not writes.sessions else {"wait_ms": WAIT_MS}
+        reaches = {**waits, "timeout_ms": timeout_ms, **({} if level is None else {"level": level})}
+        for form, method in enumerate((b"get", b"get_many", b"scan", b"put", b"delete", b"put_many")):
+            options = reaches if form >= PUT else waits
+            self.option_counts[form] = len(options) + 2 * (form == SCAN)
+            self.options[form] = self.own(packb(options)[1:])
+            params = 3 if form == PUT else 1 if form == SCAN else 2
+            head = bytes([0xA0 + len(method)]) + method + bytes([0x90 + params + (self.option_counts[form] > 0)])
+            self.middles[form] = self.own(head + bytes([0xD9, len(name)]) + name)
 
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
-        # The middle of a scan, with its limit behind the key, is the longest.
-        cdef Py_ssize_t keys = <Py_ssize_t>batch * (HEAD_BYTES + self.longest_key)
-        return 6 * HEAD_BYTES + self.scan_middle.size + keys + self.room_to_write(batch)
-
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
-        cdef const Record* record = self.records + keys[0]
-        cdef uint32_t i
-        put_request(out, id)
-        if kind == GET:
-            put_bytes(out, self.get_middle.data, self.get_middle.size)
-            put_bin(out, record.key, record.key_size)
-        elif kind == SCAN:
-            put_bytes(out, self.scan_middle.data, self.scan_middle.size)
-            put_bin(out, record.key, record.key_size)
-            put_bytes(out, <const uint8_t*>b"\xa5limit", 6)
-            put_unsigned(out, count)
-        else:
-            put_bytes(out, self.get_many_middle.data, self.get_many_middle.size)
-            put_array(out, count)
-            for i in range(count):
-                record = self.records + keys[i]
-                put_bin(out, record.key, record.key_size)
-
-    cdef void write_slot(self, Buffer* out, const Window* window, uint32_t at) noexcept nogil:
-        cdef const Slot* slot = window.slots + at
-        cdef const uint32_t* keys = window.keys + <Py_ssize_t>at * window.batch
-        cdef const uint32_t* numbers = window.numbers + <Py_ssize_t>at * window.batch
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
         cdef const Record* record
         cdef uint32_t i
-        if self.writes is None:
-            self.write(out, slot.id, slot.form, keys, slot.count)
-            return
         put_request(out, slot.id)
-        put_bytes(out, self.middles[slot.form].data, self.middles[slot.form].size)
+        put_blob(out, &self.middles[slot.form])
         if slot.form == GET_MANY or slot.form == PUT_MANY:
             put_array(out, slot.count)
         for i in range(0 if slot.form == SCAN else slot.count):
-            record = self.records + keys[i]
+            record = self.records + asked[i].key
             if slot.form == PUT_MANY:
                 put_array(out, 2)
             put_bin(out, record.key, record.key_size)
             if slot.form == PUT or slot.form == PUT_MANY:
-                put_bin_head(out, self.writes.size_of(keys[i], numbers[i]))
-                self.writes.put_value(out, keys[i], numbers[i])
-        self.write_options_of(out, slot, self.records + keys[0])
+                put_bin_head(out, self.writes.size_of(asked + i))
+                self.writes.put_value(out, asked + i)
+        if self.option_counts[slot.form] > 0:
+            self.write_options(out, slot, self.records + asked[0].key)
 
-    cdef void write_options_of(self, Buffer* out, const Slot* slot, const Record* first) noexcept nogil:
-        cdef const Blob* usual = &self.write_options if slot.form >= PUT else &self.options
-        cdef int count = self.write_option_count if slot.form >= PUT else self.option_count
-        cdef Blob token = self.writes.token_of(slot.user)
-        if count == 0 and slot.form != SCAN:
-            return
-        put_map(out, count + (token.size > 0) + 2 * (slot.form == SCAN))
-        put_bytes(out, usual.data, usual.size)
+    cdef void write_options(self, Buffer* out, const Slot* slot, const Record* first) noexcept nogil:
+        cdef Blob token = token_of(slot)
+        put_map(out, self.option_counts[slot.form] + (token.size > 0))
+        put_blob(out, &self.options[slot.form])
         if token.size > 0:
             put_bytes(out, <const uint8_t*>b"\xa5token", 6)
             put_bin(out, token.data, token.size)
@@ -184,7 +123,7 @@ cdef class RpcDialect(Dialect):
 
     cdef bint take_right(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
         """Take a complete and right answer to a read, in the form in which a node writes it."""
-        cdef const uint32_t* keys
+        cdef const Asked* asked
         cdef const Slot* slot
         cdef Blob version
         cdef uint32_t id
@@ -198,11 +137,9 @@ cdef class RpcDialect(Dialect):
         slot = window.slots + at
         if slot.form == SCAN or (slot.form != GET and take_array(cursor) != slot.count):
             return False
-        reply_begin(reply, at)
-        reply.keys = slot.count
-        keys = window.keys + <Py_ssize_t>at * window.batch
+        asked = self.expect(window, at, reply)
         for i in range(slot.count):
-            if not take_right_value(cursor, self.records + keys[i], reply):
+            if not take_right_value(cursor, self.records + asked[i].key, reply):
                 return False
         if not take_blob(cursor, &version) or self.truth.table_of(version.data, version.size) != self.records:
             return False
@@ -215,28 +152,30 @@ cdef class RpcDialect(Dialect):
     ) noexcept nogil:
         """Take any other answer, including a partial one."""
         cdef Cursor cursor
+        cdef const Slot* slot
+        cdef const Asked* asked
         cdef uint32_t id
+        cdef uint32_t at
         cdef int result = scan_message(data, size, &size)
         if result != FRAME_COMPLETE:
             return PARTIAL if result == FRAME_PARTIAL else GARBAGE
         cursor = Cursor(data, data + size)
         if not take_response(&cursor, &id):
             return GARBAGE
-        reply_begin(reply, window_find(window, id))
-        reply.size = size
-        if reply.slot == NO_SLOT:
+        at = window_find(window, id)
+        if at == NO_SLOT:
             return UNASKED
-        if self.writes is not None:
-            self.writes.attend(window.slots[reply.slot].user)
+        asked = self.expect(window, at, reply)
+        reply.size = size
+        slot = window.slots + at
         if not take_nil(&cursor):
             self.read_error(&cursor, reply)
-        elif window.slots[reply.slot].form >= PUT:
-            reply.keys = window.slots[reply.slot].count
+        elif slot.form >= PUT:
             self.read_version(cursor, 0, reply)
-        elif window.slots[reply.slot].form == SCAN:
-            self.compare_scan(window, &cursor, reply)
+        elif slot.form == SCAN:
+            self.compare_scan(&cursor, asked[0].key, slot.count, reply)
         else:
-            self.compare(window, &cursor, reply)
+            self.compare(&cursor, slot.form == GET, asked, reply)
         return COMPLETE
 
     cdef void read_error(self, Cursor* cursor, Reply* reply) noexcept nogil:
@@ -248,53 +187,23 @@ cdef class RpcDialect(Dialect):
 
     cdef const Record* read_version(self, Cursor cursor, int behind, Reply* reply) noexcept nogil:
         """Return the table of the version `behind` values after the cursor; other types name no version."""
-        cdef const Record* table
         cdef Blob version = Blob(NULL, 0)
         for _ in range(behind):
             skip(&cursor)
-        if take_blob(&cursor, &version):
-            reply.version = version.data
-            reply.version_size = version.size
-        if self.writes is not None:
-            self.writes.saw(&version)
-            reply.version_size = 0
-        table = self.truth.table_of(reply.version, reply.version_size)
-        if table != NULL:
-            self.records = table
-        return table
+        take_blob(&cursor, &version)
+        return self.answered_from(&version, reply)
 
-    cdef void compare(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
-        """Count the wrong values of a result."""
-        cdef const Slot* slot = window.slots + reply.slot
-        cdef const uint32_t* keys = window.keys + <Py_ssize_t>reply.slot * window.batch
+    cdef void compare(self, Cursor* cursor, bint is_one, const Asked* asked, Reply* reply) noexcept nogil:
+        """Compare `[value or [value, ...], version]`."""
         cdef const Record* table = NULL
         cdef Py_ssize_t count = 0
-        cdef uint32_t i
-        reply.keys = slot.count
         if take_array(cursor) == 2:
             table = self.read_version(cursor[0], 1, reply)
-            count = 1 if slot.form == GET else max(<Py_ssize_t>0, take_array(cursor))
-        for i in range(slot.count):
-            if i < count:
-                self.compare_one(cursor, table, keys[i], reply)
-            else:
-                reply_wrong(reply, keys[i], NULL, 0)
-        reply_too_many(reply, count, slot.count)
+            count = 1 if is_one else take_array(cursor)
+        self.judge_values(cursor, count, table, asked, reply)
 
-    cdef void compare_one(self, Cursor* cursor, const Record* table, uint32_t key, Reply* reply) noexcept nogil:
-        cdef Blob value
-        if take_bin(cursor, &value):
-            self.judge_value(table, key, value.data, value.size, reply)
-        elif take_nil(cursor):
-            self.judge_value(table, key, NULL, 0, reply)
-        else:
-            reply_wrong(reply, key, NULL, 0)
-            skip(cursor)
-
-    cdef void compare_scan(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
+    cdef void compare_scan(self, Cursor* cursor, uint32_t start, uint32_t limit, Reply* reply) noexcept nogil:
         """Compare `[[[key, value], ...], cursor or nil, version]` with the records from the start on."""
-        cdef const Slot* slot = window.slots + reply.slot
-        cdef uint32_t start = window.keys[<Py_ssize_t>reply.slot * window.batch]
         cdef const Record* table = NULL
         cdef Py_ssize_t count = -1
         cdef ScanCheck scan
@@ -309,7 +218,7 @@ cdef class RpcDialect(Dialect):
         self.scan_begin(&scan, table, start)
         for _ in range(count):
             self.compare_record(cursor, &scan, reply)
-        reply_too_many(reply, count, slot.count)
+        reply_too_many(reply, count, limit)
         self.scan_end(&scan, not take_nil(cursor), reply)
 
     cdef void compare_record(self, Cursor* cursor, ScanCheck* scan, Reply* reply) noexcept nogil:

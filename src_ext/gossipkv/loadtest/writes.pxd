@@ -50,6 +50,11 @@ cdef struct Stray:
     uint32_t write
 
 
+cdef inline Blob token_of(const Slot* slot) noexcept nogil:
+    """Return the token that a request shows."""
+    return Blob(NULL, 0) if slot.session == NULL else Blob(slot.session.token.data, slot.session.token.end)
+
+
 cdef class Writes:
     cdef uint64_t run
     cdef uint32_t count
@@ -65,7 +70,7 @@ cdef class Writes:
     cdef uint32_t stray_room
     cdef bint has_more_strays
     cdef Session* all_sessions
-    cdef uint32_t* idle  # A ring of users without a request.
+    cdef Session** idle  # A ring: the sessions of users without a request.
     cdef uint32_t users
     cdef uint64_t idle_begin
     cdef uint64_t idle_end
@@ -76,19 +81,13 @@ cdef class Writes:
     cdef uint32_t fault_read
     cdef uint32_t fault_floor
 
-    cdef uint32_t take_user(self) noexcept nogil
-    cdef void free_user(self, uint32_t user) noexcept nogil
-
-    # Attend to the request of a user; NO_SLOT: it is nobody's.
-    cdef void attend(self, uint32_t user) noexcept nogil
-    cdef Blob token_of(self, uint32_t user) noexcept nogil
+    cdef Session* take_session(self) noexcept nogil
+    cdef void free_session(self, Session* session) noexcept nogil
     cdef void saw(self, const Blob* token) noexcept nogil
-    cdef uint32_t begin(self, uint32_t key, bint deletes, uint32_t now_ms, uint32_t* base) noexcept nogil
-    cdef void end(
-        self, uint32_t key, uint32_t write, uint32_t base, bint deletes, bint is_done, uint32_t now_ms
-    ) noexcept nogil
-    cdef Py_ssize_t size_of(self, uint32_t key, uint32_t write) noexcept nogil
-    cdef void put_value(self, Buffer* out, uint32_t key, uint32_t write) noexcept nogil
+    cdef void begin(self, Asked* asked, bint deletes, uint32_t now_ms) noexcept nogil
+    cdef void end(self, const Asked* asked, bint deletes, bint is_done, uint32_t now_ms) noexcept nogil
+    cdef Py_ssize_t size_of(self, const Asked* asked) noexcept nogil
+    cdef void put_value(self, Buffer* out, const Asked* asked) noexcept nogil
     cdef void advance(self, WrittenKey* state, uint32_t now_ms) noexcept nogil
     cdef bint is_stray(self, uint32_t key, uint32_t write) noexcept nogil
     cdef void judge(self, uint32_t key, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil

@@ -39,7 +39,7 @@ cdef class Writes:
     """
 
     def __cinit__(self, uint32_t count, *, uint64_t run, sizes=(100, 100), uint32_t sessions=0, bint ours=False):
-        cdef uint32_t user
+        cdef uint32_t i
         self.shortest, self.longest = sizes
         if count < 1 or not VALUE_HEAD <= self.shortest <= self.longest:
             raise ValueError(f"a value has from {VALUE_HEAD} bytes on, got {sizes}")
@@ -48,16 +48,16 @@ cdef class Writes:
         self.users = sessions
         self.keys = <WrittenKey*>calloc(count, sizeof(WrittenKey))
         self.all_sessions = <Session*>calloc(sessions + 1, sizeof(Session))
-        self.idle = <uint32_t*>calloc(sessions + 1, sizeof(uint32_t))
+        self.idle = <Session**>calloc(sessions + 1, sizeof(Session*))
         if self.keys == NULL or self.all_sessions == NULL or self.idle == NULL:
             raise MemoryError
-        for user in range(sessions):
-            self.free_user(user)
+        for i in range(sessions):
+            self.free_session(self.all_sessions + i)
 
     def __dealloc__(self):
-        cdef uint32_t user
-        for user in range(self.users if self.all_sessions != NULL else 0):
-            buffer_release(&self.all_sessions[user].token)
+        cdef uint32_t i
+        for i in range(self.users if self.all_sessions != NULL else 0):
+            buffer_release(&self.all_sessions[i].token)
         free(self.all_sessions)
         free(self.idle)
         free(self.keys)
@@ -66,9 +66,10 @@ cdef class Writes:
     def value(self, uint32_t key, uint32_t write):
         """Return the value of a write."""
         cdef Buffer out = Buffer(NULL, 0, 0, 0)
+        cdef Asked asked = Asked(key, write, 0)
         if buffer_reserve(&out, self.longest + 8) < 0:
             raise MemoryError
-        self.put_value(&out, key, write)
+        self.put_value(&out, &asked)
         found = out.data[:out.end]
         buffer_release(&out)
         return found
@@ -92,24 +93,17 @@ cdef class Writes:
             return None
         return FAULT_NAMES[self.fault], self.fault_key, self.fault_read, self.fault_floor
 
-    # Users --------------------------------------------------------------------------------------------------------
+    # Sessions -----------------------------------------------------------------------------------------------------
 
-    cdef uint32_t take_user(self) noexcept nogil:
-        """Take the user who has waited longest, so that users go from server to server.  Requires: one is idle."""
-        cdef uint32_t user = self.idle[self.idle_begin % self.users]
+    cdef Session* take_session(self) noexcept nogil:
+        """Take the one that has waited longest, so that users go from server to server.  Requires: one is idle."""
+        cdef Session* session = self.idle[self.idle_begin % self.users]
         self.idle_begin += 1
-        return user
+        return session
 
-    cdef void free_user(self, uint32_t user) noexcept nogil:
-        self.idle[self.idle_end % self.users] = user
+    cdef void free_session(self, Session* session) noexcept nogil:
+        self.idle[self.idle_end % self.users] = session
         self.idle_end += 1
-
-    cdef void attend(self, uint32_t user) noexcept nogil:
-        self.session = self.all_sessions + user if user != <uint32_t>NO_SLOT else NULL
-
-    cdef Blob token_of(self, uint32_t user) noexcept nogil:
-        cdef Buffer* token = &self.all_sessions[user].token if user != <uint32_t>NO_SLOT else NULL
-        return Blob(token.data, token.end) if token != NULL else Blob(NULL, 0)
 
     cdef void saw(self, const Blob* token) noexcept nogil:
         """Keep the token of an answer, which covers the one that the request showed."""
@@ -128,26 +122,24 @@ cdef class Writes:
 
     # Writes -------------------------------------------------------------------------------------------------------
 
-    cdef uint32_t begin(self, uint32_t key, bint deletes, uint32_t now_ms, uint32_t* base) noexcept nogil:
-        """Return the number of a new write; `base` is the first that is not before it."""
-        cdef WrittenKey* state = self.keys + key
+    cdef void begin(self, Asked* asked, bint deletes, uint32_t now_ms) noexcept nogil:
+        """Begin a new write of a key."""
+        cdef WrittenKey* state = self.keys + asked.key
         self.advance(state, now_ms)
         state.last += 1
         state.younger += 1
         if deletes:
             state.deleted = state.last
-        base[0] = max(<uint32_t>1, state.settled)
-        state.bases[state.last % RECENT] = base[0]
-        return state.last
+        asked.write = state.last
+        asked.base = max(<uint32_t>1, state.settled)
+        state.bases[state.last % RECENT] = asked.base
 
-    cdef void end(
-        self, uint32_t key, uint32_t write, uint32_t base, bint deletes, bint is_done, uint32_t now_ms
-    ) noexcept nogil:
+    cdef void end(self, const Asked* asked, bint deletes, bint is_done, uint32_t now_ms) noexcept nogil:
         """Note the outcome of a write; without `is_done` nobody knows it.  Strays that delete have the number 0."""
-        cdef WrittenKey* state = self.keys + key
+        cdef WrittenKey* state = self.keys + asked.key
         cdef uint32_t room = max(<uint32_t>1024, 2 * self.stray_room)
         cdef Stray* strays
-        if write < state.mark:
+        if asked.write < state.mark:
             state.older -= 1
             state.ready_ms = now_ms
         else:
@@ -155,8 +147,8 @@ cdef class Writes:
         state.ended_ms = now_ms
         self.advance(state, now_ms)
         if is_done:
-            state.floor = max(state.floor, base)
-            self.remember(key, base)
+            state.floor = max(state.floor, asked.base)
+            self.remember(asked.key, asked.base)
             return
         if self.stray_count == self.stray_room and room <= MAX_STRAYS:
             strays = <Stray*>realloc(self.strays, room * sizeof(Stray))
@@ -166,7 +158,7 @@ cdef class Writes:
         if self.stray_count == self.stray_room:
             self.has_more_strays = True
             return
-        self.strays[self.stray_count] = Stray(key, 0 if deletes else write)
+        self.strays[self.stray_count] = Stray(asked.key, 0 if deletes else asked.write)
         self.stray_count += 1
 
     cdef void advance(self, WrittenKey* state, uint32_t now_ms) noexcept nogil:
@@ -180,20 +172,20 @@ cdef class Writes:
             state.younger = 0
             state.ready_ms = state.ended_ms
 
-    cdef Py_ssize_t size_of(self, uint32_t key, uint32_t write) noexcept nogil:
-        cdef uint64_t state = ~filler_of(self.run, key, write)
+    cdef Py_ssize_t size_of(self, const Asked* asked) noexcept nogil:
+        cdef uint64_t state = ~filler_of(self.run, asked.key, asked.write)
         return self.shortest + below(&state, <uint64_t>self.longest - self.shortest + 1)
 
-    cdef void put_value(self, Buffer* out, uint32_t key, uint32_t write) noexcept nogil:
+    cdef void put_value(self, Buffer* out, const Asked* asked) noexcept nogil:
         """Write the value of a write.  Requires: there is room for it, and 8 bytes more."""
-        cdef uint64_t state = filler_of(self.run, key, write)
+        cdef uint64_t state = filler_of(self.run, asked.key, asked.write)
         cdef Py_ssize_t at = VALUE_HEAD
-        cdef Py_ssize_t size = self.size_of(key, write)
+        cdef Py_ssize_t size = self.size_of(asked)
         cdef uint8_t* to = out.data + out.end
         cdef uint64_t piece
         memcpy(to, &self.run, 8)
-        memcpy(to + 8, &key, 4)
-        memcpy(to + 12, &write, 4)
+        memcpy(to + 8, &asked.key, 4)
+        memcpy(to + 12, &asked.write, 4)
         while at < size:
             piece = mixed(&state)
             memcpy(to + at, &piece, 8)
@@ -216,32 +208,32 @@ cdef class Writes:
         cdef SeenKey* seen = &self.session.seen[key % SEEN] if self.session != NULL else NULL
         cdef uint32_t seen_floor = seen.floor if seen != NULL and seen.key == key else 0
         cdef uint32_t floor = max(seen_floor, state.floor if self.is_final else 0)
-        cdef uint32_t write = 0
-        cdef int origin = NO_ORIGIN if data == NULL else origin_of(self.run, key, data, size, &write)
+        cdef Asked read = Asked(key, 0, 0)
+        cdef int origin = NO_ORIGIN if data == NULL else origin_of(self.run, key, data, size, &read.write)
         cdef int fault = NO_FAULT
         if data == NULL:
             reply.misses += 1
-            write = state.deleted
+            read.write = state.deleted
         elif origin == THIS_RUN:
-            if not 0 < write <= state.last or size != self.size_of(key, write):
+            if not 0 < read.write <= state.last or size != self.size_of(&read):
                 fault = NEVER_WRITTEN
         elif origin == NO_ORIGIN:
             if self.is_ours:
                 fault = NEVER_WRITTEN
             else:
                 reply.unchecked += 1
-        if fault == NO_FAULT and write < floor and not self.is_stray(key, write if data != NULL else 0):
+        if fault == NO_FAULT and read.write < floor and not self.is_stray(key, read.write if data != NULL else 0):
             if self.has_more_strays:
                 reply.unchecked += 1
             else:
-                fault = WENT_BACK if write < seen_floor else LOST_WRITE
+                fault = WENT_BACK if read.write < seen_floor else LOST_WRITE
         if fault == NO_FAULT:
             state.is_confirmed |= self.is_final
-            if write > 0 and data != NULL and write + RECENT > state.last:
-                self.remember(key, state.bases[write % RECENT])
+            if read.write > 0 and data != NULL and read.write + RECENT > state.last:
+                self.remember(key, state.bases[read.write % RECENT])
         elif fault != LOST_WRITE or self.tells_lost:
             if self.fault == NO_FAULT:
-                self.fault, self.fault_key, self.fault_read, self.fault_floor = fault, key, write, floor
+                self.fault, self.fault_key, self.fault_read, self.fault_floor = fault, key, read.write, floor
             reply_wrong(reply, key, data, size)
 
 

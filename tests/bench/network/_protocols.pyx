@@ -19,8 +19,10 @@ from gossipkv.loadtest._loadtest cimport (
     NO_SLOT,
     PARTIAL,
     UNASKED,
+    Asked,
     Dialect,
     Reply,
+    Slot,
     Window,
     blob_of,
     reply_begin,
@@ -28,6 +30,7 @@ from gossipkv.loadtest._loadtest cimport (
     reply_value,
     reply_wrong,
     scan_message,
+    window_asked,
     window_find,
     window_oldest,
 )
@@ -70,10 +73,10 @@ cdef class ConstantDialect(Dialect):
         self.reply_size = reply_size
         self.keep([(b"", b"")])
 
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
+    cdef Py_ssize_t room(self, uint32_t batch) except -1:
         return self.request_size
 
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
         out.end += self.request_size
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
@@ -105,11 +108,11 @@ cdef class CallDialect(Dialect):
         self.expected_size = PyBytes_GET_SIZE(self.expected)
         self.keep([(b"", b"")])
 
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
+    cdef Py_ssize_t room(self, uint32_t batch) except -1:
         return 3 * HEAD_BYTES + self.tail_size
 
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
-        put_request(out, id)
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
+        put_request(out, slot.id)
         put_bytes(out, self.tail_at, self.tail_size)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
@@ -165,13 +168,13 @@ cdef class TokenDialect(Dialect):
         self.tail = blob_of(self.pieces[1])
         self.keep(records)
 
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
+    cdef Py_ssize_t room(self, uint32_t batch) except -1:
         return 4 * HEAD_BYTES + self.middle.size + self.longest_key + self.tail.size
 
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
-        put_request(out, id)
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
+        put_request(out, slot.id)
         put_bytes(out, self.middle.data, self.middle.size)
-        put_bin(out, self.records[keys[0]].key, self.records[keys[0]].key_size)
+        put_bin(out, self.records[asked[0].key].key, self.records[asked[0].key].key_size)
         put_bytes(out, self.tail.data, self.tail.size)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
@@ -181,7 +184,7 @@ cdef class TokenDialect(Dialect):
         if taken == COMPLETE and not reply.is_error:
             if take_array(&result) != 2 or not take_bin(&result, &value):
                 return GARBAGE
-            reply_value(reply, self.records, window.keys[<Py_ssize_t>reply.slot * window.batch], value.data, value.size)
+            reply_value(reply, self.records, window_asked(window, reply.slot).key, value.data, value.size)
         return taken
 
 
@@ -223,14 +226,14 @@ cdef class PutDialect(NumberedDialect):
         self.tail = blob_of(self.pieces[1])
         self.begin(first)
 
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
+    cdef Py_ssize_t room(self, uint32_t batch) except -1:
         return 5 * HEAD_BYTES + self.middle.size + KEY_BYTES + VALUE_BYTES + self.tail.size
 
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
         cdef uint8_t key[KEY_BYTES]
         cdef uint8_t value[VALUE_BYTES]
         self.make(key, value)
-        put_request(out, id)
+        put_request(out, slot.id)
         put_bytes(out, self.middle.data, self.middle.size)
         put_bin(out, key, KEY_BYTES)
         put_bin(out, value, VALUE_BYTES)
@@ -270,10 +273,10 @@ cdef class SetDialect(NumberedDialect):
         self.expected = blob_of(self.pieces[4])
         self.begin(first)
 
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
+    cdef Py_ssize_t room(self, uint32_t batch) except -1:
         return self.head.size + KEY_BYTES + self.middle.size + VALUE_BYTES + self.tail.size
 
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
+    cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
         cdef uint8_t key[KEY_BYTES]
         cdef uint8_t value[VALUE_BYTES]
         self.make(key, value)

@@ -115,7 +115,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a load test forgets which writes were acknowledged",
         "gossipkv.loadtest._writes:Writes.end",
-        "state.floor = max(state.floor, base)",
+        "state.floor = max(state.floor, asked.base)",
         "pass",
         "tests/unit/loadtest/test_writes.py",
     ),
