@@ -15,6 +15,8 @@ from gossipkv.errors import Unauthorized
 from gossipkv.http.order import GatewayPeer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
@@ -81,6 +83,14 @@ class HttpAnswer:
     body: Body = b""
 
 
+class RefusedRequest(Exception):
+    """A request that is not done; `answer` says why."""
+
+    def __init__(self, answer: HttpAnswer) -> None:
+        super().__init__(answer.body)
+        self.answer = answer
+
+
 class Asker(Protocol):
     """A client of the wire, which answers use to ask a node."""
 
@@ -93,10 +103,10 @@ class Asker(Protocol):
         ...
 
 
-def text(status: int, line: str, code: str | None = None) -> HttpAnswer:
+def text(status: int, line: str, code: str | None = None, *, headers: Sequence[Header] = ()) -> HttpAnswer:
     """Return one line of text, with the wire's code if there is one."""
     named = [] if code is None else [(b"X-GossipKV-Error", code.encode())]
-    return HttpAnswer(status, [TEXT, *named], _one_line(line).encode() + b"\n")
+    return HttpAnswer(status, [TEXT, *named, *headers], _one_line(line).encode() + b"\n")
 
 
 def document(status: int, value: object) -> HttpAnswer:

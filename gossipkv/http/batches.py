@@ -11,52 +11,37 @@ from typing import TYPE_CHECKING, Final
 
 import msgpack
 
-from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, TooLarge
+from gossipkv.errors import BadRequest, ProtocolError, TooLarge
 from gossipkv.http import json_lines, media
 from gossipkv.http.answers import HttpAnswer
-from gossipkv.http.media import BadMedia, Media
-from gossipkv.http.read_options import read_options
-from gossipkv.http.reads import check_name, checked_origin, read_from, refused, unanswered
+from gossipkv.http.media import Media
+from gossipkv.http.reads import checked_origin, read_from
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from gossipkv.http.answers import HttpRequest
-    from gossipkv.http.reads import ReadContext
-    from gossipkv.http.target import RequestTarget
+    from gossipkv.http.reads import DataRequest
     from gossipkv.wire.rpc import Value
 
 MAX_KEYS: Final = 10_000  # Our clients put as many into one frame; a node takes 16,000.
 
-_KNOWN: Final = (Media.LINES, Media.MESSAGEPACK)
+KNOWN: Final = (Media.LINES, Media.MESSAGEPACK)
 
 
-async def read_many(context: ReadContext, request: HttpRequest, target: RequestTarget) -> HttpAnswer:
+async def read_many(request: DataRequest) -> HttpAnswer:
     """Return the answer to a request for many keys."""
-    database = target.database
-    if request.method != b"POST" or database is None:
-        return unanswered(request, target)
-    options = None
-    try:
-        check_name(database)
-        sent = media.given(request.headers, _KNOWN)
-        wanted = media.wanted(request.headers, _KNOWN, usual=sent)
-        options = read_options(request.headers, target, database, alone=context.alone, session=context.session)
-        keys = _packed_keys(request.body) if sent is Media.MESSAGEPACK else list(_keys_in_lines(request.body))
-        wire: list[Value] = [options.wire] if options.wire else []
-        result = await context.ask.call("get_many", database, [*keys], *wire, timeout_ms=options.timeout_ms)
-        values, origin = _values(result, len(keys))
-    except BadMedia as unspoken:
-        return unspoken.answer
-    except GossipKVError as error:
-        return refused(error, options)
-    headers = [(b"Content-Type", wanted.value), *read_from(context, database, origin)]
+    headers, body = request.http.headers, request.http.body
+    sent = media.given(headers, KNOWN)
+    wanted = media.wanted(headers, KNOWN, usual=sent)
+    keys = _packed_keys(body) if sent is Media.MESSAGEPACK else list(_keys_in_lines(body))
+    values, origin = _values(await request.call("get_many", [*keys], *request.said()), len(keys))
+    about = [(b"Content-Type", wanted.value), *read_from(request.context, request.database, origin)]
     if wanted is Media.MESSAGEPACK:
-        return HttpAnswer(200, headers, msgpack.packb(values))
+        return HttpAnswer(200, about, msgpack.packb(values))
     pieces = json_lines.pieces(json_lines.record(key, value) for key, value in zip(keys, values, strict=True))
     if sum(map(len, keys)) + sum(len(value or b"") for value in values) <= json_lines.PIECE_BYTES:
-        return HttpAnswer(200, headers, b"".join(pieces))
-    return HttpAnswer(200, headers, _one_by_one(pieces))
+        return HttpAnswer(200, about, b"".join(pieces))
+    return HttpAnswer(200, about, _one_by_one(pieces))
 
 
 async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -66,9 +66,7 @@ def answer(method: bytes, headers: Mapping[bytes, bytes], found: FoundValue) -> 
     """Return the answer to GET or HEAD for an existing value."""
     if not CONDITIONAL.isdisjoint(headers):
         if _has_failed(headers, found):
-            return HttpAnswer(
-                412, [*text(412, "").headers, *found.headers()], b"the value is not as If-Match wants it\n"
-            )
+            return text(412, "the value is not as If-Match wants it", headers=found.headers())
         if _is_known(headers, found):
             return HttpAnswer(304, found.headers())
         if method == b"GET" and b"range" in headers and _is_unchanged(headers, found):
@@ -122,10 +120,8 @@ def _parts(header: bytes, found: FoundValue) -> HttpAnswer:
     if parts is None:
         return _whole(found)
     if not parts:
-        refused = text(416, f"the value has {size} bytes, and none of them was asked for")
-        return HttpAnswer(
-            416, [*refused.headers, (b"Content-Range", ranges.content_range(None, size)), *found.about], refused.body
-        )
+        headers = [(b"Content-Range", ranges.content_range(None, size)), *found.about]
+        return text(416, f"the value has {size} bytes, and none of them was asked for", headers=headers)
     if len(parts) > 1:
         body, content_type = ranges.several(found.value, parts, found.content_type)
         return HttpAnswer(206, [(b"Content-Type", content_type), *found.headers()], body)

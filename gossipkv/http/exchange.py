@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import h11
 
-from gossipkv.http.answers import NOBODY, HttpRequest, text
+from gossipkv.http.answers import NOBODY, HttpRequest, RefusedRequest, text
 from gossipkv.http.target import MAX_TARGET_BYTES, too_long
 from gossipkv.wire import http_date
 
@@ -102,12 +102,6 @@ class HttpRefusal(NamedTuple):
     """A request that cannot be served; the connection closes after its answer."""
 
     answer: HttpAnswer
-
-
-class _Refused(Exception):
-    def __init__(self, answer: HttpAnswer) -> None:
-        super().__init__(answer.body)
-        self.answer = answer
 
 
 class _Owed(NamedTuple):
@@ -238,7 +232,7 @@ class HttpExchange:
             return CLOSED
         try:
             found = self._next_head() if self._body is None else self._next_body(self._body)
-        except _Refused as refused:
+        except RefusedRequest as refused:
             self.finish()
             self._owed.append(_Owed(None, is_old=False, is_last=True))
             return HttpRefusal(refused.answer)
@@ -321,7 +315,7 @@ class HttpExchange:
             raise _refused(400, f"a line ends at byte {bare.start()} with LF alone, where HTTP has CR LF")
         line_end = buffer.find(b"\r\n", 0, MAX_TARGET_BYTES + _LINE_SLACK + 2)
         if line_end < 0 and len(buffer) > MAX_TARGET_BYTES + _LINE_SLACK:
-            raise _Refused(too_long())
+            raise RefusedRequest(too_long())
         if len(buffer) > self._limits.max_head:
             raise _refused(431, f"the headers are over {self._limits.max_head} bytes")
 
@@ -329,7 +323,7 @@ class HttpExchange:
         """Refuse a complete head that is slow to judge, or that h11 accepts while other parsers read it differently."""
         _judge_first(head[0])
         if head.find(b"\r\n") > MAX_TARGET_BYTES + _LINE_SLACK:
-            raise _Refused(too_long())
+            raise RefusedRequest(too_long())
         if len(head) > self._limits.max_head:
             raise _refused(431, f"the headers are over {self._limits.max_head} bytes")
         lines = head.count(b"\r\n")
@@ -412,7 +406,7 @@ class HttpExchange:
             else:
                 return None
 
-    def _too_long(self, size: int) -> _Refused:
+    def _too_long(self, size: int) -> RefusedRequest:
         return _refused(413, f"the body has {size} bytes or more, and at most {self._limits.max_body} are taken")
 
     def _taken(self, request: HttpRequest, *, is_old: bool, is_last: bool) -> HttpRequest:
@@ -440,8 +434,8 @@ def _judge_first(first: int) -> None:
     raise _refused(400, f"{_HERE}, and no request of it begins with the byte 0x{first:02x}")
 
 
-def _refused(status: int, line: str) -> _Refused:
-    return _Refused(text(status, line))
+def _refused(status: int, line: str) -> RefusedRequest:
+    return RefusedRequest(text(status, line))
 
 
 def _in_ascii(head: bytes) -> bytes:

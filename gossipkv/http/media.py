@@ -6,7 +6,7 @@ import enum
 import re
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.http.answers import HttpAnswer, text
+from gossipkv.http.answers import RefusedRequest, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,19 +34,11 @@ _QUALITY: Final = re.compile(rb"[qQ][ \t]*=[ \t]*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?
 _MAX_ACCEPTED: Final = 64  # Browsers list under ten.
 
 
-class BadMedia(Exception):
-    """An unsupported form; `answer` names the supported ones."""
-
-    def __init__(self, answer: HttpAnswer) -> None:
-        super().__init__(answer.body)
-        self.answer = answer
-
-
 def given(headers: Mapping[bytes, bytes], spoken: Sequence[Media]) -> Media:
     """Return the form of a body; without `Content-Type` the first one known.  JSON lines may be called JSON.
 
     Raises:
-        BadMedia: the form is not known: 415.
+        RefusedRequest: the form is not known: 415.
     """
     header = headers.get(b"content-type")
     if header is None:
@@ -58,15 +50,15 @@ def given(headers: Mapping[bytes, bytes], spoken: Sequence[Media]) -> Media:
         return Media.LINES
     listed = _listed(spoken)
     shown = header[:60].decode("ascii", "replace")
-    answer = text(415, f"a body of {shown} is not read here; send {listed.replace(',', ' or')} as its Content-Type")
-    raise BadMedia(HttpAnswer(415, [*answer.headers, (b"Accept-Post", listed.encode())], answer.body))
+    line = f"a body of {shown} is not read here; send {listed.replace(',', ' or')} as its Content-Type"
+    raise RefusedRequest(text(415, line, headers=[(b"Accept-Post", listed.encode())]))
 
 
 def wanted(headers: Mapping[bytes, bytes], spoken: Sequence[Media], usual: Media) -> Media:
     """Return the preferred form; `usual` if none is preferred to it.
 
     Raises:
-        BadMedia: no known form is wanted: 406.
+        RefusedRequest: no known form is wanted: 406.
     """
     header = headers.get(b"accept")
     if header is None or header.strip() == b"*/*":
@@ -75,7 +67,7 @@ def wanted(headers: Mapping[bytes, bytes], spoken: Sequence[Media], usual: Media
     best = max([usual, *spoken], key=lambda media: _quality(media, accepted))  # `max` takes the first of equals.
     if _quality(best, accepted) > 0:
         return best
-    raise BadMedia(text(406, f"answers come as {_listed(spoken).replace(',', ' or')}, and Accept wants neither"))
+    raise RefusedRequest(text(406, f"answers come as {_listed(spoken).replace(',', ' or')}, and Accept wants neither"))
 
 
 def _accepted(item: bytes) -> tuple[bytes, float]:

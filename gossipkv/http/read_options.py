@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import BadRequest
+from gossipkv.http.answers import RefusedRequest, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,9 @@ STEERING: Final = frozenset({PIN, MIN_VERSION, TIMEOUT, WAIT, SHOWN})
 
 MAX_TIMEOUT_MS: Final = 60_000  # A load balancer in front has given up by then.
 
+_UNCONDITIONAL: Final = (
+    "nothing is written on a condition here yet: leave the header away, or read the key, and write without it"
+)
 _PROXY: Final = "proxy"
 _LEVEL: Final = "level"
 _ANY_VERSION: Final = "true"  # The value in Sequins' manual; its nodes send the version.
@@ -77,9 +81,9 @@ PLAIN: Final = ReadOptions({})
 
 
 def read_options(
-    headers: Mapping[bytes, bytes], target: RequestTarget, database: str, *, alone: bool, session: ReadSession | None
+    headers: Mapping[bytes, bytes], target: RequestTarget, *, alone: bool, session: ReadSession | None
 ) -> ReadOptions:
-    """Return the options of a request; `alone`: the gateway has no node that could answer locally.
+    """Return the options of a read; `alone`: the gateway has no node that could answer locally.
 
     Raises:
         BadRequest: an option is unknown, malformed, or contradicts another.
@@ -97,7 +101,7 @@ def read_options(
     if version is not None:
         wire["version"] = version
     elif session is not None:
-        min_version = max(filter(None, (min_version, session.min_version(database))), default=None)
+        min_version = max(filter(None, (min_version, session.min_version(target.database or ""))), default=None)
     if min_version is not None:
         wire["min_version"] = min_version
     timeout_ms = _put_session(headers, wire)
@@ -108,8 +112,14 @@ def write_options(headers: Mapping[bytes, bytes], target: RequestTarget) -> Read
     """Return the options of a write.
 
     Raises:
+        RefusedRequest: it has a condition.
         BadRequest: an option is unknown, malformed, or contradicts another.
     """
+    conditions = [name for name in headers if name.startswith(b"if-") or name == b"if"]
+    if conditions:
+        raise RefusedRequest(text(501, f"{conditions[0].decode('latin-1')}: {_UNCONDITIONAL}"))
+    if b"content-range" in headers:
+        raise BadRequest("Content-Range: a part of a value is not written here; send all of it")
     wire: dict[str, Value] = {}
     for name in target.options:
         if name != _LEVEL:

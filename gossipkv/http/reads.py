@@ -24,7 +24,6 @@ from gossipkv.errors import (
 )
 from gossipkv.http import conditions
 from gossipkv.http.answers import HttpAnswer, refusal, text
-from gossipkv.http.read_options import read_options
 from gossipkv.http.target import NAME
 from gossipkv.status.codec import decode_list
 from gossipkv.status.reports import DatabaseSummary
@@ -124,9 +123,23 @@ class ReadContext:
         self.times = SourceTimes(self.ask)
 
 
-def allowed(target: RequestTarget) -> Header:
-    """Return the methods that datasets have there, and the gateway itself."""
-    return ALLOW_POST if target.path == b"*" or target.key in POSTED else ALLOW
+@dataclass(frozen=True, slots=True)
+class DataRequest:
+    """A request for records of a database, or for a write to one."""
+
+    context: ReadContext
+    http: HttpRequest
+    database: str
+    key: bytes
+    options: ReadOptions
+
+    async def call(self, method: str, *params: Value) -> Value:
+        """Ask for the database by a method of the wire; the last of `params` may be its options."""
+        return await self.context.ask.call(method, self.database, *params, timeout_ms=self.options.timeout_ms)
+
+    def said(self) -> list[Value]:
+        """Return the options as the last of the parameters, if there are any."""
+        return [self.options.wire] if self.options.wire else []
 
 
 def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
@@ -134,7 +147,7 @@ def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
 
     Other methods get 405 with the allowed ones, so that clients learn the alternatives.
     """
-    allow = allowed(target)
+    allow = ALLOW_POST if target.path == b"*" or target.key in POSTED else ALLOW
     if request.method == b"OPTIONS":
         return HttpAnswer(204, [allow])
     if target.path == b"*":
@@ -142,12 +155,12 @@ def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
     if request.method in GET:
         return text(400, "the path has no key: ask for /<database>/<key>, or see /<database>/")
     method = request.method[:20].decode("ascii", "replace")
-    answer = text(
+    return text(
         405,
         f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget, _scan "
         f"and _mput; {WRITES_ARE}, by PUT and DELETE",
+        headers=[allow],
     )
-    return HttpAnswer(405, [*answer.headers, allow], answer.body)
 
 
 def check_name(database: str) -> None:
@@ -161,7 +174,7 @@ def check_name(database: str) -> None:
 
 
 def refused(error: GossipKVError, options: ReadOptions | None) -> HttpAnswer:
-    """Return the answer for a read's error; `options`: None if they were not understood."""
+    """Return the answer for an error; `options`: None if they were not understood."""
     answer = refusal(error)
     is_proxied = options is not None and options.is_proxied
     match error:
@@ -211,38 +224,26 @@ def checked_version(version: object) -> str:
 PROXIED_TO: Final = b"X-Sequins-Proxied-To"
 
 
-async def read_one(context: ReadContext, request: HttpRequest, target: RequestTarget) -> HttpAnswer:
+async def read_one(request: DataRequest) -> HttpAnswer:
     """Return the answer to GET or HEAD of a key."""
-    database, key = target.database, target.key
-    if request.method not in GET or database is None or key is None:
-        return unanswered(request, target)
-    options = None
-    try:
-        check_name(database)
-        options = read_options(request.headers, target, database, alone=context.alone, session=context.session)
-        value, origin, node = await _get(context, database, key, options)
-    except GossipKVError as error:
-        return refused(error, options)
+    context, database = request.context, request.database
+    value, origin, node = await _get(request)
     about = [*read_from(context, database, origin), *_proxied_to(node, context.node_name)]
     if value is None:
-        missing = text(404, f"{database if isinstance(origin, bytes) else f'{database} {origin}'} has no such key")
-        return HttpAnswer(404, [*missing.headers, *about], missing.body)
+        where = database if isinstance(origin, bytes) else f"{database} {origin}"
+        return text(404, f"{where} has no such key", headers=about)
     content_type = context.content_type_of(database)
     if isinstance(origin, bytes):  # A table's value may have changed by now, so it has no validator.
         return HttpAnswer(200, [(b"Content-Type", content_type), *about], value)
     time_s = await context.times.of(database, origin)
     tag = conditions.entity_tag(origin, value)
     found = conditions.FoundValue(value, tag, time_s, content_type, about)
-    return conditions.answer(request.method, request.headers, found)
+    return conditions.answer(request.http.method, request.http.headers, found)
 
 
-async def _get(
-    context: ReadContext, database: str, key: bytes, options: ReadOptions
-) -> tuple[bytes | None, str | bytes, str | None]:
+async def _get(request: DataRequest) -> tuple[bytes | None, str | bytes, str | None]:
     """Return value, version or token, and the answering node if reported."""
-    wire = {**options.wire, "explain": True}
-    result = await context.ask.call("get", database, key, wire, timeout_ms=options.timeout_ms)
-    match result:
+    match await request.call("get", request.key, {**request.options.wire, "explain": True}):
         case [bytes() | None as value, origin, *explained]:
             return value, checked_origin(origin), _node(explained)
     raise ProtocolError("get was answered with something else than a value and a version")

@@ -20,17 +20,15 @@ from gossipkv.access.rights import Right
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
 from gossipkv.http import json_lines, media
 from gossipkv.http.answers import HttpAnswer
-from gossipkv.http.media import BadMedia, Media
-from gossipkv.http.read_options import SHOWN, ReadOptions, read_options
-from gossipkv.http.reads import check_name, checked_origin, read_from, refused, unanswered
+from gossipkv.http.media import Media
+from gossipkv.http.read_options import SHOWN
+from gossipkv.http.reads import checked_origin, read_from
 from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from gossipkv.http.answers import HttpRequest
-    from gossipkv.http.reads import ReadContext
-    from gossipkv.http.target import RequestTarget
+    from gossipkv.http.reads import DataRequest
     from gossipkv.wire.rpc import Value
 
 _KEYS: Final = ("start", "end", "prefix", "cursor")
@@ -50,40 +48,21 @@ class _Page(NamedTuple):
     origin: str | bytes  # The version of a dataset, or a table's token.
 
 
-async def scan(context: ReadContext, request: HttpRequest, target: RequestTarget) -> HttpAnswer:
+async def scan(request: DataRequest) -> HttpAnswer:
     """Return the answer to a scan."""
-    database = target.database
-    if request.method != b"POST" or database is None:
-        return unanswered(request, target)
-    options = None
-    try:
-        check_name(database)
-        media.given(request.headers, (Media.JSON,))
-        media.wanted(request.headers, (Media.LINES,), usual=Media.LINES)
-        options = read_options(request.headers, target, database, alone=context.alone, session=context.session)
-        bounds = _bounds(request.body)
-        page = await _page(context, database, {**options.wire, **bounds}, options)
-    except BadMedia as unspoken:
-        return unspoken.answer
-    except GossipKVError as error:
-        return refused(error, options)
-    headers = [(b"Content-Type", Media.LINES.value), *read_from(context, database, page.origin)]
-    return HttpAnswer(200, headers, _lines(context, request, database, page, bounds, options=options))
+    media.given(request.http.headers, (Media.JSON,))
+    media.wanted(request.http.headers, (Media.LINES,), usual=Media.LINES)
+    bounds = _bounds(request.http.body)
+    page = await _page(request, {**request.options.wire, **bounds})
+    about = read_from(request.context, request.database, page.origin)
+    return HttpAnswer(200, [(b"Content-Type", Media.LINES.value), *about], _lines(request, page, bounds))
 
 
-async def _lines(
-    context: ReadContext,
-    request: HttpRequest,
-    database: str,
-    page: _Page,
-    bounds: dict[str, Value],
-    *,
-    options: ReadOptions,
-) -> AsyncIterator[bytes]:
+async def _lines(request: DataRequest, page: _Page, bounds: dict[str, Value]) -> AsyncIterator[bytes]:
     # The cursor pins the version of the later pages.
-    wire = {name: value for name, value in options.wire.items() if name != "min_version"} | bounds
-    left = bounds.get("limit")
-    is_of_session = SHOWN in request.headers
+    wire = {name: value for name, value in request.options.wire.items() if name != "min_version"} | bounds
+    left, permissions = bounds.get("limit"), request.context.permissions
+    is_of_session = SHOWN in request.http.headers
     while True:
         for piece in json_lines.pieces(_records(page)):
             yield piece
@@ -100,9 +79,9 @@ async def _lines(
         if is_of_session and isinstance(origin, bytes):
             wire["token"] = origin  # Each page is read by a session that has seen the pages before.
         try:
-            if context.permissions is not None:
-                await context.permissions.check(request, (Right.READ, database))
-            page = await _page(context, database, wire, options)
+            if permissions is not None:
+                await permissions.check(request.http, (Right.READ, request.database))
+            page = await _page(request, wire)
             if isinstance(origin, str) and page.origin != origin:
                 raise ProtocolError(f"a scan of {origin} went on in {page.origin!r}")
         except GossipKVError as error:
@@ -114,11 +93,10 @@ def _records(page: _Page) -> Iterator[bytes]:
     return (json_lines.record(key, value) for key, value in page.records)
 
 
-async def _page(context: ReadContext, database: str, wire: dict[str, Value], options: ReadOptions) -> _Page:
+async def _page(request: DataRequest, wire: dict[str, Value]) -> _Page:
     params: list[Value] = [wire] if wire else []
-    result = await context.ask.call("scan", database, *params, timeout_ms=options.timeout_ms)
     limit = wire.get("limit")
-    match result:
+    match await request.call("scan", *params):
         case [[*pairs], bytes() | None as cursor, origin]:
             records = [(key, value) for key, value in map(_record, pairs)]
             if (not isinstance(limit, int) or len(records) <= limit) and (records or cursor is None):

@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.access.rights import LOGIN, Right, of_path
 from gossipkv.errors import GossipKVError
 from gossipkv.http import target
-from gossipkv.http.answers import HttpAnswer, HttpRequest, refusal, text
+from gossipkv.http.answers import HttpAnswer, HttpRequest, RefusedRequest, refusal, text
 from gossipkv.http.batches import read_many
 from gossipkv.http.health import healthz, livez, readyz
 from gossipkv.http.metrics import debug_vars, metrics
 from gossipkv.http.page.pages import StatusPages
 from gossipkv.http.permissions import refused
-from gossipkv.http.reads import ALLOW, read_one, unanswered
+from gossipkv.http.read_options import read_options, write_options
+from gossipkv.http.reads import ALLOW, DataRequest, check_name, read_one, unanswered
+from gossipkv.http.reads import refused as refused_data
 from gossipkv.http.scans import scan
-from gossipkv.http.writes import WRITTEN, write_many, write_one
+from gossipkv.http.writes import delete, put, put_many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +39,36 @@ if TYPE_CHECKING:
     from gossipkv.http.target import RequestTarget
 
 Looking = Callable[[HttpRequest, "RequestTarget"], Awaitable[HttpAnswer]]
+DataMethod = Callable[[DataRequest], Awaitable[HttpAnswer]]
 
 LOOKS: Final = frozenset({b"GET", b"HEAD"})
 STATIC: Final = "static"
 READINESS: Final = b"/readyz"
-POSTED: Final = {b"_mget": read_many, b"_scan": scan, b"_mput": write_many}
+POSTED: Final[dict[bytes, DataMethod]] = {b"_mget": read_many, b"_scan": scan, b"_mput": put_many}
+OF_KEYS: Final[dict[bytes, DataMethod]] = {b"GET": read_one, b"HEAD": read_one, b"PUT": put, b"DELETE": delete}
+WRITING: Final = frozenset({put, delete, put_many})
+
+
+def data_method(method: bytes, found: RequestTarget) -> DataMethod | None:
+    """Return what answers such a request; None: nothing does."""
+    return POSTED.get(found.key or b"") if method == b"POST" else OF_KEYS.get(method)
+
+
+async def answer_data(context: ReadContext, request: HttpRequest, found: RequestTarget) -> HttpAnswer:
+    """Answer with records of a database, or to a write.  Raises RefusedRequest."""
+    method = data_method(request.method, found)
+    if method is None or found.database is None or found.key is None:
+        return unanswered(request, found)
+    options = None
+    try:
+        check_name(found.database)
+        if method in WRITING:
+            options = write_options(request.headers, found)
+        else:
+            options = read_options(request.headers, found, alone=context.alone, session=context.session)
+        return await method(DataRequest(context, request, found.database, found.key, options))
+    except GossipKVError as error:
+        return refused_data(error, options)
 
 
 @final
@@ -68,15 +95,15 @@ class Site:
             if found.key:
                 return await self._read(request, found)
             return await self._show(request, found)
-        except target.BadTarget as bad:
-            return bad.answer
+        except RefusedRequest as not_done:
+            return not_done.answer
         except GossipKVError as error:
             return refusal(error) if self._permissions is None else refused(request, error)
 
     def _needed(self, request: HttpRequest, found: RequestTarget) -> list[tuple[Right, str | None]]:
         """Return the needed rights by database: looking up a key on the page is a read."""
         is_asset = found.database == STATIC and bool(found.key) and self._asset(request, found) is not None
-        writes = request.method in WRITTEN or (request.method == b"POST" and POSTED.get(found.key or b"") is write_many)
+        writes = data_method(request.method, found) in WRITING
         needed = [(of_path(found.path, found.key, is_asset=is_asset, writes=writes), found.database)]
         if not found.key and "key" in found.options:
             needed.append((Right.READ, found.database or found.options.get("database")))
@@ -90,8 +117,7 @@ class Site:
         if request.method == b"OPTIONS":
             return HttpAnswer(204, [ALLOW])
         if request.method not in LOOKS:
-            refused = text(405, f"{found.path.decode('ascii', 'replace')} is for GET and HEAD")
-            return HttpAnswer(405, [*refused.headers, ALLOW], refused.body)
+            return text(405, f"{found.path.decode('ascii', 'replace')} is for GET and HEAD", headers=[ALLOW])
         if self.is_draining and found.path == READINESS:
             return text(503, "not ready: about to end", "NOT_READY")
         return await looking(request, found)
@@ -99,15 +125,11 @@ class Site:
     async def _read(self, request: HttpRequest, found: RequestTarget) -> HttpAnswer:
         """Answer with records of a database, unless an asset of the page has that path."""
         assert found.key, found
-        if request.method == b"POST" and (posted := POSTED.get(found.key)) is not None:
-            return await posted(self._context, request, found)
-        if request.method in WRITTEN and found.database is not None:
-            return await write_one(self._context, request, found)
         if found.database == STATIC and request.method in LOOKS:
             asset = self._asset(request, found)
             if asset is not None:
                 return asset
-        return await read_one(self._context, request, found)
+        return await answer_data(self._context, request, found)
 
     async def _show(self, request: HttpRequest, found: RequestTarget) -> HttpAnswer:
         if request.method not in LOOKS:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-from gossipkv.http.answers import text
+from gossipkv.http.answers import RefusedRequest, text
 
 if TYPE_CHECKING:
     from gossipkv.http.answers import HttpAnswer
@@ -26,14 +26,6 @@ NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")  # The name of a database or a versi
 _ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2}).{0,2}", re.DOTALL)
 _ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 _ASTERISK: Final = b"*"
-
-
-class BadTarget(Exception):
-    """A target that names nothing; `answer` gives the reason."""
-
-    def __init__(self, answer: HttpAnswer) -> None:
-        super().__init__(answer.body)
-        self.answer = answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +49,10 @@ def parse(raw: bytes) -> RequestTarget:
     """Parse a request target.
 
     Raises:
-        BadTarget: too long, neither a path nor `*` nor `http://host/path`, or `%` without two hexadecimal digits.
+        RefusedRequest: too long, neither a path nor `*` nor `http://host/path`, or `%` without two hexadecimal digits.
     """
     if len(raw) > MAX_TARGET_BYTES:
-        raise BadTarget(too_long())
+        raise RefusedRequest(too_long())
     if not raw.startswith(b"/"):
         raw = _path_of(raw)
         if raw == _ASTERISK:
@@ -87,7 +79,7 @@ def _path_of(raw: bytes) -> bytes:
     if raw == _ASTERISK:
         return raw
     if (begin := _ABSOLUTE.match(raw)) is None:
-        raise BadTarget(text(400, "the request target is neither a path that begins with / nor http://host/path"))
+        raise RefusedRequest(text(400, "the request target is neither a path that begins with / nor http://host/path"))
     path = raw[begin.end() :]
     return path if path.startswith(b"/") else b"/" + path
 
@@ -95,7 +87,9 @@ def _path_of(raw: bytes) -> bytes:
 def _check_escapes(raw: bytes) -> None:
     if (bad := _ESCAPE.search(raw)) is not None:
         shown = bad[0].decode("ascii", "backslashreplace")
-        raise BadTarget(text(400, f"{shown} at byte {bad.start()} of the request target is no escape; % itself is %25"))
+        raise RefusedRequest(
+            text(400, f"{shown} at byte {bad.start()} of the request target is no escape; % itself is %25")
+        )
 
 
 def _options(query: bytes) -> dict[str, str]:

@@ -8,99 +8,63 @@ written.  The answer has no body.  Its `GossipKV-Token` is that of a session tha
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gossipkv.client.parts import PART_RECORDS
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, Unauthorized
 from gossipkv.http import json_lines, media
-from gossipkv.http.answers import HttpAnswer, text
-from gossipkv.http.batches import MAX_KEYS, lines_of, packed_array, too_many
-from gossipkv.http.media import BadMedia, Media
+from gossipkv.http.answers import HttpAnswer, RefusedRequest, text
+from gossipkv.http.batches import KNOWN, MAX_KEYS, lines_of, packed_array, too_many
+from gossipkv.http.media import Media
 from gossipkv.http.permissions import is_of_its_origin
-from gossipkv.http.read_options import write_options
-from gossipkv.http.reads import TOKEN, allowed, check_name, refused
+from gossipkv.http.reads import ALLOW, ALLOW_POST, POSTED, TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.http.answers import HttpRequest
-    from gossipkv.http.read_options import ReadOptions
-    from gossipkv.http.reads import ReadContext
-    from gossipkv.http.target import RequestTarget
+    from gossipkv.http.reads import DataRequest
     from gossipkv.wire.rpc import Value
 
-WRITTEN: Final = frozenset({b"PUT", b"DELETE"})
 
-_KNOWN: Final = (Media.LINES, Media.MESSAGEPACK)
-_UNCONDITIONAL: Final = (
-    "nothing is written on a condition here yet: leave the header away, or read the key, and write without it"
-)
+async def put(request: DataRequest) -> HttpAnswer:
+    """Return the answer to PUT of a key."""
+    return _written([await _write(request, "put", request.key, request.http.body)])
 
 
-async def write_one(context: ReadContext, request: HttpRequest, target: RequestTarget) -> HttpAnswer:
-    """Return the answer to PUT or DELETE of a key."""
-    database, key = target.database, target.key
-    assert request.method in WRITTEN and database and key, request  # noqa: PT018  # The site has looked.
-    try:
-        options = _options(request, target, database)
-        if request.method == b"PUT":
-            token = await _write(context, options, "put", database, key, request.body)
-        elif request.body:
-            raise BadRequest("DELETE has no body here")
-        else:
-            token = await _write(context, options, "delete", database, key)
-    except _Conditional as conditional:
-        return conditional.answer
-    except GossipKVError as error:
-        return _refused(error, target)
-    return _written([token])
+async def delete(request: DataRequest) -> HttpAnswer:
+    """Return the answer to DELETE of a key."""
+    if request.http.body:
+        raise BadRequest("DELETE has no body here")
+    return _written([await _write(request, "delete", request.key)])
 
 
-async def write_many(context: ReadContext, request: HttpRequest, target: RequestTarget) -> HttpAnswer:
+async def put_many(request: DataRequest) -> HttpAnswer:
     """Return the answer to `_mput`."""
-    database, done, tokens = target.database, 0, list[bytes | None]()
-    assert database, request
-    if not is_of_its_origin(request):  # Browsers send a POST from any page, while PUT and DELETE ask first.
+    if not is_of_its_origin(request.http):  # Browsers send a POST from any page, while PUT and DELETE ask first.
         return text(403, "this came from a page of another site, which does not write here", Unauthorized.code)
-    try:
-        options = _options(request, target, database)
-        packed = media.given(request.headers, _KNOWN) is Media.MESSAGEPACK
-        rows: list[Value] = _packed_rows(request.body) if packed else [*_rows_in_lines(request.body)]
-        for done in range(0, len(rows), PART_RECORDS):
-            tokens.append(await _write(context, options, "put_many", database, rows[done : done + PART_RECORDS]))
-    except BadMedia as unspoken:
-        return unspoken.answer
-    except _Conditional as conditional:
-        return conditional.answer
-    except GossipKVError as error:
-        if done:
-            error.message = f"the first {done} records were written, and then: {error.message}"
-        return _refused(error, target)
+    packed = media.given(request.http.headers, KNOWN) is Media.MESSAGEPACK
+    rows: list[Value] = _packed_rows(request.http.body) if packed else [*_rows_in_lines(request.http.body)]
+    tokens = list[bytes | None]()
+    for done in range(0, len(rows), PART_RECORDS):
+        try:
+            tokens.append(await _write(request, "put_many", rows[done : done + PART_RECORDS]))
+        except GossipKVError as error:
+            if done:
+                error.message = f"the first {done} records were written, and then: {error.message}"
+            raise
     return _written(tokens)
 
 
-class _Conditional(Exception):
-    """A write with a condition, or of a part of a value; `answer` refuses it."""
-
-    def __init__(self, answer: HttpAnswer) -> None:
-        super().__init__(answer.body)
-        self.answer = answer
-
-
-def _options(request: HttpRequest, target: RequestTarget, database: str) -> ReadOptions:
-    check_name(database)
-    conditions = [name for name in request.headers if name.startswith(b"if-") or name == b"if"]
-    if conditions:
-        raise _Conditional(text(501, f"{conditions[0].decode('latin-1')}: {_UNCONDITIONAL}"))
-    if b"content-range" in request.headers:
-        raise BadRequest("Content-Range: a part of a value is not written here; send all of it")
-    return write_options(request.headers, target)
-
-
-async def _write(context: ReadContext, options: ReadOptions, method: str, *params: Value) -> bytes | None:
-    """Return the token, or None if the write was accepted for later.  Raises GossipKVError."""
-    wire: list[Value] = [options.wire] if options.wire else []
-    match await context.ask.call(method, *params, *wire, timeout_ms=options.timeout_ms):
+async def _write(request: DataRequest, method: str, *params: Value) -> bytes | None:
+    """Return the token, or None if the write was accepted for later."""
+    try:
+        result = await request.call(method, *params, *request.said())
+    except BadRequest as error:
+        if "database" not in error.details:
+            raise
+        allow = ALLOW_POST if request.key in POSTED else ALLOW  # It is a dataset.
+        raise RefusedRequest(text(405, error.message, error.code, headers=[allow])) from error
+    match result:
         case bytes() as token:
             return token
         case {"accepted": True}:
@@ -114,13 +78,6 @@ def _written(tokens: list[bytes | None]) -> HttpAnswer:
         return HttpAnswer(202)
     token = b"".join(dict.fromkeys(token for token in tokens if token))
     return HttpAnswer(204, [(TOKEN, b64encode(token))] if token else [])
-
-
-def _refused(error: GossipKVError, target: RequestTarget) -> HttpAnswer:
-    if isinstance(error, BadRequest) and "database" in error.details:  # It is a dataset.
-        refusal = text(405, error.message, error.code)
-        return HttpAnswer(405, [*refusal.headers, allowed(target)], refusal.body)
-    return refused(error, None)
 
 
 def _rows_in_lines(body: bytes) -> Iterator[list[Value]]:

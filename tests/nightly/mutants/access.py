@@ -78,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a scan by HTTP goes on without its right",
         "gossipkv.http.scans:_lines",
-        "await context.permissions.check(request, (Right.READ, database))",
+        "await permissions.check(request.http, (Right.READ, request.database))",
         "pass",
         "tests/unit/http/test_permissions.py",
     ),

@@ -14,7 +14,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a write on a condition is done without it",
-        "gossipkv.http.writes:_options",
+        "gossipkv.http.read_options:write_options",
         "if conditions:",
         "if False:",
         "tests/unit/http/test_tables.py",

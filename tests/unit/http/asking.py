@@ -5,11 +5,10 @@ from __future__ import annotations
 import h11
 
 from gossipkv.http import target
-from gossipkv.http.answers import HttpAnswer, HttpRequest
+from gossipkv.http.answers import HttpAnswer, HttpRequest, RefusedRequest
 from gossipkv.http.exchange import HttpExchange, HttpRefusal, NoRequest, RequestLimits
-from gossipkv.http.reads import ReadContext, read_one
-from gossipkv.http.site import POSTED
-from gossipkv.http.writes import WRITTEN, write_one
+from gossipkv.http.reads import ReadContext
+from gossipkv.http.site import answer_data
 from tests.unit.http.fake_node import OWN
 
 PLAIN = b"application/octet-stream"
@@ -23,14 +22,9 @@ def context_of(node, *, alone=False, session=None, permissions=None):
 async def answer_to(context, request):
     """Answer a request for a path of a database, as a site does."""
     try:
-        named = target.parse(request.target)
-    except target.BadTarget as bad:
-        return bad.answer
-    if request.method == b"POST" and named.key in POSTED:
-        return await POSTED[named.key](context, request, named)
-    if request.method in WRITTEN and named.database:
-        return await write_one(context, request, named)
-    return await read_one(context, request, named)
+        return await answer_data(context, request, target.parse(request.target))
+    except RefusedRequest as refused:
+        return refused.answer
 
 
 async def ask(context, method, path, headers=None, body=b""):

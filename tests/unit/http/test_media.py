@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.http import media
-from gossipkv.http.media import BadMedia, Media
+from gossipkv.http.answers import RefusedRequest
+from gossipkv.http.media import Media
 
 BOTH = (Media.LINES, Media.MESSAGEPACK)
 
@@ -32,7 +33,7 @@ def test_what_is_wanted_most(accept, expected):
     """Quality decides, then an exact name before its kind and a wildcard; equals give the usual one."""
     headers = {} if accept is None else {b"accept": accept}
     if expected is None:
-        with pytest.raises(BadMedia) as refused:
+        with pytest.raises(RefusedRequest) as refused:
             media.wanted(headers, BOTH, usual=Media.LINES)
         assert refused.value.answer.status == 406
     else:
@@ -61,7 +62,7 @@ def test_what_is_given(content_type, known, expected):
     """Parameters are ignored; JSON lines may be called JSON."""
     headers = {} if content_type is None else {b"content-type": content_type}
     if expected is None:
-        with pytest.raises(BadMedia) as refused:
+        with pytest.raises(RefusedRequest) as refused:
             media.given(headers, known)
         assert refused.value.answer.status == 415
     else:

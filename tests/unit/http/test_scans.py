@@ -5,10 +5,9 @@ import json
 import pytest
 
 from gossipkv.errors import Unavailable
-from gossipkv.http import scans, target
 from gossipkv.http.answers import HttpRequest
 from gossipkv.http.read_options import ReadSession
-from tests.unit.http.asking import ask, context_of
+from tests.unit.http.asking import answer_to, ask, context_of
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
 
 RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(50)}
@@ -67,7 +66,7 @@ async def test_a_page_at_a_time():
     """A page is requested when the one before was taken; none is read ahead."""
     node = a_node()
     context = context_of(node)
-    answer = await scans.scan(context, HttpRequest(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
+    answer = await answer_to(context, HttpRequest(b"POST", b"/db/_scan"))
     for pages in range(1, 5):
         await anext(answer.body)
         assert len(node.asked("scan")) == pages
@@ -78,7 +77,7 @@ async def test_all_pages_are_from_one_version():
     """The header has the version of the first page, and the cursor keeps it through a switch."""
     node = a_node()
     context = context_of(node)
-    answer = await scans.scan(context, HttpRequest(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
+    answer = await answer_to(context, HttpRequest(b"POST", b"/db/_scan"))
     assert (b"X-Sequins-Version", b"2") in answer.headers
     node.databases["db"].active = "1"
     lines = b"".join([piece async for piece in answer.body]).splitlines()

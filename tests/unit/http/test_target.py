@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.http.target import MAX_TARGET_BYTES, BadTarget, parse
+from gossipkv.http.answers import RefusedRequest
+from gossipkv.http.target import MAX_TARGET_BYTES, parse
 from tests.oracle import request_target
 
 PIECES = st.sampled_from([
@@ -24,7 +25,7 @@ def test_a_target_is_read_as_by_the_oracle(raw):
     expected = request_target.read(raw)
     try:
         target = parse(raw)
-    except BadTarget as bad:
+    except RefusedRequest as bad:
         assert (expected, bad.answer.status) == (None, 400)
         return
     assert expected is not None
@@ -95,13 +96,13 @@ def test_options_have_their_first_value():
 
 @pytest.mark.parametrize("raw", [b"geo/x", b"", b"example.org:443", b"ftp://example.org/x", b"**"])
 def test_what_is_no_target_is_refused(raw):
-    with pytest.raises(BadTarget) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         parse(raw)
     assert (refused.value.answer.status, b"request target" in refused.value.answer.body) == (400, True)
 
 
 def test_an_escape_that_is_none_is_shown_with_its_place():
-    with pytest.raises(BadTarget) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         parse(b"/geo/100%")
     assert refused.value.answer.body == b"% at byte 8 of the request target is no escape; % itself is %25\n"
 
@@ -113,6 +114,6 @@ def test_a_long_target(size, status):
     if status is None:
         assert len(parse(raw).key) == size - 5
         return
-    with pytest.raises(BadTarget) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         parse(raw)
     assert refused.value.answer.status == status
