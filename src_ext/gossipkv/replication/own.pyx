@@ -18,11 +18,12 @@ cdef bytes STATE_KEY = b"\0c"  # `STATE` of `replica.keys`.
 
 
 def encode_state(uint64_t time, uint64_t config, bytes after not None, bytes before not None, /):
-    """Return the value under `STATE`: both clocks have the same assignments."""
+    """Return the value under `STATE`.  Raises ValueError: the clocks do not have equally many assignments."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(after)
+    if size != PyBytes_GET_SIZE(before):
+        raise ValueError(f"a clock of {size} bytes after a batch, and of {PyBytes_GET_SIZE(before)} before it")
     cdef bytes state = PyBytes_FromStringAndSize(NULL, 2 * (NUMBER_BYTES + size))
     cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(state)
-    assert size == PyBytes_GET_SIZE(before)
     store_number(at, time)
     store_number(at + NUMBER_BYTES, config)
     memcpy(at + 2 * NUMBER_BYTES, bytes_of(after), size)

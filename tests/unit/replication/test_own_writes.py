@@ -26,6 +26,12 @@ def cluster():
     return cluster
 
 
+def test_clocks_of_different_assignments_are_refused():
+    """Nothing is written."""
+    with pytest.raises(ValueError, match="a clock of 16 bytes after a batch, and of 32 before it"):
+        encode_state(1, 1, bytes(16), bytes(32))
+
+
 def write(node, *writes, copy=None):
     """Write in one request; return the counter of the last record."""
     copy = copy or node.copy
