@@ -16,7 +16,7 @@ from gossipkv.serving.connection._addresses cimport address_number
 from gossipkv.serving._serving cimport (
     BYTES_SENT, CHECKED, CLOSED_BY_PEER, CLOSED_MEMORY, NO_COLUMN, REPLIES_TOO_LARGE, SLICE_WORK, UNANSWERED,
     BacklogRequest, Connection, Connections, Core, CoreLock, begin_step, claim_answered, count_answered, deliver,
-    expire_one, expire_relays, go_on_with_relays, has_time, method_of, params_of, pop_handle, receive_answers,
+    expire_one, expire_relays, go_on_with_relays, has_time, method_of, params_to_ask, pop_handle, receive_answers,
     receive_requests, refuse_answer, resume_requests, run_scans, scans_have_turn,
 )
 from gossipkv.serving._transport cimport LISTENER
@@ -34,6 +34,7 @@ cdef class Driver:
     cdef Core core
     cdef Connections connections
     cdef uint64_t* counts  # the counts of `connections`
+    cdef readonly int64_t work  # the work of all steps, in units of `Connections.work`
 
     def __cinit__(self, Core core not None):
         self.core = core
@@ -52,13 +53,15 @@ cdef class Driver:
         while not self.connections.backlog.is_empty():
             request = self.connections.backlog.pop()
             method = None if request.kind == UNANSWERED else method_of(request)
-            result.append((request.handle, request.msgid, method, params_of(request)))
+            result.append((request.handle, request.msgid, method, params_to_ask(self.core, request)))
             free(request)
         while buffer_size(&self.connections.dirty) > 0:  # The test takes the output of each connection itself.
             connection = self.connections.find(pop_handle(&self.connections.dirty))
             if connection != NULL:
                 connection.dirty = False
+        self.work -= self.connections.work
         begin_step(self.core)
+        self.work += self.connections.work
         self.core.release_retired()
         self.raise_broken()
         return result

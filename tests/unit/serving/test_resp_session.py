@@ -176,14 +176,16 @@ def test_a_dataset_is_shown_nothing(talk):
     assert talk.did(b"GET carts:a", [b"1", b""]) == token((1, 1))
 
 
-@pytest.mark.parametrize("command", [b"RESET", b"HELLO 3", b"AUTH x"])
-def test_the_session_ends_with_the_user(talk, command):
-    """`SELECT` does not end it."""
+@pytest.mark.parametrize("command", [b"SELECT 0", b"HELLO 3", b"AUTH x"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_session_ends_with_a_reset(talk, command, fails):
+    """It holds no rights, so another user may go on with it; and so does one whose `AUTH` failed."""
     talk.did(b"SET carts:a 1", token((1, 1)))
-    talk.say(b"SELECT 0")
     talk.say(command)
     if talk.waiting:
-        talk.answer(b"+OK\r\n")
+        talk.answer(["UNAUTHORIZED", "m", {}] if fails else b"+OK\r\n", fails=fails)
+    assert talk.did(b"GET carts:a", [b"1", token((1, 1))]) == token((1, 1))
+    talk.say(b"RESET")
     assert talk.did(b"GET carts:a", [b"1", b""]) == b""
 
 

@@ -643,7 +643,7 @@ cdef class Loop:
                 self.method = method_of(request)
             method = self.method
         self.answering = request.handle
-        reply = answer(method, params_of(request), caller_of(self.core, request.handle))
+        reply = answer(method, params_to_ask(self.core, request), caller_of(self.core, request.handle))
         self.answering = 0
         body = body_of(reply)
         if body is None:

@@ -338,7 +338,7 @@ cdef bint gather_write(Core core, BacklogRequest* request, dict gathered, dict r
     ):
         return False
     written = written_rows(rows, count, kind, <CalmTable>table, &core.read_limits, &options, &replica)
-    if written is None:
+    if written is None or not covers_session(core, request, <CalmTable>table, <CalmReplica>replica):
         return False
     owner = (<CalmReplica>replica).owner  # It may have left the fast path and come back since the first write.
     writes = gathered.get(owner)

@@ -272,8 +272,6 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
         else:
             refuse_count(core, connection, command)
     elif command.verb == OTHER or command.verb == AUTH:
-        if command.verb == AUTH:
-            forget_session(resp_of(connection.replies))
         hand_over(core, connection, command)
     elif command.verb != NOTHING:
         take_word_of_connection(core, connection, command)
@@ -341,15 +339,10 @@ cdef Py_ssize_t ask_run(
             break
         former = database
         count += 1
-    if buffer_size(&resp.replies.seen) > 0:
+    if command.verb == SET or command.verb == DELETE:  # `params_to_ask` shows it.
+        resp.is_shown = False
+    elif buffer_size(&resp.replies.seen) > 0:
         shown = shown_bytes(core, resp, &former)
-        if (command.verb == SET or command.verb == DELETE) and shown > 0:
-            ahead = command.words
-            take_word(&ahead, &word)
-            divide_key(core, resp, &word, &database, &key)
-            if is_covered_here(core, resp, &former, &key):
-                resp.is_shown = False
-                shown = 0
     core.elements = 2 + count * (3 if step == 2 else 1) + 3 * <int>(shown > 0)
     begin_params(out, (3 if command.verb == SET else 2) + <int>(shown > 0), &former)
     if command.verb == MANY_KEYS or command.verb == SET_MANY:
@@ -500,7 +493,6 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
         write_line(core, connection, BAD_NAME)
         return
     resp.protocol = <int>protocol
-    forget_session(resp)
     hand_over(core, connection, command)
 
 

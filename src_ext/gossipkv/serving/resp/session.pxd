@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memcmp
 
+from gossipkv.replication._replication cimport CalmReplica, CalmTable
 from gossipkv.wire._buffer cimport buffer_size
 from gossipkv.wire._wire cimport Blob, Cursor
 
@@ -12,7 +13,10 @@ cdef int note_result(RespState* resp, const PendingReply* reply, Cursor result) 
 cdef void forget_session(RespState* resp) noexcept nogil
 cdef Py_ssize_t shown_bytes(Core core, RespState* resp, const Blob* database) noexcept nogil
 cdef void put_shown(RespState* resp, Py_ssize_t size, Buffer* out) noexcept nogil
-cdef bint is_covered_here(Core core, RespState* resp, const Blob* database, const Blob* key) noexcept nogil
+cdef bint covers_session(
+    Core core, const BacklogRequest* request, CalmTable table, CalmReplica replica
+) noexcept nogil
+cdef bytes params_to_ask(Core core, BacklogRequest* request)
 
 
 cdef inline int note_token(RespState* resp, const PendingReply* reply, const Blob* token) noexcept nogil:

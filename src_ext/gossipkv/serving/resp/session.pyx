@@ -7,21 +7,26 @@ only. A token is *settled* if all hosts have what it names, by a map that this n
 then has it, so it is not kept, and a connection that reads settled records has no session to show.
 
 A read waits until the writes before it are answered (`RespState.writes`), and so does an `MSET`, whose answer has an
-entry for each partition: several at once would fill the session. A write of one key shows the session only to other
-nodes: a local replica that covers the session gives the write a later time than all of that. Pipelined requests show
-the same tokens; the first answer replaces them and begins another *era*, and the tokens of the others are joined.
+entry for each partition: several at once would fill the session. A write of one key shows the session only when Python
+is asked, which may ask another node: a replica that covers the session, and takes the write in the loop, gives it a
+later time than all of that. Pipelined requests show the same tokens; the first answer replaces them and begins another
+*era*, and the tokens of the others are joined.
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint64_t
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from gossipkv.replication._replication cimport (
     TABLE_ID_BYTES, TOKEN_CHECKSUM_BYTES, TOKEN_HEAD_BYTES, TOKEN_PART_BYTES, CalmReplica, CalmTable, is_covered,
     is_settled, load_calm, load_number,
 )
+from gossipkv.serving._transport cimport RESP_LISTENER
 from gossipkv.storage.engine._engine cimport ReadGate, enter_gate, leave_gate
-from gossipkv.wire._buffer cimport buffer_append, buffer_release, buffer_size
-from gossipkv.wire._wire cimport Blob, Cursor, put_bin_head, put_bytes, put_map, put_text, take_array, take_bin
+from gossipkv.wire._buffer cimport buffer_append, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._wire cimport (
+    HEAD_BYTES, Blob, Cursor, put_array, put_bin_head, put_bytes, put_map, put_text, take_array, take_bin,
+)
 
 cdef enum:
     MAX_SESSION_BYTES = 65536  # as the usual `max_token`; a connection whose session is longer ends
@@ -214,24 +219,65 @@ cdef void put_shown(RespState* resp, Py_ssize_t size, Buffer* out) noexcept nogi
         at += token_length(token)
 
 
-cdef bint is_covered_here(Core core, RespState* resp, const Blob* database, const Blob* key) noexcept nogil:
-    """True if a calm replica here takes a write of the key, and has all that the session has seen of its partition."""
-    cdef Buffer* seen = &resp.replies.seen
-    cdef DatabaseRow* row = core.published.find_database(database)
-    cdef PyObject* replica
+cdef RespState* writing_session(Core core, const BacklogRequest* request) noexcept nogil:
+    """Return the state of the connection that writes one key, if it has a session to show then; else NULL."""
+    cdef Connection* connection
+    if request.kind != ASKED or request.method_size != 3 and request.method_size != 6 or not is_write(request):
+        return NULL
+    connection = core.connections.find(request.handle)
+    if connection == NULL or connection.listener != RESP_LISTENER or buffer_size(&connection.replies.seen) == 0:
+        return NULL
+    return resp_of(connection.replies)
+
+
+cdef bint covers_session(
+    Core core, const BacklogRequest* request, CalmTable table, CalmReplica replica
+) noexcept nogil:
+    """True if a replica has what the session of the one who writes has seen of its partition."""
+    cdef RespState* resp = writing_session(core, request)
+    cdef Buffer* seen
     cdef Py_ssize_t at = 0
-    cdef bint is_whole = True
-    if row == NULL or row.table == NULL or core.published.gate is None:
-        return False
-    resp.shown_table = load_number((<CalmTable>row.table).id_bytes)
-    enter_gate(<ReadGate>core.published.gate, core.connections.pump)
-    replica = (<CalmTable>row.table).find(key.data, key.size)
-    while is_whole and replica != NULL and at < buffer_size(seen):
-        if is_for(resp, seen.data + seen.start + at):
-            is_whole = covers_token(<CalmReplica>replica, seen.data + seen.start + at)
+    if resp == NULL:
+        return True
+    seen = &resp.replies.seen
+    if buffer_size(seen) > resp.prune_bytes:
+        prune(core, resp)
+    resp.shown_table = load_number(table.id_bytes)
+    while at < buffer_size(seen):
+        if is_for(resp, seen.data + seen.start + at) and not covers_token(replica, seen.data + seen.start + at):
+            return False
         at += token_length(seen.data + seen.start + at)
-    leave_gate(<ReadGate>core.published.gate, core.connections.pump)
-    return is_whole and replica != NULL
+    return True
+
+
+cdef bytes params_to_ask(Core core, BacklogRequest* request):
+    """Return the parameters with which Python is asked; the write of one key shows the session."""
+    cdef RespState* resp = writing_session(core, request)
+    cdef Cursor params
+    cdef Cursor rest
+    cdef Blob database
+    cdef Buffer shown
+    cdef Py_ssize_t count, size
+    if resp == NULL:
+        return params_of(request)
+    params.at = request_bytes(request) + request.method_size
+    params.end = params.at + request.size
+    count = take_array(&params)
+    rest = params
+    size = shown_bytes(core, resp, &database) if take_text(&params, &database) else 0
+    if size == 0:
+        return params_of(request)
+    note_shown(resp, reply_at(&resp.replies, request.msgid - resp.replies.first_id))
+    memset(&shown, 0, sizeof(Buffer))
+    try:
+        if buffer_reserve(&shown, request.size + size + 4 * HEAD_BYTES) < 0:
+            raise MemoryError
+        put_array(&shown, count + 1)
+        put_bytes(&shown, rest.at, rest.end - rest.at)
+        put_shown(resp, size, &shown)
+        return PyBytes_FromStringAndSize(<const char*>shown.data + shown.start, buffer_size(&shown))
+    finally:
+        buffer_release(&shown)
 
 
 cdef bint covers_token(CalmReplica replica, const uint8_t* token) noexcept nogil:
