@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import msgpack
+
 from gossipkv.http.order import HIDING
 from tests.oracle.http import HIDDEN
+from tests.unit.serving import http_world as world
+from tests.unit.serving.http_driven import make_http_core
 from tests.unit.serving.http_judging import judge_all
+from tests.world._world import Driver
 
 KINDS = (
     "200",
@@ -32,3 +37,19 @@ def test_the_gateway_answers_what_is_plain_as_the_oracle_does():
 
 def test_what_the_gateway_hides_is_not_plain():
     assert {name.encode() for name in HIDING} == HIDDEN
+
+
+def test_a_body_in_pieces_has_its_head_parsed_once(tmp_path):
+    """No more work is done until the whole of it is here."""
+    driver = Driver(make_http_core(tmp_path))
+    handle = driver.open(1, listener=2)
+    for _ in range(2):
+        head = b"PUT /%s/k HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n" % world.TABLE.encode()
+        assert driver.feed(handle, head[:40], 1) == driver.feed(handle, head[40:], 1) == []
+        before = driver.work
+        for _ in range(999):
+            assert driver.feed(handle, b"v", 1) == []
+        assert driver.work == before
+        ((_, msgid, method, params),) = driver.feed(handle, b"v", 1)
+        assert (method, msgpack.unpackb(params)[2]) == (b"put", b"v" * 1000)
+        assert driver.reply(handle, msgid, msgpack.packb([1, msgid, None, b""]))

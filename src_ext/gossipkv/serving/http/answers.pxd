@@ -34,6 +34,7 @@ cdef struct HttpWords:  # the variable words of answers, shared by all connectio
 cdef struct HttpState:  # state of a connection
     ReplyQueue replies  # first member, so that the pointers can be cast
     HttpWords* words
+    Py_ssize_t needed  # size of the next request, if its head has come; else 0
 
 
 cdef ReplyQueue* http_begin(HttpWords* words) noexcept nogil

@@ -19,10 +19,14 @@ cdef enum:
 
 cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Process plain requests. Return how many bytes they had."""
+    cdef HttpState* state = <HttpState*>connection.replies
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t length
     cdef Envelope request
     cdef PlainRequest plain
+    if size < state.needed:
+        return 0
+    state.needed = 0
     while at < size:
         if connection.strange or not may_process(core, connection):
             connection.held = not connection.broken
@@ -47,6 +51,9 @@ cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* dat
                 break
             continue
         if length == NOT_WHOLE or connection.doomed:
+            core.turn_work -= REQUEST_WORK
+            if plain.wanted == WRITTEN:  # A body that comes in pieces does not have its head parsed with each.
+                state.needed = plain.body.data + plain.body.size - (data + at)
             break
         if length < 0:
             connection.strange = connection.held = True
