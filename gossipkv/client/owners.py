@@ -53,7 +53,7 @@ class Owners(NamedTuple):
     """The owners in a table's map."""
 
     config: int = 0  # 0: there is no map, since this is a dataset or the node tells no addresses.
-    partitioner: str | None = None  # None: a range table.
+    partitioner: Callable[[bytes], int] | None = None  # None: a range table.
     firsts: Sequence[bytes] = ()  # The first key of each partition, in order; in a hash table the shards.
     addresses: Sequence[tuple[Address, ...]] = ()  # The AVAILABLE owners of each partition.
     time_key: TimeKey | None = None  # Set if the table smears.
@@ -62,7 +62,7 @@ class Owners(NamedTuple):
     def of(self, key: bytes) -> tuple[Address, ...]:
         """Return the owners of a key."""
         if self.partitioner is not None:
-            return self.addresses[TABLE_HASHES[self.partitioner](key) % len(self.addresses)]
+            return self.addresses[self.partitioner(key) % len(self.addresses)]
         at = bisect_right(self.firsts, key) - 1
         return self.addresses[at] if at >= 0 else ()
 
@@ -88,20 +88,19 @@ class ByMap:
         self._now = now
         self._draw = draw
         self._owners = NO_OWNERS
+        self.config = 0  # The config id of the map.
         self._renew_at = -inf  # Time at which the map is fetched again.
         self._is_fetched = False  # A request is fetching the map; others go without one meanwhile.
         self._rests: dict[Address, float] = {}  # End of each address's rest.
 
-    @property
-    def config(self) -> int:
-        """The config id of the map."""
-        return self._owners.config
-
     def owner(self, key: bytes, *, smears: bool = False) -> Address | None:
         """Return the address to ask first; None if only `asking` knows.  `smears`: the put may be smeared."""
-        if self._now() >= self._renew_at:
+        if self._renew_at < inf and self._now() >= self._renew_at:
             return None
-        return self._pick_for(key, smears=smears)
+        if smears or self._rests:
+            return self._pick_for(key, smears=smears)
+        owners = self._owners.of(key)
+        return owners[0] if len(owners) == 1 else self._pick(owners)
 
     def asking(
         self,
@@ -163,7 +162,7 @@ class ByMap:
             self._is_fetched, self._renew_at = True, self._now() + REST_S
             try:
                 self._owners = yield from self._fetched(source)
-                self._renew_at = inf
+                self.config, self._renew_at = self._owners.config, inf
             except (RequestError, ServiceError) as error:  # The next node may know the table, or raises itself.
                 if isinstance(error, TimedOut):
                     raise
@@ -172,8 +171,9 @@ class ByMap:
 
     def _pick_for(self, key: bytes, *, smears: bool) -> Address | None:
         """Return the address to ask for a key; None if all owners rest."""
-        smearers = self._owners.smearers(key) if smears else ()
-        return (self._pick(smearers) if smearers else None) or self._pick(self._owners.of(key))
+        if smears and (smearers := self._owners.smearers(key)) and (address := self._pick(smearers)) is not None:
+            return address
+        return self._pick(self._owners.of(key))
 
     def _pick(self, owners: Sequence[Address]) -> Address | None:
         """Return one of these addresses that does not rest; None if all do."""
@@ -230,7 +230,8 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
                     raise ProtocolError("partition_map was answered with a partition that is none")
     if partitioner is not None and not owners:
         raise ProtocolError("partition_map was answered with a hash table of no shards")
-    return Owners(config, partitioner, firsts, owners, _time_key_of(first), (*addresses.values(),))
+    hashed = None if partitioner is None else TABLE_HASHES[partitioner]
+    return Owners(config, hashed, firsts, owners, _time_key_of(first), (*addresses.values(),))
 
 
 def _time_key_of(page: dict[str, Value]) -> TimeKey | None:

@@ -249,7 +249,7 @@ class Table:
         smears: bool = False,
     ) -> Asked[_Whole]:
         """Return `finish` of the answer to a request for one key, from the nodes that `owners` names."""
-        of = reads.key_bytes(key)
+        of = key if isinstance(key, bytes) else reads.key_bytes(key)
         owner = by_map.owner(of, smears=smears)
         if owner is None:
             return self._client.ask_steps(parts.finished(by_map.asking(of, make, smears=smears), finish), timeout_ms)
@@ -261,8 +261,8 @@ class Table:
 
     def _packed(self, turn: SessionTurn, wait_ms: int, timeout_ms: int | None, config: int = 0) -> bytes | None:
         token = turn.token
-        if config and not (token or wait_ms):
-            return tables.packed_config(config)
+        if not (token or wait_ms):
+            return tables.packed_config(config) if config else None
         return tables.packed(tables.read_options(token, wait_ms, self._client.allowed_ms(timeout_ms), config))
 
     def _written(

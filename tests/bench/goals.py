@@ -22,6 +22,7 @@ DATASET = "a dataset's"
 TOLD_OWNERS, ANY_NODE = "a client's that is told all owners", "a client's that knows one node"
 IDEAL, COPYING = "its share", "copying at `table_transfer`"
 FEW_RANGES = "16 ranges"
+PUT_MANY = "writers of put_many"
 DISK_1, DISK_16 = "C loop, depth 1", "C loop, depth 16"
 HOT_BESIDE = "beside hot ones"
 GENERATOR = "load generator"
@@ -191,6 +192,12 @@ GET_BESIDE = Row("get from a table beside 64 writers, p99", "us", {AT_REST: 3.0}
 GET_BESIDE_SYNCS = Row("the same while a sync takes 50 ms", "us", {AT_REST: 3.0})
 RANGES_IDLE = Row("CPU of an idle node with 2,000 ranges, a second", "ms", 6.0)
 BY_MAP = Row("get by a table's map, 64 tasks, CPU of client and nodes", "us", {TOLD_OWNERS: 1.1, ANY_NODE: 1.0})
+BY_MAP_CLIENT = Row("get by a table's map, 64 tasks, CPU of the client", "us", {TOLD_OWNERS: 1.05})
+BY_MAP_MANY = Row("get_many of 100 with a table's map, 64 tasks, CPU of the client", "us", {TOLD_OWNERS: 1.05})
+BY_MAP_PUT = Row("put by a table's map, 64 tasks, CPU of the client", "us", {TOLD_OWNERS: 1.05})
+IMPORT = Row("import into a table of three copies, a record", "us", {PUT_MANY: 1.43})  # 0.7 times the rate.
+DELETE_RANGE = Row("delete-range of a table of three copies, a record", "us", 1e6 / 40_000)
+DELETE_BESIDE = Row("get from another table beside it, p99", "us", {BEFORE: 3.0})
 CATCH_UP = {
     16: Row("catch-up of a node that was away, 16 partitions, a record", "us", 1e6 / 60_000),
     4_096: Row("catch-up of a node that was away, 4,096 partitions, a record", "us", 1e6 / 50_000),

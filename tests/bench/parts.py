@@ -19,7 +19,7 @@ from tests.bench.network import one_core, pings, secured, several_pumps
 from tests.bench.register import sustained
 from tests.bench.store import overwriting, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import by_map, catching, copies, many_ranges, moves, records
+from tests.bench.tables import by_map, catching, copies, imports, many_ranges, moves, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -155,7 +155,13 @@ PARTS = {
         goals.RANGES_IDLE,
         keys=2_000, records=5_000, run_s=0.1, many=200, alone=10, ranges=100, idle_s=0.5, rounds=1,
     ),
-    "tables-by-map": part(by_map.measure, goals.BY_MAP, keys=500, gets=500, rounds=1),
+    "tables-by-map": part(
+        by_map.measure, goals.BY_MAP, goals.BY_MAP_CLIENT, goals.BY_MAP_MANY, goals.BY_MAP_PUT,
+        keys=500, gets=500, puts=100, rounds=1,
+    ),
+    "tables-import": part(
+        imports.measure, goals.IMPORT, goals.DELETE_RANGE, goals.DELETE_BESIDE, records=2_000, run_s=0.1, rounds=1
+    ),
     "tables-copies": part(
         copies.measure, goals.COPIES_START, goals.COPIES_MEMORY, goals.COPIES_IDLE,
         partitions=64, idle_s=0.5, rounds=1,

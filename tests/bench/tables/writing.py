@@ -99,16 +99,16 @@ def fill(address: Address, records: Sequence[Record], partitions: int, *, replic
         client.table(TABLE).put_many(records)
 
 
-def make(asked: Nodes, partitions: int) -> None:
-    """Make the table, and return when it exists on all nodes."""
+def make(asked: Nodes, partitions: int, name: str = TABLE) -> None:
+    """Make a table, and return when it exists on all nodes."""
     options = {"kind": "hash", "partitions": partitions, "replication": REPLICAS}
-    asked.call(1, "create_table", TABLE, options)
+    asked.call(1, "create_table", name, options)
     for number in asked.numbers:
-        wait_for(partial(_puts, asked, number), f"puts at {number}")
+        wait_for(partial(_puts, asked, number, name), f"puts at {number}")
 
 
-def _puts(asked: Nodes, number: int) -> bool:
-    return asked.call(number, "put", TABLE, b"first", b"", {"level": "all"}) is not None
+def _puts(asked: Nodes, number: int, name: str) -> bool:
+    return asked.call(number, "put", name, b"first", b"", {"level": "all"}) is not None
 
 
 def wait_for_records(client: blocking.Client, records: Sequence[Record]) -> None:
