@@ -31,6 +31,7 @@ MESSAGEPACK = f"{OURS}, MessagePack-RPC"
 # Stores, servers and clients of other projects.
 REDIS, REDIS_WAITAOF, REDIS_BENCHMARK = "redis-server", "three redis-server, WAITAOF", "redis-benchmark"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
+COREDIS, ETCD_CLIENT = "coredis, uvloop", "etcd3, etcd"
 NGINX = "nginx"
 ROCKSDB, ROCKSDB_THREADS = "RocksDB", "RocksDB, threads"
 ETCD = "etcd"
@@ -121,14 +122,14 @@ LOAD_COSTS = (
     Row("the same with 16 in flight", "us", {REDIS_BENCHMARK: 1.0}, ours=GENERATOR),
 )
 LOAD_LATENESS = Row("open loop at half of capacity, lateness, p99.9", "us", 200.0, ours=GENERATOR)
-CLIENT_GET = Row("blocking get, time", "us", {REDIS_PY: 0.75})
+CLIENT_GET = Row("blocking get, time", "us", {REDIS_PY: 0.75, ETCD_CLIENT: 0.5})
 CLIENT_GET_MANY = Row("blocking get_many of 100, time", "us", {REDIS_PY: 0.50})
 # Six times the peer's operations for the same time.
 CLIENT_THREADS = Row("blocking get, 16 threads share a client, time", "us", {REDIS_PY: 0.667})  # 1.5 times as many.
 CLIENT_TASKS = Row("get under Trio, 64 tasks, CPU", "us", {REDIS_ASYNCIO: 0.167})
 CLIENT_TASK = Row("get under Trio, one task, time", "us", {REDIS_ASYNCIO: 0.9})
-CLIENT_AIO_TASKS = Row("get under asyncio, 100 tasks, CPU", "us", {REDIS_ASYNCIO: 0.5})
-CLIENT_AIO_TASK = Row("get under asyncio, one task, CPU", "us", {REDIS_ASYNCIO: 0.7})
+CLIENT_AIO_TASKS = Row("get under asyncio, 100 tasks, CPU", "us", {REDIS_ASYNCIO: 0.5, COREDIS: 0.5})
+CLIENT_AIO_TASK = Row("get under asyncio, one task, CPU", "us", {REDIS_ASYNCIO: 0.7, COREDIS: 0.7})
 # Three times the rate.
 COLUMNS_SCAN = Row("scan of 10M records into columns, a record", "ns", {OBJECTS: 0.333}, ours=COLUMNS)
 COLUMNS_MANY = Row("get_many of 10,000 into a column, a key, CPU of the client", "ns", {OBJECTS: 0.5}, ours=COLUMNS)

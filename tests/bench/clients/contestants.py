@@ -2,7 +2,8 @@
 
 redis-py: one `Redis` (a pool, of which each thread uses one connection) with hiredis as its parser. redis.asyncio: one
 `Redis` with a `BlockingConnectionPool` of as many connections as there are tasks, so that no task waits for another's
-and none is opened beyond them; hiredis; uvloop. Every value is compared with the expected one, on every side.
+and none is opened beyond them; hiredis; uvloop. coredis: one `Redis`, whose tasks share its connections; uvloop. etcd3:
+one client. Every value is compared with the expected one, on every side.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tests.bench.data import Record
 
 PACKAGES = ("redis", "hiredis", "uvloop")
+OTHERS = ("coredis", "etcd3")  # Peers that take part if they are installed.
 BATCH = 100
 MICROSECOND_NS = 1e3
 
@@ -58,7 +61,8 @@ def check(found: object, expected: object) -> None:
 
 
 def versions() -> str:
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    found = [*PACKAGES, *filter(find_spec, OTHERS)]
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in found)
 
 
 def one_by_one(get: Callable[[bytes], object], records: list[Record]) -> Figure:
@@ -102,6 +106,14 @@ def redis_py(server: Address, records: list[Record], *, batched: bool = False, t
         if threads > 1:
             return in_threads(client.get, records, threads)
         return batches(client.mget, records) if batched else one_by_one(client.get, records)
+
+
+def etcd(server: Address, records: list[Record]) -> Figure:
+    import etcd3  # noqa: PLC0415  # It need not be installed.
+
+    with etcd3.client(server.host, server.port) as client:
+        client.get(records[0][0])
+        return one_by_one(lambda key: client.get(key)[0], records)
 
 
 def trio_tasks(node: Address, records: list[Record], tasks: int) -> Figure:
@@ -162,6 +174,26 @@ def redis_tasks(server: Address, records: list[Record], tasks: int) -> Figure:
             figure = clock.stop(len(records))
         await pool.disconnect()
         return figure
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run())
+
+
+def coredis_tasks(server: Address, records: list[Record], tasks: int) -> Figure:
+    """Read with coredis in the same way."""
+    import coredis  # noqa: PLC0415  # It need not be installed.
+
+    async def run() -> Figure:
+        async with coredis.Redis(host=server.host, port=server.port) as client:
+
+            async def read(share: list[Record]) -> None:
+                for key, value in share:
+                    check(await client.get(key), value)
+
+            await asyncio.gather(*(read(records[number : number + 1]) for number in range(tasks)))
+            clock = Clock()
+            await asyncio.gather(*(read(records[number::tasks]) for number in range(tasks)))
+            return clock.stop(len(records))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())

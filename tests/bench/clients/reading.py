@@ -7,6 +7,7 @@ not count.
 from __future__ import annotations
 
 import random
+from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from tests.bench import data, goals, machine
 from tests.bench.measurement import OURS
 from tests.bench.network import servers
 from tests.bench.processes import Cores, node
+from tests.bench.register import etcd
 
 if TYPE_CHECKING:
     from tests.bench.measurement import Bench
@@ -23,6 +25,7 @@ NEEDED = ("redis", "hiredis", "uvloop")
 TASKS = 64
 THREADS = 16
 AIO_TASKS = 100
+BATCHED = {"batched": True}
 
 
 def missing() -> str | None:
@@ -48,22 +51,33 @@ def measure(
         servers.redis(records, cores.server) as theirs,
         machine.pinned(cores.load),
         machine.uncollected(),
+        ExitStack() as stack,
     ):
         rng = random.Random(data.SEED)
-        one = (contestants.blocking, goals.REDIS_PY, contestants.redis_py)
-        many = (contestants.trio_tasks, goals.REDIS_ASYNCIO, contestants.redis_tasks)
-        under_asyncio = (contestants.aio_tasks, goals.REDIS_ASYNCIO, contestants.redis_tasks)
-        for row, count, figure, (own, peer, other), how in (
-            (goals.CLIENT_GET, gets, "wall_us", one, {}),
-            (goals.CLIENT_GET_MANY, batches * contestants.BATCH, "wall_us", one, {"batched": True}),
-            (goals.CLIENT_THREADS, concurrent_gets, "wall_us", one, {"threads": THREADS}),
-            (goals.CLIENT_TASKS, concurrent_gets, "cpu_us", many, {"tasks": TASKS}),
-            (goals.CLIENT_TASK, gets, "wall_us", many, {"tasks": 1}),
-            (goals.CLIENT_AIO_TASKS, concurrent_gets, "cpu_us", under_asyncio, {"tasks": AIO_TASKS}),
-            (goals.CLIENT_AIO_TASK, gets, "cpu_us", under_asyncio, {"tasks": 1}),
-        ):
+        blocking = {goals.REDIS_PY: (contestants.redis_py, theirs)}
+        under_asyncio = {goals.REDIS_ASYNCIO: (contestants.redis_tasks, theirs)}
+        by_coredis, by_etcd = {}, {}
+        if bench.takes_part(goals.COREDIS, None if find_spec("coredis") else "pip install coredis"):
+            by_coredis[goals.COREDIS] = contestants.coredis_tasks, theirs
+        if bench.takes_part(goals.ETCD_CLIENT, etcd.missing() or (None if find_spec("etcd3") else "pip install etcd3")):
+            cluster = stack.enter_context(etcd.running(bench.directory / "etcd", 1))
+            cluster.fill(records)
+            by_etcd[goals.ETCD_CLIENT] = contestants.etcd, cluster
+        for row, count, figure, own, peers, how in (
+            (goals.CLIENT_GET, gets, "wall_us", contestants.blocking, blocking | by_etcd, {}),
+            (goals.CLIENT_GET_MANY, batches * contestants.BATCH, "wall_us", contestants.blocking, blocking, BATCHED),
+            (goals.CLIENT_THREADS, concurrent_gets, "wall_us", contestants.blocking, blocking, {"threads": THREADS}),
+            (goals.CLIENT_TASKS, concurrent_gets, "cpu_us", contestants.trio_tasks, under_asyncio, {"tasks": TASKS}),
+            (goals.CLIENT_TASK, gets, "wall_us", contestants.trio_tasks, under_asyncio, {"tasks": 1}),
+            (
+                goals.CLIENT_AIO_TASKS, concurrent_gets, "cpu_us", contestants.aio_tasks, under_asyncio | by_coredis,
+                {"tasks": AIO_TASKS},
+            ),
+            (goals.CLIENT_AIO_TASK, gets, "cpu_us", contestants.aio_tasks, under_asyncio | by_coredis, {"tasks": 1}),
+        ):  # fmt: skip
             asked = rng.choices(records, k=count)
-            works = {OURS: partial(own, ours.address, **how), peer: partial(other, theirs.address, **how)}
+            works = {name: partial(peer, server.address, **how) for name, (peer, server) in peers.items()}
+            works[OURS] = partial(own, ours.address, **how)
             sides = {
                 name: lambda work=work, asked=asked, figure=figure: getattr(work(asked), figure)
                 for name, work in works.items()

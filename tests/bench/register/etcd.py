@@ -9,14 +9,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gossipkv.address import parse_address
 from tests.bench.processes import cpu_ns, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from gossipkv.address import Address
+    from tests.bench.data import Record
 
 MEMBERS = 3
 KEY_BYTES, VALUE_BYTES = 8, 118
+OPERATIONS = 100  # In a transaction; etcd takes 128.
 FIRST = 10  # Some versions print no percentiles of one transaction.
 UNITS_MS = {"secs": 1e3, "ms": 1.0}  # The unit depends on the version.
 SETTINGS = (
@@ -42,6 +47,20 @@ class Etcd:
     endpoints: str
     processes: list[int]
 
+    @property
+    def address(self) -> Address:
+        """The address of the first member."""
+        return parse_address(self.endpoints.partition(",")[0])
+
+    def fill(self, records: Sequence[Record]) -> None:
+        """Put records by etcd's client for Python, many in a transaction."""
+        import etcd3  # noqa: PLC0415  # It need not be installed.
+
+        with etcd3.client(self.address.host, self.address.port) as client:
+            for begin in range(0, len(records), OPERATIONS):
+                puts = [client.transactions.put(key, value) for key, value in records[begin : begin + OPERATIONS]]
+                client.transaction(compare=[], success=puts, failure=[])
+
     def transact(self, count: int) -> tuple[float, float]:
         """Do so many transactions in sequence; return the p50 in ms, and the CPU of all members for each in us."""
         command = ["benchmark", f"--endpoints={self.endpoints}", "--target-leader", "--precise", "txn-put"]
@@ -55,9 +74,9 @@ class Etcd:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[Etcd]:
-    ports = [free_port() for _ in range(2 * MEMBERS)]
-    clients, peers = ([f"http://127.0.0.1:{port}" for port in half] for half in (ports[:MEMBERS], ports[MEMBERS:]))
+def running(directory: Path, members: int = MEMBERS) -> Iterator[Etcd]:
+    ports = [free_port() for _ in range(2 * members)]
+    clients, peers = ([f"http://127.0.0.1:{port}" for port in half] for half in (ports[:members], ports[members:]))
     cluster = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
     with ExitStack() as stack:
         processes: list[int] = []
@@ -72,6 +91,6 @@ def running(directory: Path) -> Iterator[Etcd]:
             stack.callback(member.wait)
             stack.callback(member.kill)
             processes.append(member.pid)
-        etcd = Etcd(",".join(f"127.0.0.1:{port}" for port in ports[:MEMBERS]), processes)
+        etcd = Etcd(",".join(f"127.0.0.1:{port}" for port in ports[:members]), processes)
         etcd.transact(FIRST)  # The client waits until a leader is elected.
         yield etcd
