@@ -25,6 +25,8 @@ from tests.unit.client.fake_node import FakeNode, store
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "users" / "client.md").read_text(encoding="utf-8")
 RECORDS = {b"paris": b"France", b"parma": b"Italy", b"x": b""}
+GUNICORN = [sys.executable, "-m", "gunicorn", "--workers", "2", "--bind", "127.0.0.1:PORT"]
+FASTAPI_ANSWERS = [(200, {"country": "France"}), (404, {"detail": "there is no lima"})] * 300
 
 
 def run_program(program: str, directory: Path) -> None:
@@ -42,10 +44,13 @@ def run_for_spark(program: str, directory: Path) -> None:
 def run_fastapi(program: str, directory: Path) -> None:
     """The service answers all requests of several threads, and ends without a complaint."""
     (directory / "service.py").write_text(program, encoding="utf-8")
-    command = [sys.executable, "-m", "uvicorn", "service:app", "--log-level", "warning", "--port"]
+    command = [sys.executable, "-m", "uvicorn", "service:app", "--log-level", "warning", "--port", "PORT"]
     answers, said = answers_of(command, directory)
-    assert answers == [(200, {"country": "France"}), (404, {"detail": "there is no lima"})] * 300
+    assert answers == FASTAPI_ANSWERS
     assert said == ""
+    answers, said = answers_of([*GUNICORN, "--worker-class", "asgi", "service:app"], directory)
+    assert answers == FASTAPI_ANSWERS
+    assert "Traceback" not in said
 
 
 def answers_of(command: list[str], directory: Path) -> tuple[list[tuple[int, object]], str]:
@@ -63,7 +68,9 @@ def answers_of(command: list[str], directory: Path) -> tuple[list[tuple[int, obj
 
     environment = os.environ | {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
     with (
-        subprocess.Popen([*command, str(port)], env=environment, stderr=subprocess.PIPE, text=True) as service,
+        subprocess.Popen(
+            [each.replace("PORT", str(port)) for each in command], env=environment, stderr=subprocess.PIPE, text=True
+        ) as service,
         ThreadPoolExecutor(16) as threads,
     ):
         while service.poll() is None:
@@ -79,12 +86,15 @@ def answers_of(command: list[str], directory: Path) -> tuple[list[tuple[int, obj
 
 
 def run_flask(program: str, directory: Path) -> None:
-    """The service answers all requests, each in a thread."""
+    """The service answers all requests, each in a thread; also in processes forked from one that has the client."""
     (directory / "flask_service.py").write_text(program, encoding="utf-8")
-    command = [sys.executable, "-m", "flask", "--app", "flask_service", "run", "--port"]
-    answers, said = answers_of(command, directory)
-    assert answers == [(200, {"country": "France"}), (404, None)] * 300
-    assert "Traceback" not in said
+    for command in (
+        [sys.executable, "-m", "flask", "--app", "flask_service", "run", "--port", "PORT"],
+        [*GUNICORN, "--threads", "16", "--preload", "flask_service:app"],
+    ):
+        answers, said = answers_of(command, directory)
+        assert answers == [(200, {"country": "France"}), (404, None)] * 300
+        assert "Traceback" not in said
 
 
 def run_celery(program: str, directory: Path) -> None:
