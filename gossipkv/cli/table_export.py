@@ -55,47 +55,20 @@ class Stream(Protocol):
         """Write all of it."""
 
 
-class Form(Protocol):
-    """Writes records in a format."""
-
-    def add(self, key: bytes, value: bytes) -> None:
-        """Write a record.  Raises BadRequest: the format cannot have it."""
-
-    def close(self) -> None:
-        """Write all that is held back."""
+def tsv_line(key: bytes, value: bytes) -> bytes:
+    """Return a line `key TAB value`, without any escapes.  Raises BadRequest: readers would see another record."""
+    if b"\t" in key or b"\n" in key or b"\n" in value or key.startswith(b"\xef\xbb\xbf"):
+        words = "has a TAB or a line feed, which TSV cannot have: write JSON lines or Parquet (--format)"
+        raise BadRequest(f"the record of {shown(key)} {words}")
+    return b"%b\t%b\n" % (key, value)
 
 
-@final
-class TabSeparated:
-    """Lines `key TAB value`, without any escapes."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._write = stream.write
-
-    def add(self, key: bytes, value: bytes) -> None:
-        """Write a line.  Raises BadRequest: readers would see another record."""
-        if b"\t" in key or b"\n" in key or b"\n" in value or key.startswith(b"\xef\xbb\xbf"):
-            words = "has a TAB or a line feed, which TSV cannot have: write JSON lines or Parquet (--format)"
-            raise BadRequest(f"the record of {shown(key)} {words}")
-        self._write(b"%b\t%b\n" % (key, value))
-
-    def close(self) -> None:
-        """Do nothing: all lines are written."""
+def record_line(key: bytes, value: bytes) -> bytes:
+    """Return a line `{"key", "value"}`."""
+    return json_line({"key": key, "value": value})
 
 
-@final
-class JsonLines:
-    """Lines `{"key", "value"}`."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._write = stream.write
-
-    def add(self, key: bytes, value: bytes) -> None:
-        """Write a line."""
-        self._write(json_line({"key": key, "value": value}))
-
-    def close(self) -> None:
-        """Do nothing: all lines are written."""
+LINES: Final = {"tsv": tsv_line, "json": record_line}
 
 
 @final
@@ -169,12 +142,12 @@ def export(
     with (
         connect(nodes, timeout_ms) as client,
         _whole_file(path) as stream,
-        contextlib.closing(_form(form, stream)) as file,
+        _writer(form, stream) as write,
         progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar,
     ):
         task = bar.add_task(f"{name}: records written", total=None)
         for key, value in client.table(name).scan(start=start, end=end, prefix=prefix):
-            file.add(key, value)
+            write(key, value)
             records += 1
             if records % SHOWN_RECORDS == 0:
                 bar.update(task, completed=records)
@@ -182,13 +155,14 @@ def export(
     tell(answer, f"{path}: {records:,} records of {name}", as_json=as_json)
 
 
-def _form(form: str, stream: Stream) -> Form:
-    match form:
-        case "tsv":
-            return TabSeparated(stream)
-        case "json":
-            return JsonLines(stream)
-    return Parquet(stream)
+@contextlib.contextmanager
+def _writer(form: str, stream: Stream) -> Iterator[Callable[[bytes, bytes], object]]:
+    """Yield a function that writes a record in a format.  Raises LocalError."""
+    if form == "parquet":
+        with contextlib.closing(Parquet(stream)) as file:
+            yield file.add
+    else:
+        yield lambda key, value: stream.write(LINES[form](key, value))
 
 
 @contextlib.contextmanager
