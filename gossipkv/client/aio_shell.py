@@ -15,7 +15,6 @@ from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
 from gossipkv.client.route import AddressRoute, addresses_of
-from gossipkv.client.scan import Scan
 from gossipkv.client.task_shell import TaskShell
 
 if TYPE_CHECKING:
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._client import Records, Request
-    from gossipkv.client.pages import ScanPages
-    from gossipkv.client.reads import Record
+    from gossipkv.client._client import Request
     from gossipkv.client.route import Named
     from gossipkv.errors import GossipKVError
 
@@ -71,11 +68,8 @@ class AioShell(TaskShell):
     async def __aenter__(self) -> Self:
         due = self.deadline(None)
         if self._dispatcher.link is None:
-            waiter = self._future()
-            request = self._dispatcher.open(due, waiter)
             try:
-                await self._done(request, waiter)
-                request.take()
+                await self.answer(self._dispatcher.open(due))
             except BaseException:
                 self._end()
                 raise
@@ -133,7 +127,7 @@ class AioShell(TaskShell):
         finish: Callable[[_Result], _Whole],
         otherwise: Callable[[GossipKVError], Generator[Request[object], object, _Result]] | None = None,
     ) -> _Whole:
-        # This repeats `_asked`: on the path of every read a further coroutine would be felt.
+        # This repeats `answer`: on the path of every read a further coroutine would be felt.
         due = self.deadline(timeout_ms)
         waiter = request.owner = self._future()
         self._dispatcher.submit(request, due)
@@ -146,38 +140,25 @@ class AioShell(TaskShell):
             return finish(request.take())
         return finish(await self._driven(otherwise(request.error), due))
 
-    async def _asked(self, request: Request[_Result], due: float) -> _Result:
-        waiter = request.owner = self._future()
-        self._dispatcher.submit(request, due)
-        await self._done(request, waiter)
-        return request.take()
-
-    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
-        return Scan(self, pages, timeout_ms)
-
     async def answer(self, request: Request[_Result]) -> _Result:
         if request.is_done:
             await asyncio.sleep(0)
         else:
             waiter = request.owner = self._future()
-            await self._done(request, waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._drop(request)
+                raise
         return request.take()
 
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)
 
-    async def _done(self, request: Request[object], waiter: asyncio.Future[None]) -> None:
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            self._drop(request)
-            raise
-
     def _drop(self, request: Request[object]) -> None:
         """Drop a request whose task was cancelled; the answer may have come in between."""
         request.owner = None
-        if not request.is_done:
-            self._dispatcher.cancel(request)
+        self.abandon(request)
 
     def wake(self, owner: object) -> None:
         """Wake a task whose request is done, unless it is cancelled (called by the dispatcher and its links)."""

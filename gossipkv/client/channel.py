@@ -119,7 +119,7 @@ class Channel:
     def dial(self, due: float) -> None:
         """Connect now, if not connected.  Raises as `blocking.connect`."""
         if self._dispatcher.link is None:
-            request = self._dispatcher.open(due, None)
+            request = self._dispatcher.open(due)
             self.run(request)
             request.take()
 

@@ -166,10 +166,10 @@ class Dispatcher:
         """The link to the preferred address, if there is one."""
         return self._main.link
 
-    def open(self, due: float, owner: object) -> Request[Value]:
+    def open(self, due: float) -> Request[Value]:
         """Return a request that is done once a link is there; it fails as soon as all addresses have."""
         request = call_request("", ())
-        request.owner, request.is_inner = owner, True
+        request.is_inner = True
         self._deadlines.add(request, due)
         self._ring(due)
         self._put(self._main, request)

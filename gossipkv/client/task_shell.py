@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gossipkv.client import reads
 from gossipkv.client.credentials import REFUSALS
 from gossipkv.client.route import is_name, reason_of
+from gossipkv.client.scan import Scan
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._client import Request
+    from gossipkv.client._client import Records, Request
     from gossipkv.client.dispatcher import Dispatcher, Link
+    from gossipkv.client.pages import ScanPages
+    from gossipkv.client.reads import Record
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
@@ -26,6 +29,7 @@ class TaskShell:
 
     _dispatcher: Dispatcher
     _timeout_ms: int
+    BUSY: ClassVar[type[Exception]]
 
     if TYPE_CHECKING:
 
@@ -33,7 +37,8 @@ class TaskShell:
         def deadline(self, timeout_ms: int | None) -> float: ...
         async def _linked(self, address: Address, timeout_s: float) -> Link: ...
         async def _resolved(self, name: Address, timeout_s: float) -> list[Address]: ...
-        async def _asked(self, request: Request[_Result], due: float) -> _Result: ...
+        async def answer(self, request: Request[_Result]) -> _Result: ...
+        async def checkpoint(self) -> None: ...
 
     @property
     def address(self) -> Address | None:
@@ -60,6 +65,13 @@ class TaskShell:
         except StopIteration as end:
             whole: _Whole = end.value
             return whole
+
+    async def _asked(self, request: Request[_Result], due: float) -> _Result:
+        self._dispatcher.submit(request, due)
+        return await self.answer(request)
+
+    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
+        return Scan(self, pages, timeout_ms)
 
     def submit(self, request: Request[object], timeout_ms: int | None) -> None:
         self._dispatcher.submit(request, self.deadline(timeout_ms))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from functools import partial
 from math import inf
 from threading import get_ident
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -19,7 +20,6 @@ from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
 from gossipkv.client.route import AddressRoute, addresses_of
-from gossipkv.client.scan import Scan
 from gossipkv.client.task_shell import TaskShell
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TypeVar
 
-    from gossipkv.client._client import Records, Request
+    from gossipkv.client._client import Request
     from gossipkv.client.link import Opening
-    from gossipkv.client.pages import ScanPages
-    from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
     from gossipkv.errors import GossipKVError
 
@@ -98,9 +96,7 @@ class TrioShell(TaskShell):
         self._nursery.start_soon(self._sweep)
         if not self._is_patient:
             try:
-                request = self._dispatcher.open(self.deadline(None), current_task())
-                await self._parked(request)
-                request.take()
+                await self.answer(self._dispatcher.open(self.deadline(None)))
             except BaseException:
                 await self.__aexit__(None, None, None)
                 raise
@@ -141,50 +137,34 @@ class TrioShell(TaskShell):
         finish: Callable[[_Result], _Whole],
         otherwise: Callable[[GossipKVError], Generator[Request[object], object, _Result]] | None = None,
     ) -> _Whole:
-        # This repeats `_asked`: on the path of every read a further coroutine would be felt.
+        # This repeats `answer`: on the path of every read a further coroutine would be felt.
         due = self.deadline(timeout_ms)
         if not request.is_repeatable:
             await trio.lowlevel.checkpoint_if_cancelled()
         request.owner = current_task()
         self._dispatcher.submit(request, due)
-
-        def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
-            request.owner = None
-            self._dispatcher.cancel(request)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await wait_task_rescheduled(abort)
+        await wait_task_rescheduled(partial(self._abort, request))
         if request.error is None or otherwise is None:
             return finish(request.take())
         return finish(await self._driven(otherwise(request.error), due))
 
     async def _asked(self, request: Request[_Result], due: float) -> _Result:
         await trio.lowlevel.checkpoint_if_cancelled()
-        request.owner = current_task()
-        self._dispatcher.submit(request, due)
-        await self._parked(request)
-        return request.take()
-
-    async def _parked(self, request: Request[object]) -> None:
-        """Wait until a request of this task is done."""
-
-        def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
-            request.owner = None
-            self._dispatcher.cancel(request)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await wait_task_rescheduled(abort)
-
-    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
-        return Scan(self, pages, timeout_ms)
+        return await super()._asked(request, due)
 
     async def answer(self, request: Request[_Result]) -> _Result:
         if request.is_done:
             await trio.lowlevel.checkpoint()
         else:
             request.owner = current_task()
-            await self._parked(request)
+            await wait_task_rescheduled(partial(self._abort, request))
         return request.take()
+
+    def _abort(self, request: Request[object], _: Callable[[], None]) -> trio.lowlevel.Abort:
+        """Drop a request whose task is cancelled."""
+        request.owner = None
+        self._dispatcher.cancel(request)
+        return trio.lowlevel.Abort.SUCCEEDED
 
     async def checkpoint(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -73,7 +73,8 @@ def test_a_request_is_given_up_when_nobody_is_there_again_and_again():
 def test_an_opening_request_fails_with_the_last_address():
     """Connecting does not wait for a node that refuses."""
     world = World(A, B)
-    request = world.dispatcher.open(10.0, "owner")
+    request = world.dispatcher.open(10.0)
+    request.owner = "owner"
     for address in (A, B):
         assert world.dispatcher.target(0.0) == address
         world.dispatcher.on_dial_failed(address, "refused", 0.0)
