@@ -92,13 +92,12 @@ class DispatcherShell(Protocol):
 class RequestHistory:
     """The earlier attempts of a request."""
 
-    __slots__ = ("breaks", "broken", "failures", "odd", "original", "refusal", "rounds", "since", "tried", "twin")
+    __slots__ = ("breaks", "failures", "odd", "original", "refusal", "rounds", "since", "tried", "twin")
 
     def __init__(self) -> None:
         self.failures: Failures = {}  # Why each address failed it.
         self.tried: set[Address] = set()  # Addresses that failed it in this round.
         self.breaks = 0  # Number of links that broke under it: it may be what breaks them.
-        self.broken: set[Address] = set()  # Addresses which broke under it once.
         self.rounds = 0  # Number of times that all addresses have failed it.
         self.odd: ProtocolError | None = None  # The words of an address with another protocol.
         self.refusal: GossipKVError | None = None  # The last answer of a node that is going or coming.
@@ -146,6 +145,7 @@ class Dispatcher:
         self._deadlines = Deadlines()
         self._main, self._second = LinkLane(), LinkLane()
         self._named: dict[Address, LinkLane] = {}
+        self._lanes = [self._main, self._second]  # All lanes.
         self._links: dict[object, Link] = {}  # All links, by session.
         self._open: dict[Address, Link] = {}  # Links in use.
         self._dialled: set[Address] = set()  # Addresses that the shell dials or resolves now.
@@ -187,7 +187,7 @@ class Dispatcher:
         self._deadlines.add(request, due)
         if due < self.alarm:
             self._ring(due)
-        self._put(self._main if request.at is None else self._lane_of(request.at), request)
+        self._put(self._lane_of(request), request)
 
     def hurry(self, request: Request[object], due: float) -> None:
         """Change the deadline of a submitted request that is not done."""
@@ -212,7 +212,7 @@ class Dispatcher:
     def on_received(self, link: Link) -> None:
         """Use new room on a link, after answers came or bytes went out."""
         if self._is_in_use(link):
-            for lane in self._lanes():
+            for lane in self._lanes:
                 if lane.line and lane.link is link:
                     self._admit(lane, link)
         else:
@@ -243,7 +243,7 @@ class Dispatcher:
         while self._paused and self._paused[0][0] <= now:
             request = heappop(self._paused)[2]
             if not request.is_done and request.session is None:
-                self._put(self._main if request.at is None else self._lane_of(request.at), request)
+                self._put(self._lane_of(request), request)
         if self._tick_at <= now:
             self._tick(now)
         if self._learn_at <= now:
@@ -264,7 +264,7 @@ class Dispatcher:
         is over.  Then `on_connected`, `on_dial_failed` or `on_refused` is called, or for a name `on_resolved`.
         """
         soonest = inf
-        for lane in () if self._is_closed else self._lanes():
+        for lane in () if self._is_closed else self._lanes:
             if lane.link is not None or not lane.line:
                 continue
             wanted = self._wanted(lane)
@@ -282,8 +282,7 @@ class Dispatcher:
         """Return the seconds that dialling may take: the share of the deadline of those who wait for it."""
         shares = [
             DIAL_SHARE * (request.due - now) / max(1, len(self._untried(request, lane)))
-            for lane in self._lanes()
-            if lane.link is None and address in self._addresses(lane)
+            for lane in self._waiting_for(address)
             for request in lane.line
         ]
         return max(MIN_DIAL_S, min(shares, default=MIN_DIAL_S))
@@ -323,22 +322,20 @@ class Dispatcher:
         self._dialled.discard(address)
         self._route.prefer_another(address)
         self._backoff.failed(address, now)
-        for lane in self._lanes():
-            if lane.link is None and address in self._addresses(lane):
-                for request in list(lane.line):
-                    self._note_failure(request, lane, address, reason)
+        for lane in self._waiting_for(address):
+            for request in list(lane.line):
+                self._note_failure(request, lane, address, reason)
         self.shell.want_link()
 
     def on_refused(self, address: Address, error: GossipKVError, now: float) -> None:
         """Fail the waiting requests: a node refused the token, as every other node would."""
         self._dialled.discard(address)
         self._backoff.failed(address, now)
-        for lane in self._lanes():
-            if lane.link is None and address in self._addresses(lane):
-                waiting = list(lane.line)
-                lane.line.clear()
-                for request in waiting:
-                    self._finish(request, copy(error))  # Each copy is raised in another task.
+        for lane in self._waiting_for(address):
+            waiting = list(lane.line)
+            lane.line.clear()
+            for request in waiting:
+                self._finish(request, copy(error))  # Each copy is raised in another task.
 
     def on_broken(self, link: Link, reason: str, now: float) -> None:
         """End a link that the node, the network or an invalid answer broke."""
@@ -356,17 +353,18 @@ class Dispatcher:
             has_begun = session.has_begun(request)
             session.withdraw(request)
             if request.is_inner:
-                self._lose(request, link)
+                if request.method == "ping":
+                    self._dialled.discard(link.address)
+                self._lose(request)
             elif has_begun and not request.is_repeatable:
                 self._finish(request, unknown(request, link.address, reason, session.failure))
             else:
                 history = _history(request)
-                lane = self._main if request.at is None else self._lane_of(request.at)
+                lane = self._lane_of(request)
                 if session.failure is not None:
                     history.odd = ProtocolError(f"{link.address}: {session.failure.message}", session.failure.details)
-                has_failed = not session.answered or link.address in history.broken or session.failure is not None
-                history.broken.add(link.address)
-                history.breaks += 1
+                history.breaks += 1  # The first one may be none of its fault, nor of the address.
+                has_failed = not session.answered or history.breaks > 1 or session.failure is not None
                 if not (has_failed and self._note_failure(request, lane, link.address, reason)):
                     moving.append(request)
         self._move_to_front(moving)
@@ -375,9 +373,9 @@ class Dispatcher:
         """End every link and every request."""
         self._is_closed = True
         self._tick_at = self._learn_at = inf
-        waiting = [request for lane in self._lanes() for request in lane.line] + [one[2] for one in self._paused]
+        waiting = [request for lane in self._lanes for request in lane.line] + [one[2] for one in self._paused]
         self._paused.clear()
-        for lane in self._lanes():
+        for lane in self._lanes:
             lane.line.clear()
             lane.link = None
         for link in list(self._links.values()):
@@ -391,15 +389,20 @@ class Dispatcher:
 
     # -- lanes and links -----------------------------------------------------------------------------------------------
 
-    def _lanes(self) -> Iterable[LinkLane]:
-        return (self._main, self._second, *self._named.values())
+    def _waiting_for(self, address: Address) -> list[LinkLane]:
+        """Return the lanes without a link that the address may serve."""
+        return [lane for lane in self._lanes if lane.link is None and address in self._addresses(lane)]
 
-    def _lane_of(self, address: Address) -> LinkLane:
-        lane = self._named.get(address)
+    def _lane_of(self, request: Request[object]) -> LinkLane:
+        """Return the lane of a request that asks no second address."""
+        if request.at is None:
+            return self._main
+        lane = self._named.get(request.at)
         if lane is None:
-            lane = self._named[address] = LinkLane(address)
+            lane = self._named[request.at] = LinkLane(request.at)
+            self._lanes.append(lane)
         if lane.link is None:
-            lane.link = next((self._open[found] for found in self._route.of(address) if found in self._open), None)
+            lane.link = next((self._open[found] for found in self._route.of(request.at) if found in self._open), None)
         return lane
 
     def _addresses(self, lane: LinkLane) -> Sequence[Address]:
@@ -469,13 +472,13 @@ class Dispatcher:
     def _offer(self, link: Link) -> None:
         """Give a link to the lanes that want it; close it if none does."""
         self._open[link.address] = link
-        for lane in self._lanes():
+        for lane in self._lanes:
             if lane.link is not None or (lane is self._second and not lane.line):
                 continue
             if link.address in self._addresses(lane):
                 lane.link = link
                 self._admit(lane, link)
-        if all(lane.link is not link for lane in self._lanes()):
+        if all(lane.link is not link for lane in self._lanes):
             self._end(link)
 
     def _admit(self, lane: LinkLane, link: Link) -> None:
@@ -494,7 +497,7 @@ class Dispatcher:
         lanes: dict[LinkLane, None] = {}
         for request in reversed(requests):
             assert request.session is None, "a request is in a line or on a link, never both"
-            lane = self._main if request.at is None else self._lane_of(request.at)
+            lane = self._lane_of(request)
             lane.line[request] = None
             lane.line.move_to_end(request, last=False)
             lanes[lane] = None
@@ -506,7 +509,7 @@ class Dispatcher:
 
     def _leave_line(self, request: Request[object]) -> LinkLane | None:
         """Take a request out of its line; return its lane, or None if it is in none."""
-        for lane in self._lanes():
+        for lane in self._lanes:
             if request in lane.line:
                 del lane.line[request]
                 return lane
@@ -517,7 +520,7 @@ class Dispatcher:
         if self._is_in_use(link):
             del self._open[link.address]
             self._route.prefer_another(link.address)
-        for lane in self._lanes():
+        for lane in self._lanes:
             if lane.link is link:
                 lane.link = None
         if self._main.link is None and self._second.link is not None:
@@ -541,7 +544,7 @@ class Dispatcher:
         for request in link.session.outstanding():
             if request.is_inner:
                 link.session.withdraw(request)
-                self._lose(request, link)
+                self._lose(request)
             elif request.is_repeatable:
                 link.session.withdraw(request)
                 moving.append(request)
@@ -671,13 +674,11 @@ class Dispatcher:
                             (live if state in LIVE else dead).append(parse_address(text))
             self._route.learn(live, (address for address in dead if address not in live))
 
-    def _lose(self, request: Request[object], link: Link) -> None:
+    def _lose(self, request: Request[object]) -> None:
         """Drop a request that only the dispatcher waits for."""
-        if request.method == "ping":
-            self._dialled.discard(link.address)
-        original = request.history.original if isinstance(request.history, RequestHistory) else None
-        if original is not None:
-            _history(original).twin = None
+        history = request.history
+        if isinstance(history, RequestHistory) and history.original is not None:
+            _history(history.original).twin = None
         request.fail(None)
 
     def _drop_twin(self, request: Request[object]) -> None:
@@ -716,7 +717,7 @@ class Dispatcher:
             if request.method == "ping":
                 self.on_broken(link, "no answer to a check of the connection", now)
             else:
-                self._lose(request, link)
+                self._lose(request)
             return None
         is_silent = link.session.is_silent(request)
         error = no_answer(request, link.address)
@@ -735,34 +736,25 @@ class Dispatcher:
         history.tried.add(address)
         if self._untried(request, lane):
             return False
-        if history.original is not None:
-            self._leave_line(request)
-            self._lose_twin(request, history.original)
-        elif history.refusal is not None and lane is self._second:
-            self._leave_line(request)
-            self._finish(request, history.refusal)
-        elif history.odd is not None:
-            self._leave_line(request)
-            self._finish(request, history.odd)
-        elif (
+        is_given_up = (
             self._stays
             or lane.address is not None
             or not request.method
             or history.rounds == ROUNDS
             or history.breaks > len(self._addresses(lane))
-        ):
-            self._leave_line(request)
-            self._finish(request, unreachable(history.failures))
-        else:  # A node that restarts is back soon.
+        )
+        error = (history.refusal if lane is self._second else None) or history.odd
+        if history.original is None and error is None and not is_given_up:  # A node that restarts is back soon.
             history.rounds += 1
             history.tried.clear()
             self._route.doubt_names()
             return False
+        self._leave_line(request)
+        if history.original is not None:
+            self._lose(request)
+        else:
+            self._finish(request, error or unreachable(history.failures))
         return True
-
-    def _lose_twin(self, twin: Request[object], original: Request[object]) -> None:
-        _history(original).twin = None
-        twin.fail(None)
 
     def _finish(self, request: Request[object], error: GossipKVError) -> None:
         self._drop_twin(request)

@@ -62,24 +62,8 @@ def reading(
     columns = reads.into_columns(into, as_text=as_text)
     several = reads.several(keys)
     asked = several if isinstance(several, (list, tuple)) else list(several)
-    found, stamp = yield from _reading(database, asked, options, version, columns=columns)
+    found, stamp = yield from in_parts(database, asked, options, version, columns=columns)
     return found.as_text() if as_text and isinstance(found, Column) else found, stamp
-
-
-def _reading(
-    database: bytes, asked: Sequence[Key], options: bytes | None, version: str | None, *, columns: bool
-) -> Generator[Request[Many], Many, Many]:
-    most = PART_KEYS
-    request = whole(database, asked, options, columns=columns)
-    if request is not None:
-        try:
-            return (yield request)
-        except TooLarge:
-            asked = request.keys()  # The caller's list may have changed.
-            if len(asked) == 1:
-                raise
-            most = len(asked) // 2
-    return (yield from in_parts(database, asked, options, version, most=most, columns=columns))
 
 
 def finished(
@@ -87,16 +71,6 @@ def finished(
 ) -> Generator[_Yield, _Send, _Whole]:
     """Return the same steps, and `finish` of their result."""
     return finish((yield from steps))
-
-
-def whole(
-    database: bytes, keys: Sequence[Key], options: bytes | None, *, columns: bool = False
-) -> Request[Many] | None:
-    """Return one request for all of `keys`, or None if it would be too large, which is rare."""
-    if len(keys) > PART_KEYS:
-        return None
-    request = get_many_request(database, keys, options, columns=columns)
-    return request if request.size_bytes <= PART_BYTES else None
 
 
 def in_parts(
@@ -108,7 +82,17 @@ def in_parts(
     most: int = PART_KEYS,
     columns: bool = False,
 ) -> Generator[Request[Many], Many, Many]:
-    """Do the same as `reading`, with at most `most` keys in the first part."""
+    """Do the same as `reading`, with at most `most` keys in the first part; mostly that are all of them."""
+    if len(keys) <= most:
+        request = get_many_request(database, keys, options, columns=columns)
+        if request.size_bytes <= PART_BYTES:
+            try:
+                return (yield request)
+            except TooLarge:
+                keys = request.keys()  # The caller's list may have changed.
+                if len(keys) == 1:
+                    raise
+                most = len(keys) // 2
     asked = [reads.key_bytes(key) for key in keys]
     for _ in range(ATTEMPTS - 1):
         try:

@@ -10,7 +10,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import trio
-from trio.lowlevel import current_task, wait_task_rescheduled
+from trio.lowlevel import Task, current_task, reschedule, wait_task_rescheduled
 
 from gossipkv import name_service
 from gossipkv.address import Address
@@ -171,8 +171,8 @@ class TrioShell(TaskShell):
 
     def wake(self, owner: object) -> None:
         """Wake a task whose request is done (called by the dispatcher and its links)."""
-        assert isinstance(owner, trio.lowlevel.Task)
-        trio.lowlevel.reschedule(owner, WOKEN)
+        assert isinstance(owner, Task)
+        reschedule(owner, WOKEN)
 
     def want_link(self) -> None:
         """Make a link (called by the dispatcher)."""

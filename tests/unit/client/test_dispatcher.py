@@ -538,7 +538,7 @@ class Story(World):
         return links and [links[self.choice % len(links)]]
 
     def check(self) -> None:
-        for lane in self.dispatcher._lanes():
+        for lane in self.dispatcher._lanes:
             if lane.link is not None and lane.line:
                 assert lane.link.session.is_full  # No request waits while there is room.
         assert self.dispatcher.hedges <= HEDGES + HEDGE_SHARE * self.answers

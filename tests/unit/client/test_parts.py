@@ -87,5 +87,5 @@ def test_an_error_of_a_part_is_the_callers():
 
 def test_no_keys_are_one_request():
     """An empty read still asks the node, since the database may not exist."""
-    assert parts.whole(GEO, [], None).method == "get_many"
+    assert next(parts.in_parts(GEO, [], None)).method == "get_many"
     assert get_many_request(GEO, []).size_bytes < 100
