@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gossipkv
+from gossipkv.address import Address
 from tests.bench import data, goals, machine, one_build, processes, report, sources
 from tests.bench.cluster import nodes
 from tests.bench.measurement import Measurement, Row, WrongAnswerError
@@ -32,12 +33,13 @@ from tests.bench.network import one_core, rows, servers
 from tests.bench.network.rows import Shape
 from tests.bench.processes import Cores, Server
 from tests.bench.tables import writing
-from tests.load import RpcDialect
+from tests.load import HttpDialect, RedisDialect, RpcDialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from gossipkv.loadtest._loadtest import Dialect
     from tests.bench.data import Record
 
     # The use by all operations of one turn.
@@ -127,6 +129,23 @@ def loaded(
             yield lambda: side.meter.turn(
                 server.process.pid, lambda: rows.checked(traffic.run(requests=requests), side.name)
             )
+
+
+@contextmanager
+def in_dialect(side: Side, requests: int, *, dialect: str) -> Iterator[Turn]:
+    """Run a node that is asked by Redis' protocol, or by HTTP."""
+    address = Address("127.0.0.1", processes.free_port())
+    spoken: Dialect = RedisDialect(served(), database=1)
+    listens = ("--resp-listen", str(address), "--resp-databases", processes.DATABASE)
+    if dialect == "http":
+        spoken, listens = HttpDialect(processes.DATABASE, str(address), served()), ("--http-listen", str(address))
+    with (
+        node(side, *listens) as server,
+        rows.open_traffic(replace(server, address=address, dialect=spoken), Shape(64)) as traffic,
+    ):
+        yield lambda: side.meter.turn(
+            server.process.pid, lambda: rows.checked(traffic.run(requests=requests), side.name)
+        )
 
 
 @contextmanager
@@ -289,6 +308,8 @@ ROWS = {
         f"{goals.NETWORK_PIPELINED}, users here alone", partial(loaded, in_flight=16, users=True), 1_000_000, 200_000
     ),
     "get_many": Work(goals.NETWORK_BATCHED, partial(loaded, connections=16, batch=one_core.BATCH), 40_000, 4_000),
+    "resp": Work(goals.RESP_ONE, partial(in_dialect, dialect="resp"), 100_000, 50_000),
+    "http": Work(goals.HTTP_NODE, partial(in_dialect, dialect="http"), 100_000, 50_000),
     "forwarded": Work(goals.NETWORK_FORWARDED_PIPELINED, partial(forwarded, in_flight=16), 200_000, 50_000),
     "forwarded_many": Work(
         goals.NETWORK_FORWARDED_BATCHED, partial(forwarded, in_flight=1, owners=2, batch=one_core.BATCH), 20_000, 3_000

@@ -88,16 +88,19 @@ cdef inline void write_plain_request(
     """Rewrite the request: `get [database, key, {"explain": true}]`, `put [table, key, value, {}]`, `delete [...]`."""
     cdef Buffer* out = &core.words
     cdef Py_ssize_t begin = out.end
+    cdef bint shows = plain.token.size > 0
     put_array(out, 4 if plain.method == PUT_KEY else 3)
     put_bin(out, plain.database.data, plain.database.size)
     put_key(plain, out)
-    if plain.method == PUT_KEY:
-        put_bin(out, plain.body.data, plain.body.size)
-    put_map(out, <int>(plain.method == READ_KEY) + <int>(plain.token.size > 0))
     if plain.method == READ_KEY:
+        put_map(out, 1 + shows)
         put_text(out, b"explain")
         put(out, TRUE)
-    if plain.token.size > 0:
+    else:
+        if plain.method == PUT_KEY:
+            put_bin(out, plain.body.data, plain.body.size)
+        put_map(out, shows)
+    if shows:
         put_text(out, b"token")
         put_shown_token(plain, out)
     request.msgid = next_id(connection.replies)

@@ -43,7 +43,6 @@ cdef bint write_value_answer(ReplyQueue* replies, Cursor* left, Buffer* out) noe
     cdef Blob value
     cdef Blob version
     cdef bint found
-    cdef bint of_table
     if reply_count(replies) == 0 or reply.form != VALUE:
         return False
     take_unsigned(&ahead, &id)
@@ -52,10 +51,9 @@ cdef bint write_value_answer(ReplyQueue* replies, Cursor* left, Buffer* out) noe
     found = take_bin(&ahead, &value)
     if not (found or take_nil(&ahead)):
         return False
-    of_table = take_bin(&ahead, &version)
-    if not of_table and not take_str(&ahead, &version):
-        return False
-    if of_table and note_token(resp_of(replies), reply, &version) < 0:
+    if not take_str(&ahead, &version) and (  # Else it is a dataset's.
+        not take_bin(&ahead, &version) or note_token(resp_of(replies), reply, &version) < 0
+    ):
         return False
     if buffer_reserve(out, BULK_BYTES + (value.size if found else 0)) < 0:
         return False

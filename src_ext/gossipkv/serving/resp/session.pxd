@@ -32,6 +32,7 @@ cdef inline int note_token(RespState* resp, const PendingReply* reply, const Blo
 cdef inline void note_shown(const RespState* resp, PendingReply* reply) noexcept nogil:
     """Note in the pending reply what its request has shown of the session."""
     reply.is_shown = buffer_size(&resp.replies.seen) > 0 and resp.is_shown
-    reply.shown_table = resp.shown_table
-    reply.era = resp.era
-    reply.shown_end = resp.replies.seen.end - resp.replies.seen.start
+    if reply.is_shown:
+        reply.shown_table = resp.shown_table
+        reply.era = resp.era
+        reply.shown_end = buffer_size(&resp.replies.seen)
