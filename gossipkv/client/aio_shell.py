@@ -15,6 +15,7 @@ from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
 from gossipkv.client.route import AddressRoute, addresses_of
+from gossipkv.client.scan import Scan
 from gossipkv.client.task_shell import TaskShell
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._client import Request
+    from gossipkv.client._client import Records, Request
+    from gossipkv.client.pages import ScanPages
+    from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
     from gossipkv.errors import GossipKVError
 
@@ -151,6 +154,9 @@ class AioShell(TaskShell):
                 self._drop(request)
                 raise
         return request.take()
+
+    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
+        return Scan(self, pages, timeout_ms)
 
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)

@@ -179,7 +179,7 @@ class BlockingShell:
                     more = list(islice(requests, in_flight - len(window)))
                     is_whole = False
                     for request in more:
-                        channel.submit(request, inf)
+                        channel.dispatcher.submit(request, inf)
                     channel.flush()
                     is_whole = True
                     window.extend(more)
@@ -187,14 +187,14 @@ class BlockingShell:
                     return
                 if not window[0].is_done:
                     is_whole = False
-                    channel.hurry(window[0], self.deadline(None))
+                    channel.dispatcher.hurry(window[0], self.deadline(None))
                     channel.run(window[0])
                     is_whole = True
                 yield window.popleft().take()
         finally:
             if is_whole:
                 for request in window:
-                    channel.cancel(request)
+                    channel.dispatcher.cancel(request)
                 self._channels.give(place)
             else:
                 self._channels.drop(place)

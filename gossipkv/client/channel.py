@@ -103,41 +103,27 @@ class Channel:
         self, route: AddressRoute, backoff: Backoff, credentials: Credentials, *, stage_s: float | None, follows: bool
     ) -> None:
         """Begin without a connection."""
-        self._dispatcher = Dispatcher(route, backoff, self, stage_s=stage_s, follows=follows)
+        self.dispatcher = Dispatcher(route, backoff, self, stage_s=stage_s, follows=follows)
         self._credentials = credentials
         self._links: list[ChannelLink] = []
         self._dials: list[Dial] = []
         self._is_wanting = False  # The dispatcher may name an address to dial.
         self._is_cut = False
 
-    @property
-    def address(self) -> Address | None:
-        """The node in use, or None while there is no connection."""
-        link = self._dispatcher.link
-        return None if link is None else link.address
-
     def dial(self, due: float) -> None:
         """Connect now, if not connected.  Raises as `blocking.connect`."""
-        if self._dispatcher.link is None:
-            request = self._dispatcher.open(due)
+        if self.dispatcher.link is None:
+            request = self.dispatcher.open(due)
             self.run(request)
             request.take()
 
     def ask(self, request: Request[object], due: float) -> None:
         """Send a request, and return when it is done.  After any exception the channel must be dropped."""
-        link = self._dispatcher.link
+        link = self.dispatcher.link
         if not request.is_repeatable or (link is not None and not link.session.answered):
             self._catch_up()
-        self._dispatcher.submit(request, due)
+        self.dispatcher.submit(request, due)
         self.run(request)
-
-    def submit(self, request: Request[object], due: float) -> None:
-        """Send a request with the next `flush` or `run`."""
-        self._dispatcher.submit(request, due)
-
-    def hurry(self, request: Request[object], due: float) -> None:
-        """Change the deadline of a submitted request."""
-        self._dispatcher.hurry(request, due)
 
     def flush(self) -> None:
         """Send what the network takes at once."""
@@ -147,7 +133,7 @@ class Channel:
 
     def run(self, request: Request[object]) -> None:
         """Move bytes until a submitted request is done.  After any exception the channel must be dropped."""
-        dispatcher = self._dispatcher
+        dispatcher = self.dispatcher
         while not request.is_done:
             link, within_s = self._only_link(request), dispatcher.alarm - monotonic()
             if link is None or within_s <= 0:
@@ -162,11 +148,6 @@ class Channel:
                 self._turn()
             elif not link.receive(within_s):
                 dispatcher.on_time(monotonic())
-
-    def cancel(self, request: Request[object]) -> None:
-        """Drop a request that nobody waits for."""
-        if not request.is_done:
-            self._dispatcher.cancel(request)
 
     def cut(self) -> None:
         """Make the thread that runs this channel give up (called by another thread, or amid anything in this one)."""
@@ -184,7 +165,7 @@ class Channel:
 
     def close(self) -> None:
         """End the connections.  No request is open."""
-        self._dispatcher.close()
+        self.dispatcher.close()
         for dial in self._dials:
             dial.steps.close()
 
@@ -226,7 +207,7 @@ class Channel:
 
     def _turn(self) -> None:
         """Wait until a socket is ready or the time has come for something, and do it."""
-        dispatcher, now = self._dispatcher, monotonic()
+        dispatcher, now = self.dispatcher, monotonic()
         waits = self._flushed()
         if self._is_cut:
             dispatcher.close()
@@ -287,13 +268,13 @@ class Channel:
         try:
             found = name_service.addresses_in(name_service.addresses(name, due))
         except (OSError, UnicodeError) as error:  # UnicodeError: no name service could know the name.
-            self._dispatcher.on_dial_failed(name, reason_of(error), monotonic())
+            self.dispatcher.on_dial_failed(name, reason_of(error), monotonic())
         else:
-            self._dispatcher.on_resolved(name, found)
+            self.dispatcher.on_resolved(name, found)
 
     def _go_on(self, dial: Dial, error: OSError | None = None) -> None:
         """Make the next step of a dial; with an error in place of what it waits for."""
-        dispatcher, is_over = self._dispatcher, True
+        dispatcher, is_over = self.dispatcher, True
         try:
             dial.wait = next(dial.steps) if error is None else dial.steps.throw(error)
             is_over = False

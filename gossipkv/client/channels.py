@@ -68,7 +68,7 @@ class Channels:
     @property
     def address(self) -> Address | None:
         """The node in use, or None while there is no connection."""
-        return next(filter(None, (channel.address for channel in reversed([*self._made]))), None)
+        return next(filter(None, (channel.dispatcher.address for channel in reversed([*self._made]))), None)
 
     def take(self, due: float) -> tuple[ChannelPlace, Channel]:
         """Return a channel, and the place to give back.

@@ -166,6 +166,11 @@ class Dispatcher:
         """The link to the preferred address, if there is one."""
         return self._main.link
 
+    @property
+    def address(self) -> Address | None:
+        """The node in use, or None while there is no connection."""
+        return None if self._main.link is None else self._main.link.address
+
     def open(self, due: float) -> Request[Value]:
         """Return a request that is done once a link is there; it fails as soon as all addresses have."""
         request = call_request("", ())

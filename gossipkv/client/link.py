@@ -137,7 +137,7 @@ class NodeLink:
             self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection, without a call of `Dispatcher.on_broken`."""
         if not self.is_closed:
             self.is_closed = True
             # TLS can only end between records.

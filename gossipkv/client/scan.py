@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, Self, TypeVar, cast, final
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast, final
 
 from gossipkv.client.pages import Batches
 from gossipkv.errors import BadRequest
@@ -12,27 +12,9 @@ if TYPE_CHECKING:
 
     from gossipkv.client._client import Records, Request
     from gossipkv.client.pages import Page, ScanPages
+    from gossipkv.client.task_shell import TaskShell
 
-_Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
-
-
-class ScanShell(Protocol):
-    """The services that a scan needs."""
-
-    BUSY: ClassVar[type[Exception]]  # Raised if two tasks wait for a page of one scan.
-
-    def submit(self, request: Request[object], timeout_ms: int | None) -> None:
-        """Send `request`; `answer` waits for it.  A request that no task waits for does no harm."""
-
-    async def answer(self, request: Request[_Result]) -> _Result:
-        """Return the result of a submitted request.  Raises as `Calls.call`."""
-
-    def abandon(self, request: Request[object]) -> None:
-        """Drop a request whose task no longer waits."""
-
-    async def checkpoint(self) -> None:
-        """Let other tasks run, and raise if this task is cancelled."""
 
 
 @final
@@ -45,7 +27,7 @@ class Scan(Generic[_Item]):
 
     __slots__ = ("_ahead", "_client", "_is_turning", "_pages", "_records", "_timeout_ms")
 
-    def __init__(self, client: ScanShell, pages: ScanPages, timeout_ms: int | None) -> None:
+    def __init__(self, client: TaskShell, pages: ScanPages, timeout_ms: int | None) -> None:
         self._client = client
         self._pages = pages
         self._timeout_ms = timeout_ms

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 from gossipkv.client import reads
 from gossipkv.client.credentials import REFUSALS
 from gossipkv.client.route import is_name, reason_of
-from gossipkv.client.scan import Scan
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
@@ -15,21 +14,19 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._client import Records, Request
+    from gossipkv.client._client import Request
     from gossipkv.client.dispatcher import Dispatcher, Link
-    from gossipkv.client.pages import ScanPages
-    from gossipkv.client.reads import Record
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
 
 
 class TaskShell:
-    """Services of `asking.Shell` and `scan.ScanShell`, for tasks of an event loop."""
+    """Services of `asking.Shell` and to `scan.Scan`, for tasks of an event loop."""
 
     _dispatcher: Dispatcher
     _timeout_ms: int
-    BUSY: ClassVar[type[Exception]]
+    BUSY: ClassVar[type[Exception]]  # Raised if two tasks wait for a page of one scan.
 
     if TYPE_CHECKING:
 
@@ -37,14 +34,16 @@ class TaskShell:
         def deadline(self, timeout_ms: int | None) -> float: ...
         async def _linked(self, address: Address, timeout_s: float) -> Link: ...
         async def _resolved(self, name: Address, timeout_s: float) -> list[Address]: ...
-        async def answer(self, request: Request[_Result]) -> _Result: ...
-        async def checkpoint(self) -> None: ...
+        async def answer(self, request: Request[_Result]) -> _Result:
+            """Return the result of a submitted request.  Raises as `Calls.call`."""
+
+        async def checkpoint(self) -> None:
+            """Let other tasks run, and raise if this task is cancelled."""
 
     @property
     def address(self) -> Address | None:
         """The node in use, or None while there is no connection."""
-        link = self._dispatcher.link
-        return None if link is None else link.address
+        return self._dispatcher.address
 
     def allowed_ms(self, timeout_ms: int | None) -> int:
         return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
@@ -70,13 +69,12 @@ class TaskShell:
         self._dispatcher.submit(request, due)
         return await self.answer(request)
 
-    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
-        return Scan(self, pages, timeout_ms)
-
     def submit(self, request: Request[object], timeout_ms: int | None) -> None:
+        """Send a request; `answer` waits for it.  A request that no task waits for does no harm."""
         self._dispatcher.submit(request, self.deadline(timeout_ms))
 
     def abandon(self, request: Request[object]) -> None:
+        """Drop a request whose task no longer waits."""
         if not request.is_done:
             self._dispatcher.cancel(request)
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from threading import get_ident
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import trio
-from trio.lowlevel import Task, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from gossipkv import name_service
 from gossipkv.address import Address
@@ -20,6 +20,7 @@ from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
 from gossipkv.client.route import AddressRoute, addresses_of
+from gossipkv.client.scan import Scan
 from gossipkv.client.task_shell import TaskShell
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TypeVar
 
-    from gossipkv.client._client import Request
+    from gossipkv.client._client import Records, Request
     from gossipkv.client.link import Opening
+    from gossipkv.client.pages import ScanPages
+    from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
     from gossipkv.errors import GossipKVError
 
@@ -76,6 +79,8 @@ class TrioShell(TaskShell):
         self._generation = forks.generation
         self._thread: int | None = None
         self.now: Callable[[], float] = trio.current_time
+        # A method would cost a call of Python for each answer.
+        self.wake = cast("Callable[[object], None]", partial(reschedule, next_send=WOKEN))
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
         self._wanted = trio.Event()
@@ -166,13 +171,11 @@ class TrioShell(TaskShell):
         self._dispatcher.cancel(request)
         return trio.lowlevel.Abort.SUCCEEDED
 
+    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
+        return Scan(self, pages, timeout_ms)
+
     async def checkpoint(self) -> None:
         await trio.lowlevel.checkpoint()
-
-    def wake(self, owner: object) -> None:
-        """Wake a task whose request is done (called by the dispatcher and its links)."""
-        assert isinstance(owner, Task)
-        reschedule(owner, WOKEN)
 
     def want_link(self) -> None:
         """Make a link (called by the dispatcher)."""
