@@ -9,9 +9,9 @@ import json
 import os
 import selectors
 import signal
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Self, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError, StorageError, Unavailable
 from gossipkv.loadtest.plan import PlanError
@@ -21,8 +21,8 @@ from gossipkv.processes.program import ProgramLines, how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import ExitStack
     from pathlib import Path
-    from types import TracebackType
 
     from gossipkv.loadtest.plan import LoadPlan
     from gossipkv.loadtest.result import Json
@@ -55,31 +55,17 @@ class _ProcessInput:
 
 @final
 class LoadFleet:
-    """All processes of a plan."""
+    """All processes of a plan; `stack` ends them."""
 
-    def __init__(self, plan: LoadPlan, token: str | None = None) -> None:
-        self._plan = plan
-        self._token = token
+    def __init__(self, plan: LoadPlan, token: str | None, stack: ExitStack) -> None:
         self._workers: list[_ProcessInput] = []
-        self._selector = selectors.DefaultSelector()
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.callback(self._selector.close)
-            for turn in range(self._plan.processes):
-                worker = start(MODULE, stack)
-                self._workers.append(_ProcessInput(worker))
-                os.set_blocking(worker.stdout.fileno(), False)
-                self._selector.register(worker.stdout, selectors.EVENT_READ, turn)
-                worker.write(Task(self._plan, turn, worker.worn, self._token).line())
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+        self._selector = stack.enter_context(selectors.DefaultSelector())
+        for turn in range(plan.processes):
+            worker = start(MODULE, stack)
+            self._workers.append(_ProcessInput(worker))
+            os.set_blocking(worker.stdout.fileno(), False)
+            self._selector.register(worker.stdout, selectors.EVENT_READ, turn)
+            worker.write(Task(plan, turn, worker.worn, token).line())
 
     @property
     def alive(self) -> set[int]:

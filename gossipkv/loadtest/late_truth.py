@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.loadtest.truth import place_of_versions
 from gossipkv.loadtest.worker import Worker, start
@@ -20,7 +19,7 @@ from gossipkv.processes.program import how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
+    from contextlib import ExitStack
 
     from gossipkv.loadtest.plan import LoadPlan
 
@@ -43,10 +42,15 @@ class LateTruth:
         plan: Gives their place.
         tell: Gets an event for each: what, who, detail.
         take: Gets each version that was read, with the file of its records.
+        stack: Ends the reader, and removes its files.
     """
 
     def __init__(
-        self, plan: LoadPlan, tell: Callable[[str, str, str], None], take: Callable[[str, Path], None]
+        self,
+        plan: LoadPlan,
+        tell: Callable[[str, str, str], None],
+        take: Callable[[str, Path], None],
+        stack: ExitStack,
     ) -> None:
         self._database = plan.database
         self._place = place_of_versions(plan)
@@ -55,15 +59,7 @@ class LateTruth:
         self._asked: dict[str, None] = {}
         self._waiting: list[str] = []
         self._reading: _TruthReading | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+        self._stack = stack
 
     def want(self, version: str) -> None:
         """Request a version that answered and is unknown; an empty name is no version."""

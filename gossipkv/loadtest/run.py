@@ -69,10 +69,9 @@ def run_plan(
     _look_first(plan, credentials)
     plan = _with_members(plan, credentials)
     with ExitStack() as stack:
-        fleet = stack.enter_context(LoadFleet(plan, credentials.token))
-        conductor = Conductor(plan, fleet, on_progress, credentials)
+        fleet = LoadFleet(plan, credentials.token, stack)
+        conductor = Conductor(plan, fleet, on_progress, credentials, stack)
         conductor.await_ready()
-        stack.enter_context(conductor.late_truth)
         if plan.watch:
             addresses = [target.address for target in plan.targets if target.scheme == "gossipkv"]
             stack.enter_context(RunWatch(addresses, plan.database, conductor.note, credentials))
@@ -116,6 +115,7 @@ class Conductor:
         fleet: LoadFleet,
         on_progress: Callable[[RunProgress], None] | None,
         credentials: Credentials,
+        stack: ExitStack,
     ) -> None:
         self.ended = DONE
         self._credentials = credentials
@@ -131,7 +131,7 @@ class Conductor:
         self._warm_ups = Gathering(plan, self._zero_ns)
         self._rounds: list[OfRound] = []
         self._missing = 0
-        self.late_truth = LateTruth(plan, self.note, fleet.take_version)
+        self.late_truth = LateTruth(plan, self.note, fleet.take_version, stack)
 
     def note(self, what: str, who: str, detail: str) -> None:
         """Note an event at the present time; any thread may call this."""

@@ -40,7 +40,7 @@ cdef enum ReplyResult:
     PARTIAL = 0
     COMPLETE = 1
 
-cdef struct Session  # Of a user; `writes.pxd` has it.
+cdef struct Session  # `writes.pxd` has it.
 
 # A key of a request.  A write of it has a number, and the first write that is not before it.
 cdef struct Asked:

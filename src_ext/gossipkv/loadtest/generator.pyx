@@ -18,7 +18,6 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from posix.unistd cimport close
 
-
 from gossipkv.environment._sockets cimport (
     EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, epoll_create1, epoll_event,
     epoll_wait,
@@ -446,7 +445,7 @@ cdef class Generator:
         (<Tally>self.tally_of(link)).count_sent(now - due_ns if self.is_open else -1)
         for i in range(1 if slot.kind == SCAN else slot.count):
             asked[i].key = self.key_of(slot)
-        self.write(link, at, now)
+        self.write(link, slot, asked, now)
 
     cdef inline uint32_t key_of(self, const Slot* slot) noexcept nogil:
         if self.walk != NULL:
@@ -454,10 +453,8 @@ cdef class Generator:
             return self.walk[self.walk_at - 1]
         return (<KeyChooser>self.ahead.chooser).insert() if slot.kind == INSERT else self.ahead.draw()
 
-    cdef void write(self, Link* link, uint32_t at, int64_t now) noexcept nogil:
+    cdef void write(self, Link* link, Slot* slot, Asked* asked, int64_t now) noexcept nogil:
         """Write the request of a slot; its writes begin."""
-        cdef Slot* slot = link.window.slots + at
-        cdef Asked* asked = window_asked(&link.window, at)
         cdef uint32_t i
         if self.writes is not None:
             if slot.form == SCAN:
@@ -487,7 +484,7 @@ cdef class Generator:
         window_free(&link.window, reply.slot, in_order)
         window_take(&link.window, in_order)
         slot.form, slot.sent_ns = PUT, now
-        self.write(link, reply.slot, now)
+        self.write(link, slot, window_asked(&link.window, reply.slot), now)
         self.give(link)
 
     cdef void give(self, Link* link) noexcept nogil:

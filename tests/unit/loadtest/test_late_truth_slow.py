@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import struct
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,9 @@ class Heard:
         self.events: list[tuple[str, str, str]] = []
         self.taken: list[tuple[str, bytes]] = []
         truth = tuple(TruthFile(str(place)) for place in places)
-        self.late = LateTruth(LoadPlan(targets=(NODE,), database="geo", truth=truth), self.tell, self.take)
+        self.stack = ExitStack()
+        plan = LoadPlan(targets=(NODE,), database="geo", truth=truth)
+        self.late = LateTruth(plan, self.tell, self.take, self.stack)
 
     def tell(self, what: str, who: str, detail: str) -> None:
         self.events.append((what, who, detail))
@@ -54,7 +57,8 @@ class Heard:
 def test_a_version_that_came_is_read(root: Path, inner: str) -> None:
     """Records are in key order with the last value of a key; each version is read once."""
     heard = Heard(root / inner)
-    with heard.late as late:
+    late = heard.late
+    with heard.stack:
         late.step()
         put(root, "2", "b\ttwo\na\tone\nb\tlast\n")
         put(root, "3", "c\tthree\n")
@@ -77,7 +81,8 @@ def test_what_cannot_be_read_is_told(root: Path) -> None:
     put(root, "2", "no tab\n")
     put(root, "4", "d\tfour\n")
     heard = Heard(root)
-    with heard.late as late:
+    late = heard.late
+    with heard.stack:
         for version in ("3", "2", "4"):
             late.want(version)
         heard.hear(3)
@@ -91,7 +96,8 @@ def test_a_reader_that_dies_is_told(root: Path, monkeypatch: pytest.MonkeyPatch)
     """The event has the signal."""
     monkeypatch.setattr(json, "dumps", lambda order, dumps=json.dumps: (kill(order), dumps(order))[1])
     heard = Heard(root)
-    with heard.late as late:
+    late = heard.late
+    with heard.stack:
         late.want("1")
         heard.hear(1)
     assert heard.events == [("truth", "1", "cannot be read: its reader was killed by signal 9")]
@@ -110,7 +116,8 @@ def test_a_file_has_no_later_versions(root: Path) -> None:
     heard = Heard(root / "geo" / "1")
     (root / "t.tsv").write_text("k\tv\n")
     for each in (heard, Heard(root / "t.tsv")):
-        with each.late as late:
+        with each.stack:
+            late = each.late
             late.want("2")
             late.step()
         assert each.events == []
