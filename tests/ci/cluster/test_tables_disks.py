@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import re
+import shutil
 import subprocess
 import time
 
@@ -18,6 +21,7 @@ from tests.ci.cluster.views import LOGGED, names
 pytestmark = pytest.mark.timeout(600)
 
 ALL = (1, 2, 3)
+LEFT_BYTES = 16 << 20  # A merge needs most of it.
 MADE = 8  # The maps of so many tables would take up the reserve.
 
 
@@ -80,6 +84,27 @@ def test_an_acceptor_whose_disk_is_read_only(tmp_path, disk, nodes):
     disk("rw")
     until(lambda: nodes.ask(3, "info")["silent"], lambda silent: silent is None)
     come_back(nodes)
+
+
+def test_an_import_into_a_table_on_a_full_disk(tmp_path, disk, nodes):
+    """It ends with one reason, and says how far it is; with space the same command puts the rest."""
+    data, records, out = tmp_path / "n3" / "data", tmp_path / "t.tsv", tmp_path / "out.tsv"
+    hog, draw = data / "hog", random.Random(1)
+    nodes.ask(1, "create_table", "t", {**OPTIONS, "replication": 1})
+    nodes.all_answer(ALL)
+    hog.write_bytes(bytes(shutil.disk_usage(data).free - LEFT_BYTES))
+    records.write_text("".join(f"{number:06}\t{draw.randbytes(500).hex()}\n" for number in range(25_000)))
+    command = ("table", "import", "t", str(records), "--state", str(tmp_path / "state"))
+    asked = nodes.cluster.node(1).address
+    done = gossipkv(*command, node=asked)
+    note, reason = done.stderr.decode().splitlines()
+    assert (done.returncode, "the same command goes on from there" in note) == (3, True), done.stderr
+    # A starved node may not have merged yet either.
+    assert re.search(r"records .* to .*: nothing can be written now: (too little free space|both memtables)", reason)
+    hog.unlink()
+    until(lambda: gossipkv(*command, "--json", node=asked), lambda done: done.returncode == 0)
+    assert gossipkv("table", "export", "t", str(out), node=asked).returncode == 0
+    assert out.read_text() == records.read_text()
 
 
 def go_on(nodes):
