@@ -42,7 +42,7 @@ from gossipkv.wire.frames import refusal
 cdef enum:
     # Limit on ids whose answers no task awaits; a node that never answers is left before they pile up.
     MAX_ABANDONED_REQUESTS = 10000
-    LONG_ANSWER = 65536  # What is longer is worth a place of its own.
+    LONG_ANSWER = 65536  # Longer answers are worth a place of their own.
 
 MAX_ABANDONED = MAX_ABANDONED_REQUESTS
 MAX_IN_FLIGHT = 1_000  # A node's default limit for one connection, at which it stops reading.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.bench.data import Record
     from tests.bench.measurement import Bench
 
-WRITERS = 8  # As many as an import has.
+WRITERS = 8  # An import has as many.
 BATCH = 250
 READ = 10_000
 GETS_A_SECOND = 500
