@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from gossipkv import name_service
-from gossipkv.client import forks, reads
+from gossipkv.client import forks
 from gossipkv.client.aio_link import AioLink, dial
-from gossipkv.client.backoff import Backoff
-from gossipkv.client.credentials import PLAIN, Credentials
-from gossipkv.client.dispatcher import Dispatcher
-from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
-from gossipkv.client.route import AddressRoute, addresses_of
 from gossipkv.client.scan import Scan
 from gossipkv.client.task_shell import TaskShell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator
     from types import TracebackType
     from typing import TypeVar
 
@@ -27,7 +21,6 @@ if TYPE_CHECKING:
     from gossipkv.client._client import Records, Request
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
-    from gossipkv.client.route import Named
     from gossipkv.errors import GossipKVError
 
     _Result = TypeVar("_Result")
@@ -42,21 +35,7 @@ class AioShell(TaskShell):
 
     BUSY: ClassVar[type[Exception]] = RuntimeError
 
-    def __init__(
-        self,
-        addresses: Iterable[Named | Iterable[Named]],
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        stage_timeout_ms: int | None = STAGE_TIMEOUT_MS,
-        credentials: Credentials = PLAIN,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        """Begin without a connection; `draw` returns numbers from 0 to 1 that spread reconnects."""
-        self._timeout_ms = reads.positive(timeout_ms)
-        self._credentials = credentials
-        stage_s = reads.stage_s(stage_timeout_ms)
-        self._dispatcher = Dispatcher(AddressRoute(addresses_of(addresses)), Backoff(draw), self, stage_s=stage_s)
-        self._generation = forks.generation
+    def _begin(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None  # Set at the first use.
         self.now: Callable[[], float]
         self._future: Callable[[], asyncio.Future[None]]
@@ -70,7 +49,7 @@ class AioShell(TaskShell):
 
     async def __aenter__(self) -> Self:
         due = self.deadline(None)
-        if self._dispatcher.link is None:
+        if self._dispatcher.link is None and not self._is_patient:
             try:
                 await self.answer(self._dispatcher.open(due))
             except BaseException:

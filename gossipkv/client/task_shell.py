@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, ClassVar
 
-from gossipkv.client import reads
-from gossipkv.client.credentials import REFUSALS
-from gossipkv.client.route import is_name, reason_of
+from gossipkv.client import forks, reads
+from gossipkv.client.backoff import Backoff
+from gossipkv.client.credentials import PLAIN, REFUSALS, Credentials
+from gossipkv.client.dispatcher import Dispatcher
+from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
+from gossipkv.client.route import AddressRoute, addresses_of, is_name, reason_of
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Iterable
     from typing import TypeVar
 
     from gossipkv.address import Address
     from gossipkv.client._client import Request
-    from gossipkv.client.dispatcher import Dispatcher, Link
+    from gossipkv.client.dispatcher import Link
+    from gossipkv.client.route import Named
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
@@ -24,13 +29,16 @@ if TYPE_CHECKING:
 class TaskShell:
     """Services of `asking.Shell` and to `scan.Scan`, for tasks of an event loop."""
 
-    _dispatcher: Dispatcher
-    _timeout_ms: int
     BUSY: ClassVar[type[Exception]]  # Raised if two tasks wait for a page of one scan.
 
     if TYPE_CHECKING:
 
         def now(self) -> float: ...
+        @property
+        def wake(self) -> Callable[[object], None]: ...
+        def want_link(self) -> None: ...
+        def set_alarm(self, at: float) -> None: ...
+        def _begin(self) -> None: ...
         def deadline(self, timeout_ms: int | None) -> float: ...
         async def _linked(self, address: Address, timeout_s: float) -> Link: ...
         async def _resolved(self, name: Address, timeout_s: float) -> list[Address]: ...
@@ -39,6 +47,30 @@ class TaskShell:
 
         async def checkpoint(self) -> None:
             """Let other tasks run, and raise if this task is cancelled."""
+
+    def __init__(
+        self,
+        addresses: Iterable[Named | Iterable[Named]],
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        stage_timeout_ms: int | None = STAGE_TIMEOUT_MS,
+        credentials: Credentials = PLAIN,
+        draw: Callable[[], float] = random.random,
+        patient: bool = False,
+        stays: bool = False,
+    ) -> None:
+        """Begin without a connection; `draw` returns numbers from 0 to 1 that spread reconnects.
+
+        `patient`: connect only on demand, as for a gateway that starts before its node.  `stays`: the connection can be
+        dialled only once, so it is kept after a silence.
+        """
+        self._timeout_ms = reads.positive(timeout_ms)
+        self._credentials = credentials
+        self._is_patient = patient
+        self._generation = forks.generation
+        self._begin()
+        route, stage_s = AddressRoute(addresses_of(addresses)), reads.stage_s(stage_timeout_ms)
+        self._dispatcher = Dispatcher(route, Backoff(draw), self, stage_s=stage_s, stays=stays)
 
     @property
     def address(self) -> Address | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -14,27 +13,22 @@ from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from gossipkv import name_service
 from gossipkv.address import Address
-from gossipkv.client import forks, reads
-from gossipkv.client.backoff import Backoff
-from gossipkv.client.credentials import PLAIN, Credentials
-from gossipkv.client.dispatcher import Dispatcher
-from gossipkv.client.reads import STAGE_TIMEOUT_MS, TIMEOUT_MS
-from gossipkv.client.route import AddressRoute, addresses_of
+from gossipkv.client import forks
 from gossipkv.client.scan import Scan
 from gossipkv.client.task_shell import TaskShell
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Generator, Iterable
+    from collections.abc import Awaitable, Callable, Generator
     from types import TracebackType
     from typing import TypeVar
 
     from gossipkv.client._client import Records, Request
+    from gossipkv.client.credentials import Credentials
     from gossipkv.client.link import Opening
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
-    from gossipkv.client.route import Named
     from gossipkv.errors import GossipKVError
 
     # Connects to an address, whose certificate has that name, within that many seconds.  Raises OSError.
@@ -49,38 +43,12 @@ class TrioShell(TaskShell):
 
     BUSY: ClassVar[type[Exception]] = trio.BusyResourceError
 
-    def __init__(
-        self,
-        addresses: Iterable[Named | Iterable[Named]],
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        stage_timeout_ms: int | None = STAGE_TIMEOUT_MS,
-        credentials: Credentials = PLAIN,
-        draw: Callable[[], float] = random.random,
-        patient: bool = False,
-        stays: bool = False,
-        dial: Dial = dial,
-    ) -> None:
-        """Begin without a connection; `draw` returns numbers from 0 to 1 that spread reconnects, `dial` connects.
-
-        `patient`: connect only on demand, as for a gateway that starts before its node.  `stays`: the connection can be
-        dialled only once, so it is kept after a silence.
-        """
-        self._timeout_ms = reads.positive(timeout_ms)
-        self._credentials = credentials
-        self._dispatcher = Dispatcher(
-            AddressRoute(addresses_of(addresses)),
-            Backoff(draw),
-            self,
-            stage_s=reads.stage_s(stage_timeout_ms),
-            stays=stays,
-        )
-        self._is_patient, self._connect = patient, dial
-        self._generation = forks.generation
+    def _begin(self) -> None:
+        self.dial: Dial = dial
         self._thread: int | None = None
         self.now: Callable[[], float] = trio.current_time
         # A method would cost a call of Python for each answer.
-        self.wake = cast("Callable[[object], None]", partial(reschedule, next_send=WOKEN))
+        self.wake: Callable[[object], None] = cast("Callable[[object], None]", partial(reschedule, next_send=WOKEN))
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
         self._wanted = trio.Event()
@@ -199,7 +167,7 @@ class TrioShell(TaskShell):
 
     async def _linked(self, address: Address, timeout_s: float) -> TrioLink:
         assert self._nursery is not None
-        dialled = await self._connect(address, self._dispatcher.host_of(address), timeout_s, self._credentials)
+        dialled = await self.dial(address, self._dispatcher.host_of(address), timeout_s, self._credentials)
         link = TrioLink(address, *dialled, self._dispatcher)
         self._nursery.start_soon(link.run)
         return link

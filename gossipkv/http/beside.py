@@ -116,7 +116,8 @@ class _Child:
     async def run(self, words: _Words) -> int:
         """Answer until drained, or until the node's words end; return 1 if the connection to the node was lost."""
         order = self._order
-        asking = Client([order.node], patient=True, stays=True, dial=self._dial)
+        asking = Client([order.node], patient=True, stays=True)
+        asking.dial = self._dial
         async with asking as client, trio.open_nursery() as nursery:
             permissions = HttpPermissions(client, trio.current_time, is_secured=order.is_secured)
             context = ReadContext(client, order.name, self._type_of, permissions=permissions)

@@ -283,7 +283,9 @@ def under_trio(main: Callable[..., Awaitable[None]]) -> None:
         async with trio.open_nursery() as nursery:
             tasks = UnderTrio(node, nursery, clock)
             try:
-                async with trio_client.Client(ADDRESSES, timeout_ms=1000, draw=lambda: 1.0, dial=tasks.dial) as client:
+                client = trio_client.Client(ADDRESSES, timeout_ms=1000, draw=lambda: 1.0)
+                client.dial = tasks.dial
+                async with client:
                     await main(client, node, tasks)
                     await tasks.end()
             finally:
