@@ -254,6 +254,8 @@ def _say_what(dest: Path, manifest: VersionManifest, seconds: float) -> None:
         f"{size_text(manifest.size_bytes)}, from {size_text(manifest.source_bytes)} of {manifest.format} "
         f"in {seconds:.1f} s{replaced}"
     )
+    for warning in manifest.warnings:
+        note(warning)
     stray = manifest.first_stray
     if stray is not None:
         more = manifest.strays - 1

@@ -179,7 +179,7 @@ def _deviations(
         entry |= {} if until is None else {"waits_until": until}
         entry |= {} if withheld is None else {"withheld": withheld}
         entry |= {} if life.waiting_for is None else {"waiting_for": life.waiting_for}
-    if version is not None and version.manifest.first_stray is not None:
+    if version is not None and (version.manifest.first_stray is not None or version.manifest.warnings):
         entry |= _built(version.manifest, to_readers=to_readers)
     entry |= Spread(view).faults(life.name, is_active=life is database.served)
     if "missing" in entry or "under_replicated" in entry:
@@ -309,6 +309,7 @@ def _built(manifest: VersionManifest, *, to_readers: bool) -> dict[str, Detail]:
         "voided": manifest.voided,
         "strays": manifest.strays,
         "first_stray": None if stray is None else {**key, "file": stray.file, "offset": stray.offset},
+        **({"warnings": list(manifest.warnings)} if manifest.warnings else {}),
         "records": manifest.records,
         "duplicates": manifest.duplicates,
         "size_bytes": manifest.size_bytes,

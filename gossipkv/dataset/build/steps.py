@@ -22,6 +22,7 @@ from gossipkv.dataset.build.job import BuildProgress, space_needed_bytes
 from gossipkv.dataset.build.lanes import LaneProgress, LaneTask, build_in_lanes, useful_lanes
 from gossipkv.dataset.build.reading_in import Rule, Strayed, probes, take_in
 from gossipkv.dataset.build.recognition import Recognition, find_format, recognise_function
+from gossipkv.dataset.formats import tsv_signs
 from gossipkv.dataset.local.manifest import PartitionFile, VersionManifest, partition_name, write_manifest
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.dataset.source.reader import SourceReader
@@ -84,6 +85,7 @@ def perform(
         job = with_format(job, origin)
         job = replace(job, declared=_read_declaration(job, origin))
         manifest = _adopt_or_build(job, _Attempt(job, files, origin, resources, job.source_bytes))
+        manifest = replace(manifest, warnings=_warnings(job, origin))
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -96,6 +98,16 @@ def perform(
 def with_format(job: BuildJob, origin: SourceFiles) -> BuildJob:
     """Return the job with the detected format, if it names none.  Raises the reader's errors."""
     return job if job.format is not None else replace(job, format=find_format(job, origin))
+
+
+def _warnings(job: BuildJob, origin: SourceFiles) -> tuple[str, ...]:
+    """Return what is doubtful about the source, by its first file that has any bytes."""
+    file = next((file for file in job.files if file.size_bytes), None)
+    if job.format != "tsv" or file is None:
+        return ()
+    with SourceReader(origin, file) as reader:
+        found = tsv_signs.signs(reader, job.reading)
+    return (f"{file.path}: {'; '.join(found)}: {tsv_signs.ADVICE}",) if found else ()
 
 
 def _adopt_or_build(job: BuildJob, attempt: _Attempt) -> VersionManifest:

@@ -8,6 +8,7 @@ Read in this order:
     text.py           the text of a file, compressed or not
     lines.py          from chunks of text to batches of lines
     tab_separated.py  one record a line, split at the first TAB
+    tsv_signs.py      signs in such lines that their writer meant quotes, a header, an index or nulls
     json_lines.py     one JSON object a line
     sequence_file.py  Hadoop's SequenceFiles
     parquet_pages.py  the page sizes of a Parquet column chunk, before anything is decoded

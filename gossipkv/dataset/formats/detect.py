@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from gossipkv.dataset.formats import text
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.formats.reading import refusal
+from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -40,12 +41,24 @@ _MAGIC = (
     (re.compile(rb"PAR[1E][\0-\x08\x0b-\x1f]"), "parquet"),
 )
 _FOREIGN = (
+    (
+        re.compile(rb"SEQ[\5\6].org.apache.hadoop.io.NullWritable.org.apache.hadoop.io.BytesWritable", re.DOTALL),
+        "an RDD of pickled or serialized objects",
+    ),
     (re.compile(rb"Obj\x01"), "an Avro file"),
     (re.compile(rb"ARROW1\0\0|\xff{4}[^\0]"), "Arrow's"),
     (re.compile(rb"FEA1"), "a Feather file"),
     (re.compile(rb"RCF\x01"), "an RCFile"),
     (re.compile(rb"SQLite format 3\0"), "an SQLite database"),
     (re.compile(rb"\x89HDF\r\n\x1a\n"), "HDF5"),
+    (re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"), "a zip archive, as .xlsx, .npz and .jar files are"),
+    (re.compile(rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), "an old Microsoft Office file"),
+    (re.compile(rb"\x80[\x02-\x05]|[]})]q\0|\(lp[0-9]+\n|\(dp[0-9]+\n|c[a-z_]+\n[A-Za-z_]+\n"), "a Python pickle"),
+    (re.compile(rb"\x93NUMPY"), "a NumPy array"),
+    (re.compile(rb".{257}ustar", re.DOTALL), "a tar archive"),
+    (re.compile(rb"%PDF-"), "a PDF"),
+    (re.compile(rb"\x7fELF|MZ\x90\0"), "a program"),
+    (re.compile(rb"\xca\xfe\xba\xbe|\xac\xed\0\x05"), "a Java class or serialized object"),
 )
 _ORC = re.compile(rb"ORC")  # The footer repeats it.
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*["}]')
@@ -73,14 +86,15 @@ def detect_file(reader: Readable, options: FileReading) -> str | None:
         SourceError: the format is not read here, or the file is compressed and its beginning is damaged.
     """
     head = reader.read_at(0, min(HEAD_BYTES, reader.size_bytes))
+    _refuse_foreign(reader, head)
     for magic, format_name in _MAGIC:
         if magic.match(head):
             return format_name
-    _refuse_foreign(reader, head)
     complete = len(head) == reader.size_bytes
     if text.compression(reader.name, head) is not None:
         head = b"".join(itertools.islice(text.chunks(reader, options), 1))[: HEAD_BYTES + 1]
         head, complete = head[:HEAD_BYTES], len(head) <= HEAD_BYTES
+        _refuse_foreign(reader, head)
     return _by_name_or_text(reader.name, head, complete=complete)
 
 
@@ -92,7 +106,13 @@ def batches(format_name: str, reader: Readable, options: FileReading) -> Generat
     Raises:
         SourceError: the file cannot be read in this format.
     """
-    yield from load(format_name).batches(reader, options)
+    try:
+        yield from load(format_name).batches(reader, options)
+    except (GossipKVError, GeneratorExit):
+        raise
+    except Exception as error:
+        reason = f"the reader of {format_name} failed: {type(error).__name__}: {' '.join(str(error).split())}"
+        raise refusal(reader.name, 0, reason) from error
 
 
 def load(format_name: str) -> Format:

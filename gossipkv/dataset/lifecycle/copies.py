@@ -281,6 +281,8 @@ class Copies:
         self._shared.builds.add(built.manifest)
         self._log.info("built", version=life.name, records=built.manifest.records, size_bytes=built.manifest.size_bytes,
                        peak_bytes=built.peak_bytes, took_ms=_now_ms() - self.builder.began_ms)  # fmt: skip
+        for warning in built.manifest.warnings:
+            self._log.warning("source_doubtful", version=life.name, reason=warning)
         self._log_complete(life)
         self._shared.on_change()
         if before is not None and version is built.copy:

@@ -77,6 +77,7 @@ class VersionManifest:
     first_stray: Stray | None = None  # The first stray key.
     share: PartitionSet | None = None  # The partitions that should be here; None: all.
     source_ms: int = 0  # The newest time among the source's files, in milliseconds since 1970; 0: unknown.
+    warnings: tuple[str, ...] = ()  # What is doubtful about the source, in words without any of its data.
     refuted: tuple[str, ...] = ()  # All functions known to be refuted for this digest, also by other nodes, sorted.
 
     def __post_init__(self) -> None:
@@ -165,6 +166,7 @@ def to_body(manifest: VersionManifest) -> Body:
         "source_bytes": manifest.source_bytes,
         "source_ms": manifest.source_ms,
         "compression": manifest.compression,
+        **({"warnings": list(manifest.warnings)} if manifest.warnings else {}),
         "files": [
             None if file is None else [file.records, file.duplicates, file.size_bytes, file.seal]
             for file in manifest.files
@@ -180,7 +182,7 @@ def from_body(body: Body, name: str) -> VersionManifest:
     """
     voided = None if _present(body, "voided", name) is None else text(body, "voided", name)
     partitions, source_files = whole(body, "partitions", name), whole(body, "source_files", name)
-    regrouped, refuted = flag(body, "regrouped", name), _functions(body, "refuted", name)
+    regrouped, refuted = flag(body, "regrouped", name), _texts(body, "refuted", name)
     identity = VersionIdentity(
         text(body, "database", name),
         text(body, "version", name),
@@ -201,12 +203,13 @@ def from_body(body: Body, name: str) -> VersionManifest:
         text(body, "compression", name),
         tuple(None if row is None else _file(partition, row, name) for partition, row in enumerate(files)),
         format=text(body, "format", name),
-        alike=_functions(body, "alike", name),
+        alike=_texts(body, "alike", name),
         voided=voided,
         strays=whole(body, "strays", name),
         first_stray=stray_from_json(_present(body, "first_stray", name), name),
         source_ms=_time(body, "source_ms", name),
         refuted=refuted,
+        warnings=_texts(body, "warnings", name) if "warnings" in body else (),
         share=_share(_present(body, "share", name), partitions, name),
     )
 
@@ -226,13 +229,13 @@ def _time(body: Body, field: str, name: str) -> int:
     return found
 
 
-def _functions(body: Body, field: str, name: str) -> tuple[str, ...]:
-    names = _present(body, field, name)
-    if not isinstance(names, list):
+def _texts(body: Body, field: str, name: str) -> tuple[str, ...]:
+    texts = _present(body, field, name)
+    if not isinstance(texts, list):
         raise Corrupt(name, 0, f"{field!r} should be a list")
-    found = tuple(function for function in names if isinstance(function, str))
-    if len(found) != len(names):
-        raise Corrupt(name, 0, f"{field!r} should hold the names of functions")
+    found = tuple(text for text in texts if isinstance(text, str))
+    if len(found) != len(texts):
+        raise Corrupt(name, 0, f"{field!r} should hold texts")
     return found
 
 

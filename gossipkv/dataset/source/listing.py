@@ -4,6 +4,8 @@
   `.` (`_temporary`, `_SUCCESS`, `.crc` files) are not data, on any level.  Other names are ignored and reported.
 * A version is complete if it has a data file and, where required, a file `_SUCCESS`.  `.NAME.crc` is Hadoop's checksum
   file of NAME.
+* Names that end with `$folder$` are markers of EMR, and no data either.
+* Delta, Hudi and Iceberg tables are refused by name: their files also hold rows that were overwritten or deleted.
 * Links are followed below the root.  A link out of the root, a socket, a fifo, a device or a directory among the data
   files is an error of that version.  Skipping it silently would lose records.
 
@@ -27,7 +29,7 @@ from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.settings.masking import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.environment.seam import FileEntry, Files
@@ -88,6 +90,11 @@ class Listing:
     ignored: tuple[str, ...]
 
 
+def is_hidden(name: str) -> bool:
+    """Return True if a name says that its entry is no data."""
+    return name.startswith(("_", ".")) or name.endswith("$folder$")
+
+
 class SourceRoot:
     """A source root in a file system."""
 
@@ -144,7 +151,8 @@ class SourceRoot:
     def listed(self, directory: str, database: str, name: str) -> SourceVersion:
         """List the files of a directory as this version.  Raises as `version`."""
         entries = {entry.name: entry for entry in self._list(directory)}
-        names = [file for file in entries if not file.startswith(("_", "."))]
+        _refuse_tables(directory, entries.values())
+        names = [file for file in entries if not is_hidden(file)]
         if len(names) > MAX_FILES:
             raise SourceError(
                 f"{directory}: more than {MAX_FILES:,} data files; each becomes a mapped partition, and a process "
@@ -168,8 +176,10 @@ class SourceRoot:
     def _directories(self, path: str, noun: str) -> Listing:
         names = []
         ignored: list[str] = []
-        for entry in self._list(path):
-            if entry.name.startswith(("_", ".")):
+        entries = self._list(path)
+        _refuse_tables(path, entries)
+        for entry in entries:
+            if is_hidden(entry.name):
                 continue
             inner = f"{path.rstrip('/')}/{entry.name}"
             place = os.fsencode(inner).decode("utf-8", "backslashreplace")
@@ -224,4 +234,20 @@ class SourceRoot:
             raise SourceError(f"{path}: a link that leads nowhere: {error.strerror}", {"file": path}) from error
 
 
+def _refuse_tables(directory: str, entries: Iterable[FileEntry]) -> None:
+    directories = {entry.name for entry in entries if entry.kind != "file"}
+    table = next((kind for kind, names in _TABLES.items() if names <= directories), None)
+    if table is not None:
+        raise SourceError(
+            f"{directory}: {table} table, whose files hold rows that were deleted or replaced as well: write the rows "
+            "of one snapshot into a directory of plain files",
+            {"file": directory},
+        )
+
+
+_TABLES = {
+    "a Delta": {"_delta_log"},
+    "a Hudi": {".hoodie"},
+    "an Iceberg": {"metadata", "data"},
+}  # fmt: skip
 _WHAT = {"directory": "a directory", "other": "a socket, fifo or device"}

@@ -176,6 +176,8 @@ class DatasetJudge:
         strays = grouped(reports, lambda report: report.first_stray and stray_text(report, report.first_stray))
         for stray, nodes in strays.items():
             yield WELL, f"{stray}{at(nodes, self._entries)}", None
+        for warning, nodes in grouped(reports, lambda report: " ".join(report.warnings) or None).items():
+            yield ATTENTION, f"{warning}{at(nodes, self._entries)}", None
 
     def _failed(self, version: str, failure: BuildFailure, *, lost: str, comes: bool, is_over: bool) -> Finding:
         """Return the reason that nodes cannot build a version."""

@@ -323,6 +323,13 @@ SITUATIONS = [
         "geo: active are 2 on n2, 1 on n1 and n3",
         COMES,
     ),
+    (
+        "doubtful",
+        said(n2={"geo": entry(version={"warnings": ["f: its first line looks like a header"]})}),
+        ATTENTION,
+        "geo 1: f: its first line looks like a header",
+        None,
+    ),
     ("strays", said(n2={"geo": entry(version={"first_stray": {"key": b"k"}})}), WELL, "geo 1: grouped by", None),
     # Tables
     ("a table", said(databases={"carts": TABLE}), WELL, None, None),

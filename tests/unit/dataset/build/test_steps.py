@@ -64,6 +64,16 @@ def test_of_duplicates_the_last_in_file_order_is_served_and_the_others_are_count
     version.close()
 
 
+def test_doubtful_text_is_served_and_the_manifest_says_so(job):
+    """The first file with any bytes is looked at; none of its data is told."""
+    one = job([b"", b"user_id\tname\nu1\tAda\n", b""])
+    manifest = build(one)
+    assert manifest.records == 2
+    (warning,) = manifest.warnings
+    assert warning.startswith(f"{one.files[1].path}: its first line looks like a header: if so, say format")
+    assert read_manifest(RealFiles(), Path(one.directory)) == manifest
+
+
 def test_empty_files_make_empty_partitions(job):
     one = job([b"", b"\n", b""])
     assert build(one).records == 0

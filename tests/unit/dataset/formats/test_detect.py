@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import pickle
 import sys
 import zlib
 
@@ -9,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.dataset.formats import detect
+from gossipkv.dataset.formats import detect, json_lines
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import FORMATS
 from tests.unit.dataset.formats.compressed import COMPRESS, snappy
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
 
+RDD = b'SEQ\6!org.apache.hadoop.io.NullWritable"org.apache.hadoop.io.BytesWritable\0\0'
 JSON = b'{"key":"a","value":1}\n'
 
 
@@ -74,7 +76,12 @@ def test_a_compression_is_known_without_its_extension(suffix):
     ("data", "what"),
     [
         (lzma.compress(b"a\tb\n"), "xz is not among"),
-        (b"PK\x03\x04\x14\0\0\0\x08\0", "zip is not among"),
+        (b"PK\x03\x04\x14\0\0\0\x08\0", "a zip archive, as .xlsx"),
+        (gzip.compress(b"PK\x03\x04\x14\0\0\0\x08\0"), "a zip archive, as .xlsx"),
+        *((pickle.dumps(["a\tb"], protocol), "a Python pickle") for protocol in range(6)),
+        (RDD, "an RDD of pickled or serialized objects"),
+        (b"\x93NUMPY\x01\0v\0", "a NumPy array"),
+        (gzip.compress(b"a" * 257 + b"ustar"), "a tar archive"),
         (b"Obj\x01\x04\x14avro.codec\x08null", "an Avro file"),
         (b"ORC\n\x03\0\0ORC\x17", "an ORC file"),
         (b"ARROW1\0\0\xff\xff\xff\xff", "Arrow's"),
@@ -127,6 +134,18 @@ def test_each_format_has_its_reader():
     for form in ("parquet", "sequence"):
         with pytest.raises(SourceError):
             everything(detect.batches(form, CutReader(b"nonsense of any length" * 9), FileReading()))
+
+
+def test_any_exception_of_a_reader_is_one_error(monkeypatch):
+    """A library may raise what it likes; the error names the file."""
+
+    def batches(reader, options):
+        yield from ()
+        raise AttributeError("dictionary")
+
+    monkeypatch.setattr(json_lines, "batches", batches)
+    with pytest.raises(SourceError, match=r"^part-0: byte 0: the reader of json failed: AttributeError: dictionary$"):
+        everything(detect.batches("json", CutReader(JSON, name="part-0"), FileReading()))
 
 
 def test_a_missing_library_is_named(monkeypatch):

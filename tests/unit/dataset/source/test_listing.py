@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from gossipkv.dataset.source.files import SourceFile
-from gossipkv.dataset.source.listing import MAX_FILES, MAX_IGNORED, SourceRoot, SourceVersion
+from gossipkv.dataset.source.listing import MAX_FILES, MAX_IGNORED, Listing, SourceRoot, SourceVersion
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import FileEntry
@@ -54,6 +54,34 @@ def test_databases_and_versions_are_directories_with_names(tmp_path):
     assert [os.path.basename(line.split(":")[0]) for line in ignored] == ["README", "not a name"]
     assert source.versions("db").names == ("v1", "v10", "v2")
     assert "v3.tmp" in source.versions("db").ignored[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [(["_delta_log"], "a Delta"), ([".hoodie"], "a Hudi"), (["metadata", "data"], "an Iceberg")],
+)
+def test_tables_are_refused_by_name(tmp_path, names, kind):
+    """Their files hold deleted rows as well, so neither a version nor a database may be one."""
+    put(tmp_path / "db" / "v1" / "part-0.parquet")
+    for name in names:
+        put(tmp_path / "db" / "v1" / name / "0.json")
+    source = SourceRoot(tmp_path, FILES)
+    with pytest.raises(SourceError, match=f"v1: {kind} table"):
+        source.version("db", "v1")
+    with pytest.raises(SourceError, match=f"v1: {kind} table"):
+        SourceRoot(tmp_path / "db", FILES).versions("v1")
+    put(tmp_path / "db" / "v2" / "metadata")
+    put(tmp_path / "db" / "v2" / "data")
+    assert len(source.version("db", "v2").files) == 2
+
+
+def test_markers_of_emr_and_databricks_are_not_data(tmp_path):
+    for name in ("part-0", "part-1_$folder$", "_started_7", "_committed_7"):
+        put(tmp_path / "db" / "v1" / name)
+    put(tmp_path / "db" / "v1_$folder$")
+    source = SourceRoot(tmp_path, FILES)
+    assert source.versions("db") == Listing(("v1",), ())
+    assert [file.name for file in source.version("db", "v1").files] == ["part-0"]
 
 
 def test_a_version_is_its_data_files_sorted_as_bytes(tmp_path):
