@@ -31,7 +31,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.keyspace.partitioner import FUNCTIONS
 from gossipkv.settings import quantity
-from gossipkv.settings.databases import FORMATS, PRESHARDED
+from gossipkv.settings.databases import ENCODINGS, FORMATS, NULLS, PRESHARDED
 from gossipkv.settings.masking import is_url
 from gossipkv.status.words import size_text
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
@@ -81,8 +81,27 @@ def partition_list(text: str) -> tuple[int, ...]:
     help=f"With --only, skip files of other partitions: found out, as {DECLARED_FILE} says, never.",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Of the source.  [default: as its files look]")
-@click.option("--key", default="key", show_default=True, metavar="FIELD", help="The key, in JSON lines and Parquet.")
-@click.option("--value", default="value", show_default=True, metavar="FIELD", help="The value.")
+@click.option(
+    "--key",
+    multiple=True,
+    default=("key",),
+    show_default="key",
+    metavar="FIELD",
+    help="The key, where files have fields; of several the key is joined, or a MessagePack array.",
+)
+@click.option(
+    "--value",
+    multiple=True,
+    default=("value",),
+    show_default="value",
+    metavar="FIELD",
+    help="The value; of several, or * for all, rows are made.",
+)
+@click.option("--separator", metavar="TEXT", help="Joins the fields of a key.")
+@click.option("--encoding", type=click.Choice(ENCODINGS), default="json", show_default=True, help="Of rows.")
+@click.option(
+    "--nulls", type=click.Choice(NULLS), default="omit", show_default=True, help="In rows: left out, or null."
+)
 @click.option("--compression", type=click.Choice(["none", "lz4"]), default="none", show_default=True)
 @click.option(
     "--memory",
@@ -109,8 +128,11 @@ def build(
     only: tuple[int, ...] | None,
     presharded: str,
     form: str | None,
-    key: str,
-    value: str,
+    key: tuple[str, ...],
+    value: tuple[str, ...],
+    separator: str | None,
+    encoding: str,
+    nulls: str,
     compression: str,
     memory_bytes: int,
     lanes: int | None,
@@ -127,9 +149,8 @@ def build(
     begin_s = time.monotonic()
     origin, version = _version_of(source)
     job = BuildJob.of(version, str(dest), partitions=partitions, compression=compression, remote=origin.remote)
-    job = replace(
-        job, function=function, format=form, reading=FileReading(key, value), wanted=only, presharded=presharded
-    )
+    reading = FileReading(_fields(key), _fields(value), separator=separator, encoding=encoding, nulls=nulls)
+    job = replace(job, function=function, format=form, reading=reading, wanted=only, presharded=presharded)
     if only is not None and only[-1] >= job.partitions:
         raise click.BadParameter(
             f"{only[-1]}: the partitions are 0 to {job.partitions - 1}; --partitions N asks for more",
@@ -145,6 +166,10 @@ def build(
         print_json({**body, "directory": str(dest), "records": manifest.records})
     else:
         _say_what(dest, manifest, time.monotonic() - begin_s)
+
+
+def _fields(names: tuple[str, ...]) -> str | tuple[str, ...]:
+    return names[0] if len(names) == 1 else names
 
 
 def _lanes(job: BuildJob, memory_bytes: int, most: int | None) -> Lanes:

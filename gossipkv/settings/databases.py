@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from gossipkv.settings.setting import Setting
 
 FORMATS: Final = ("sequence", "tsv", "json", "parquet", "sorted")
+ENCODINGS: Final = ("json", "msgpack")
+NULLS: Final = ("omit", "null")
 PRESHARDED: Final = ("probe", "declared", "never")
 
 # Leaves room for a suffix below the 255 bytes that file systems allow.
 MAX_NAME_CHARACTERS: Final = 200
 # A longer name of a column or field is a mistake.
 MAX_FIELD_CHARACTERS: Final = 1_000
+MAX_FIELDS: Final = 4_096
 
 _NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")
 # The rule for names, in messages.
@@ -98,8 +101,11 @@ class DatabaseSettings:
     """The settings of one database."""
 
     format: str | None = None  # None: detected from the data
-    key: str = "key"
-    value: str = "value"
+    key: str | tuple[str, ...] = "key"
+    value: str | tuple[str, ...] = "value"
+    separator: str | None = None  # None: several fields of a key are a MessagePack array
+    encoding: str = "json"
+    nulls: str = "omit"
     hold: str | None = None
     presharded: str | None = None  # None: the node's
     content_type: str | None = None  # None: the node's
@@ -124,10 +130,20 @@ DATABASE_SETTINGS: Final = (
         "format", "told from the data", " or ".join(FORMATS), "what the files are", "files say themselves what they are"
     ),
     DatabaseSetting(
-        "key", "key", "a name", "field of the key in JSON lines and Parquet", "what most call it"
+        "key", "key", "a name, or a list of names", "field or fields of the key, where files have columns",
+        "what most call it",
     ),
     DatabaseSetting(
-        "value", "value", "a name", "field of the value in JSON lines and Parquet", "what most call it"
+        "value", "value", "a name, a list of names, or * for all",
+        "field of the value, or the fields of which rows are made", "what most call it",
+    ),
+    DatabaseSetting(
+        "separator", "none", "a string", "between the fields of a key; without it they are a MessagePack array",
+        "any other bytes might be within a field",
+    ),
+    DatabaseSetting("encoding", "json", " or ".join(ENCODINGS), "what a row becomes", "every language reads it"),
+    DatabaseSetting(
+        "nulls", "omit", " or ".join(NULLS), "whether null fields of a row are left out or null", "rows stay short"
     ),
     DatabaseSetting(
         "hold", "none", "a version", "serve this version, whatever newer ones there are", "the newest is what is wanted"
@@ -148,6 +164,7 @@ DATABASE_SETTINGS: Final = (
         for name, setting in _MINIMUM.items()
     ),
 )  # fmt: skip
+_WORDS: Final = {"format": FORMATS, "presharded": PRESHARDED, "encoding": ENCODINGS, "nulls": NULLS}
 _NAMES: Final = tuple(setting.name for setting in DATABASE_SETTINGS)
 _ALLOWED: Final = {setting.name: setting.allowed for setting in DATABASE_SETTINGS}
 
@@ -205,7 +222,8 @@ def read_options(table: object, name: str, where: Where) -> Mapping[str, Option]
 
 
 def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings:
-    texts: dict[str, str | None] = {}
+    texts: dict[str, str] = {}
+    columns: dict[str, str | tuple[str, ...]] = {}
     minimum: dict[str, int] = {}
     options = None
     for key, value in table.items():
@@ -220,12 +238,17 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
             options = read_options(value, path, lambda *rest, key=key: where(name, key, *rest))
         elif key in _MINIMUM:
             minimum[key] = _read_minimum(_MINIMUM[key], value, path, where(name, key))
+        elif isinstance(value, list) and key in {"key", "value"}:
+            columns[key] = _read_columns(key, value, path, where(name, key))
         else:
             texts[key] = _read_text(key, value, path, where(name, key))
     return DatabaseSettings(
         format=texts.get("format"),
-        key=texts.get("key") or "key",
-        value=texts.get("value") or "value",
+        key=columns.get("key") or texts.get("key") or "key",
+        value=columns.get("value") or texts.get("value") or "value",
+        separator=texts.get("separator"),
+        encoding=texts.get("encoding") or "json",
+        nulls=texts.get("nulls") or "omit",
         hold=texts.get("hold"),
         presharded=texts.get("presharded"),
         content_type=texts.get("content_type"),
@@ -243,10 +266,17 @@ def _read_minimum(setting: Setting, value: object, path: str, place: str) -> int
     return read
 
 
+def _read_columns(key: str, value: list[object], path: str, place: str) -> tuple[str, ...]:
+    names = tuple(_read_text(key, name, path, place) for name in value)
+    if not 0 < len(names) <= MAX_FIELDS or len(set(names)) < len(names):
+        raise _wrong(path, place, f"expected 1 to {MAX_FIELDS:,} names, each once")
+    return names
+
+
 def _read_text(key: str, value: object, path: str, place: str) -> str:
     if not isinstance(value, str):
         raise _wrong(path, place, f"{value!r}: expected a string; allowed: {_ALLOWED[key]}")
-    words = {"format": FORMATS, "presharded": PRESHARDED}.get(key)
+    words = _WORDS.get(key)
     if words is not None and value not in words:
         raise _wrong(
             path, place, f"{value!r}: the nearest known one is {nearest(value, words)}; allowed: {_ALLOWED[key]}"

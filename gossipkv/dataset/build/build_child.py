@@ -25,12 +25,12 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.job import BuildOrder
-from gossipkv.dataset.build.memory import share_of_lanes, share_of_one
+from gossipkv.dataset.build.memory import share_for_columns, share_of_lanes, share_of_one
 from gossipkv.dataset.build.steps import BuildResources, Lanes, perform, with_format
 from gossipkv.dataset.formats.detect import load
 from gossipkv.dataset.source.remote import RemoteFiles
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, SourceError
 from gossipkv.processes import leash
 from gossipkv.processes.leash import run_apart
 from gossipkv.processes.pace import RunPace
@@ -146,14 +146,25 @@ def _build(order: BuildOrder, orders: _ParentLines) -> None:
     # Import before memory is measured: the packages of stores and of some formats are large.
     origin = _connect(order.job)
     job = with_format(order.job, origin)
-    load(job.format or "")
+    with contextlib.suppress(ImportError):  # The reader names the package, and a file.
+        load(job.format or "")
     process_bytes = peak_bytes()
     alone = share_of_one(job, order.memory_bytes, process_bytes=process_bytes)
     shared = share_of_lanes(job, order.memory_bytes, process_bytes=process_bytes, most_lanes=order.most_lanes)
     lanes = None if shared is None else Lanes(shared.lanes, shared.builders_bytes, shared.reading)
     pace = _Throttle(orders, order.bytes_per_second).wait
     resources = BuildResources(alone.builders_bytes, lanes, on_progress=_Reporter(), pace=pace)
-    perform(replace(job, reading=alone.reading), RealFiles(), resources, origin=origin)
+    try:
+        perform(replace(job, reading=alone.reading), RealFiles(), resources, origin=origin)
+    except SourceError as error:
+        needed_bytes = error.details.get("columns_bytes")
+        if not isinstance(needed_bytes, int):
+            raise
+        again = share_for_columns(job, order.memory_bytes, process_bytes=process_bytes, columns_bytes=needed_bytes)
+        if again is None:
+            raise
+        resources = replace(resources, memory_bytes=again.builders_bytes, lanes=None)
+        perform(replace(job, reading=again.reading), RealFiles(), resources, origin=origin)
 
 
 if __name__ == "__main__":

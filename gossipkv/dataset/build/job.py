@@ -119,7 +119,7 @@ class BuildJob:
         """Decode the result of `to_json`."""
         fields = json.loads(line)
         fields["files"] = tuple(SourceFile.of(file) for file in fields["files"])
-        fields["reading"] = FileReading(**fields["reading"])
+        fields["reading"] = FileReading.of(fields["reading"])
         fields["refuted"] = tuple(fields["refuted"])
         if fields["follow"] is not None:
             fields["follow"] = VersionIdentity(**fields["follow"])

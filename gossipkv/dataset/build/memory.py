@@ -1,4 +1,8 @@
-"""Division of a build's memory: between its lanes, and within each lane between reading and sorting."""
+"""Division of a build's memory: between its lanes, and within each lane between reading and sorting.
+
+Lines and blocks have a fixed part of the memory.  A library that reads columns gets half of what the program leaves;
+a file that needs more of it is read again with as little memory for sorting as suffices (`share_for_columns`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.lanes import useful_lanes
 from gossipkv.dataset.formats import sequence_file
-from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, MAX_VALUE_BYTES, FileReading
+from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, COLUMN_FORMATS, MAX_VALUE_BYTES, FileReading
 from gossipkv.dataset.source.remote import REMOTE_BYTES
 from gossipkv.errors import ConfigError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
@@ -18,8 +22,8 @@ if TYPE_CHECKING:
 
 # A reader needs this much beside blocks and values: chunks, batches.
 READER_BYTES = 4 << 20
-# pyarrow's allocator keeps this much beside pages; the package itself is loaded when memory is measured.
-PARQUET_BYTES = 51 << 20
+# The least that a library for columns works with; the package itself is loaded when memory is measured.
+MIN_COLUMNS_BYTES = 32 << 20
 # The allocator itself and the manifest need this much.
 SLACK_BYTES = 4 << 20
 # A block that claims to expand to more than a thousand times its file is refused.  The longest value may still be
@@ -51,7 +55,14 @@ def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Sha
             f"build_memory of {memory_bytes:,} bytes is too little: this build needs at least {needed:,}",
             {"limit": memory_bytes, "needed_bytes": needed},
         )
-    return Share(1, left, limits(job, memory_bytes))
+    return Share(1, left, limits(job, memory_bytes, _columns_bytes(job, memory_bytes - process_bytes)))
+
+
+def share_for_columns(job: BuildJob, memory_bytes: int, *, process_bytes: int, columns_bytes: int) -> Share | None:
+    """Divide the memory for columns that need so many bytes; None if too little is left for sorting."""
+    reading = limits(job, memory_bytes, columns_bytes)
+    left = memory_bytes - process_bytes - reader_bytes(job, reading) - SLACK_BYTES
+    return Share(1, left, reading) if left >= MIN_MEMORY_BYTES else None
 
 
 def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most_lanes: int) -> Share | None:
@@ -61,7 +72,8 @@ def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most
     does is built in one lane.
     """
     for count in range(useful_lanes([file.size_bytes for file in job.files], most_lanes), 1, -1):
-        reading = limits(job, memory_bytes // (2 * count))
+        columns_bytes = _columns_bytes(job, (memory_bytes - process_bytes) // count)
+        reading = limits(job, memory_bytes // (2 * count), columns_bytes)
         left = memory_bytes - process_bytes - count * (SLACK_BYTES + reader_bytes(job, reading))
         if left // count >= MIN_MEMORY_BYTES:
             return Share(count, left, reading)
@@ -69,11 +81,21 @@ def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most
 
 
 def _left(job: BuildJob, memory_bytes: int, process_bytes: int) -> int:
-    """Return the bytes left for the builder of one lane; less than a third of each additional byte goes to reading."""
-    return memory_bytes - process_bytes - reader_bytes(job, limits(job, memory_bytes)) - SLACK_BYTES
+    """Return the bytes left for the builder of one lane; at most half of each additional byte goes to reading."""
+    reading = limits(job, memory_bytes, _columns_bytes(job, memory_bytes - process_bytes))
+    return memory_bytes - process_bytes - reader_bytes(job, reading) - SLACK_BYTES
 
 
-def limits(job: BuildJob, memory_bytes: int) -> FileReading:
+def _columns_bytes(job: BuildJob, free_bytes: int) -> int:
+    """Return the part for columns of what a lane has for itself."""
+    return max(MIN_COLUMNS_BYTES, (free_bytes - SLACK_BYTES - _remote_bytes(job)) // 2)
+
+
+def _remote_bytes(job: BuildJob) -> int:
+    return REMOTE_BYTES if job.remote is not None else 0
+
+
+def limits(job: BuildJob, memory_bytes: int, columns_bytes: int = MIN_COLUMNS_BYTES) -> FileReading:
     """Return the reading limits of the job: the longest value and the largest block are a twelfth of the memory.
 
     Otherwise a process of 64 MiB would reserve half of it for a value that hardly any source has.  Blocks are also
@@ -81,15 +103,21 @@ def limits(job: BuildJob, memory_bytes: int) -> FileReading:
     """
     largest = max((file.size_bytes for file in job.files), default=0)
     most = min(memory_bytes // BLOCKS_IN_MEMORY, max(MIN_BLOCK_BYTES, largest * MAX_EXPANSION))
-    return replace(job.reading, max_value_bytes=min(MAX_VALUE_BYTES, most), max_block_bytes=most)
+    return replace(
+        job.reading,
+        max_value_bytes=min(MAX_VALUE_BYTES, most),
+        max_block_bytes=most,
+        max_columns_bytes=columns_bytes,
+    )
 
 
 def reader_bytes(job: BuildJob, reading: FileReading) -> int:
     """Return the bytes that reading holds beside the builder: a block or the longest value, and its input."""
-    remote = REMOTE_BYTES if job.remote is not None else 0
+    remote = _remote_bytes(job)
+    if job.format in COLUMN_FORMATS:
+        return reading.max_columns_bytes + remote
     if job.format == "sequence":
         return sequence_file.memory_bytes(reading) + remote
     longest = max(reading.max_block_bytes, reading.max_value_bytes)
     largest = max((file.size_bytes for file in job.files), default=0)
-    parquet = PARQUET_BYTES if job.format == "parquet" else 0
-    return READER_BYTES + longest + min(longest, largest) + remote + parquet
+    return READER_BYTES + longest + min(longest, largest) + remote

@@ -41,6 +41,7 @@ class Column:
         width: int = 0,
         offsets: Buffer | None = None,
         offset_bytes: int = 4,
+        valid: Buffer | None = None,
     ) -> Self: ...
     @property
     def count(self) -> int: ...
@@ -51,6 +52,23 @@ class Column:
 def fill_columns(
     batch: RecordBatch, keys: Column, values: Column, row: int, max_value_bytes: int, offset: int
 ) -> int: ...
+
+LAYOUTS: dict[str, int]
+PART_KINDS: dict[str, int]
+
+@final
+class EncodedRows: ...
+
+@final
+class RowEncoder:
+    def __new__(
+        cls, layout: int, kinds: list[int], prefixes: list[bytes], separator: bytes = b"", omits_nulls: bool = False
+    ) -> Self: ...
+    @property
+    def fault(self) -> int: ...
+    def encode(self, columns: list[Column], first: int, limit_bytes: int) -> Column: ...
+
+def uuid_texts(uuids: Column) -> Column: ...
 
 KINDS: dict[str, int]
 REASONS: dict[int, str]

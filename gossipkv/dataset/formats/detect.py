@@ -71,6 +71,9 @@ _MODULES = {
     "sorted": "sorted_files",
 }  # fmt: skip
 
+# Formats whose packages are extras of ours.
+_EXTRAS = {"parquet": ("pyarrow", "Parquet")}
+
 
 class Format(Protocol):
     """A module that reads a format."""
@@ -107,7 +110,11 @@ def batches(format_name: str, reader: Readable, options: FileReading) -> Generat
         SourceError: the file cannot be read in this format.
     """
     try:
-        yield from load(format_name).batches(reader, options)
+        module = load(format_name)
+    except ImportError as error:
+        raise refusal(reader.name, 0, str(error)) from error
+    try:
+        yield from module.batches(reader, options)
     except (GossipKVError, GeneratorExit):
         raise
     except Exception as error:
@@ -116,8 +123,21 @@ def batches(format_name: str, reader: Readable, options: FileReading) -> Generat
 
 
 def load(format_name: str) -> Format:
-    """Import and return the module that reads a format."""
-    module: Format = import_module(f"gossipkv.dataset.formats.{_MODULES[format_name]}")
+    """Import and return the module that reads a format.
+
+    Raises:
+        ImportError: a package is not installed; the message says which, and how to install it.
+    """
+    try:
+        module: Format = import_module(f"gossipkv.dataset.formats.{_MODULES[format_name]}")
+    except ImportError as error:
+        extra = _EXTRAS.get(format_name)
+        if extra is None:
+            raise
+        package, name = extra
+        raise ImportError(
+            f"{name} is read through {package}, which is not installed: pip install 'gossipkv[{format_name}]'"
+        ) from error
     return module
 
 

@@ -33,5 +33,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     Raises:
         SourceError: with `file`, `line` (from 1) and `offset` (of the line's first byte) in its details.
     """
+    assert isinstance(options.key, str)
+    assert isinstance(options.value, str)
     scanner = JsonLines(reader.name, options.max_value_bytes, options.max_block_bytes, options.key, options.value)
     return lines.batches(scanner, text.chunks(reader, options))

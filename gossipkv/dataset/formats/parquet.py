@@ -1,26 +1,31 @@
-"""Parquet: a top-level column of keys and one of values, read through pyarrow.
+"""Parquet, through pyarrow.
 
-Both are byte strings (binary, string, fixed-size, dictionary-encoded or not) and served as they are.  Nulls and other
-types are errors.  Records stay in Arrow's buffers.  pyarrow bounds no memory, so these bounds are set first:
+pyarrow bounds no memory by itself, so these bounds are set first, and then rows are read in batches:
 
-* The footer has at most `MAX_FOOTER_BYTES`, a page two fifths of `max_block_bytes` (`parquet_pages`).
+* The footer has at most `MAX_FOOTER_BYTES`.
+* The pages that are in memory at once, one of each column, may have half of `max_columns_bytes`, since pyarrow holds a
+  page as it is stored and decompressed.  The footer has only the sizes of column chunks, so the headers of pages are
+  read (`parquet_pages`): most writers make pages of 1 MiB, and DuckDB one page of a chunk.
 * Rows are read in batches of `BATCH_BYTES`, by the mean row size in the densest page.  With a dictionary each row
   counts as its longest value; with deltas of strings, as a whole page.
 
-A process grew by 45 MB and five times the largest page, however large the row group.  Rejected: reading whole row
-groups, and `read_dictionary` (ten times slower if a writer gave up its dictionary).  pyarrow may crash on hostile
-bytes, but does so in the process that builds, never in one that serves.
+Measured: pages of 20, 40 and 80 MB add 37, 72 and 147 MB to the process, whether compressed or not.  Rejected: reading
+whole row groups, and `read_dictionary` (ten times slower if a writer gave up its dictionary).  pyarrow may crash on
+hostile bytes, but does so in the process that builds, never in one that serves.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import io
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.formats._formats import Column, fill_columns
+import pyarrow as pa
+from pyarrow import parquet as pq
+
+from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place, refusing
+from gossipkv.dataset.formats.arrow_values import bytes_column
 from gossipkv.dataset.formats.parquet_pages import (
     DELTA_BYTE_ARRAY,
     DICTIONARY_ENCODINGS,
@@ -28,16 +33,12 @@ from gossipkv.dataset.formats.parquet_pages import (
     ParquetPage,
     pages,
 )
-from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, enough_memory, refusal
+from gossipkv.dataset.formats.reading import enough_for_columns, refusal
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
-
-    import pyarrow as pa
-    from pyarrow import parquet as pq
 
     from gossipkv.dataset.formats.reading import FileReading, Readable
 
@@ -51,26 +52,35 @@ MAX_FOOTER_BYTES = 16 << 20
 # Rows of one batch: enough that a call costs nothing, few enough to be in the cache when they are sorted.
 BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
-SHOWN_COLUMNS = 12  # A message names this many columns of a schema.
 
 BUFFER_BYTES = 256 << 10  # The size of pyarrow's reads.
 WINDOW_BYTES = 4 << 20  # The size of our reads: a remote source reads ahead this far anyway.
+
+# The memory for reading is this many times the pages, and a part for batches and buffers.
+PAGE_COPIES = 2
+BESIDE_PAGES_BYTES = 24 << 20
+
+# Bytes of a column chunk that parquet-mr did not count before this version (PARQUET-816).
+MISCOUNTED_BYTES = 100
+COUNTS_RIGHT = (1, 2, 9)
+
+# In lists and structs a value of a dictionary counts as at most this many times the mean one.
+NESTED_SKEW = 64
 
 
 def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     """Yield the records of a file in order; their offsets are those of their row groups.
 
     Raises:
-        SourceError: with `file` and `offset`, and `row` (from 1) for an error in a row; or pyarrow is not installed.
+        SourceError: with `file` and `offset`, and `row` (from 1) for an error in a row.
     """
     source = _ParquetFile.open(reader, options)
-    names = list(dict.fromkeys((options.key, options.value)))
-    columns = [_Column.find(source, name) for name in names]
-    file, numbered = source.parquet([]), source.parquet(names)
-    with source.refusing(source.end, "the schema cannot be read"):
-        types = {field.name: field.type for field in file.schema_arrow}
-    for name in names:
-        _check_type(source, name, types.get(name))
+    file = source.parquet(())
+    with refusing(reader.name, source.end, "the schema cannot be read"):
+        schema = file.schema_arrow
+    rows = ArrowRows(reader.name, schema, options, offset=source.end)
+    columns = [leaf for name in rows.columns for leaf in _Leaf.of(source, name)]
+    numbered = source.parquet(tuple(leaf.name for leaf in columns if leaf.is_shared))
     batch = RecordBatch()
     before = 0
     for number in range(source.metadata.num_row_groups):
@@ -78,18 +88,9 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
             continue
         group = _check_row_group(source, number, columns)
         at_once = _rows_at_once(source, numbered, group)
-        for rows in _arrow_batches(source, file, group, names, at_once):
-            place = _Place(source, group.start, before)
-            keys = _rows(place, rows.column(options.key), options.key)
-            values = keys if len(names) == 1 else _rows(place, rows.column(options.value), options.value)
-            at = 0
-            while at < rows.num_rows:
-                at = fill_columns(batch, keys, values, at, options.max_value_bytes, group.start)
-                if at < rows.num_rows and not batch.full:
-                    raise _refused_row(place, keys, values, at)
-                yield batch
-                batch.clear()
-            before += rows.num_rows
+        for arrow_rows in _arrow_batches(source, file, group, rows.columns, at_once):
+            yield from rows.records(arrow_rows, Place(reader.name, group.start, "row group", before), batch)
+            before += arrow_rows.num_rows
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
@@ -120,20 +121,24 @@ class _Bytes(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         end = self._reader.size_bytes
-        end = end if size < 0 else min(end, self._at + size)
-        parts = []
+        start, end = self._at, end if size < 0 else min(end, self._at + size)
+        parts: list[bytes] = []
+        if end - self._at >= WINDOW_BYTES:  # A window would hold a large page once more.
+            self._windows.clear()
+            self._at = end
+            return self._reader.read_at(start, end - start)
         while self._at < end:
-            start, window = self._window(end - self._at)
+            start, window = self._window()
             parts.append(window[self._at - start : end - start])
             self._at += len(parts[-1])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _window(self, least: int) -> tuple[int, bytes]:
+    def _window(self) -> tuple[int, bytes]:
         """Return the bytes around the position and their start; two columns are read alternately, so two are kept."""
         for start, window in self._windows:
             if start <= self._at < start + len(window):
                 return start, window
-        size = min(max(least, WINDOW_BYTES), self._reader.size_bytes - self._at)
+        size = min(WINDOW_BYTES, self._reader.size_bytes - self._at)
         if len(self._windows) > 1:
             del self._windows[0]  # Release it before the next one is read.
         self._windows.append((self._at, self._reader.read_at(self._at, size)))
@@ -142,57 +147,44 @@ class _Bytes(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class _ParquetFile:
-    arrow: ModuleType
     reader: Readable
     data: _Bytes
     options: FileReading
     end: int  # Start of the footer.
     metadata: pq.FileMetaData
+    miscounted_bytes: int
 
     @classmethod
     def open(cls, reader: Readable, options: FileReading) -> _ParquetFile:
-        try:
-            arrow = importlib.import_module("pyarrow")
-            parquet = importlib.import_module("pyarrow.parquet")
-        except ImportError as error:
-            reason = "Parquet is read through pyarrow, which is not installed: pip install 'gossipkv[parquet]'"
-            raise SourceError(
-                f"{reader.name}: {reason}", {"file": reader.name, "offset": 0, "reason": reason}
-            ) from error
         # A build uses the cores itself, by files.
-        arrow.set_cpu_count(1)
+        pa.set_cpu_count(1)
         end = _footer_start(reader)
-        with _refusing(arrow, reader.name, end, "the footer cannot be read"):
+        with refusing(reader.name, end, "the footer cannot be read"):
             data = _Bytes(reader)
-            return cls(arrow, reader, data, options, end, parquet.read_metadata(data))
+            metadata = pq.read_metadata(data)
+            miscounted_bytes = MISCOUNTED_BYTES if _miscounts(metadata.created_by or "") else 0
+        return cls(reader, data, options, end, metadata, miscounted_bytes)
 
-    def parquet(self, numbered: list[str]) -> pq.ParquetFile:
+    def parquet(self, numbered: tuple[str, ...]) -> pq.ParquetFile:
         """Return a reader of rows; `numbered` names the columns that are read as indices into their dictionaries."""
-        with self.refusing(self.end, "the schema cannot be read"):
-            return importlib.import_module("pyarrow.parquet").ParquetFile(
+        with refusing(self.reader.name, self.end, "the schema cannot be read"):
+            return pq.ParquetFile(
                 self.data,
                 metadata=self.metadata,
-                read_dictionary=numbered,
+                read_dictionary=list(numbered),
                 pre_buffer=False,
                 buffer_size=BUFFER_BYTES,
                 page_checksum_verification=True,
+                arrow_extensions_enabled=not numbered,
             )
 
     def refusal(self, offset: int, reason: str) -> SourceError:
         return refusal(self.reader.name, offset, reason)
 
-    def refusing(self, offset: int, problem: str) -> contextlib.AbstractContextManager[None]:
-        """Convert all errors of pyarrow into the one error."""
-        return _refusing(self.arrow, self.reader.name, offset, problem)
 
-
-@contextlib.contextmanager
-def _refusing(arrow: ModuleType, name: str, offset: int, problem: str) -> Iterator[None]:
-    try:
-        yield
-    except (arrow.ArrowException, LookupError, OSError, RuntimeError, TypeError, ValueError, MemoryError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise refusal(name, offset, f"{problem}: {reason}") from error
+def _miscounts(created_by: str) -> bool:
+    found = re.match(r"parquet-mr version (\d+)\.(\d+)\.(\d+)", created_by)
+    return found is not None and tuple(map(int, found.groups())) < COUNTS_RIGHT
 
 
 def _footer_start(reader: Readable) -> int:
@@ -221,49 +213,36 @@ def _footer_start(reader: Readable) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    name: str
-    leaf: int  # Its number among the leaf columns, of which a nested column has several.
+class _Leaf:
+    """A column as it is stored; a list, a map or a struct has several."""
+
+    name: str  # With the names of what is around it.
+    number: int
     width: int  # The size of every value; 0 if sizes differ.
+    is_nested: bool
+    is_repeated: bool  # Rows may have several values.
 
     @classmethod
-    def find(cls, source: _ParquetFile, name: str) -> _Column:
+    def of(cls, source: _ParquetFile, name: str) -> list[_Leaf]:
+        """Return the leaves of a top-level column."""
         schema = source.metadata.schema
-        paths = [schema.column(leaf).path for leaf in range(source.metadata.num_columns)]
-        found = [leaf for leaf, path in enumerate(paths) if path == name]
-        if len(found) != 1 or schema.column(found[0]).max_repetition_level > 0:
-            nested = [path for path in paths if path.startswith(f"{name}.")]
-            reason = f"{len(found)} columns are called {name!r}" if found else f"no column {name!r}"
-            if nested or found:
-                reason += "; keys and values are top-level columns of byte strings, not lists or structs"
-            top = sorted({path.partition(".")[0] for path in paths})
-            shown = ", ".join(top[:SHOWN_COLUMNS]) + (", …" if len(top) > SHOWN_COLUMNS else "")
-            raise source.refusal(
-                source.end, f"{reason}; there are {shown}: set `key` and `value` to the columns to serve"
-            )
-        leaf = found[0]
-        width = schema.column(leaf).length if schema.column(leaf).physical_type == "FIXED_LEN_BYTE_ARRAY" else 0
-        return cls(name, leaf, width)
+        columns = [schema.column(number) for number in range(source.metadata.num_columns)]
+        numbers = [number for number, column in enumerate(columns) if column.path == name]
+        numbers = numbers or [number for number, column in enumerate(columns) if column.path.startswith(f"{name}.")]
+        return [cls._at(columns[number], number, name) for number in numbers]
 
-
-def _check_type(source: _ParquetFile, name: str, kind: pa.DataType | None) -> None:
-    types = source.arrow.types
-    if kind is None:
-        raise source.refusal(
-            source.end, f"the column {name!r} is part of another one; keys and values are top-level columns"
+    @classmethod
+    def _at(cls, column: pq.ColumnSchema, number: int, name: str) -> _Leaf:
+        widths = {"FIXED_LEN_BYTE_ARRAY": column.length, "BYTE_ARRAY": 0}
+        is_nested = column.path != name
+        return cls(
+            column.path, number, widths.get(column.physical_type, 12), is_nested, column.max_repetition_level > 0
         )
-    inner = kind.value_type if types.is_dictionary(kind) else kind
-    inner = inner.storage_type if isinstance(inner, source.arrow.BaseExtensionType) else inner
-    accepted = (
-        types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary,
-        types.is_string, types.is_large_string, types.is_string_view,
-    )  # fmt: skip
-    if not any(accepts(inner) for accepts in accepted) or types.is_decimal(inner):
-        raise source.refusal(
-            source.end,
-            f"the column {name!r} is {kind}, and only byte strings are served: write it as a string or as binary "
-            f"(in Spark: col({name!r}).cast('string'))",
-        )  # fmt: skip
+
+    @property
+    def is_shared(self) -> bool:
+        """Return True if its dictionary can be read without decoding the rows."""
+        return not (self.width or self.is_nested)
 
 
 # -- row groups --------------------------------------------------------------------------------------------------------
@@ -274,57 +253,80 @@ class _RowGroup:
     number: int
     start: int
     row_bytes: float  # The size of a row where rows are largest, without the dictionary's part.
-    dictionaries: tuple[str, ...]  # The columns with a dictionary.
+    dictionaries: tuple[str, ...]  # The columns with a dictionary whose longest value counts.
 
 
-def _check_row_group(source: _ParquetFile, number: int, columns: list[_Column]) -> _RowGroup:
+def _check_row_group(source: _ParquetFile, number: int, leaves: list[_Leaf]) -> _RowGroup:
     """Measure a row group by the headers of its pages."""
     group = source.metadata.row_group(number)
     starts = []
     dictionaries = []
     row_bytes = 0.0
-    for column in columns:
-        chunk = group.column(column.leaf)
+    pages_bytes = 0
+    for leaf in leaves:
+        chunk = group.column(leaf.number)
         start = chunk.data_page_offset
         if chunk.dictionary_page_offset is not None and 0 < chunk.dictionary_page_offset < start:
             start = chunk.dictionary_page_offset
-        stop = start + chunk.total_compressed_size
-        where = f"column {column.name!r} of row group {number}"
-        if not len(MAGIC) <= start <= stop <= source.end:
+        stop = min(source.end, start + chunk.total_compressed_size + source.miscounted_bytes)
+        where = f"column {leaf.name!r} of row group {number}"
+        if not len(MAGIC) <= start <= start + chunk.total_compressed_size <= source.end:
             raise source.refusal(source.end, f"{where} lies from {start:,} to {stop:,}, outside the data")
-        if chunk.num_values != group.num_rows:
+        if chunk.num_values != group.num_rows and not leaf.is_repeated:
             raise source.refusal(start, f"{where} has {chunk.num_values:,} values for {group.num_rows:,} rows")
         starts.append(start)
-        densest, has_dictionary = _weigh(source, column, pages(source.reader, start, stop, chunk.num_values))
-        row_bytes += densest
-        dictionaries += [column.name] if has_dictionary else []
-    return _RowGroup(number, min(starts), row_bytes, tuple(dictionaries))
+        weight = _weigh(leaf, pages(source.reader, start, stop, chunk.num_values))
+        row_bytes += weight.value_bytes * max(1.0, chunk.num_values / group.num_rows)
+        dictionaries += [leaf.name] if weight.has_dictionary and leaf.is_shared else []
+        pages_bytes += weight.pages_bytes
+        _check_memory(source, start, leaf, pages_bytes)
+    return _RowGroup(number, min(starts, default=source.end), row_bytes, tuple(dictionaries))
 
 
-def _weigh(source: _ParquetFile, column: _Column, found: Iterator[ParquetPage]) -> tuple[float, bool]:
-    """Return the bytes of a row in the densest page, and True if a dictionary adds to them."""
-    limit = source.options.max_block_bytes * 2 // 5
-    densest = column.width + 1.0
-    dictionary_bytes = 0
+def _check_memory(source: _ParquetFile, offset: int, leaf: _Leaf, pages_bytes: int) -> None:
+    needed_bytes = PAGE_COPIES * pages_bytes + BESIDE_PAGES_BYTES
+    if needed_bytes > source.options.max_columns_bytes:
+        reason = (
+            f"the largest pages up to the column {leaf.name!r} have {pages_bytes:,} bytes together, and need "
+            f"{needed_bytes:,} to be read; the limit is {source.options.max_columns_bytes:,}: read fewer columns, or "
+            "write smaller pages or row groups (parquet.page.size in Spark, ROW_GROUP_SIZE in DuckDB); "
+            + enough_for_columns(needed_bytes)
+        )
+        name = source.reader.name
+        raise SourceError(
+            f"{name}: byte {offset:,}: {reason}",
+            {"file": name, "offset": offset, "reason": reason, "columns_bytes": needed_bytes},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    value_bytes: float  # In the densest page.
+    pages_bytes: int  # The largest page, and the dictionary.
+    has_dictionary: bool
+
+
+def _weigh(leaf: _Leaf, found: Iterator[ParquetPage]) -> _Weight:
+    densest = leaf.width + 1.0
+    largest = dictionary_bytes = 0
+    shared_bytes = 0.0
     given_up = False  # Set once the writer has gone on without the dictionary.
     for page in found:
-        if page.raw_bytes > limit:
-            raise source.refusal(
-                page.offset,
-                f"the column {column.name!r} has a page of {page.raw_bytes:,} bytes; the limit is {limit:,}: write "
-                "smaller pages (parquet.page.size in Spark, write_batch_size in pyarrow); "
-                + enough_memory(-(-page.raw_bytes * 5 // 2)),
-            )
         if page.kind == DICTIONARY_PAGE:
             dictionary_bytes = max(dictionary_bytes, page.raw_bytes)
+            shared_bytes = min(page.raw_bytes, NESTED_SKEW * page.raw_bytes / max(1, page.values))
             continue
+        largest = max(largest, page.raw_bytes)
         if page.encoding not in DICTIONARY_ENCODINGS:
             given_up = True
         elif given_up:
             # No writer returns to a dictionary, and a look at the first row would miss it.
             densest = max(densest, dictionary_bytes)
-        densest = max(densest, page.raw_bytes / (1 if page.encoding == DELTA_BYTE_ARRAY else max(1, page.values)))
-    return densest, dictionary_bytes > 0 and not column.width
+        if not leaf.width:
+            densest = max(densest, page.raw_bytes / (1 if page.encoding == DELTA_BYTE_ARRAY else max(1, page.values)))
+    if leaf.is_nested and not leaf.width:
+        densest += shared_bytes
+    return _Weight(densest, largest + dictionary_bytes, dictionary_bytes > 0)
 
 
 def _rows_at_once(source: _ParquetFile, numbered: pq.ParquetFile, group: _RowGroup) -> int:
@@ -333,84 +335,25 @@ def _rows_at_once(source: _ParquetFile, numbered: pq.ParquetFile, group: _RowGro
     for column in group.dictionaries:
         for rows in _arrow_batches(source, numbered, group, [column], 1):
             array = rows.column(column)
-            with source.refusing(group.start, f"the dictionary of the column {column!r} is damaged"):
-                row_bytes += _values(source.arrow, array.dictionary).longest()
+            with refusing(source.reader.name, group.start, f"the dictionary of the column {column!r} is damaged"):
+                row_bytes += bytes_column(array.dictionary).longest()
             break
-    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / row_bytes)))
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    source: _ParquetFile
-    offset: int
-    rows_before: int
-
-    def refusal(self, row: int, reason: str) -> SourceError:
-        file = self.source.reader.name
-        number = self.rows_before + row + 1
-        return SourceError(
-            f"{file}: row {number:,}, in the row group at byte {self.offset:,}: {reason}",
-            {"file": file, "offset": self.offset, "row": number, "reason": reason},
-        )
 
 
 def _arrow_batches(
     source: _ParquetFile, file: pq.ParquetFile, group: _RowGroup, names: list[str], at_once: int
 ) -> Iterator[pa.RecordBatch]:
     problem = f"row group {group.number} cannot be read"
-    with source.refusing(group.start, problem):
+    with refusing(source.reader.name, group.start, problem):
         found = file.iter_batches(batch_size=at_once, row_groups=[group.number], columns=names, use_threads=False)
     while True:
-        with source.refusing(group.start, problem):
+        with refusing(source.reader.name, group.start, problem):
             rows = next(found, None)
         if rows is None:
             return
         yield rows
         del rows  # Release the rows before the next ones are read.
-
-
-def _rows(place: _Place, array: pa.Array, name: str) -> Column:
-    """Return the rows of an Arrow array, in place."""
-    arrow = place.source.arrow
-    if array.null_count:
-        row = array.is_null().index(True).as_py()
-        raise place.refusal(row, f"the column {name!r} is null; every record has a key and a value")
-    with place.source.refusing(place.offset, f"the column {name!r} is damaged"):
-        if not arrow.types.is_dictionary(array.type):
-            return _values(arrow, array)
-        if array.dictionary.null_count:
-            raise ValueError("a null in its dictionary")
-        indices = array.indices
-        buffer = indices.buffers()[1]
-        return _values(arrow, array.dictionary).chosen(
-            buffer, indices.type.bit_width // 8, first=indices.offset, count=len(indices)
-        )
-
-
-def _values(arrow: ModuleType, array: pa.Array) -> Column:
-    """Return the values of an Arrow array, in place."""
-    types = arrow.types
-    if isinstance(array.type, arrow.BaseExtensionType):
-        array = array.storage
-    if types.is_binary_view(array.type) or types.is_string_view(array.type):
-        array = array.cast(arrow.large_binary())
-    count, first = len(array), array.offset
-    if types.is_fixed_size_binary(array.type):
-        return Column(array.buffers()[1], count, first=first, width=array.type.byte_width)
-    large = types.is_large_binary(array.type) or types.is_large_string(array.type)
-    _, offsets, data = array.buffers()
-    return Column(data, count, first=first, offsets=offsets, offset_bytes=8 if large else 4)
-
-
-def _refused_row(place: _Place, keys: Column, values: Column, row: int) -> SourceError:
-    key, value = keys.size_of(row), values.size_of(row)
-    if key is None or value is None:
-        reason = "damaged: it has no bytes"
-    elif key > MAX_KEY_BYTES:
-        reason = f"a key of {key:,} bytes; the limit is {MAX_KEY_BYTES:,}"
-    else:
-        reason = f"a value of {value:,} bytes; the limit is {place.source.options.max_value_bytes:,}"
-    return place.refusal(row, reason)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from gossipkv.errors import SourceError
 from gossipkv.storage import label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 # The limits of the sorted file.
 MAX_KEY_BYTES = 65_535
@@ -17,6 +17,18 @@ MAX_VALUE_BYTES = 16 << 20
 
 # Jobs write blocks of 1 MiB or less, some up to 64 MiB.
 MAX_BLOCK_BYTES = 64 << 20
+
+# Pages, stripes and batches of libraries; in a node this follows `build_memory`.
+MAX_COLUMNS_BYTES = 1 << 30
+
+# A building process takes this much beside columns: the program with pyarrow, and the least of a builder.
+COLUMNS_PROGRAM_BYTES = 144 << 20
+
+# Formats that a library reads into columns.
+COLUMN_FORMATS = frozenset({"parquet"})
+
+# This value means all columns.
+ALL_COLUMNS = "*"
 
 # In a node the largest block is this part of `build_memory`.
 BLOCKS_IN_MEMORY = 12
@@ -29,10 +41,20 @@ MORE_MEMORY = "in a node, more build_memory allows larger ones"
 class FileReading:
     """Options for reading the files of a database."""
 
-    key: str = "key"  # The field names, for formats with named fields.
-    value: str = "value"
+    key: str | tuple[str, ...] = "key"  # The field names, for formats with named fields.
+    value: str | tuple[str, ...] = "value"  # A single name or `ALL_COLUMNS`, or the fields of a row.
     max_value_bytes: int = MAX_VALUE_BYTES
     max_block_bytes: int = MAX_BLOCK_BYTES  # The decompressed size of one block, which is in memory as a whole.
+    max_columns_bytes: int = MAX_COLUMNS_BYTES  # The memory that a library may take for columns.
+    separator: str | None = None  # Between the fields of a key; None: they are a MessagePack array.
+    encoding: str = "json"  # The encoding of rows, one of `gossipkv.settings.databases.ENCODINGS`.
+    nulls: str = "omit"  # What becomes of nulls in rows, one of `gossipkv.settings.databases.NULLS`.
+    partition: tuple[tuple[str, str | None], ...] = ()  # The columns that the directories of a file name.
+
+    @classmethod
+    def of(cls, fields: Mapping[str, object]) -> Self:
+        """Restore options from the result of `dataclasses.asdict`, through JSON."""
+        return cls(**{name: _frozen(value) for name, value in fields.items()})  # type: ignore[arg-type]
 
 
 class Readable(label.RandomAccess, Protocol):
@@ -40,6 +62,15 @@ class Readable(label.RandomAccess, Protocol):
 
     def chunks(self, start: int = 0, /) -> Iterator[bytes]:
         """Yield all bytes from `start` on."""
+
+
+def _frozen(value: object) -> object:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def enough_for_columns(columns_bytes: int) -> str:
+    """Name the `build_memory` that leaves so many bytes to a library that reads columns."""
+    return f"in a node, build_memory = {-(-(columns_bytes + COLUMNS_PROGRAM_BYTES) >> 20)}MiB would do"
 
 
 def enough_memory(block_bytes: int) -> str:

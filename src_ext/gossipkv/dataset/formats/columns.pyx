@@ -3,6 +3,7 @@
     values    first[i] = offsets[i], end[i] = offsets[i + 1]      offsets of 4 or 8 bytes, signed
               first[i] = i * width, end[i] = first[i] + width     values of one size
     rows      value[row] = indices[row]                           of 1 to 8 bytes; without them value[row] = row
+    nulls     row is null if bit `first + row` of `valid` is 0    without a bitmap no row is
 
 The buffers come from a library that read them from a file, so every offset and index is checked before use.
 """
@@ -37,71 +38,105 @@ cdef inline uint64_t load(const uint8_t* at, uint64_t size) noexcept nogil:
     return word
 
 
+cdef struct View:
+    # The values lie one behind the other, either of one size, or from one offset to the next.
+    const uint8_t* data
+    uint64_t data_size
+    uint64_t width  # 0: the values have offsets.
+    const uint8_t* offsets
+    uint64_t offset_size
+    uint64_t value_count
+
+    # A bitmap has a bit for each row that is not null.
+    const uint8_t* valid
+    uint64_t first_valid
+
+    # The value number of each row, where values are shared.
+    const uint8_t* indices
+    uint64_t index_size
+
+
+cdef bint is_null(const View* view, Py_ssize_t row) noexcept nogil:
+    cdef uint64_t bit = view.first_valid + <uint64_t> row
+    return view.valid != NULL and not (view.valid[bit >> 3] >> (bit & 7)) & 1
+
+
+cdef bint get_value(const View* view, Py_ssize_t row, const uint8_t** value, uint64_t* size) noexcept nogil:
+    """Get the row's value; True if it lies within the buffer."""
+    cdef uint64_t number = <uint64_t> row, start, end
+    if view.index_size:
+        number = load(view.indices + view.index_size * number, view.index_size)
+    if number >= view.value_count:
+        return False
+    if view.offset_size == 0:
+        value[0] = view.data + number * view.width
+        size[0] = view.width
+        return True
+    start = load(view.offsets + view.offset_size * number, view.offset_size)
+    end = load(view.offsets + view.offset_size * (number + 1), view.offset_size)
+    if start > end or end > view.data_size:
+        return False
+    value[0] = view.data + start
+    size[0] = end - start
+    return True
+
+
 @cython.final
 cdef class Column:
     """Rows of byte strings.
 
-    `width` is the size of every value, or 0 if `offsets` (of `offset_bytes` each) delimit them; `first` is the number
+    Only encoded rows know nulls (`rows.pyx`); others have none.  `width` is the size of every value, or 0 if `offsets` (of `offset_bytes` each) delimit them; `first` is the number
     of the first value.  `chosen` makes a column of indices into these values.
     """
 
     cdef readonly Py_ssize_t count
     cdef list owners
 
-    # The values lie one behind the other, either of one size, or from one offset to the next.
-    cdef const uint8_t* data
-    cdef uint64_t data_size
-    cdef uint64_t width  # 0: the values have offsets.
-    cdef const uint8_t* offsets
-    cdef uint64_t offset_size
-    cdef uint64_t value_count
-
-    # The value number of each row, where values are shared.
-    cdef const uint8_t* indices
-    cdef uint64_t index_size
+    cdef View view
 
     def __cinit__(
         self, data, Py_ssize_t count, *, Py_ssize_t first=0, Py_ssize_t width=0, offsets=None, int offset_bytes=4,
+        valid=None,
     ):
         cdef uint64_t size = 0
         if min(count, first, width) < 0 or offset_bytes not in (4, 8):
             raise ValueError("no such layout")
         self.owners = []
         self.count = count
-        self.value_count = <uint64_t> count
-        self.data = self.own(data, &self.data_size)
-        self.width = <uint64_t> width
+        self.view.value_count = <uint64_t> count
+        self.view.data = self.own(data, &self.view.data_size)
+        self.view.width = <uint64_t> width
+        if valid is not None:
+            self.view.valid = self.own(valid, &size)
+            self.view.first_valid = <uint64_t> first
+            if size < (<uint64_t> first + <uint64_t> count + 7) // 8:
+                raise ValueError("fewer bits than rows")
         if offsets is None:
-            if width and self.data_size // self.width < <uint64_t> first + <uint64_t> count:
+            if width and self.view.data_size // self.view.width < <uint64_t> first + <uint64_t> count:
                 raise ValueError("fewer bytes than values have")
-            self.data += self.width * <uint64_t> first
+            self.view.data += self.view.width * <uint64_t> first
             return
-        self.offsets = self.own(offsets, &size)
-        self.offset_size = <uint64_t> offset_bytes
+        self.view.offsets = self.own(offsets, &size)
+        self.view.offset_size = <uint64_t> offset_bytes
         # Offsets of no values may be missing altogether.
-        if count and size // self.offset_size < <uint64_t> first + <uint64_t> count + 1:
+        if count and size // self.view.offset_size < <uint64_t> first + <uint64_t> count + 1:
             raise ValueError("fewer offsets than values")
-        self.offsets += self.offset_size * <uint64_t> first
+        self.view.offsets += self.view.offset_size * <uint64_t> first
 
     def chosen(self, indices, int index_bytes, *, Py_ssize_t first=0, Py_ssize_t count=0):
         """Return the column whose row r has the value `indices[r + first]` of this one."""
         cdef Column column = Column(None, 0)
         cdef uint64_t size = 0
+        column.view = self.view
         if min(count, first) < 0 or index_bytes not in (1, 2, 4, 8):
             raise ValueError("no such layout")
-        column.indices = column.own(indices, &size)
-        column.index_size = <uint64_t> index_bytes
-        if size // column.index_size < <uint64_t> first + <uint64_t> count:
+        column.view.indices = column.own(indices, &size)
+        column.view.index_size = <uint64_t> index_bytes
+        if size // column.view.index_size < <uint64_t> first + <uint64_t> count:
             raise ValueError("fewer indices than rows")
-        column.indices += column.index_size * <uint64_t> first
+        column.view.indices += column.view.index_size * <uint64_t> first
         column.count = count
         column.owners.append(self)
-        column.value_count = self.value_count
-        column.data = self.data
-        column.data_size = self.data_size
-        column.width = self.width
-        column.offsets = self.offsets
-        column.offset_size = self.offset_size
         return column
 
     cdef const uint8_t* own(self, object buffer, uint64_t* size) except? NULL:
@@ -114,32 +149,13 @@ cdef class Column:
         size[0] = <uint64_t> memory.view.len
         return <const uint8_t*> memory.view.buf
 
-    cdef bint get(self, Py_ssize_t row, const uint8_t** value, uint64_t* size) noexcept nogil:
-        """Get the row's value; True if it lies within the buffer."""
-        cdef uint64_t number = <uint64_t> row, start, end
-        if self.index_size:
-            number = load(self.indices + self.index_size * number, self.index_size)
-        if number >= self.value_count:
-            return False
-        if self.offset_size == 0:
-            value[0] = self.data + number * self.width
-            size[0] = self.width
-            return True
-        start = load(self.offsets + self.offset_size * number, self.offset_size)
-        end = load(self.offsets + self.offset_size * (number + 1), self.offset_size)
-        if start > end or end > self.data_size:
-            return False
-        value[0] = self.data + start
-        size[0] = end - start
-        return True
-
     def size_of(self, Py_ssize_t row):
         """Return the size of a row's value; None if it is not within the buffer."""
         cdef const uint8_t* value
         cdef uint64_t size
         if not 0 <= row < self.count:
             raise IndexError(row)
-        return size if self.get(row, &value, &size) else None
+        return size if get_value(&self.view, row, &value, &size) else None
 
     def longest(self):
         """Return the size of the longest value within the buffer."""
@@ -147,7 +163,7 @@ cdef class Column:
         cdef uint64_t size, most = 0
         cdef Py_ssize_t row
         for row in range(self.count):
-            if self.get(row, &value, &size):
+            if get_value(&self.view, row, &value, &size):
                 most = max(most, size)
         return most
 
@@ -171,7 +187,9 @@ def fill_columns(
     batch.hold(values)
     with nogil:
         while row < end:
-            if not keys.get(row, &key, &key_size) or not values.get(row, &value, &value_size):
+            if (
+                not get_value(&keys.view, row, &key, &key_size) or not get_value(&values.view, row, &value, &value_size)
+            ):
                 break
             if key_size > MAX_KEY_BYTES or value_size > <uint64_t> max_value_bytes:
                 break

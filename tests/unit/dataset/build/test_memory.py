@@ -8,7 +8,14 @@ from itertools import count
 import pytest
 
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.memory import MIN_MEMORY_BYTES, limits, reader_bytes, share_of_lanes, share_of_one
+from gossipkv.dataset.build.memory import (
+    MIN_MEMORY_BYTES,
+    limits,
+    reader_bytes,
+    share_for_columns,
+    share_of_lanes,
+    share_of_one,
+)
 from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, FileReading
 from gossipkv.errors import ConfigError
 
@@ -52,9 +59,10 @@ def test_the_least_memory_that_is_named_is_exact(job):
 
 
 @pytest.mark.parametrize("memory_mib", [96, 128, 192, 256, 512, 1024])
-def test_all_lanes_together_stay_within_the_memory(job, memory_mib):
+@pytest.mark.parametrize("form", ["tsv", "parquet"])
+def test_all_lanes_together_stay_within_the_memory(job, memory_mib, form):
     """The process, the readers and the builders of all lanes fit in the memory."""
-    one = large(job, 10**9)
+    one = replace(large(job, 10**9), format=form)
     share = share_of_lanes(one, memory_mib * MIB, process_bytes=28 * MIB, most_lanes=8)
     if share is None:
         assert memory_mib <= 128
@@ -69,8 +77,14 @@ def test_a_small_source_is_built_in_one_lane(job):
     assert share_of_lanes(job([b"a\t1\n", b"b\t1\n"]), 1 << 30, process_bytes=20 * MIB, most_lanes=8) is None
 
 
-def test_parquet_takes_more(job):
-    """The Parquet reader keeps buffers of its own."""
-    one = large(job, 10**9)
-    reading = limits(one, 256 * MIB)
-    assert reader_bytes(replace(one, format="parquet"), reading) > reader_bytes(one, reading) + 40 * MIB
+def test_columns_get_half_or_as_much_as_they_need(job):
+    """A library for columns gets half of what the program leaves; sorting does with little where a file needs more."""
+    one = replace(large(job, 10**9), format="parquet")
+    share = share_of_one(one, 256 * MIB, process_bytes=96 * MIB)
+    assert share.reading.max_columns_bytes == share.builders_bytes == 78 * MIB
+    for needed, left in ((100, 56), (148, 8)):
+        share = share_for_columns(one, 256 * MIB, process_bytes=96 * MIB, columns_bytes=needed * MIB)
+        assert (share.reading.max_columns_bytes, share.builders_bytes) == (needed * MIB, left * MIB)
+    assert share_for_columns(one, 256 * MIB, process_bytes=96 * MIB, columns_bytes=149 * MIB) is None
+    with pytest.raises(ConfigError, match="needs at least"):
+        share_of_one(one, 128 * MIB, process_bytes=96 * MIB)
