@@ -99,9 +99,7 @@ def partition_list(text: str) -> tuple[int, ...]:
 )
 @click.option("--separator", metavar="TEXT", help="Joins the fields of a key.")
 @click.option("--encoding", type=click.Choice(ENCODINGS), default="json", show_default=True, help="Of rows.")
-@click.option(
-    "--nulls", type=click.Choice(NULLS), default="omit", show_default=True, help="In rows: left out, or null."
-)
+@click.option("--nulls", type=click.Choice(NULLS), default="omit", show_default=True, help="In rows.")
 @click.option("--compression", type=click.Choice(["none", "lz4"]), default="none", show_default=True)
 @click.option(
     "--memory",

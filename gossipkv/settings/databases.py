@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.errors import ConfigError
+from gossipkv.settings.csv_dialect import CsvDialect
 from gossipkv.settings.http import MEDIA_TYPE_FORM, is_media_type
 from gossipkv.settings.setting import THOUSANDTHS, count, ratio, say, switch
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.settings.masking import Option
     from gossipkv.settings.setting import Setting
 
-FORMATS: Final = ("sequence", "tsv", "json", "parquet", "sorted")
+FORMATS: Final = ("sequence", "tsv", "csv", "json", "parquet", "arrow", "orc", "avro", "sorted")
 ENCODINGS: Final = ("json", "msgpack")
 NULLS: Final = ("omit", "null")
 PRESHARDED: Final = ("probe", "declared", "never")
@@ -106,6 +107,7 @@ class DatabaseSettings:
     separator: str | None = None  # None: several fields of a key are a MessagePack array
     encoding: str = "json"
     nulls: str = "omit"
+    csv: CsvDialect = field(default_factory=CsvDialect)
     hold: str | None = None
     presharded: str | None = None  # None: the node's
     content_type: str | None = None  # None: the node's
@@ -144,6 +146,10 @@ DATABASE_SETTINGS: Final = (
     DatabaseSetting("encoding", "json", " or ".join(ENCODINGS), "what a row becomes", "every language reads it"),
     DatabaseSetting(
         "nulls", "omit", " or ".join(NULLS), "whether null fields of a row are left out or null", "rows stay short"
+    ),
+    DatabaseSetting(
+        "csv", "header, commas and quotes", "a table", "how the fields of CSV are told apart",
+        "what most programs write",
     ),
     DatabaseSetting(
         "hold", "none", "a version", "serve this version, whatever newer ones there are", "the newest is what is wanted"
@@ -226,6 +232,7 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
     columns: dict[str, str | tuple[str, ...]] = {}
     minimum: dict[str, int] = {}
     options = None
+    csv = CsvDialect()
     for key, value in table.items():
         path = f"databases.{name}.{key}"
         if key not in _ALLOWED:
@@ -236,6 +243,8 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
             )
         if key == "storage_options":
             options = read_options(value, path, lambda *rest, key=key: where(name, key, *rest))
+        elif key == "csv":
+            csv = _read_csv(value, path, where(name, key))
         elif key in _MINIMUM:
             minimum[key] = _read_minimum(_MINIMUM[key], value, path, where(name, key))
         elif isinstance(value, list) and key in {"key", "value"}:
@@ -249,6 +258,7 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
         separator=texts.get("separator"),
         encoding=texts.get("encoding") or "json",
         nulls=texts.get("nulls") or "omit",
+        csv=csv,
         hold=texts.get("hold"),
         presharded=texts.get("presharded"),
         content_type=texts.get("content_type"),
@@ -264,6 +274,15 @@ def _read_minimum(setting: Setting, value: object, path: str, place: str) -> int
         raise _wrong(path, place, f"{value!r}: {error}; allowed: {setting.allowed}") from None
     assert isinstance(read, int), path
     return read
+
+
+def _read_csv(value: object, path: str, place: str) -> CsvDialect:
+    if not isinstance(value, dict):
+        raise _wrong(path, place, "expected a table")
+    try:
+        return CsvDialect.read(value)
+    except ValueError as error:
+        raise _wrong(path, place, str(error)) from None
 
 
 def _read_columns(key: str, value: list[object], path: str, place: str) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def build_in_lanes(
     return result
 
 
-class _Stopped(Exception):
+class _Stopped(BaseException):  # Readers convert each `Exception` into an error of the source.
     """Another lane failed; this lane gives up."""
 
 

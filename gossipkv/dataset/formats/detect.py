@@ -39,15 +39,15 @@ _MAGIC = (
     (re.compile(rb"GKVSORT\n"), "sorted"),
     (re.compile(rb"SEQ[\0-\x08]"), "sequence"),
     (re.compile(rb"PAR[1E][\0-\x08\x0b-\x1f]"), "parquet"),
+    (re.compile(rb"Obj\x01"), "avro"),
+    (re.compile(rb"ARROW1\0\0|\xff{4}[^\0]"), "arrow"),
 )
 _FOREIGN = (
     (
         re.compile(rb"SEQ[\5\6].org.apache.hadoop.io.NullWritable.org.apache.hadoop.io.BytesWritable", re.DOTALL),
         "an RDD of pickled or serialized objects",
     ),
-    (re.compile(rb"Obj\x01"), "an Avro file"),
-    (re.compile(rb"ARROW1\0\0|\xff{4}[^\0]"), "Arrow's"),
-    (re.compile(rb"FEA1"), "a Feather file"),
+    (re.compile(rb"FEA1"), "a Feather file of version 1"),
     (re.compile(rb"RCF\x01"), "an RCFile"),
     (re.compile(rb"SQLite format 3\0"), "an SQLite database"),
     (re.compile(rb"\x89HDF\r\n\x1a\n"), "HDF5"),
@@ -64,15 +64,20 @@ _ORC = re.compile(rb"ORC")  # The footer repeats it.
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*["}]')
 _EXTENSIONS = {
     ".seq": "sequence", ".sequence": "sequence", ".parquet": "parquet", ".json": "json", ".jsonl": "json",
-    ".ndjson": "json", ".tsv": "tsv", ".tab": "tsv", ".gkv": "sorted",
+    ".ndjson": "json", ".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".gkv": "sorted", ".arrow": "arrow",
+    ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow", ".orc": "orc", ".avro": "avro",
 }  # fmt: skip
 _MODULES = {
-    "sequence": "sequence_file", "tsv": "tab_separated", "json": "json_lines", "parquet": "parquet",
-    "sorted": "sorted_files",
+    "sequence": "sequence_file", "tsv": "tab_separated", "csv": "csv", "json": "json_lines", "parquet": "parquet",
+    "arrow": "arrow_ipc", "orc": "orc", "avro": "avro", "sorted": "sorted_files",
 }  # fmt: skip
 
 # Formats whose packages are extras of ours.
-_EXTRAS = {"parquet": ("pyarrow", "Parquet")}
+_EXTRAS = {
+    "parquet": ("Parquet", "pyarrow", "parquet"), "arrow": ("Arrow", "pyarrow", "parquet"),
+    "orc": ("ORC", "pyarrow", "parquet"), "csv": ("CSV", "pyarrow", "parquet"),
+    "avro": ("Avro", "fastavro and pyarrow", "avro"),
+}  # fmt: skip
 
 
 class Format(Protocol):
@@ -93,6 +98,8 @@ def detect_file(reader: Readable, options: FileReading) -> str | None:
     for magic, format_name in _MAGIC:
         if magic.match(head):
             return format_name
+    if _ORC.match(head) and reader.read_at(max(0, reader.size_bytes - 4), min(4, reader.size_bytes))[:3] == b"ORC":
+        return "orc"
     complete = len(head) == reader.size_bytes
     if text.compression(reader.name, head) is not None:
         head = b"".join(itertools.islice(text.chunks(reader, options), 1))[: HEAD_BYTES + 1]
@@ -134,19 +141,19 @@ def load(format_name: str) -> Format:
         extra = _EXTRAS.get(format_name)
         if extra is None:
             raise
-        package, name = extra
+        name, packages, extra_name = extra
         raise ImportError(
-            f"{name} is read through {package}, which is not installed: pip install 'gossipkv[{format_name}]'"
+            f"{name} is read through {packages}, which is not installed: pip install 'gossipkv[{extra_name}]'"
         ) from error
     return module
 
 
 def _refuse_foreign(reader: Readable, head: bytes) -> None:
     kind = next((kind for magic, kind in _FOREIGN if magic.match(head)), None)
-    if _ORC.match(head) and reader.read_at(max(0, reader.size_bytes - 4), min(4, reader.size_bytes))[:3] == b"ORC":
-        kind = "an ORC file"
     if kind is not None:
-        reason = f"{kind}, which is not read here: write SequenceFiles, Parquet, JSON lines or TSV"
+        reason = (
+            f"{kind}, which is not read here: write Parquet, Arrow, ORC, Avro, SequenceFiles, JSON lines, CSV or TSV"
+        )
         raise refusal(reader.name, 0, reason)
 
 

@@ -16,7 +16,6 @@ hostile bytes, but does so in the process that builds, never in one that serves.
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import parquet as pq
 
+from gossipkv.dataset.formats.arrow_file import ArrowFile
 from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place, refusing
 from gossipkv.dataset.formats.arrow_values import bytes_column
 from gossipkv.dataset.formats.parquet_pages import (
@@ -54,7 +54,6 @@ BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
 
 BUFFER_BYTES = 256 << 10  # The size of pyarrow's reads.
-WINDOW_BYTES = 4 << 20  # The size of our reads: a remote source reads ahead this far anyway.
 
 # The memory for reading is this many times the pages, and a part for batches and buffers.
 PAGE_COPIES = 2
@@ -96,59 +95,10 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
-class _Bytes(io.RawIOBase):
-    """The file in the form that pyarrow wants."""
-
-    def __init__(self, reader: Readable) -> None:
-        super().__init__()
-        self._reader = reader
-        self._at = 0
-        self._windows: list[tuple[int, bytes]] = []
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._reader.size_bytes}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        end = self._reader.size_bytes
-        start, end = self._at, end if size < 0 else min(end, self._at + size)
-        parts: list[bytes] = []
-        if end - self._at >= WINDOW_BYTES:  # A window would hold a large page once more.
-            self._windows.clear()
-            self._at = end
-            return self._reader.read_at(start, end - start)
-        while self._at < end:
-            start, window = self._window()
-            parts.append(window[self._at - start : end - start])
-            self._at += len(parts[-1])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _window(self) -> tuple[int, bytes]:
-        """Return the bytes around the position and their start; two columns are read alternately, so two are kept."""
-        for start, window in self._windows:
-            if start <= self._at < start + len(window):
-                return start, window
-        size = min(WINDOW_BYTES, self._reader.size_bytes - self._at)
-        if len(self._windows) > 1:
-            del self._windows[0]  # Release it before the next one is read.
-        self._windows.append((self._at, self._reader.read_at(self._at, size)))
-        return self._windows[-1]
-
-
 @dataclass(frozen=True, slots=True)
 class _ParquetFile:
     reader: Readable
-    data: _Bytes
+    data: ArrowFile
     options: FileReading
     end: int  # Start of the footer.
     metadata: pq.FileMetaData
@@ -160,7 +110,7 @@ class _ParquetFile:
         pa.set_cpu_count(1)
         end = _footer_start(reader)
         with refusing(reader.name, end, "the footer cannot be read"):
-            data = _Bytes(reader)
+            data = ArrowFile(reader)
             metadata = pq.read_metadata(data)
             miscounted_bytes = MISCOUNTED_BYTES if _miscounts(metadata.created_by or "") else 0
         return cls(reader, data, options, end, metadata, miscounted_bytes)

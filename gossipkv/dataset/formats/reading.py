@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self
 
 from gossipkv.errors import SourceError
+from gossipkv.settings.csv_dialect import CsvDialect
 from gossipkv.storage import label
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ MAX_COLUMNS_BYTES = 1 << 30
 COLUMNS_PROGRAM_BYTES = 144 << 20
 
 # Formats that a library reads into columns.
-COLUMN_FORMATS = frozenset({"parquet"})
+COLUMN_FORMATS = frozenset({"parquet", "arrow", "orc", "avro", "csv"})
 
 # This value means all columns.
 ALL_COLUMNS = "*"
@@ -50,11 +51,16 @@ class FileReading:
     encoding: str = "json"  # The encoding of rows, one of `gossipkv.settings.databases.ENCODINGS`.
     nulls: str = "omit"  # What becomes of nulls in rows, one of `gossipkv.settings.databases.NULLS`.
     partition: tuple[tuple[str, str | None], ...] = ()  # The columns that the directories of a file name.
+    csv: CsvDialect = field(default_factory=CsvDialect)
 
     @classmethod
     def of(cls, fields: Mapping[str, object]) -> Self:
         """Restore options from the result of `dataclasses.asdict`, through JSON."""
-        return cls(**{name: _frozen(value) for name, value in fields.items()})  # type: ignore[arg-type]
+        values = {name: _frozen(value) for name, value in fields.items()}
+        match fields.get("csv"):
+            case {**dialect}:
+                values["csv"] = CsvDialect(**{name: _frozen(value) for name, value in dialect.items()})  # type: ignore[arg-type]
+        return cls(**values)  # type: ignore[arg-type]
 
 
 class Readable(label.RandomAccess, Protocol):

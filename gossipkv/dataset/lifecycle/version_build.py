@@ -161,6 +161,7 @@ class VersionBuilder:
                 separator=settings.separator,
                 encoding=settings.encoding,
                 nulls=settings.nulls,
+                csv=settings.csv,
             ),
             presharded=settings.presharded or shared.settings.presharded,
             wanted=None if len(order.lacks) == order.lacks.partitions else tuple(order.lacks),

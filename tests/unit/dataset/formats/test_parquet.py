@@ -8,7 +8,8 @@ import pytest
 from pyarrow import parquet as pq
 
 from gossipkv.dataset.formats import parquet_pages
-from gossipkv.dataset.formats.parquet import BESIDE_PAGES_BYTES, WINDOW_BYTES, batches
+from gossipkv.dataset.formats.arrow_file import WINDOW_BYTES
+from gossipkv.dataset.formats.parquet import BESIDE_PAGES_BYTES, batches
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, FileReading
 from gossipkv.errors import SourceChanged, SourceError
 from tests.unit.dataset.formats.cut_reader import CutReader, everything

@@ -22,7 +22,7 @@ BOUND_BYTES = 64 << 20
 
 READ = """
 import sys
-from gossipkv.dataset.formats.parquet import WINDOW_BYTES, batches
+from gossipkv.dataset.formats.parquet import batches
 from gossipkv.dataset.formats.reading import FileReading
 from tests.unit.dataset.formats.cut_reader import CutReader
 

@@ -1,0 +1,258 @@
+r"""Avro's container files: our own blocks around fastavro's records.
+
+    file    "Obj\1", metadata: a map with the schema and the codec, sync of 16 bytes, blocks
+    block   long count of records, long size, records (compressed), the sync again
+    long    zigzag varint
+
+fastavro reads the header and decodes each record.  It bounds no memory, so blocks are read and decompressed here.
+Records become Arrow's columns, by the schema: unions of null and one other type are nullable, and `uuid` stays text.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import json
+import lzma
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import cramjam
+import fastavro
+import pyarrow as pa
+
+from gossipkv.dataset.formats.arrow_file import ArrowFile
+from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place, refusing
+from gossipkv.dataset.formats.codecs import DamagedError, decompressor
+from gossipkv.dataset.formats.reading import MORE_MEMORY, refusal
+from gossipkv.storage.batch import RecordBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gossipkv.dataset.formats.reading import FileReading, Readable
+
+SYNC_BYTES: Final = 16
+MAX_LONG_BYTES: Final = 10
+# Records that become columns at once: Python's objects take many times their bytes.
+BATCH_BYTES: Final = 1 << 20
+BATCH_ROWS: Final = 4_096
+MAX_NESTING: Final = 32
+
+_PRIMITIVE: Final = {
+    "null": pa.null(), "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(),
+    "double": pa.float64(), "bytes": pa.binary(), "string": pa.string(),
+}  # fmt: skip
+_LOGICAL: Final = {
+    "date": pa.date32(), "time-millis": pa.time32("ms"), "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("ms", "UTC"), "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"), "local-timestamp-micros": pa.timestamp("us"),
+}  # fmt: skip
+
+
+def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
+    """Yield the records of a file in order; their offsets are those of their blocks.
+
+    Raises:
+        SourceError: with `file` and `offset`, and `row` (from 1) for an error in a row.
+    """
+    with refusing(reader.name, 0, "no Avro file that can be read"):
+        file = ArrowFile(reader)
+        header = fastavro.reader(file)
+        metadata = header.metadata
+        schema = fastavro.parse_schema(_without_uuids(json.loads(metadata["avro.schema"])))
+        arrow_schema = _arrow_schema(schema)
+        unpack = _CODECS.get(metadata.get("avro.codec", "null"))
+        at = _header_bytes(reader)
+    if unpack is None:
+        raise refusal(reader.name, 0, f"the codec {metadata['avro.codec']!r}; of Avro's are read {', '.join(_CODECS)}")
+    rows = ArrowRows(reader.name, arrow_schema, options)
+    wanted = pa.schema([arrow_schema.field(name) for name in rows.columns])
+    sync = reader.read_at(at - SYNC_BYTES, SYNC_BYTES)
+    batch = RecordBatch()
+    before = 0
+    while at < reader.size_bytes:
+        with refusing(reader.name, at, "no block of Avro"):
+            count, size, start = _block_head(reader, at)
+            if size > options.max_block_bytes:
+                raise ValueError(f"it has {size:,} bytes; the limit is {options.max_block_bytes:,}: {MORE_MEMORY}")
+            if reader.read_at(start + size, SYNC_BYTES) != sync:
+                raise ValueError("the sync behind it is another")
+            found = _arrow_batches(schema, wanted, unpack(reader.read_at(start, size), options.max_block_bytes), count)
+        while True:
+            with refusing(reader.name, at, "a block whose records cannot be read"):
+                arrow_rows = next(found, None)
+            if arrow_rows is None:
+                break
+            yield from rows.records(arrow_rows, Place(reader.name, at, "block", before), batch)
+            before += arrow_rows.num_rows
+        at = start + size + SYNC_BYTES
+
+
+def _arrow_batches(schema: object, wanted: pa.Schema, block: bytes, count: int) -> Iterator[pa.RecordBatch]:
+    """Yield the columns of a block's records, some records at once."""
+    data = io.BytesIO(block)
+    found: list[list[object]] = [[] for _ in wanted]
+    begin = kept = 0
+    for number in range(count):
+        record = fastavro.schemaless_reader(data, schema, None)
+        for column, name in zip(found, wanted.names, strict=True):
+            column.append(record[name])
+        kept += 1
+        if kept < BATCH_ROWS and data.tell() - begin < BATCH_BYTES and number + 1 < count:
+            continue
+        arrays = [pa.array(column, field.type) for column, field in zip(found, wanted, strict=True)]
+        yield pa.record_batch(arrays, schema=wanted) if arrays else _rows_without_columns(kept)
+        found = [[] for _ in wanted]
+        begin, kept = data.tell(), 0
+
+
+def _rows_without_columns(count: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.nulls(count)], names=[""])
+
+
+# -- blocks ------------------------------------------------------------------------------------------------------------
+
+
+def _header_bytes(reader: Readable) -> int:
+    """Return the size of the header; fastavro has read it, so its parts are sound."""
+    at = 4
+    while True:
+        count, at = _long(reader, at)
+        if count == 0:
+            return at + SYNC_BYTES
+        if count < 0:
+            _, at = _long(reader, at)
+        for _ in range(2 * abs(count)):
+            size, at = _long(reader, at)
+            at += size
+
+
+def _block_head(reader: Readable, at: int) -> tuple[int, int, int]:
+    """Return the number of records, the size, and the start of a block's data."""
+    count, at = _long(reader, at)
+    size, at = _long(reader, at)
+    if count < 0 or not 0 <= size <= reader.size_bytes - at - SYNC_BYTES:
+        raise ValueError(f"{count:,} records in {size:,} bytes, and the file ends after {reader.size_bytes - at:,}")
+    return count, size, at
+
+
+def _long(reader: Readable, at: int) -> tuple[int, int]:
+    """Return a number, and its end."""
+    value = 0
+    data = reader.read_at(at, min(MAX_LONG_BYTES, reader.size_bytes - at))
+    for place, byte in enumerate(data):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:  # noqa: PLR2004  # The top bit announces another byte.
+            return (value >> 1) ^ -(value & 1), at + place + 1
+    raise ValueError("a number that does not end")
+
+
+def _bounded(start: Callable[[], object]) -> Callable[[bytes, int], bytes]:
+    def unpack(data: bytes, limit: int) -> bytes:
+        found: bytes = start().decompress(data, limit + 1)  # type: ignore[attr-defined]
+        return _checked(found, limit)
+
+    return unpack
+
+
+def _checked(data: bytes | bytearray, limit: int) -> bytes:
+    if len(data) > limit:
+        raise ValueError(f"it becomes more than {limit:,} bytes: {MORE_MEMORY}")
+    return bytes(data)
+
+
+def _snappy(data: bytes, limit: int) -> bytes:
+    """Decompress a block, which ends with the CRC-32 of its content."""
+    if cramjam.snappy.decompress_raw_len(data[:-4]) > limit:
+        raise ValueError(f"it becomes more than {limit:,} bytes: {MORE_MEMORY}")
+    found = bytes(cramjam.snappy.decompress_raw(data[:-4]))
+    if zlib.crc32(found).to_bytes(4, "big") != data[-4:]:
+        raise ValueError("its CRC-32 is another")
+    return found
+
+
+def _zstandard(data: bytes, limit: int) -> bytes:
+    unpack = decompressor("org.apache.hadoop.io.compress.ZStandardCodec")
+    assert unpack is not None
+    try:
+        return bytes(unpack(data, limit))
+    except DamagedError as error:
+        raise ValueError(str(error)) from error
+
+
+_CODECS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
+    "null": _checked,
+    "deflate": _bounded(lambda: zlib.decompressobj(-15)),
+    "snappy": _snappy,
+    "zstandard": _zstandard,
+    "bzip2": _bounded(bz2.BZ2Decompressor),
+    "xz": _bounded(lzma.LZMADecompressor),
+}
+
+
+# -- schema ------------------------------------------------------------------------------------------------------------
+
+
+def _without_uuids(schema: object) -> object:
+    """Return a schema without the logical types that fastavro would make objects of, where the text is wanted."""
+    if isinstance(schema, list):
+        return [_without_uuids(part) for part in schema]
+    if isinstance(schema, dict):
+        return {
+            name: _without_uuids(part)
+            for name, part in schema.items()
+            if not (name == "logicalType" and part not in {*_LOGICAL, "decimal"})
+        }
+    return schema
+
+
+def _arrow_schema(schema: object) -> pa.Schema:
+    kind = _arrow_type(schema, {}, 0)
+    if not pa.types.is_struct(kind):
+        raise TypeError("its records have no fields")
+    return pa.schema(list(kind))
+
+
+def _arrow_type(schema: object, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
+    if depth > MAX_NESTING:
+        raise TypeError(f"its types are nested deeper than {MAX_NESTING}, or within themselves")
+    if isinstance(schema, list):
+        others = [part for part in schema if part != "null"]
+        if len(others) > 1:
+            raise TypeError(f"a union of {len(others)} types besides null")
+        return _arrow_type(others[0], named, depth) if others else pa.null()
+    if isinstance(schema, str):
+        found = _PRIMITIVE.get(schema) or named.get(schema)
+        if found is None:
+            raise TypeError(f"the type {schema!r}, which is within itself or not known")
+        return found
+    if not isinstance(schema, dict):
+        raise TypeError(f"a type {schema!r}")
+    kind = _complex_type(schema, named, depth)
+    if "name" in schema:
+        named[str(schema["name"])] = kind
+    return kind
+
+
+def _complex_type(schema: dict[str, object], named: dict[str, pa.DataType], depth: int) -> pa.DataType:  # noqa: PLR0911  # A line for each.
+    match schema:
+        case {"logicalType": "decimal", "precision": int(precision)}:
+            scale = schema.get("scale", 0)
+            assert isinstance(scale, int)
+            return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)  # noqa: PLR2004  # Arrow's limit.
+        case {"logicalType": str(name)} if name in _LOGICAL:
+            return _LOGICAL[name]
+        case {"type": "record", "fields": list(fields)}:
+            return pa.struct([(str(item["name"]), _arrow_type(item["type"], named, depth + 1)) for item in fields])
+        case {"type": "array", "items": items}:
+            return pa.list_(_arrow_type(items, named, depth + 1))
+        case {"type": "map", "values": values}:
+            return pa.map_(pa.string(), _arrow_type(values, named, depth + 1))
+        case {"type": "enum"}:
+            return pa.string()
+        case {"type": "fixed", "size": int(size)}:
+            return pa.binary(size)
+        case {"type": inner}:
+            return _arrow_type(inner, named, depth + 1)
+    raise TypeError(f"a type {schema!r}")
