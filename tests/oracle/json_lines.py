@@ -37,12 +37,20 @@ def record(line: str, key: str, value: str) -> tuple[bytes, bytes]:
     if names.count(key) > 1 or names.count(value) > 1:
         raise ValueError("twice")
     of = dict(members)
-    if of[value] == "null" or of[key][0] not in '"{':
+    if of[value] == "null" or not (of[key][0] in '"{' or is_plain(of[key])):
         raise ValueError("null, or a key of another kind")
     served = served_bytes(of[key])
     if of[key][0] == "{" and served == of[key].encode():
         raise ValueError("a key that is an object")
     return served, served_bytes(of[value])
+
+
+def is_plain(text: str) -> bool:
+    """Return True for a whole number of 64 bits, and for true and false."""
+    if text in {"true", "false"}:
+        return True
+    is_whole = re.fullmatch(r"0|-?[1-9][0-9]*", text, re.ASCII) is not None
+    return is_whole and -(2**63) <= int(text) < 2**64
 
 
 def texts(line: str) -> list[tuple[str, str]]:

@@ -13,13 +13,13 @@ Duplicates: files are read in the order of their names as bytes, and the last re
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.source.declared_partitions import Declared
-from gossipkv.dataset.source.files import SourceFile, newest_ms
+from gossipkv.dataset.source.files import SourceFile, newest_ms, partition_columns
 from gossipkv.dataset.source.remote import RemoteRoot
 from gossipkv.placement.identity import VersionIdentity
 from gossipkv.settings.datasets import DatasetSettings
@@ -82,6 +82,10 @@ class BuildJob:
             return False
         partitions = self.declared.of(self.files[place].name)
         return partitions is not None and not any(map(self.wants, partitions))
+
+    def reading_of(self, file: SourceFile) -> FileReading:
+        """Return the options for reading a file, with the columns that its directories name."""
+        return replace(self.reading, partition=partition_columns(file.name)) if "/" in file.name else self.reading
 
     def groups(self) -> list[int]:
         """Return the number of each partition's sorted file among those built, or -1."""

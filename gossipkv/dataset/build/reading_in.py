@@ -125,7 +125,7 @@ class _Intake:
         probing = probes(job, rule, place)
         seen = 0
         self._assigner.begin_file([claim.partitions[place] for claim in rule.claims])
-        with contextlib.closing(batches(job.format, reader, job.reading)) as found:
+        with contextlib.closing(batches(job.format, reader, job.reading_of(job.files[place]))) as found:
             for batch in found:
                 seen += len(batch)
                 self._take_batch(batch, reader.name)

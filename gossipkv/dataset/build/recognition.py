@@ -158,7 +158,10 @@ def recognise_function(job: BuildJob, files: SourceFiles) -> Recognition:
 def _first_keys(job: BuildJob, file: SourceFile, files: SourceFiles) -> list[bytes]:
     keys: list[bytes] = []
     assert job.format is not None
-    with SourceReader(files, file) as reader, contextlib.closing(batches(job.format, reader, job.reading)) as found:
+    with (
+        SourceReader(files, file) as reader,
+        contextlib.closing(batches(job.format, reader, job.reading_of(file))) as found,
+    ):
         for batch in found:
             keys += batch.keys(SAMPLE_KEYS - len(keys))
             if len(keys) == SAMPLE_KEYS:

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Self, final
 
 from typing_extensions import Buffer, disjoint_base
@@ -24,7 +25,17 @@ class Lines:
 
 @final
 class JsonLines(Lines):
-    def __new__(cls, name: str, max_value_bytes: int, max_line_bytes: int, key: str, value: str) -> Self: ...
+    def __new__(
+        cls,
+        name: str,
+        max_value_bytes: int,
+        max_line_bytes: int,
+        keys: str | Sequence[str],
+        values: str | Sequence[str],
+        constants: dict[str, bytes] | None = None,
+        separator: bytes | None = None,
+        omits_nulls: bool = True,
+    ) -> Self: ...
 
 @final
 class HeldBuffer:

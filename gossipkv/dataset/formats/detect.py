@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gossipkv.dataset.formats import text
 from gossipkv.dataset.formats.excerpt import excerpt
-from gossipkv.dataset.formats.reading import refusal
+from gossipkv.dataset.formats.reading import COLUMN_FORMATS, refusal
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
@@ -116,6 +116,10 @@ def batches(format_name: str, reader: Readable, options: FileReading) -> Generat
     Raises:
         SourceError: the file cannot be read in this format.
     """
+    if options.partition and format_name not in {*COLUMN_FORMATS, "json"}:
+        columns = ", ".join(column for column, _ in options.partition)
+        reason = f"the columns of its directories ({columns}) would be lost, since {format_name} has no columns"
+        raise refusal(reader.name, 0, reason)
     try:
         module = load(format_name)
     except ImportError as error:

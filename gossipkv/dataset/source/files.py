@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote
 
 from gossipkv.environment.seam import READ
 
@@ -33,7 +34,7 @@ class SourceFiles(Protocol):
 class SourceFile:
     """A data file as it was listed."""
 
-    name: str
+    name: str  # Of a file in directories `column=value` with these.
     path: str  # A path has its links resolved; it may be a URL.
     size_bytes: int
     modified_ns: int
@@ -50,6 +51,22 @@ class SourceFile:
             }:  # fmt: skip
                 return cls(name, path, size_bytes, modified_ns, tag, None if checksums is None else cls.of(checksums))
         raise ValueError(f"not a source file: {fields!r}")
+
+
+# Hive writes this for null.
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+def is_partition(name: str) -> bool:
+    """Return True if a directory's name gives a column and its value, such as `country=DE`."""
+    return name.find("=") > 0
+
+
+def partition_columns(name: str) -> tuple[tuple[str, str | None], ...]:
+    """Return the columns that the directories in a file's name give, with their texts; None is null."""
+    parts = [part.partition("=") for part in name.split("/")[:-1]]
+    texts = [(unquote(column), unquote(value)) for column, _, value in parts]
+    return tuple((column, None if text == NULL_PARTITION else text) for column, text in texts)
 
 
 # Later times, which a store may report, are reduced to this: every JSON reader keeps such a number exact.

@@ -6,6 +6,7 @@
   file of NAME.
 * Names that end with `$folder$` are markers of EMR, and no data either.
 * Delta, Hudi and Iceberg tables are refused by name: their files also hold rows that were overwritten or deleted.
+* Files in directories called `column=value`, as Hive and Spark make them, are data with these columns.
 * Links are followed below the root.  A link out of the root, a socket, a fifo, a device or a directory among the data
   files is an error of that version.  Skipping it silently would lose records.
 
@@ -16,11 +17,11 @@ functions run in worker threads, and every refusal is an error that names the pa
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.source.files import SourceFile, newest_ms
+from gossipkv.dataset.source.files import SourceFile, is_partition, newest_ms
 from gossipkv.dataset.source.hadoop_checksums import checksum_name
 from gossipkv.dataset.source.remote import RemoteRoot, files_of
 from gossipkv.errors import SourceError
@@ -29,7 +30,7 @@ from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.settings.masking import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.environment.seam import FileEntry, Files
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 # Each file of a version is one mapping; Linux allows a process 65,530 (vm.max_map_count).  During an upgrade a database
 # has at most three versions: retiring, active, and the one just built.
 MAX_FILES = 16_384
+
+# Directories `column=value` within each other; writers make some few.
+MAX_COLUMNS = 16
 
 # The most ignored entries that are reported.
 MAX_IGNORED = 1_000
@@ -151,15 +155,7 @@ class SourceRoot:
     def listed(self, directory: str, database: str, name: str) -> SourceVersion:
         """List the files of a directory as this version.  Raises as `version`."""
         entries = {entry.name: entry for entry in self._list(directory)}
-        _refuse_tables(directory, entries.values())
-        names = [file for file in entries if not is_hidden(file)]
-        if len(names) > MAX_FILES:
-            raise SourceError(
-                f"{directory}: more than {MAX_FILES:,} data files; each becomes a mapped partition, and a process "
-                "may map about 65,000: write fewer, larger files",
-                {"file": directory, "limit": MAX_FILES},
-            )
-        found = [self._data_file(directory, entries[file], entries.get(checksum_name(file))) for file in names]
+        found = sorted(self._data_files(directory, "", entries), key=lambda file: os.fsencode(file.name))
         waiting_for = None
         if self._require_success_file and SUCCESS_FILE not in entries:
             waiting_for = f"a file {SUCCESS_FILE}"
@@ -172,6 +168,32 @@ class SourceRoot:
             else self._data_file(directory, declared, entries.get(checksum_name(declared.name)))
         )
         return SourceVersion(database, name, tuple(found), waiting_for, declaration)
+
+    def _data_files(self, directory: str, above: str, entries: Mapping[str, FileEntry]) -> Iterator[SourceFile]:
+        """Yield the data files of a directory, and of those in it that are called `column=value`."""
+        _refuse_tables(directory, entries.values())
+        names = [name for name in entries if not is_hidden(name)]
+        inner = [name for name in names if entries[name].kind == "directory" and is_partition(name)]
+        if above.count("/") + 1 > MAX_COLUMNS and inner:
+            raise SourceError(f"{directory}: more than {MAX_COLUMNS} directories deep", {"file": directory})
+        count = 0
+        for name in names:
+            if name in inner:
+                place = f"{directory}/{name}"
+                within = {entry.name: entry for entry in self._list(place)}
+                found = self._data_files(place, f"{above}{name}/", within)
+            else:
+                file = self._data_file(directory, entries[name], entries.get(checksum_name(name)))
+                found = iter([replace(file, name=above + name)])
+            for file in found:
+                count += 1
+                if count > MAX_FILES:
+                    raise SourceError(
+                        f"{directory}: more than {MAX_FILES:,} data files; each becomes a mapped partition, and a "
+                        "process may map about 65,000: write fewer, larger files",
+                        {"file": directory, "limit": MAX_FILES},
+                    )
+                yield file
 
     def _directories(self, path: str, noun: str) -> Listing:
         names = []

@@ -2,9 +2,9 @@
 
 include "lines.pyx"
 include "json_text.pyx"
-include "json_lines.pyx"
 include "columns.pyx"
 include "rows.pyx"
+include "json_lines.pyx"
 include "csv_rows.pyx"
 include "sequence_file.pyx"
 include "sorted_files.pyx"

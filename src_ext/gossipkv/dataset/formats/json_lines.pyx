@@ -1,9 +1,10 @@
-"""A line of JSON: an object with a field for the key and one for the value; `json_lines.py` specifies both."""
+"""A line of JSON: an object with fields for the key and for the value; `json_lines.py` specifies both."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t
-from libc.string cimport memcmp
+from libc.stdint cimport uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
 
 from gossipkv.storage._storage cimport BATCH_RECORDS, RecordBatch
 
@@ -12,22 +13,23 @@ from gossipkv.dataset.formats.excerpt import excerpt
 
 cdef enum:
     MAX_NAME_BYTES = 256
+    ROOM_BYTES = 1 << 18
 
 # These faults extend those of `json_text`.
 cdef enum:
     NOTHING_WRONG = 100
     NO_OBJECT
     MORE_AFTER
-    KEY_TWICE
-    VALUE_TWICE
+    FIELD_TWICE
     NO_KEY
     NO_VALUE
     KEY_KIND
+    KEY_SEPARATOR
     VALUE_NULL
-    KEY_BASE64
-    VALUE_BASE64
+    FIELD_BASE64
     KEY_SIZE
     VALUE_SIZE
+    NO_MEMORY
 
 
 cdef struct Field:
@@ -35,53 +37,109 @@ cdef struct Field:
     Py_ssize_t name_size
     bint found
     Span text  # The field's text in the line.
-    uint8_t kind  # The first byte of the text.
-
-
-cdef inline void note_field(Field* field, const Span* text, uint8_t kind) noexcept nogil:
-    field.found = True
-    field.text = text[0]
-    field.kind = kind
+    Span constant  # The text where a line has no such field; its place is NULL if there is none.
 
 
 @cython.final
 cdef class JsonLines(Lines):
-    """The records of lines of JSON."""
+    """The records of lines of JSON.
 
-    cdef bytes key_name
-    cdef bytes value_name
-    cdef Field key
-    cdef Field value
+    `keys` and `values` are names of fields; `constants` are the JSON texts of fields that lines may lack.  A value is
+    `single`, or an object of the fields `values`, or of all if there are none.  Keys of several fields, `joined` or an
+    array of MessagePack, have a separator or None.
+    """
 
-    # Room for served bytes that differ from the source; each chunk gets as much as it could need.
+    cdef list names
+    cdef list constants
+    cdef Py_ssize_t key_count
+    cdef Py_ssize_t value_count
+    cdef Py_ssize_t count
+    cdef Field* fields
+    cdef bint has_one_key
+    cdef bint has_one_value
+    cdef bint takes_all
+    cdef bint omits_nulls
+    cdef bytes separator
+    cdef Span join  # Its place is NULL if there is none.
+
+    # Room for served bytes that differ from the source.
     cdef uint8_t* spare
+    cdef Py_ssize_t spare_bytes
+    cdef EncodedRows row
+    cdef EncodedRows part
 
-    # The fault, and its place in the line.
+    # The fault, its field, and its place in the line.
     cdef int wrong
+    cdef Py_ssize_t wrong_field
     cdef Py_ssize_t wrong_at
 
     def __cinit__(
-        self, str name not None, Py_ssize_t max_value_bytes, Py_ssize_t max_line_bytes, str key not None,
-        str value not None,
+        self, str name not None, Py_ssize_t max_value_bytes, Py_ssize_t max_line_bytes, keys, values,
+        dict constants=None, bytes separator=None, bint omits_nulls=True,
     ):
-        if max(len(key.encode()), len(value.encode())) > MAX_NAME_BYTES:
+        cdef Py_ssize_t number
+        cdef Field* field
+        cdef bytes encoded
+        self.has_one_key = isinstance(keys, str)
+        self.has_one_value = isinstance(values, str)
+        keys = [keys] if self.has_one_key else list(keys)
+        values = [values] if self.has_one_value else list(values)
+        self.takes_all = not values
+        constants = {} if constants is None else constants
+        self.key_count = len(keys)
+        self.value_count = len(values)
+        self.names = [field_name.encode() for field_name in [*keys, *values, *(constants if self.takes_all else ())]]
+        self.count = len(self.names)
+        if max(map(len, self.names)) > MAX_NAME_BYTES:
             raise ValueError(f"the name of a field is at most {MAX_NAME_BYTES} bytes long")
         self.max_line_bytes = max_line_bytes
-        self.key_name = key.encode()
-        self.value_name = value.encode()
-        self.key.name = <const uint8_t*> PyBytes_AS_STRING(self.key_name)
-        self.key.name_size = PyBytes_GET_SIZE(self.key_name)
-        self.value.name = <const uint8_t*> PyBytes_AS_STRING(self.value_name)
-        self.value.name_size = PyBytes_GET_SIZE(self.value_name)
+        self.omits_nulls = omits_nulls
+        self.separator = separator
+        if separator is not None:
+            self.join.at = <const uint8_t*> PyBytes_AS_STRING(separator)
+            self.join.size = PyBytes_GET_SIZE(separator)
+        self.row = EncodedRows()
+        self.part = EncodedRows()
         self.wrong = NOTHING_WRONG
+        self.fields = <Field*> calloc(<size_t> self.count, sizeof(Field))
+        if self.fields == NULL:
+            raise MemoryError
+        self.constants = [constants.get(field_name.decode()) for field_name in self.names]
+        for number in range(self.count):
+            field = &self.fields[number]
+            encoded = self.names[number]
+            field.name = <const uint8_t*> PyBytes_AS_STRING(encoded)
+            field.name_size = PyBytes_GET_SIZE(encoded)
+            if self.constants[number] is not None:
+                encoded = self.constants[number]
+                field.constant.at = <const uint8_t*> PyBytes_AS_STRING(encoded)
+                field.constant.size = PyBytes_GET_SIZE(encoded)
+
+    def __dealloc__(self):
+        free(self.fields)
 
     cdef int begin(self, Py_ssize_t size, RecordBatch batch) except -1:
-        """Allocate room: unescaped, decoded or compact bytes are never longer, and unwritten pages cost nothing."""
-        # A field may be both key and value.
-        room = PyBytes_FromStringAndSize(NULL, 2 * size)
-        self.spare = <uint8_t*> PyBytes_AS_STRING(room)
-        batch.hold(room)
+        """Allocate room; unwritten pages cost nothing."""
+        self.spare_bytes = 0
         return 0
+
+    cdef uint8_t* room(self, Py_ssize_t size, RecordBatch batch) noexcept nogil:
+        """Return a place for `size` bytes that lives as long as the batch; NULL if there is no memory."""
+        cdef uint8_t* place
+        if self.spare_bytes < size or self.spare_bytes == 0:
+            with gil:
+                try:
+                    room = PyBytes_FromStringAndSize(NULL, max(size, <Py_ssize_t> ROOM_BYTES))
+                    batch.hold(room)
+                except MemoryError:
+                    self.wrong = NO_MEMORY
+                    return NULL
+                self.spare = <uint8_t*> PyBytes_AS_STRING(room)
+                self.spare_bytes = max(size, <Py_ssize_t> ROOM_BYTES)
+        place = self.spare
+        self.spare += size
+        self.spare_bytes -= size
+        return place
 
     cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, RecordBatch batch) noexcept nogil:
         cdef Cursor cursor
@@ -100,18 +158,19 @@ cdef class JsonLines(Lines):
                 self.wrong = cursor.fault
             self.wrong_at = cursor.at - line
             return WRONG_LINE
-        self.wrong_at = self.key.text.at - line if self.key.found else 0
-        if not self.serve(&self.key, True, &key):
-            return WRONG_LINE
-        self.wrong_at = self.value.text.at - line if self.value.found else 0
-        if not self.serve(&self.value, False, &value):
+        if not self.serve_key(line, &key, batch) or not self.serve_value(line, &value, batch):
             return WRONG_LINE
         batch.put(key.at, key.size, value.at, value.size, self.offset)
         return TAKEN
 
+    # -- finding -------------------------------------------------------------------------------------------------------
+
     cdef bint find_fields(self, Cursor* cursor) noexcept nogil:
         """Find the fields of a line while checking it to its end; on a fault the cursor is there."""
-        self.key.found = self.value.found = False
+        cdef Py_ssize_t number
+        self.row.size = 0
+        for number in range(self.count):
+            self.fields[number].found = False
         if cursor.at[0] != OPEN_OBJECT:
             self.wrong = NO_OBJECT
             return False
@@ -139,73 +198,202 @@ cdef class JsonLines(Lines):
     cdef bint take_member(self, Cursor* cursor) noexcept nogil:
         cdef const uint8_t* start = cursor.at
         cdef Span name, text
-        cdef bint is_key, is_value
-        cdef uint8_t kind
+        cdef Py_ssize_t number, name_bytes
+        cdef Field* field
         if not take_string(cursor, &name):
             return False
-        is_key = is_text(&name, self.key.name, self.key.name_size)
-        is_value = is_text(&name, self.value.name, self.value.name_size)
+        name_bytes = cursor.at - start
         skip_space(cursor)
         if not take_byte(cursor, COLON):
             return False
         skip_space(cursor)
-        kind = cursor.at[0] if cursor.at < cursor.end else 0
         if not take_value(cursor, &text):
             return False
-        if (is_key and self.key.found) or (is_value and self.value.found):
-            cursor.at = start
-            self.wrong = KEY_TWICE if is_key and self.key.found else VALUE_TWICE
-            return False
-        if is_key:
-            note_field(&self.key, &text, kind)
-        if is_value:
-            note_field(&self.value, &text, kind)
+        for number in range(self.count):
+            field = &self.fields[number]
+            if not is_text(&name, field.name, field.name_size):
+                continue
+            if field.found:
+                cursor.at = start
+                self.wrong = FIELD_TWICE
+                self.wrong_field = number
+                return False
+            field.found = True
+            field.text = text
+        if self.takes_all and not (self.omits_nulls and text.at[0] == NULL_BEGINS):
+            if not self.add_member(start, name_bytes, &text):
+                self.wrong = NO_MEMORY
+                return False
         return True
 
-    cdef bint serve(self, Field* field, bint is_key, Span* served) noexcept nogil:
+    cdef bint add_member(self, const uint8_t* name, Py_ssize_t name_bytes, const Span* text) noexcept nogil:
+        """Add a member to the row; the name is a string with its quotes."""
+        return (
+            self.row.add_byte(OPEN_OBJECT if self.row.size == 0 else COMMA)
+            and self.row.add(name, <uint64_t> name_bytes) and self.row.add_byte(COLON) and add_compact(self.row, text)
+        )
+
+    cdef bint text_of(self, Py_ssize_t number, Span* text) noexcept nogil:
+        """Return the text of a field, or its constant; False if there is none."""
+        cdef Field* field = &self.fields[number]
+        text[0] = field.text if field.found else field.constant
+        return field.found or field.constant.at != NULL
+
+    cdef bint is_wrong(self, int fault, Py_ssize_t number, const uint8_t* line) noexcept nogil:
+        """Note a fault of a field; returns False."""
+        cdef Field* field = &self.fields[number]
+        self.wrong = fault
+        self.wrong_field = number
+        self.wrong_at = field.text.at - line if field.found else 0
+        return False
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    cdef bint serve_key(self, const uint8_t* line, Span* key, RecordBatch batch) noexcept nogil:
+        cdef Py_ssize_t number
+        cdef Span text
+        for number in range(self.key_count):
+            if not self.text_of(number, &text):
+                return self.is_wrong(NO_KEY, number, line)
+        if self.has_one_key:
+            return self.serve_text(0, True, line, key, batch) and self.check_key(key, line)
+        self.part.size = 0
+        if self.join.at == NULL and not add_head(self.part, <uint64_t> self.key_count, False):
+            return self.is_wrong(NO_MEMORY, 0, line)
+        for number in range(self.key_count):
+            if not self.add_key_part(number, line, batch):
+                return False
+        key.size = <Py_ssize_t> self.part.size
+        return self.keep(self.part, key, batch) and self.check_key(key, line)
+
+    cdef bint check_key(self, const Span* key, const uint8_t* line) noexcept nogil:
+        if key.size > MAX_KEY_BYTES:
+            self.is_wrong(KEY_SIZE, 0, line)
+            self.wrong_at = key.size
+            return False
+        return True
+
+    cdef bint add_key_part(self, Py_ssize_t number, const uint8_t* line, RecordBatch batch) noexcept nogil:
+        cdef Span text
+        cdef uint8_t kind
+        cdef uint64_t word
+        if not self.serve_text(number, True, line, &text, batch):
+            return False
+        if self.join.at != NULL:
+            if number < self.key_count - 1 and contains(text.at, <uint64_t> text.size, &self.join):
+                return self.is_wrong(KEY_SEPARATOR, number, line)
+            if number > 0 and not self.part.add(self.join.at, <uint64_t> self.join.size):
+                return self.is_wrong(NO_MEMORY, number, line)
+            return self.part.add(text.at, <uint64_t> text.size) or self.is_wrong(NO_MEMORY, number, line)
+        kind = self.fields[number].text.at[0] if self.fields[number].found else self.fields[number].constant.at[0]
+        if kind == QUOTE or kind == OPEN_OBJECT:
+            if not add_msgpack_string(self.part, text.at, <uint64_t> text.size, kind == OPEN_OBJECT):
+                return self.is_wrong(NO_MEMORY, number, line)
+            return True
+        if kind == TRUE_BEGINS or kind == FALSE_BEGINS:
+            return self.part.add_byte(<uint8_t> (MSGPACK_FALSE + (kind == TRUE_BEGINS)))
+        if not whole_number(&text, &word):
+            return self.is_wrong(KEY_KIND, number, line)
+        return add_msgpack_number(self.part, word, SIGNED if kind == MINUS else UNSIGNED)
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    cdef bint serve_value(self, const uint8_t* line, Span* value, RecordBatch batch) noexcept nogil:
+        cdef Py_ssize_t number, first = self.key_count
+        cdef Span text
+        if self.has_one_value:
+            if not self.text_of(first, &text):
+                return self.is_wrong(NO_VALUE, first, line)
+            if not self.serve_text(first, False, line, value, batch):
+                return False
+        else:
+            # Of all members those of the line are there already, and constants are added.
+            for number in range(first, self.count):
+                if not self.text_of(number, &text):
+                    text.at = <const uint8_t*> b"null"
+                    text.size = 4
+                    text.changed = False
+                if self.takes_all and self.fields[number].found:
+                    continue
+                if self.omits_nulls and text.at[0] == NULL_BEGINS:
+                    continue
+                self.part.size = 0
+                if (
+                    not add_json_string(self.part, self.fields[number].name, <uint64_t> self.fields[number].name_size)
+                    or not self.add_member(self.part.data, <Py_ssize_t> self.part.size, &text)
+                ):
+                    return self.is_wrong(NO_MEMORY, number, line)
+            if (self.row.size == 0 and not self.row.add_byte(OPEN_OBJECT)) or not self.row.add_byte(CLOSE_OBJECT):
+                return self.is_wrong(NO_MEMORY, first, line)
+            value.size = <Py_ssize_t> self.row.size
+            if value.size <= self.max_value_bytes and not self.keep(self.row, value, batch):
+                return False
+        if value.size > self.max_value_bytes:
+            self.is_wrong(VALUE_SIZE, 0, line)
+            self.wrong_at = value.size
+            return False
+        return True
+
+    cdef bint keep(self, EncodedRows rows, Span* kept, RecordBatch batch) noexcept nogil:
+        """Copy encoded bytes to where they live as long as the batch."""
+        cdef uint8_t* place = self.room(<Py_ssize_t> rows.size, batch)
+        if place == NULL:
+            return False
+        memcpy(place, rows.data, <size_t> rows.size)
+        kept.at = place
+        kept.size = <Py_ssize_t> rows.size
+        return True
+
+    cdef bint serve_text(
+        self, Py_ssize_t number, bint is_key, const uint8_t* line, Span* served, RecordBatch batch,
+    ) noexcept nogil:
         """Return the served bytes of a field, written to `spare` if they differ from the source."""
         cdef Span string
         cdef Cursor cursor
         cdef Py_ssize_t size
-        if not field.found:
-            self.wrong = NO_KEY if is_key else NO_VALUE
-            return False
-        served[0] = field.text
-        cursor.at = field.text.at
-        cursor.end = field.text.at + field.text.size
-        if field.kind == QUOTE:
+        cdef uint64_t word
+        cdef uint8_t kind
+        cdef uint8_t* place
+        self.text_of(number, served)
+        kind = served.at[0]
+        cursor.at = served.at
+        cursor.end = served.at + served.size
+        if kind == QUOTE:
             take_string(&cursor, served)
             if served.changed:
-                served.size = unescape(served, self.spare)
-                served.at = self.spare
-                self.spare += served.size
-        elif field.kind == OPEN_OBJECT and find_base64(&cursor, &string):
-            size = unescape(&string, self.spare)
-            served.size = decode_base64(self.spare, size, self.spare)
-            served.at = self.spare
-            if served.size < 0:
-                self.wrong = KEY_BASE64 if is_key else VALUE_BASE64
+                place = self.room(served.size, batch)
+                if place == NULL:
+                    return False
+                served.size = unescape(served, place)
+                served.at = place
+            return True
+        if kind == OPEN_OBJECT and find_base64(&cursor, &string):
+            place = self.room(string.size, batch)
+            if place == NULL:
                 return False
-            self.spare += served.size
-        elif is_key:
-            self.wrong = KEY_KIND
-            return False
-        elif field.kind == 110:  # The letter n begins null.
-            self.wrong = VALUE_NULL
-            return False
-        elif field.text.changed:
-            served.size = compact(&field.text, self.spare)
-            served.at = self.spare
-            self.spare += served.size
-        if served.size > (MAX_KEY_BYTES if is_key else self.max_value_bytes):
-            self.wrong = KEY_SIZE if is_key else VALUE_SIZE
-            self.wrong_at = served.size
-            return False
+            size = unescape(&string, place)
+            served.size = decode_base64(place, size, place)
+            served.at = place
+            return served.size >= 0 or self.is_wrong(FIELD_BASE64, number, line)
+        if is_key:
+            if kind == TRUE_BEGINS or kind == FALSE_BEGINS or whole_number(served, &word):
+                return True
+            return self.is_wrong(KEY_KIND, number, line)
+        if kind == NULL_BEGINS:
+            return self.is_wrong(VALUE_NULL, number, line)
+        if served.changed:
+            place = self.room(served.size, batch)
+            if place == NULL:
+                return False
+            served.size = compact(served, place)
+            served.at = place
         return True
 
+    # -- errors --------------------------------------------------------------------------------------------------------
+
     cdef str reason(self, bytes line):
-        key, value = self.key_name.decode(), self.value_name.decode()
         column = f"column {self.wrong_at + 1:,}"
+        name = self.names[self.wrong_field].decode()
         if self.wrong == NOTHING_WRONG:
             limit = f"the limit is {self.max_line_bytes:,}: {reading.MORE_MEMORY}"
             return f"a line of {len(line):,} bytes or more, beginning {excerpt(line)}; {limit}"
@@ -216,8 +404,10 @@ cdef class JsonLines(Lines):
         if self.wrong == VALUE_SIZE:
             return f"a value of {self.wrong_at:,} bytes; the limit is {self.max_value_bytes:,}"
         if self.wrong == NO_KEY or self.wrong == NO_VALUE:
-            what, name = ("key", key) if self.wrong == NO_KEY else ("value", value)
+            what = "key" if self.wrong == NO_KEY else "value"
             return f"no field {name!r}; if the {what} has another name, set `{what}`"
+        if self.wrong == NO_MEMORY:
+            return "no memory for it"
         return f"{column}: " + {
             SYNTAX: f"not JSON from here on: {excerpt(line[self.wrong_at:])}",
             NOT_FINITE: "NaN and infinities are not JSON",
@@ -228,13 +418,46 @@ cdef class JsonLines(Lines):
             TOO_DEEP: f"nested deeper than {MAX_DEPTH:,}",
             NO_OBJECT: f"a line is one JSON object, this is {excerpt(line[self.wrong_at:])}",
             MORE_AFTER: f"something after the object: {excerpt(line[self.wrong_at:])}",
-            KEY_TWICE: f"the field {key!r} is there twice",
-            VALUE_TWICE: f"the field {value!r} is there twice",
-            KEY_KIND: f'the key {key!r} is neither a string nor {{"base64": "..."}}',
-            VALUE_NULL: f"the value {value!r} is null",
-            KEY_BASE64: f"the base64 of {key!r} is malformed",
-            VALUE_BASE64: f"the base64 of {value!r} is malformed",
+            FIELD_TWICE: f"the field {name!r} is there twice",
+            KEY_KIND: (
+                f'the key {name!r} is neither a string, nor {{"base64": "..."}}, a whole number of 64 bits, true or false'
+            ),
+            KEY_SEPARATOR: f"the key {name!r} has the separator in it, so that two lines could have one key",
+            VALUE_NULL: f"the value {name!r} is null",
+            FIELD_BASE64: f"the base64 of {name!r} is malformed",
         }[self.wrong]
+
+
+cdef bint add_compact(EncodedRows rows, const Span* text) noexcept nogil:
+    """Add a checked value without the space between its parts."""
+    cdef uint8_t* out
+    if not text.changed or text.at[0] == QUOTE:
+        return rows.add(text.at, <uint64_t> text.size)
+    out = rows.room(<uint64_t> text.size)
+    if out == NULL:
+        return False
+    rows.size += <uint64_t> compact(text, out)
+    return True
+
+
+cdef bint whole_number(const Span* text, uint64_t* word) noexcept nogil:
+    """Return a whole number of 64 bits as it is written, without a fraction or an exponent; False if it is none."""
+    cdef bint is_negative = text.at[0] == MINUS
+    cdef Py_ssize_t at = 1 if is_negative else 0
+    cdef uint64_t limit = <uint64_t> 1 << 63 if is_negative else <uint64_t> -1
+    cdef uint64_t value = 0, digit
+    if at == text.size or text.size - at > 20 or (is_negative and text.at[at] == ZERO):
+        return False
+    while at < text.size:
+        if not ZERO <= text.at[at] <= NINE:
+            return False
+        digit = <uint64_t> (text.at[at] - ZERO)
+        if value > (limit - digit) // 10:
+            return False
+        value = 10 * value + digit
+        at += 1
+    word[0] = <uint64_t> 0 - value if is_negative else value
+    return True
 
 
 cdef bint is_text(const Span* string, const uint8_t* text, Py_ssize_t size) noexcept nogil:

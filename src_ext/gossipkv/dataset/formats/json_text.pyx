@@ -30,6 +30,9 @@ cdef enum:
     POINT = 46
     SLASH = 47
     ZERO = 48
+    FALSE_BEGINS = 102  # The first letters of words.
+    NULL_BEGINS = 110
+    TRUE_BEGINS = 116
     NINE = 57
     COLON = 58
     EQUALS = 61

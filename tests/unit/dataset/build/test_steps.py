@@ -1,5 +1,6 @@
 """One build, from source files to sorted files and a manifest."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,6 +12,7 @@ import pytest
 from gossipkv.dataset.build.job import BuildJob, BuildProgress, space_needed_bytes
 from gossipkv.dataset.build.reading_in import PROBE_KEYS
 from gossipkv.dataset.build.steps import BuildResources, perform
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.local.manifest import read_manifest
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import SourceRoot
@@ -72,6 +74,27 @@ def test_doubtful_text_is_served_and_the_manifest_says_so(job):
     (warning,) = manifest.warnings
     assert warning.startswith(f"{one.files[1].path}: its first line looks like a header: if so, say format")
     assert read_manifest(RealFiles(), Path(one.directory)) == manifest
+
+
+def test_columns_of_directories_are_columns(tmp_path, put):
+    """A version of JSON lines in Hive's directories is built; one of tab-separated lines would lose the columns."""
+    place = tmp_path / "source" / "db" / "v1"
+    for country in ("DE", "FR"):
+        (place / f"c={country}").mkdir(parents=True)
+        (place / f"c={country}" / "part-0").write_bytes(b'{"id":7}\n')
+    version = SourceRoot(tmp_path / "source", RealFiles()).version("db", "v1")
+    for name, form in (("a", "json"), ("b", "tsv")):
+        (tmp_path / name).mkdir()
+        one = BuildJob.of(version, str(tmp_path / name))
+        one = dataclasses.replace(one, format=form, reading=FileReading(("c", "id"), "*", separator="/"))
+        if form == "tsv":
+            with pytest.raises(SourceError, match=r"the columns of its directories \(c\) would be lost"):
+                build(one)
+            continue
+        build(one)
+        with contextlib.closing(opened(one)) as built:
+            found = dict(pair for file in built.files for pair in file.scan())
+    assert found == {b"DE/7": b'{"id":7,"c":"DE"}', b"FR/7": b'{"id":7,"c":"FR"}'}
 
 
 def test_empty_files_make_empty_partitions(job):

@@ -1,6 +1,5 @@
 """Rows of Arrow columns as keys and values, against Python's own readers of JSON and MessagePack."""
 
-import base64
 import json
 import struct
 from datetime import UTC, date, datetime, time, timedelta
@@ -14,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import arrow_rows
-from gossipkv.dataset.formats._formats import LAYOUTS, PART_KINDS, Column, RowEncoder
+from gossipkv.dataset.formats._formats import LAYOUTS, PART_KINDS, Column, RowEncoder, fill_columns
 from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import RecordBatch
+from tests.oracle import rows as oracle
 from tests.unit.dataset.formats.cut_reader import everything
 
 UUIDS = [UUID("123e4567-e89b-12d3-a456-426614174000"), None, UUID(int=0)]
@@ -190,24 +190,34 @@ def test_long_rows_come_in_parts(monkeypatch):
     )
 
 
-@given(st.lists(st.one_of(st.binary(max_size=40), st.text(max_size=40).map(str.encode), st.none()), min_size=1))
-def test_byte_strings(values):
-    """UTF-8 is a string of JSON or MessagePack, and other bytes are base64 or binary."""
-    array = pa.array(values, pa.binary())
-    columns = {
-        "key": [b"k"] * len(values),
-        "value": array,
-        "text": pa.Array.from_buffers(pa.string(), len(array), array.buffers()),
-    }
-    for encoding, loads in (("json", json.loads), ("msgpack", msgpack.unpackb)):
-        for (_, row), value in zip(read(columns, value=("value", "text"), encoding=encoding), values, strict=True):
-            for name in ("value", "text"):
-                part = loads(row).get(name)
-                if isinstance(part, dict):
-                    part = base64.b64decode(part["base64"])
-                    with pytest.raises(UnicodeDecodeError):
-                        part.decode()
-                assert (part.encode() if isinstance(part, str) else part) == value
+BYTES = st.one_of(st.binary(max_size=40), st.text(max_size=40).map(str.encode))
+
+
+@given(
+    st.lists(st.tuples(BYTES, st.none() | BYTES, st.none() | st.integers(-(2**63), 2**63 - 1)), min_size=1),
+    st.booleans(),
+)
+def test_rows_are_what_the_oracle_makes(rows, omits_nulls):
+    """Names, byte strings of any kind, numbers and nulls, byte for byte."""
+    keys, texts, numbers = zip(*rows, strict=True)
+    text = pa.array(texts, pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(text), text.buffers())
+    columns = {"key": pa.array(keys, pa.binary()), 'a"é': text, "n": pa.array(numbers, pa.int64())}
+    options = {"value": ('a"é', "n"), "nulls": "omit" if omits_nulls else "null"}
+    parts = [{'a"é': text, "n": number} for text, number in zip(texts, numbers, strict=True)]
+    for encoding, encoded in (("json", oracle.as_json), ("msgpack", oracle.as_map)):
+        found = read(columns, encoding=encoding, **options)
+        assert found == [(key, encoded(part, omits_nulls=omits_nulls)) for key, part in zip(keys, parts, strict=True)]
+
+
+@given(st.lists(st.tuples(BYTES, BYTES), min_size=1, max_size=1), st.sampled_from([":", "--", "é"]))
+def test_keys_are_what_the_oracle_makes(rows, separator):
+    columns = {"a": [a for a, _ in rows], "b": [b for _, b in rows], "value": ["v"]}
+    expected = oracle.joined(rows[0], separator.encode())
+    if expected is None:
+        assert "the column 'a' has the separator" in refused(columns, key=("a", "b"), separator=separator)["reason"]
+    else:
+        assert read(columns, key=("a", "b"), separator=separator) == [(expected, b"v")]
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -217,7 +227,9 @@ def test_numbers_of_messagepack_are_as_short_as_its_own(number):
             continue
         column = Column(struct.pack(code, number), 1, width=8)
         encoder = RowEncoder(LAYOUTS["array"], [PART_KINDS[kind]], [b""])
-        assert encoder.encode([column], 0, 100).longest() == len(msgpack.packb([number]))
+        keys, batch = encoder.encode([column], 0, 100), RecordBatch()
+        assert fill_columns(batch, keys, keys, 0, 100, 0) == 1
+        assert batch.keys(1) == [oracle.as_array([number])]
 
 
 @pytest.mark.parametrize("count", [15, 16, 300])

@@ -77,7 +77,8 @@ def test_types_of_duckdb(tmp_path):
     key, row = rows[7]
     assert key == b"k7"
     assert row == {
-        "u": str(uuid.UUID(row["u"])), "key": "k7", "j": {"a": 7}, "d": 1.5, "day": "2024-01-31", "s": {"x": 7, "y": [7]}, "m": {"m": 7}, "e": "b",
+        "u": str(uuid.UUID(row["u"])), "key": "k7", "j": {"a": 7}, "d": 1.5, "day": "2024-01-31",
+        "s": {"x": 7, "y": [7]}, "m": {"m": 7}, "e": "b",
         "t": "2024-01-31T01:02:03.000000", "yes": True,
     }  # fmt: skip
     assert read(path, key="key", value="j")[7] == (b"k7", {"a": 7})

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.files import SourceFile, partition_columns
 from gossipkv.dataset.source.listing import MAX_FILES, MAX_IGNORED, Listing, SourceRoot, SourceVersion
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
@@ -73,6 +73,28 @@ def test_tables_are_refused_by_name(tmp_path, names, kind):
     put(tmp_path / "db" / "v2" / "metadata")
     put(tmp_path / "db" / "v2" / "data")
     assert len(source.version("db", "v2").files) == 2
+
+
+def test_directories_of_partitions_are_part_of_a_version(tmp_path):
+    """Their names are columns; others are refused, and hidden ones are no data."""
+    for name in ("part-9", "c=DE/n=1/part-0", "c=DE/n=__HIVE_DEFAULT_PARTITION__/x", "c=a%2Fb/part-0", "c=DE/_SUCCESS"):
+        put(tmp_path / "db" / "v1" / name)
+    put(tmp_path / "db" / "v1" / "_c=XX" / "part-0")
+    source = SourceRoot(tmp_path, FILES)
+    files = source.version("db", "v1").files
+    assert [(file.name, partition_columns(file.name)) for file in files] == [
+        ("c=DE/n=1/part-0", (("c", "DE"), ("n", "1"))),
+        ("c=DE/n=__HIVE_DEFAULT_PARTITION__/x", (("c", "DE"), ("n", None))),
+        ("c=a%2Fb/part-0", (("c", "a/b"),)),
+        ("part-9", ()),
+    ]
+    assert all(read(file) for file in files)
+    put(tmp_path / "db" / "v2" / "/".join(["a=1"] * 18) / "part-0")
+    with pytest.raises(SourceError, match="more than 16 directories deep"):
+        source.version("db", "v2")
+    put(tmp_path / "db" / "v3" / "c=DE" / "inner" / "part-0")
+    with pytest.raises(SourceError, match="a directory among the data files"):
+        source.version("db", "v3")
 
 
 def test_markers_of_emr_and_databricks_are_not_data(tmp_path):
