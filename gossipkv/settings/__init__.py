@@ -7,6 +7,7 @@ Read in this order:
     masking.py         removal of secrets from messages
     toml_lines.py      the line of a name in the file, for messages
     node_variables.py  environment variables of client commands
+    csv_dialect.py     how the fields of CSV are told apart
     databases.py       the settings of one database
     http.py            settings of HTTP
     access.py          settings of users and certificates

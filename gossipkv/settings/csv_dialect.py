@@ -20,7 +20,7 @@ class CsvDialect:
     header: bool = True
     columns: tuple[str, ...] = ()  # The names, where no header has them
     null: tuple[str, ...] = ("",)  # Texts without quotes that are null
-    types: tuple[tuple[str, str], ...] = ()  # Of columns that are no strings
+    types: tuple[tuple[str, str], ...] = ()  # Columns that are no strings
 
     @classmethod
     def read(cls, table: dict[str, object]) -> CsvDialect:
@@ -34,7 +34,7 @@ class CsvDialect:
             if name not in _READERS:
                 raise ValueError(f"unknown setting {name}; there are {', '.join(_READERS)}")
             values[name] = _READERS[name](name, value)
-        dialect = cls(**values)  # type: ignore[arg-type]
+        dialect = cls(**values)  # type: ignore[arg-type]  # Each reader gives the type of its field.
         if not dialect.header and not dialect.columns:
             raise ValueError("header = false needs the names of the columns: columns = [...]")
         return dialect

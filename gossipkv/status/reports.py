@@ -114,7 +114,7 @@ class VersionStatus(Record):
     voided: str
     strays: int | None
     first_stray: StrayKey | None
-    warnings: tuple[str, ...]  # What is doubtful about its source.
+    warnings: tuple[str, ...]  # Doubts about its source.
     records: int | None
     duplicates: int | None
     size_bytes: int | None

@@ -11,8 +11,7 @@ Read in this order:
     tsv_signs.py      signs in such lines that their writer meant quotes, a header, an index or nulls
     json_lines.py     one JSON object a line
     sequence_file.py  Hadoop's SequenceFiles
-    parquet_pages.py  the page sizes of a Parquet column chunk, before anything is decoded
-    parquet.py        Parquet, through pyarrow
+    columns/          formats with columns, through pyarrow
     sorted_files.py   our own sorted files
     detect.py         detection of a file's format
 """

@@ -68,8 +68,9 @@ _EXTENSIONS = {
     ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow", ".orc": "orc", ".avro": "avro",
 }  # fmt: skip
 _MODULES = {
-    "sequence": "sequence_file", "tsv": "tab_separated", "csv": "csv", "json": "json_lines", "parquet": "parquet",
-    "arrow": "arrow_ipc", "orc": "orc", "avro": "avro", "sorted": "sorted_files",
+    "sequence": "sequence_file", "tsv": "tab_separated", "csv": "columns.csv", "json": "json_lines",
+    "parquet": "columns.parquet", "arrow": "columns.arrow_ipc", "orc": "columns.orc", "avro": "columns.avro",
+    "sorted": "sorted_files",
 }  # fmt: skip
 
 # Formats whose packages are extras of ours.

@@ -49,7 +49,7 @@ class FileReading:
     max_columns_bytes: int = MAX_COLUMNS_BYTES  # The memory that a library may take for columns.
     separator: str | None = None  # Between the fields of a key; None: they are a MessagePack array.
     encoding: str = "json"  # The encoding of rows, one of `gossipkv.settings.databases.ENCODINGS`.
-    nulls: str = "omit"  # What becomes of nulls in rows, one of `gossipkv.settings.databases.NULLS`.
+    nulls: str = "omit"  # Nulls in rows are left out or null, see `gossipkv.settings.databases.NULLS`.
     partition: tuple[tuple[str, str | None], ...] = ()  # The columns that the directories of a file name.
     csv: CsvDialect = field(default_factory=CsvDialect)
 
@@ -59,8 +59,8 @@ class FileReading:
         values = {name: _frozen(value) for name, value in fields.items()}
         match fields.get("csv"):
             case {**dialect}:
-                values["csv"] = CsvDialect(**{name: _frozen(value) for name, value in dialect.items()})  # type: ignore[arg-type]
-        return cls(**values)  # type: ignore[arg-type]
+                values["csv"] = CsvDialect(**{name: _frozen(value) for name, value in dialect.items()})  # type: ignore[arg-type]  # It was made of one.
+        return cls(**values)  # type: ignore[arg-type]  # They were options.
 
 
 class Readable(label.RandomAccess, Protocol):

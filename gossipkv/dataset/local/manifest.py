@@ -77,7 +77,7 @@ class VersionManifest:
     first_stray: Stray | None = None  # The first stray key.
     share: PartitionSet | None = None  # The partitions that should be here; None: all.
     source_ms: int = 0  # The newest time among the source's files, in milliseconds since 1970; 0: unknown.
-    warnings: tuple[str, ...] = ()  # What is doubtful about the source, in words without any of its data.
+    warnings: tuple[str, ...] = ()  # Doubts about the source, in words without any of its data.
     refuted: tuple[str, ...] = ()  # All functions known to be refuted for this digest, also by other nodes, sorted.
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ class SourceFiles(Protocol):
 class SourceFile:
     """A data file as it was listed."""
 
-    name: str  # Of a file in directories `column=value` with these.
+    name: str  # The name includes directories called `column=value`.
     path: str  # A path has its links resolved; it may be a URL.
     size_bytes: int
     modified_ns: int

@@ -85,9 +85,11 @@ PROOFS: dict[str, Proof] = {
     "tests.world.nodes.streams": Proof("tests/unit/world/nodes/test_streams.py", "tests.oracle.connection"),
     "gossipkv.serving.transport.interface": Proof("tests/unit/world/nodes/test_streams.py", "tests.oracle.connection"),
     "gossipkv.dataset.formats.columns": Proof("tests/unit/dataset/formats/test_columns.py", "tests.oracle.columns"),
-    "gossipkv.dataset.formats.rows": Proof("tests/unit/dataset/formats/test_arrow_rows.py", "tests.oracle.rows"),
+    "gossipkv.dataset.formats.rows": Proof(
+        "tests/unit/dataset/formats/columns/test_arrow_rows.py", "tests.oracle.rows"
+    ),
     "gossipkv.dataset.formats.csv_rows": Proof(
-        "tests/unit/dataset/formats/test_column_formats.py", "tests.oracle.csv_rows"
+        "tests/unit/dataset/formats/columns/test_column_formats.py", "tests.oracle.csv_rows"
     ),
     "gossipkv.dataset.formats.json_lines": Proof(
         "tests/unit/dataset/formats/test_json_lines.py", "tests.oracle.json_lines"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from gossipkv.dataset.formats.parquet import batches
+from gossipkv.dataset.formats.columns.parquet import batches
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import SourceError
 from tests.unit.dataset.formats.cut_reader import CutReader, everything

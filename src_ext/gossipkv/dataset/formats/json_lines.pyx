@@ -307,7 +307,7 @@ cdef class JsonLines(Lines):
             if not self.serve_text(first, False, line, value, batch):
                 return False
         else:
-            # Of all members those of the line are there already, and constants are added.
+            # The row has all members of the line already, if all are wanted; constants are added.
             for number in range(first, self.count):
                 if not self.text_of(number, &text):
                     text.at = <const uint8_t*> b"null"

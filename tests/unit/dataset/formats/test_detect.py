@@ -147,6 +147,6 @@ def test_any_exception_of_a_reader_is_one_error(monkeypatch):
 def test_a_missing_library_is_named(monkeypatch):
     """Only Parquet needs pyarrow; the error says which extra to install."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "gossipkv.dataset.formats.parquet", raising=False)
+    monkeypatch.delitem(sys.modules, "gossipkv.dataset.formats.columns.parquet", raising=False)
     with pytest.raises(SourceError, match=r"part-0: .* pip install 'gossipkv\[parquet\]'"):
         everything(detect.batches("parquet", CutReader(b"PAR1", name="part-0"), FileReading()))

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import orc
 
-from gossipkv.dataset.formats.arrow_file import ArrowFile
-from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place, refusing
+from gossipkv.dataset.formats.columns.arrow_file import ArrowFile
+from gossipkv.dataset.formats.columns.arrow_rows import ArrowRows, RowPlace, refusing
 from gossipkv.storage.batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -60,6 +60,6 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
             arrow_rows = next(found, None)
         if arrow_rows is None:
             return
-        yield from rows.records(arrow_rows, Place(reader.name, 0, "file", before), batch)
+        yield from rows.records(arrow_rows, RowPlace(reader.name, 0, "file", before), batch)
         before += arrow_rows.num_rows
         del arrow_rows  # Release the rows before the next ones are read.

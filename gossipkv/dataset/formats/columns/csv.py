@@ -14,7 +14,7 @@ from pyarrow import csv
 
 from gossipkv.dataset.formats import text
 from gossipkv.dataset.formats._formats import end_of_rows
-from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place, refusing
+from gossipkv.dataset.formats.columns.arrow_rows import ArrowRows, RowPlace, refusing
 from gossipkv.dataset.formats.reading import enough_for_columns, refusal
 from gossipkv.storage.batch import RecordBatch
 
@@ -74,7 +74,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
                 converting,
             )
         for arrow_rows in table.to_batches(max_chunksize=MAX_ROWS):
-            yield from rows.records(arrow_rows, Place(reader.name, offset, "piece", before), batch)
+            yield from rows.records(arrow_rows, RowPlace(reader.name, offset, "piece", before), batch)
             before += arrow_rows.num_rows
         del table  # Release the rows before the next ones are read.
 

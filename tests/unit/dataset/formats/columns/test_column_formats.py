@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pyarrow import csv, feather, orc
 from pyarrow import parquet as pq
 
-from gossipkv.dataset.formats import arrow_ipc, detect
+from gossipkv.dataset.formats import detect
 from gossipkv.dataset.formats._formats import end_of_rows
-from gossipkv.dataset.formats.arrow_ipc import BESIDE_BATCH_BYTES
+from gossipkv.dataset.formats.columns import arrow_ipc
+from gossipkv.dataset.formats.columns.arrow_ipc import BESIDE_BATCH_BYTES
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import SourceError
 from gossipkv.settings.csv_dialect import CsvDialect

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from gossipkv.dataset.formats.arrow_file import ArrowFile
-from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place, refusing
-from gossipkv.dataset.formats.arrow_values import bytes_column
-from gossipkv.dataset.formats.parquet_pages import (
+from gossipkv.dataset.formats.columns.arrow_file import ArrowFile
+from gossipkv.dataset.formats.columns.arrow_rows import ArrowRows, RowPlace, refusing
+from gossipkv.dataset.formats.columns.arrow_values import bytes_column
+from gossipkv.dataset.formats.columns.parquet_pages import (
     DELTA_BYTE_ARRAY,
     DICTIONARY_ENCODINGS,
     DICTIONARY_PAGE,
@@ -88,7 +88,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
         group = _check_row_group(source, number, columns)
         at_once = _rows_at_once(source, numbered, group)
         for arrow_rows in _arrow_batches(source, file, group, rows.columns, at_once):
-            yield from rows.records(arrow_rows, Place(reader.name, group.start, "row group", before), batch)
+            yield from rows.records(arrow_rows, RowPlace(reader.name, group.start, "row group", before), batch)
             before += arrow_rows.num_rows
 
 

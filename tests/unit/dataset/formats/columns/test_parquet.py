@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from gossipkv.dataset.formats import parquet_pages
-from gossipkv.dataset.formats.arrow_file import WINDOW_BYTES
-from gossipkv.dataset.formats.parquet import BESIDE_PAGES_BYTES, batches
+from gossipkv.dataset.formats.columns import parquet_pages
+from gossipkv.dataset.formats.columns.arrow_file import WINDOW_BYTES
+from gossipkv.dataset.formats.columns.parquet import BESIDE_PAGES_BYTES, batches
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, FileReading
 from gossipkv.errors import SourceChanged, SourceError
 from tests.unit.dataset.formats.cut_reader import CutReader, everything

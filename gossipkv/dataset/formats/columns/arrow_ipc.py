@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from gossipkv.dataset.formats.arrow_file import ArrowFile
-from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place, refusing
+from gossipkv.dataset.formats.columns.arrow_file import ArrowFile
+from gossipkv.dataset.formats.columns.arrow_rows import ArrowRows, RowPlace, refusing
 from gossipkv.dataset.formats.reading import enough_for_columns, refusal
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import RecordBatch
@@ -72,7 +72,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
         at_once = max(1, min(MAX_ROWS, BATCH_BYTES * arrow_rows.num_rows // max(1, arrow_rows.nbytes)))
         for first in range(0, arrow_rows.num_rows, at_once):
             part = arrow_rows.slice(first, at_once)
-            yield from rows.records(part, Place(reader.name, place, "record batch", before + first), batch)
+            yield from rows.records(part, RowPlace(reader.name, place, "record batch", before + first), batch)
         before += arrow_rows.num_rows
         del arrow_rows  # Release the rows before the next ones are read.
 

@@ -15,15 +15,15 @@ import io
 import json
 import lzma
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import cramjam
 import fastavro
 import pyarrow as pa
 
-from gossipkv.dataset.formats.arrow_file import ArrowFile
-from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place, refusing
 from gossipkv.dataset.formats.codecs import DamagedError, decompressor
+from gossipkv.dataset.formats.columns.arrow_file import ArrowFile
+from gossipkv.dataset.formats.columns.arrow_rows import ArrowRows, RowPlace, refusing
 from gossipkv.dataset.formats.reading import MORE_MEMORY, refusal
 from gossipkv.storage.batch import RecordBatch
 
@@ -84,7 +84,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
                 arrow_rows = next(found, None)
             if arrow_rows is None:
                 break
-            yield from rows.records(arrow_rows, Place(reader.name, at, "block", before), batch)
+            yield from rows.records(arrow_rows, RowPlace(reader.name, at, "block", before), batch)
             before += arrow_rows.num_rows
         at = start + size + SYNC_BYTES
 
@@ -148,9 +148,13 @@ def _long(reader: Readable, at: int) -> tuple[int, int]:
     raise ValueError("a number that does not end")
 
 
-def _bounded(start: Callable[[], object]) -> Callable[[bytes, int], bytes]:
+class _Decompressor(Protocol):
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+def _bounded(start: Callable[[], _Decompressor]) -> Callable[[bytes, int], bytes]:
     def unpack(data: bytes, limit: int) -> bytes:
-        found: bytes = start().decompress(data, limit + 1)  # type: ignore[attr-defined]
+        found: bytes = start().decompress(data, limit + 1)
         return _checked(found, limit)
 
     return unpack

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 import msgpack
 import pyarrow as pa
 
-from gossipkv.dataset.formats import arrow_values
 from gossipkv.dataset.formats._formats import LAYOUTS, PART_KINDS, Column, RowEncoder, fill_columns
+from gossipkv.dataset.formats.columns import arrow_values
 from gossipkv.dataset.formats.reading import ALL_COLUMNS, MAX_KEY_BYTES, refusal
 from gossipkv.errors import GossipKVError, SourceError
 
@@ -35,7 +35,7 @@ ENCODED_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """The place of a record batch in its file; `unit` is what begins at `offset`."""
 
     name: str
@@ -99,7 +99,7 @@ class ArrowRows:
         needed = {*keys, *_value_columns(options, names)}
         return [name for name in names if name in needed]
 
-    def records(self, rows: pa.RecordBatch, place: Place, batch: RecordBatch) -> Iterator[RecordBatch]:
+    def records(self, rows: pa.RecordBatch, place: RowPlace, batch: RecordBatch) -> Iterator[RecordBatch]:
         """Yield the records of a record batch, reusing `batch`; its columns are those to read, in any order.
 
         Raises:
@@ -107,7 +107,7 @@ class ArrowRows:
         """
         before = 0
         while rows.num_rows:
-            part = Place(place.name, place.offset, place.unit, place.rows_before + before)
+            part = RowPlace(place.name, place.offset, place.unit, place.rows_before + before)
             keys = self._key_column(part, rows)
             values = self._value_column(part, rows)
             count = min(keys.count, values.count)
@@ -176,7 +176,7 @@ class ArrowRows:
             return pa.repeat(pa.scalar(self._constants[column], pa.string()), rows.num_rows)
         return rows.column(column)
 
-    def _key_column(self, place: Place, rows: pa.RecordBatch) -> Column:
+    def _key_column(self, place: RowPlace, rows: pa.RecordBatch) -> Column:
         arrays = [self._array(rows, column) for column in self._keys]
         for column, array in zip(self._keys, arrays, strict=True):
             self._check_nulls(place, array, column)
@@ -187,7 +187,7 @@ class ArrowRows:
             return self._encoded(place, self._key_encoder, parts, self._keys)
         return self._encoded(place, self._key_encoder, self._parts(place, rows, self._keys, "msgpack"), self._keys)
 
-    def _value_column(self, place: Place, rows: pa.RecordBatch) -> Column:
+    def _value_column(self, place: RowPlace, rows: pa.RecordBatch) -> Column:
         if self._value_encoder is not None:
             parts = self._parts(place, rows, self._values, self._options.encoding)
             return self._encoded(place, self._value_encoder, parts, self._values)
@@ -196,11 +196,11 @@ class ArrowRows:
         self._check_nulls(place, array, column)
         return self._text_column(place, array, column)
 
-    def _text_column(self, place: Place, array: pa.Array, column: str) -> Column:
+    def _text_column(self, place: RowPlace, array: pa.Array, column: str) -> Column:
         with refusing(place.name, place.offset, f"the column {column!r} is damaged"):
             return arrow_values.text_column(array, self._options.encoding)
 
-    def _parts(self, place: Place, rows: pa.RecordBatch, columns: list[str], encoding: str) -> list[Column]:
+    def _parts(self, place: RowPlace, rows: pa.RecordBatch, columns: list[str], encoding: str) -> list[Column]:
         parts = []
         for column in columns:
             with refusing(place.name, place.offset, f"the column {column!r} is damaged"):
@@ -208,7 +208,7 @@ class ArrowRows:
                 parts.append(arrow_values.part_column(self._array(rows, column), encoding, kind))
         return parts
 
-    def _encoded(self, place: Place, encoder: RowEncoder, parts: list[Column], names: list[str]) -> Column:
+    def _encoded(self, place: RowPlace, encoder: RowEncoder, parts: list[Column], names: list[str]) -> Column:
         encoded = encoder.encode(parts, 0, ENCODED_BYTES)
         if encoder.fault >= 0 and not encoded.count:
             reason = f"the column {names[encoder.fault]!r} is damaged: it has no bytes"
@@ -220,12 +220,12 @@ class ArrowRows:
             raise place.refusal(0, reason)
         return encoded
 
-    def _check_nulls(self, place: Place, array: pa.Array, column: str) -> None:
+    def _check_nulls(self, place: RowPlace, array: pa.Array, column: str) -> None:
         if array.null_count:
             row = array.is_null().index(True).as_py()
             raise place.refusal(row, f"the column {column!r} is null; every record has a key and a value")
 
-    def _refused_row(self, place: Place, keys: Column, values: Column, row: int) -> SourceError:
+    def _refused_row(self, place: RowPlace, keys: Column, values: Column, row: int) -> SourceError:
         key, value = keys.size_of(row), values.size_of(row)
         if key is None or value is None:
             reason = "damaged: it has no bytes"

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from tests.unit.dataset.formats.test_parquet import KEYS, VALUES, written
+from tests.unit.dataset.formats.columns.test_parquet import KEYS, VALUES, written
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 
 # pyarrow itself reads 12 MB at a time; its allocator keeps several times that.
 BOUND_BYTES = 64 << 20
 
 READ = """
 import sys
-from gossipkv.dataset.formats.parquet import batches
+from gossipkv.dataset.formats.columns.parquet import batches
 from gossipkv.dataset.formats.reading import FileReading
 from tests.unit.dataset.formats.cut_reader import CutReader
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.dataset.formats import arrow_rows
 from gossipkv.dataset.formats._formats import LAYOUTS, PART_KINDS, Column, RowEncoder, fill_columns
-from gossipkv.dataset.formats.arrow_rows import ArrowRows, Place
+from gossipkv.dataset.formats.columns import arrow_rows
+from gossipkv.dataset.formats.columns.arrow_rows import ArrowRows, RowPlace
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import RecordBatch
@@ -82,7 +82,7 @@ def read(columns, slices=1, **options):
     def found():
         for at in range(0, table.num_rows, size):
             part = table.slice(at, size).select(rows.columns)
-            yield from rows.records(part, Place("file", 4, "block", at), batch)
+            yield from rows.records(part, RowPlace("file", 4, "block", at), batch)
 
     return everything(found())[0]
 
@@ -106,7 +106,7 @@ def test_every_type_is_part_of_a_row(name, nulls, slices):
         expected = [{"key": f"k{at}", 'a "column" é': value} for at, value in enumerate(values)]
         if nulls == "omit":
             expected = [{name: value for name, value in row.items() if value is not None} for row in expected]
-        assert str([loads(value) for _, value in found]) == str(expected)  # As text, NaN equals NaN.
+        assert str([loads(value) for _, value in found]) == str(expected)  # The text of NaN equals itself.
 
 
 TEXTS = {
