@@ -112,6 +112,7 @@ def _connect(job: BuildJob) -> SourceFiles:
     if job.remote is None:
         return RealFiles()
     origin = RemoteFiles(job.remote)
+    origin.announce(job.files)
     with contextlib.suppress(OSError):  # The reader names the unreadable file in its error.
         origin.stat(job.files[0].path)
     return origin

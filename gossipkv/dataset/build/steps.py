@@ -26,7 +26,7 @@ from gossipkv.dataset.formats import tsv_signs
 from gossipkv.dataset.local.manifest import PartitionFile, VersionManifest, partition_name, write_manifest
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.dataset.source.reader import SourceReader
-from gossipkv.dataset.source.remote import files_of
+from gossipkv.dataset.source.remote import announced, files_of
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.storage.builder import SortedFileBuilder
 from gossipkv.storage.label import look_at_seal
@@ -80,7 +80,7 @@ def perform(
         StorageError: not enough space, or the system refused.
     """
     _check_space(job, files)
-    origin = origin or files_of(job.remote, files)
+    origin = origin or announced(files_of(job.remote, files), job.files)
     try:
         job = with_format(job, origin)
         job = replace(job, declared=_read_declaration(job, origin))
@@ -190,7 +190,7 @@ class _Attempt:
         def read(
             places: range, builder: LaneBuilder, pace: Callable[[int], None], on_records: Callable[[int], None]
         ) -> ReadingResult:
-            origin = files_of(job.remote, self.files)
+            origin = announced(files_of(job.remote, self.files), [job.files[place] for place in places])
             return take_in(shorter, places, rule, builder, origin, pace=pace, on_records=on_records)
 
         def tell(state: LaneProgress) -> None:

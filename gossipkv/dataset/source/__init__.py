@@ -7,6 +7,7 @@ Read in this order:
     declared_partitions.py  a job's declaration about the files that it wrote
     hadoop_checksums.py     Hadoop's checksum files
     reader.py               the bytes of one listed file
+    small_objects.py        small objects of a store, read ahead
     remote.py               stores that fsspec opens
     look_threads.py         a limited number of threads that look at sources
 """

@@ -7,6 +7,8 @@ sockets) are invisible to Trio.  fsspec and a store's package are imported at fi
 * fsspec's cache of directories is off, and cleared before every look: a new version must be seen.
 * A store's tag of an object (an ETag, a checksum, a generation) helps to detect changes.  Times are then compared by
   the second, since a list and a look at one object differ below that.
+* Small objects are read ahead, whole (`small_objects`), once the files to read were announced.
+* A store that is busy is asked again after pauses that double.
 * Errors of a store's package become an `OSError` in words, without the secrets of URL or options.
 """
 
@@ -17,25 +19,39 @@ import difflib
 import errno
 import importlib
 import itertools
+import re
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol, final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
+from gossipkv.dataset.source.small_objects import KEPT_BYTES, SmallObject, SmallObjects
 from gossipkv.environment.seam import MAX_ENTRIES, READ, FileEntry, too_many_entries
 from gossipkv.settings.masking import Option, mask_url, scrub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
-    from gossipkv.dataset.source.files import SourceFiles
+    from gossipkv.dataset.source.files import SourceFile, SourceFiles
     from gossipkv.environment.seam import Files, Path
 
 # The size of one request while a file is read from end to end: some ten a second at 100 Mbit/s.
 BLOCK_BYTES: Final = 4 << 20
-# The memory that remote reading takes in a build: the block, the previous one, and data still in the network.
-REMOTE_BYTES: Final = 4 * BLOCK_BYTES
+# The memory that remote reading takes in a build: the block, the previous one, data still in the network, and small
+# objects.
+REMOTE_BYTES: Final = 4 * BLOCK_BYTES + KEPT_BYTES
+
+# Pauses before a busy store is asked again.
+PAUSES_S: Final = (0.2, 0.4, 0.8, 1.6, 3.2)
+_BUSY: Final = re.compile(
+    r"SlowDown|slow down|reduce your request rate|throttl|too many requests|\b503\b", re.IGNORECASE
+)
+_EXPIRED: Final = re.compile(
+    r"ExpiredToken|TokenRefreshRequired|token.{0,20}expired|expired.{0,20}token", re.IGNORECASE
+)
 
 # A message shows this many characters of a store's own words.
 MAX_MESSAGE_CHARACTERS: Final = 300
@@ -49,6 +65,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXTRAS: Final = {"s3": "gossipkv[s3]", "s3a": "gossipkv[s3]"}
 
 Info = Mapping[str, object]
+Found = TypeVar("Found")
 
 
 class _FsspecFile(Protocol):
@@ -61,6 +78,8 @@ class _FsspecFile(Protocol):
 
 class _FileSystem(Protocol):
     def ls(self, path: str, *, detail: bool) -> list[Info]: ...
+
+    def cat_file(self, path: str, *, start: int, end: int) -> bytes: ...
 
     def info(self, path: str) -> Info: ...
 
@@ -93,6 +112,13 @@ def files_of(remote: RemoteRoot | None, files: Files) -> SourceFiles:
     return files if remote is None else RemoteFiles(remote)
 
 
+def announced(origin: SourceFiles, files: Iterable[SourceFile]) -> SourceFiles:
+    """Return the origin once it knows which files will be read."""
+    if isinstance(origin, RemoteFiles):
+        origin.announce(files)
+    return origin
+
+
 @final
 class RemoteFiles:
     """The files below a remote root; any thread may use it.  Every method raises `OSError` if the store refuses."""
@@ -101,8 +127,13 @@ class RemoteFiles:
         self._root = root
         self._opening = threading.Lock()
         self._opened: tuple[_FileSystem, str] | None = None
-        self._reading: dict[int, _FsspecFile] = {}
+        self._reading: dict[int, _FsspecFile | SmallObject] = {}
+        self._small: SmallObjects | None = None
         self._descriptors = itertools.count(3)
+
+    def announce(self, files: Iterable[SourceFile]) -> None:
+        """Say which files will be read, in their order; the small ones are read ahead from then on."""
+        self._small = SmallObjects(files, self._read_whole)
 
     def connect(self) -> None:
         """Open the store as the first use would, and take the memory that this needs."""
@@ -115,7 +146,7 @@ class RemoteFiles:
             system, base = self._file_system()
             system.invalidate_cache()
             inner = self._inner(path, base)
-            infos = _first_of(system, inner) or system.ls(inner, detail=True)
+            infos = _patient(lambda: _first_of(system, inner) or system.ls(inner, detail=True))
             if len(infos) > MAX_ENTRIES:
                 raise too_many_entries(path)
             entries = []
@@ -129,12 +160,24 @@ class RemoteFiles:
         return sorted(entries, key=lambda entry: entry.name.encode("utf-8", "surrogatepass"))
 
     def stat(self, path: Path) -> FileEntry:
-        """Return one entry, asking the store anew; see `Files`."""
+        """Return one entry, asking the store anew unless it was announced as small; see `Files`."""
+        if self._small is not None and str(path) in self._small:
+            return self._small.get(str(path)).entry
         with self._refusals(path):
             system, base = self._file_system()
             system.invalidate_cache()
             inner = self._inner(path, base)
-            return _entry(inner, system.info(inner))
+            return _entry(inner, _patient(lambda: system.info(inner)))
+
+    def _read_whole(self, path: str, size_bytes: int) -> SmallObject:
+        with self._refusals(path):
+            system, base = self._file_system()
+            inner = self._inner(path, base)
+            found = _patient(partial(_read_s3, system, inner, size_bytes))
+            if found is not None:
+                return found
+            data = _patient(partial(system.cat_file, inner, start=0, end=size_bytes)) if size_bytes else b""
+            return SmallObject(_entry(inner, _patient(partial(system.info, inner))), data)
 
     def resolve(self, path: Path) -> str:
         """Return the path itself, since stores have no links."""
@@ -143,9 +186,14 @@ class RemoteFiles:
     def open(self, path: Path, flags: int = READ) -> int:
         """Open an object for reading and return its number; see `Files`."""
         del flags
-        with self._refusals(path):
-            system, base = self._file_system()
-            reading = system.open(self._inner(path, base), "rb", block_size=BLOCK_BYTES)
+        reading: _FsspecFile | SmallObject
+        if self._small is not None and str(path) in self._small:
+            reading = self._small.get(str(path))
+        else:
+            with self._refusals(path):
+                system, base = self._file_system()
+                inner = self._inner(path, base)
+                reading = _patient(lambda: system.open(inner, "rb", block_size=BLOCK_BYTES))
         descriptor = next(self._descriptors)
         self._reading[descriptor] = reading
         return descriptor
@@ -153,11 +201,13 @@ class RemoteFiles:
     def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
         """Read bytes of an open object; see `Files`."""
         reading = self._reading[descriptor]
+        if isinstance(reading, SmallObject):
+            return reading.data[offset : offset + size_bytes]
         with self._refusals(self._root.name):
             reading.seek(offset)
-            parts = []
+            parts: list[bytes] = []
             while size_bytes > 0:
-                part = reading.read(size_bytes)
+                part = _patient(partial(reading.read, size_bytes))
                 if not part:
                     break
                 parts.append(part)
@@ -166,8 +216,10 @@ class RemoteFiles:
 
     def close(self, descriptor: int) -> None:
         """Close an open object; see `Files`."""
-        with self._refusals(self._root.name):
-            self._reading.pop(descriptor).close()
+        reading = self._reading.pop(descriptor)
+        if not isinstance(reading, SmallObject):
+            with self._refusals(self._root.name):
+                reading.close()
 
     def _file_system(self) -> tuple[_FileSystem, str]:
         with self._opening:
@@ -197,7 +249,21 @@ class RemoteFiles:
         if number == errno.ENOENT and " " not in message:  # Many stores report no more than the path.
             message = "no such file or directory"
         line = " ".join(message.split())[:MAX_MESSAGE_CHARACTERS]
+        if _EXPIRED.search(line):
+            line = f"the store's credentials have expired: renew them in `storage_options` or their place ({line})"
         return OSError(number, scrub(line, self._root.url, self._root.options), str(path))
+
+
+def _patient(ask: Callable[[], Found]) -> Found:
+    """Ask a store, and again after a pause while it is busy."""
+    for pause_s in PAUSES_S:
+        try:
+            return ask()
+        except Exception as error:
+            if not (getattr(error, "errno", None) == errno.EBUSY or _BUSY.search(str(error))):
+                raise
+        time.sleep(pause_s)
+    return ask()
 
 
 def _open(root: RemoteRoot) -> tuple[_FileSystem, str]:
@@ -244,6 +310,24 @@ def _collect(system: _FileSystem, pages: AsyncIterator[Info]) -> list[Info]:
 
     asyn = importlib.import_module("fsspec.asyn")
     found: list[Info] = asyn.sync(getattr(system, "loop", None), take)
+    return found
+
+
+def _read_s3(system: _FileSystem, path: str, size_bytes: int) -> SmallObject | None:
+    """Return an object of S3 by one request, whose answer has the state as well; None if the store is another."""
+    ask = getattr(system, "_call_s3", None)
+    if ask is None or not hasattr(system, "split_path"):
+        return None
+    bucket, key, _ = system.split_path(path)
+
+    async def read() -> SmallObject:
+        answer = await ask("get_object", Bucket=bucket, Key=key)
+        with contextlib.closing(answer["Body"]) as body:
+            # A larger object is another than the listed one.
+            data = await body.read() if answer["ContentLength"] <= size_bytes else b""
+        return SmallObject(_entry(path, {**answer, "size": answer["ContentLength"], "type": "file"}), data)
+
+    found: SmallObject = importlib.import_module("fsspec.asyn").sync(getattr(system, "loop", None), read)
     return found
 
 

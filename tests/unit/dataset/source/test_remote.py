@@ -2,8 +2,11 @@
 
 import errno
 import random
+import threading
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -14,6 +17,7 @@ from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source import remote as module
+from gossipkv.dataset.source import small_objects
 from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.dataset.source.remote import RemoteFiles, RemoteRoot
@@ -327,3 +331,109 @@ def test_the_root_alone_decides_what_is_read_with(tmp_path):
     found = SourceRoot.open(str(tmp_path), RealFiles(), {"key": "x"})
     assert found.remote is None
     assert found.root == str(Path(tmp_path))
+
+
+# -- small objects -----------------------------------------------------------------------------------------------------
+
+
+def counting(counts):
+    """Return methods that count the requests of a store."""
+
+    def counted(name):
+        def method(self, *arguments, **options):
+            counts[name] += 1
+            return getattr(MemoryFileSystem, name)(self, *arguments, **options)
+
+        return method
+
+    return {name: counted(name) for name in ("cat_file", "info", "open", "ls")}
+
+
+@pytest.mark.parametrize("kept_bytes", [1 << 20, 20, 0])
+def test_small_objects_are_read_whole_and_once(memory, store, tmp_path, monkeypatch, kept_bytes):
+    """A build looks at each file three times; where bytes do not fit, they are read again."""
+    monkeypatch.setattr(small_objects, "KEPT_BYTES", kept_bytes)
+    counts = Counter()
+    store("counting", **counting(counts))
+    for number in range(30):
+        memory.pipe(f"/root/db/v1/part-{number:02}", lines(**{f"k{number}": number}))
+    memory.pipe("/root/db/v1/part-99", b"")
+    (tmp_path / "out").mkdir()
+    found = source("counting://root")
+    job = BuildJob.of(found.version("db", "v1"), str(tmp_path / "out"), partitions=3, remote=found.remote)
+    counts.clear()
+    assert perform(job, RealFiles(), BuildResources(MEMORY_BYTES)).records == 30
+    if kept_bytes == 1 << 20:
+        assert counts == {"cat_file": 30, "info": 31}
+    else:
+        assert counts["open"] == 0
+
+
+def test_a_small_object_that_changed_is_an_error(memory):
+    """Its bytes and its state are asked for together, and compared with what was listed."""
+    memory.pipe("/root/db/v1/part-0", b"a\t1\n")
+    found = source()
+    version = found.version("db", "v1")
+    for data in (b"a\t2\n", b"a\t1\nb\t2\n", b""):
+        memory.pipe("/root/db/v1/part-0", data)
+        found._files.announce(version.files)
+        with pytest.raises(SourceChanged), SourceReader(found._files, version.files[0]):
+            pass
+    memory.rm("/root/db/v1/part-0")
+    found._files.announce(version.files)
+    with pytest.raises(SourceChanged, match="it is gone"), SourceReader(found._files, version.files[0]):
+        pass
+
+
+def test_many_small_objects_are_on_their_way_at_once(memory, store):
+    """The store answers only when as many requests as may be in flight have come."""
+    gate = threading.Barrier(small_objects.AHEAD, timeout=20)
+
+    def cat_file(self, *arguments, **options):
+        gate.wait()
+        return MemoryFileSystem.cat_file(self, *arguments, **options)
+
+    store("slow", cat_file=cat_file)
+    for number in range(2 * small_objects.AHEAD):
+        memory.pipe(f"/root/db/v1/part-{number:02}", b"%d" % number)
+    found = source("slow://root")
+    version = found.version("db", "v1")
+    found._files.announce(version.files)
+    for number, file in enumerate(version.files):
+        with SourceReader(found._files, file) as reader:
+            assert b"".join(reader.chunks()) == b"%d" % number
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.EBUSY, "busy"), RuntimeError("SlowDown: Please reduce your request rate."), OSError("HTTP 503")],
+)
+def test_a_busy_store_is_asked_again(memory, store, monkeypatch, error):
+    """It is asked a few times, after pauses that double, and then its words are the error."""
+    pauses = []
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append))
+    left = [5]
+
+    def ls(self, *arguments, **options):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise error
+        return MemoryFileSystem.ls(self, *arguments, **options)
+
+    store("busy", ls=ls)
+    memory.pipe("/root/db/v1/part-0", b"a\t1\n")
+    assert source("busy://root").versions("db").names == ("v1",)
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2]
+    left[0] = 6
+    with pytest.raises(SourceError, match="cannot be read: "):
+        source("busy://root").versions("db")
+
+
+@pytest.mark.parametrize("words", ["An error occurred (ExpiredToken)", "The provided token has expired."])
+def test_expired_credentials_are_said(store, words):
+    def ls(self, *_arguments, **_options):
+        raise PermissionError(words)
+
+    store("expired", ls=ls)
+    with pytest.raises(SourceError, match=r"the store's credentials have expired: renew them .*expired|ExpiredToken"):
+        source("expired://root").versions("db")
