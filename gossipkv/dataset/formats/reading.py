@@ -23,7 +23,7 @@ MAX_BLOCK_BYTES = 64 << 20
 MAX_COLUMNS_BYTES = 1 << 30
 
 # A building process takes this much beside columns: the program with pyarrow, and the least of a builder.
-COLUMNS_PROGRAM_BYTES = 144 << 20
+COLUMNS_PROGRAM_BYTES = 96 << 20
 
 # Formats that a library reads into columns.
 COLUMN_FORMATS = frozenset({"parquet", "arrow", "orc", "avro", "csv"})

@@ -5,13 +5,17 @@ import json
 import logging
 import socket
 import threading
+from collections import Counter
 from pathlib import Path
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+from s3fs import S3FileSystem
 
 from gossipkv.dataset import library as library_module
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.source import remote
 from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
@@ -117,6 +121,24 @@ def test_a_listing_ends_early(bucket, monkeypatch):
     with pytest.raises(SourceError, match="db/v1: cannot be read: more than"):
         source.version("db", "v1")
     assert len(remote._first_of(source._files._opened[0], f"{bucket.name}/root/db/v1")) == 4
+
+
+def test_a_small_object_takes_one_request(bucket, tmp_path, monkeypatch):
+    """The answer with the bytes has the state as well, and a build asks for each object once."""
+    for number in range(40):
+        bucket.put(f"db/v1/part-{number:02}", lines(**{f"k{number}": number}))
+    counts = Counter()
+    call = S3FileSystem._call_s3
+
+    async def counted(self, method, *arguments, **options):
+        counts[method] += 1
+        return await call(self, method, *arguments, **options)
+
+    monkeypatch.setattr(S3FileSystem, "_call_s3", counted)
+    found = SourceRoot.open(bucket.url, RealFiles(), bucket.options)
+    job = BuildJob.of(found.version("db", "v1"), str(tmp_path), remote=found.remote)
+    assert perform(job, RealFiles(), BuildResources(MEMORY)).records == 40
+    assert counts == {"get_object": 40, "list_objects_v2": 1}
 
 
 async def test_versions_are_built_and_served(bucket, world):

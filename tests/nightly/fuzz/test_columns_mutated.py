@@ -1,4 +1,4 @@
-"""Mutated Parquet files are refused or read, or, rarely, end the building process."""
+"""Mutated files with columns are refused or read, or, rarely, end the building process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tests.nightly.fuzz import parquet_mutations
+from tests.nightly.fuzz import column_mutations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def test_mutated_files_are_refused_or_read(tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
     first = 0
     while first < FILES:
-        command = [sys.executable, "-m", parquet_mutations.__name__, str(first), str(FILES - first), str(place)]
+        command = [sys.executable, "-m", column_mutations.__name__, str(first), str(FILES - first), str(place)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             counts.update(json.loads(done.stdout))

@@ -1,6 +1,6 @@
-"""Mutated Parquet files through the reader, in a separate process that may crash; a number fixes each case.
+"""Mutated files with columns through the reader, in a separate process that may crash; a number fixes each case.
 
-    python -m tests.nightly.fuzz.parquet_mutations FIRST COUNT PLACE
+    python -m tests.nightly.fuzz.column_mutations FIRST COUNT PLACE
 
 The program tries cases FIRST to FIRST + COUNT - 1, keeps the number of the current case at PLACE, and prints the count
 of each outcome. A mutation without a checksum changes the content, so any records are accepted.
@@ -16,9 +16,10 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+from pyarrow import csv, feather, orc
 from pyarrow import parquet as pq
 
-from gossipkv.dataset.formats.columns.parquet import batches
+from gossipkv.dataset.formats.detect import batches
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import SourceError
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
@@ -29,8 +30,8 @@ FOOTER_BYTES = 700  # The approximate size, so that half of the mutations hit th
 ODD = [0, 1, 0x15, 0x7F, 0x80, 0xFF]
 
 
-def originals() -> list[bytes]:
-    """Return small files of every kind: pages of both versions, every encoding, dictionaries, several row groups."""
+def originals() -> list[tuple[str, bytes]]:
+    """Return small files of every kind, with their formats: Parquet of many ways, Arrow, ORC and CSV."""
     rng = random.Random(SEED)
     values = [b"v" * rng.randrange(30) + b"%d" % (row % 9) for row in range(ROWS)]
     plain = pa.table({"key": [b"key%d" % row for row in range(ROWS)], "value": values})
@@ -41,7 +42,7 @@ def originals() -> list[bytes]:
         }
     )
     deltas = {"key": "DELTA_BYTE_ARRAY", "value": "DELTA_LENGTH_BYTE_ARRAY"}
-    files = []
+    files: list[tuple[str, bytes]] = []
     for table, options in (
         (plain, {}),
         (plain, {"use_dictionary": False, "compression": "none"}),
@@ -52,13 +53,28 @@ def originals() -> list[bytes]:
     ):
         target = io.BytesIO()
         pq.write_table(table, target, **options)
-        files.append(target.getvalue())
-    return files
+        files.append(("parquet", target.getvalue()))
+    for table in (plain, fixed):
+        for compression in ("lz4", "uncompressed"):
+            target = io.BytesIO()
+            feather.write_feather(table, target, compression=compression, chunksize=70)
+            files.append(("arrow", target.getvalue()))
+        target = io.BytesIO()
+        with pa.ipc.new_stream(target, table.schema) as writer:
+            writer.write_table(table, max_chunksize=70)
+        files.append(("arrow", target.getvalue()))
+        target = io.BytesIO()
+        orc.write_table(table.set_column(1, "value", table["value"].cast(pa.string())), target)
+        files.append(("orc", target.getvalue()))
+    target = io.BytesIO()
+    csv.write_csv(plain, target)
+    return [*files, ("csv", target.getvalue())]
 
 
-def mutated(files: list[bytes], case: int) -> bytes:
+def mutated(files: list[tuple[str, bytes]], case: int) -> tuple[str, bytes]:
     rng = random.Random(SEED + case)
-    data = bytearray(rng.choice(files))
+    form, original = rng.choice(files)
+    data = bytearray(original)
     for _ in range(rng.choice([1, 1, 2, 4, 10])):
         at = rng.randrange(len(data))
         if rng.random() < 0.5:
@@ -72,13 +88,14 @@ def mutated(files: list[bytes], case: int) -> bytes:
             data[at] = rng.choice(ODD)
         else:
             del data[at : at + rng.randrange(1, 9)]
-    return bytes(data)
+    return form, bytes(data)
 
 
-def outcome(data: bytes) -> str:
+def outcome(form: str, data: bytes) -> str:
     """Return the outcome of reading a file; any other exception ends the process with its traceback."""
     try:
-        everything(batches(CutReader(data), FileReading()))
+        for value in ("value", "*"):
+            everything(batches(form, CutReader(data), FileReading(value=value)))
     except SourceError:
         return "refused"
     return "read"
@@ -90,7 +107,7 @@ def main() -> None:
     counts: Counter[str] = Counter()
     for case in range(first, first + count):
         place.write_text(f"{case} {json.dumps(counts)}")
-        counts[outcome(mutated(files, case))] += 1
+        counts[outcome(*mutated(files, case))] += 1
     sys.stdout.write(json.dumps(counts))
 
 
