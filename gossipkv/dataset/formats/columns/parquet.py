@@ -3,15 +3,16 @@
 pyarrow bounds no memory by itself, so these bounds are set first, and then rows are read in batches:
 
 * The footer has at most `MAX_FOOTER_BYTES`.
-* The pages that are in memory at once, one of each column, may have half of `max_columns_bytes`, since pyarrow holds a
-  page as it is stored and decompressed.  The footer has only the sizes of column chunks, so the headers of pages are
-  read (`parquet_pages`): most writers make pages of 1 MiB, and DuckDB one page of a chunk.
+* The pages that are in memory at once, two of each column, may have half of `max_columns_bytes`: pyarrow holds a page
+  as it is stored and decompressed, and the page before until the next one is there.  The footer has only the sizes of
+  column chunks, so the headers of pages are read (`parquet_pages`): most writers make pages of 1 MiB, and DuckDB one
+  page of a chunk.
 * Rows are read in batches of `BATCH_BYTES`, by the mean row size in the densest page.  With a dictionary each row
   counts as its longest value; with deltas of strings, as a whole page.
 
-Measured: pages of 20, 40 and 80 MB add 37, 72 and 147 MB to the process, whether compressed or not.  Rejected: reading
-whole row groups, and `read_dictionary` (ten times slower if a writer gave up its dictionary).  pyarrow may crash on
-hostile bytes, but does so in the process that builds, never in one that serves.
+Measured: one page of 20, 40 or 80 MB adds 43, 82 or 156 MB to the process, and two of 20 MB add 79 MB, whether
+compressed or not.  Rejected: reading whole row groups, and `read_dictionary` (ten times slower if a writer gave up its
+dictionary).  pyarrow may crash on hostile bytes, but does so in the process that builds, never in one that serves.
 """
 
 from __future__ import annotations
@@ -252,13 +253,13 @@ def _check_memory(source: _ParquetFile, offset: int, leaf: _Leaf, pages_bytes: i
 @dataclass(frozen=True, slots=True)
 class _Weight:
     value_bytes: float  # In the densest page.
-    pages_bytes: int  # The largest page, and the dictionary.
+    pages_bytes: int  # The largest two pages in a row, and the dictionary.
     has_dictionary: bool
 
 
 def _weigh(leaf: _Leaf, found: Iterator[ParquetPage]) -> _Weight:
     densest = leaf.width + 1.0
-    largest = dictionary_bytes = 0
+    largest = before = dictionary_bytes = 0
     shared_bytes = 0.0
     given_up = False  # Set once the writer has gone on without the dictionary.
     for page in found:
@@ -266,7 +267,7 @@ def _weigh(leaf: _Leaf, found: Iterator[ParquetPage]) -> _Weight:
             dictionary_bytes = max(dictionary_bytes, page.raw_bytes)
             shared_bytes = min(page.raw_bytes, NESTED_SKEW * page.raw_bytes / max(1, page.values))
             continue
-        largest = max(largest, page.raw_bytes)
+        largest, before = max(largest, before + page.raw_bytes), page.raw_bytes
         if page.encoding not in DICTIONARY_ENCODINGS:
             given_up = True
         elif given_up:
