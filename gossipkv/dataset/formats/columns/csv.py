@@ -50,6 +50,8 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     before = 0
     for offset, piece in _pieces(reader, options, parsing):
         first = not names
+        if first and not piece.strip():
+            continue
         if first:
             names = list(dialect.columns) or _header(reader, piece, parsing)
             rows = ArrowRows(reader.name, pa.schema([pa.field(name, _type(name, dialect)) for name in names]), options)
@@ -103,7 +105,8 @@ def _pieces(reader: Readable, options: FileReading, parsing: csv.ParseOptions) -
         gathered -= end
         wanted = PIECE_BYTES if end else 2 * gathered
     if gathered:
-        yield offset, b"".join(parts)
+        data = b"".join(parts)
+        yield offset, data if data.endswith((b"\n", b"\r")) else data + b"\n"
 
 
 def _characters(parsing: csv.ParseOptions) -> tuple[int, int, int]:
@@ -126,8 +129,8 @@ def _header(reader: Readable, piece: bytes, parsing: csv.ParseOptions) -> list[s
     """Return the names in the first line."""
     with refusing(reader.name, 0, "its header cannot be read"):
         line = piece[: end_of_rows(piece, *_characters(parsing), first=True) or len(piece)]
-        reading = csv.ReadOptions(use_threads=False, block_size=len(line) + 1)
-        names: list[str] = csv.read_csv(pa.BufferReader(line), reading, parsing).column_names
+        reading = csv.ReadOptions(use_threads=False, block_size=len(line) + 2)
+        names: list[str] = csv.read_csv(pa.BufferReader(line + b"\n"), reading, parsing).column_names
     if len(set(names)) < len(names):
         raise refusal(reader.name, 0, f"its header names a column twice: {', '.join(names)}")
     return names

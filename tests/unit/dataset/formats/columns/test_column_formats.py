@@ -169,6 +169,15 @@ def test_dialects_of_csv():
     assert read("csv", b"key,value\nk,\xff\n") == [(b"k", b"\xff")]
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [(b"key,value\n", 0), (b"key,value", 0), (b"\n \n", 0), (b"key,value\r\n\r\na,b", 1), (b"key,value\ra,b\r", 1)],
+)
+def test_few_lines_of_csv(text, rows):
+    """A header alone, empty lines, and every end of a line."""
+    assert read("csv", text) == [(b"a", b"b")] * rows
+
+
 def test_wrong_csv_is_refused():
     with pytest.raises(SourceError, match=r"row 2, in the piece at byte 0: the column 'value' is null"):
         read("csv", b"key,value\na,b\nc,\n")
