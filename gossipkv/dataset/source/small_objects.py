@@ -8,13 +8,14 @@ kept while they fit.
 
 from __future__ import annotations
 
+import importlib
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from gossipkv.dataset.source.files import SourceFile
     from gossipkv.environment.seam import FileEntry
@@ -47,7 +48,9 @@ class SmallObjects:
         self._kept: dict[str, Future[SmallObject]] = {}
         self._kept_bytes = 0
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(AHEAD, "small-objects")
+        # A node imports this module, and only builds need threads.
+        futures = importlib.import_module("concurrent.futures")
+        self._threads: ThreadPoolExecutor = futures.ThreadPoolExecutor(AHEAD, "small-objects")
 
     def __contains__(self, path: str) -> bool:
         """True if this object is read whole."""
