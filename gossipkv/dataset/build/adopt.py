@@ -242,8 +242,7 @@ class _Copier:
         target = files.open(path, WRITE_NEW)
         try:
             with self.open_reader(file) as reader:
-                if "://" in file.path or not self._copy_ranges(file, target):
-                    self._copy_through(reader, target)
+                copy_bytes(files, file, reader, target, on_copy=self.progress.copy, pace=self.pace)
                 source_name = reader.name
             files.sync(target)
         finally:
@@ -262,35 +261,53 @@ class _Copier:
             files.close(descriptor)
         return PartitionFile(path.name, label.records, label.duplicates, label.size_bytes, label.seal)
 
-    def _copy_ranges(self, file: SourceFile, target: int) -> bool:
-        """Return True if the system copied the file by itself; if not, nothing was written."""
-        source = self.files.open(file.path, READ_SOURCE)
-        try:
-            done = 0
-            while done < file.size_bytes:
-                size_bytes = min(RANGE_BYTES, file.size_bytes - done)
-                self.pace(size_bytes)
-                try:
-                    copied = self.files.copy_range(source, target, done, size_bytes)
-                except OSError as error:
-                    if done == 0 and error.errno in _CANNOT_COPY:
-                        return False
-                    raise
-                if copied == 0:
-                    break  # The file is shorter than it was: the reader raises when its context is left.
-                self.files.start_writeback(target, done, copied)
-                done += copied
-                self.progress.copy(copied)
-            return True
-        finally:
-            self.files.close(source)
 
-    def _copy_through(self, reader: RandomAccess, target: int) -> None:
-        for offset in range(0, reader.size_bytes, PIECE_BYTES):
-            data = reader.read_at(offset, min(PIECE_BYTES, reader.size_bytes - offset))
-            self.files.pwrite(target, data, offset)
-            self.files.start_writeback(target, offset, len(data))
-            self.progress.copy(len(data))
+def copy_bytes(
+    files: Files,
+    file: SourceFile,
+    reader: RandomAccess,
+    target: int,
+    *,
+    on_copy: Callable[[int], None] = lambda _: None,
+    pace: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Copy a listed file into an open one, without syncing it; the system copies by itself where it can.
+
+    `reader` is that of the file, and paces its own reads; leaving its context raises if the file changed.
+    """
+    if "://" not in file.path and _copy_ranges(files, file, target, on_copy, pace):
+        return
+    for offset in range(0, reader.size_bytes, PIECE_BYTES):
+        data = reader.read_at(offset, min(PIECE_BYTES, reader.size_bytes - offset))
+        files.pwrite(target, data, offset)
+        files.start_writeback(target, offset, len(data))
+        on_copy(len(data))
+
+
+def _copy_ranges(
+    files: Files, file: SourceFile, target: int, on_copy: Callable[[int], None], pace: Callable[[int], None]
+) -> bool:
+    """Return True if the system copied the file by itself; if not, nothing was written."""
+    source = files.open(file.path, READ_SOURCE)
+    try:
+        done = 0
+        while done < file.size_bytes:
+            size_bytes = min(RANGE_BYTES, file.size_bytes - done)
+            pace(size_bytes)
+            try:
+                copied = files.copy_range(source, target, done, size_bytes)
+            except OSError as error:
+                if done == 0 and error.errno in _CANNOT_COPY:
+                    return False
+                raise
+            if copied == 0:
+                break  # The file is shorter than it was: the reader raises when its context is left.
+            files.start_writeback(target, done, copied)
+            done += copied
+            on_copy(copied)
+        return True
+    finally:
+        files.close(source)
 
 
 class _CopyProgress:
