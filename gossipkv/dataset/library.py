@@ -473,6 +473,12 @@ class Library:
     def serves_any(self) -> bool:
         return any(found.served is not None for found in self._databases.values())
 
+    def source(self) -> dict[str, Detail] | None:
+        """Return where versions are published for this node; None if it has no source."""
+        if self._source is None:
+            return None
+        return {"root": self._source.root, "require_success_file": self._settings.require_success_file}
+
     def trouble(self) -> str | None:
         """Return why the source as a whole cannot be read, if so."""
         return self._trouble

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gossipkv.node.gossip import Gossiping
     from gossipkv.node.methods import Method
     from gossipkv.node.names import Names
+    from gossipkv.node.verdicts import NodeVerdicts
     from gossipkv.serving.reads import Reads
     from gossipkv.table.rpc.dispatch import TableMethods
     from gossipkv.table.store import TableStore
@@ -38,9 +39,10 @@ class DataMethods:
         *,
         cluster: Gossiping,
         store: TableStore,
+        verdicts: NodeVerdicts,
     ) -> None:
         self._datasets, self._tables, self._names = datasets, tables, names
-        self._cluster, self._store = cluster, store
+        self._cluster, self._store, self._verdicts = cluster, store, verdicts
         self.methods: dict[bytes, Method] = {
             b"get": partial(self._read, reads.get),
             b"get_many": partial(self._read, reads.get_many),
@@ -78,6 +80,7 @@ class DataMethods:
 
         async def look() -> Value:
             seen = await self._datasets.rescan(database)
+            self._verdicts.outdate()
             if database is not None and database not in seen:
                 self._names.check_known(database)
             return {name: list(versions) for name, versions in seen.items()}
@@ -102,7 +105,9 @@ class DataMethods:
         self._check_writes("holds")
 
         async def order() -> Value:
-            return {**await self._datasets.order(database, version, here=is_here)}
+            ordered = await self._datasets.order(database, version, here=is_here)
+            self._verdicts.outdate()
+            return {**ordered}
 
         return DeferredResult(order)
 

@@ -109,6 +109,7 @@ class Info:
             "process": {**measures.usage()},
             "databases": len(by_database),
             "by_database": by_database,
+            "source": self._datasets.source(),
             "source_error": self._datasets.trouble(),
             "memory": {**self._datasets.residency()},
             "tables": {**self._tables.to_map(), **measures.records()},

@@ -118,6 +118,7 @@ class NodeVerdicts:
         self._clock = clock
         self._last: ClusterVerdict | None = None
         self._made_s, self._made_ms = -LAST_S, 0  # Trio's time, and milliseconds since 1970 for people.
+        self._is_outdated = False
         self._making = trio.Lock()
         self._wanted = trio.Event()
         self._log = Log("gossipkv.node")
@@ -138,10 +139,15 @@ class NodeVerdicts:
             return {"level": None, "number": None, "at_s": None}
         return {"level": self._last.level, "number": LEVELS.index(self._last.level), "at_s": self._made_ms / 1000}
 
+    def outdate(self) -> None:
+        """Make another verdict at the next request: whoever changed what should serve waits for that."""
+        self._is_outdated = True
+
     async def make(self, *, fresh_s: float = FRESH_S) -> ClusterVerdict:
         """Return the last verdict if it is at most `fresh_s` old; else ask all members and judge."""
         async with self._making:
-            if self._last is None or trio.current_time() - self._made_s >= fresh_s:
+            if self._last is None or self._is_outdated or trio.current_time() - self._made_s >= fresh_s:
+                self._is_outdated = False
                 heard = await self._hear()
                 # Judging a hundred members takes tens of milliseconds, so a thread does it.
                 verdict = await self._threads.run(judge, heard)

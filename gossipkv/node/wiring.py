@@ -349,11 +349,10 @@ class _NodeParts:
         identity = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
         gossiping, access, random = self._gossiping, self._access, self._environment.random
         library, tables, names, report = self._library, self._table_methods, self._names, self._report.make
-        info = Info(library, self._tables, identity, gossiping, measures).to_map
-        reports = ReportMethods(
-            library, tables, names, gossiping, access, info=info, report=report, verdicts=self._verdicts
-        )
-        data = DataMethods(library, self._reads, tables, names, cluster=gossiping, store=self._tables)
+        store, verdicts = self._tables, self._verdicts
+        info = Info(library, store, identity, gossiping, measures).to_map
+        reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
+        data = DataMethods(library, self._reads, tables, names, cluster=gossiping, store=store, verdicts=verdicts)
         proofs = Proofs(self._pumps.proven if self._config.tls_peers else None)
         cluster = ClusterMethods(
             gossiping, self._participant.words, access, serves=self._sharing.answer, prove=proofs.check

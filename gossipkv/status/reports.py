@@ -426,6 +426,13 @@ class LatencyReport(Record):
     buckets: tuple[tuple[float, int], ...]  # Upper bounds in microseconds, with cumulative counts.
 
 
+class SourceReport(Record):
+    """The source of a node."""
+
+    root: str | None  # Without secrets; None: it has none.
+    require_success_file: bool
+
+
 class InfoReport(Record):
     """The answer of `info`."""
 
@@ -434,6 +441,7 @@ class InfoReport(Record):
     version: str
     shard_id: str | None
     uptime_s: float
+    source: SourceReport
     certificate_expires_s: int | None
     ready: dict[str, bool]
     memory: NodeMemory

@@ -69,7 +69,7 @@ def test_every_method_has_a_right():
     tables, part = TableMethods(MagicMock(), Random(1), Config()), MagicMock()
     parts = (
         ReportMethods(part, tables, part, part, part, info=part, report=part, verdicts=part),
-        DataMethods(part, part, tables, part, cluster=part, store=part),
+        DataMethods(part, part, tables, part, cluster=part, store=part, verdicts=part),
         ClusterMethods(part, part, part, serves=part),
     )
     methods = {method for part in parts for method in part.methods}

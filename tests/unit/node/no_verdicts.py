@@ -12,6 +12,12 @@ class NoVerdicts:
     async def report(self):
         return {"databases": {}}
 
+    def __init__(self):
+        self.outdated = 0
+
+    def outdate(self):
+        self.outdated += 1
+
     async def make(self, *, fresh_s=0.5):
         """Return a verdict that names its freshness."""
         return judge(MemberReports(f"for {fresh_s}", {}, {}, {}))

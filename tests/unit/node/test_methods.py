@@ -100,6 +100,9 @@ class MadeUpLibrary:
     def trouble(self) -> str | None:
         return None
 
+    def source(self) -> dict[str, Detail]:
+        return {"root": "/srv/datasets", "require_success_file": True}
+
     async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
         if self.failure is not None:
             raise self.failure
@@ -196,7 +199,10 @@ class Node:
             report=NoVerdicts().report,
             verdicts=NoVerdicts(),
         )
-        data = DataMethods(self.library, self.reads, tables, names, cluster=self.cluster, store=NoTables())
+        self.verdicts = NoVerdicts()
+        data = DataMethods(
+            self.library, self.reads, tables, names, cluster=self.cluster, store=NoTables(), verdicts=self.verdicts
+        )
         cluster = ClusterMethods(
             self.cluster,
             tables,
@@ -437,6 +443,7 @@ def test_info_and_lists(node: Node) -> None:
     assert info["name"] == "gossipkv"
     assert (info["version"], info["protocol"], info["epoch"]) == ("1.2.3", 1, 7)
     assert (info["cluster"], info["node"], info["uptime_s"], info["databases"]) == ("c", "n", 1.235, 2)
+    assert info["source"] == {"root": "/srv/datasets", "require_success_file": True}
     assert info["claimed_twice"] == ["b"]
     assert (info["members_by_state"], info["process"]) == ({"alive": 0, "left": 1}, {"cpu_s": 1.5})
     assert info["ready"] == {"joined": True, "opened": True, "draining": False}
@@ -505,8 +512,9 @@ async def test_a_silent_node_says_so_and_refuses_to_refresh(node: Node) -> None:
 
 
 async def test_refresh(node: Node) -> None:
-    """An unknown database is an error; one without versions is not."""
+    """An unknown database is an error; one without versions is not.  A verdict from before is outdated."""
     assert await refresh(node) == (5, None, {"db": ["v1"]})
+    assert node.verdicts.outdated == 1
     assert await refresh(node, None) == (5, None, {"db": ["v1"]})
     assert await refresh(node, "db") == (5, None, {"db": ["v1"]})
     assert await refresh(node, "empty") == (5, None, {})

@@ -176,3 +176,17 @@ async def test_nothing_is_asked_by_itself(autojump_clock):
         await trio.sleep(1)
         assert made.asked == ["n2"]
         nursery.cancel_scope.cancel()
+
+
+async def test_an_outdated_verdict_is_made_anew(autojump_clock):
+    """Also if it was outdated while it was made."""
+    made = Made(member("n2"))
+    await made.verdicts.make()
+    made.verdicts.outdate()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.verdicts.make)
+        await trio.testing.wait_all_tasks_blocked()
+        made.verdicts.outdate()
+    await made.verdicts.make()
+    await made.verdicts.make()
+    assert made.asked == ["n2"] * 3
