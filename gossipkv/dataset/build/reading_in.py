@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gossipkv.dataset.build._assigner import Assigner
 from gossipkv.dataset.formats.detect import batches
@@ -26,10 +26,17 @@ if TYPE_CHECKING:
     from gossipkv.dataset.build.recognition import Claim
     from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.storage.batch import RecordBatch
-    from gossipkv.storage.builder import LaneBuilder
+
+__all__ = ["Assigner", "ReadingResult", "RecordSink", "Rule", "Strayed", "probes", "take_in"]
 
 # A file is skipped if this many first keys are all of one unwanted partition, as Sequins does.
 PROBE_KEYS = 5_000
+
+
+class RecordSink(Protocol):
+    """Takes the records that were read: a builder, or whatever counts them."""
+
+    def add_batch(self, batch: RecordBatch) -> None: ...
 
 
 class Strayed(LocalError):
@@ -75,7 +82,7 @@ def take_in(
     job: BuildJob,
     places: Iterable[int],
     rule: Rule,
-    builder: LaneBuilder,
+    builder: RecordSink,
     files: SourceFiles,
     *,
     pace: Callable[[int], None] = lambda _: None,
@@ -106,7 +113,7 @@ def probes(job: BuildJob, rule: Rule, place: int) -> bool:
 
 
 class _Intake:
-    def __init__(self, job: BuildJob, rule: Rule, builder: LaneBuilder, on_records: Callable[[int], None]) -> None:
+    def __init__(self, job: BuildJob, rule: Rule, builder: RecordSink, on_records: Callable[[int], None]) -> None:
         self._job = job
         self._rule = rule
         self._builder = builder

@@ -83,9 +83,9 @@ def perform(
     origin = origin or announced(files_of(job.remote, files), job.files)
     try:
         job = with_format(job, origin)
-        job = replace(job, declared=_read_declaration(job, origin))
+        job = replace(job, declared=read_declaration(job, origin))
         manifest = _adopt_or_build(job, _Attempt(job, files, origin, resources, job.source_bytes))
-        manifest = replace(manifest, warnings=_warnings(job, origin))
+        manifest = replace(manifest, warnings=doubts(job, origin))
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -100,7 +100,7 @@ def with_format(job: BuildJob, origin: SourceFiles) -> BuildJob:
     return job if job.format is not None else replace(job, format=find_format(job, origin))
 
 
-def _warnings(job: BuildJob, origin: SourceFiles) -> tuple[str, ...]:
+def doubts(job: BuildJob, origin: SourceFiles) -> tuple[str, ...]:
     """Return what is doubtful about the source, by its first file that has any bytes."""
     file = next((file for file in job.files if file.size_bytes), None)
     if job.format != "tsv" or file is None:
@@ -129,7 +129,7 @@ def _adopt_or_build(job: BuildJob, attempt: _Attempt) -> VersionManifest:
     return _build_by_function(job, attempt, recognition or recognise_function(job, attempt.origin), refuted)
 
 
-def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
+def read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
     """Return the declaration of the source's job, if it names as many partitions as the build."""
     if job.declaration is None:
         return None

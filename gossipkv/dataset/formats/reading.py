@@ -12,6 +12,8 @@ from gossipkv.storage import label
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gossipkv.settings.databases import DatabaseSettings
+
 # The limits of the sorted file.
 MAX_KEY_BYTES = 65_535
 MAX_VALUE_BYTES = 16 << 20
@@ -52,6 +54,18 @@ class FileReading:
     nulls: str = "omit"  # Nulls in rows are left out or null, see `gossipkv.settings.databases.NULLS`.
     partition: tuple[tuple[str, str | None], ...] = ()  # The columns that the directories of a file name.
     csv: CsvDialect = field(default_factory=CsvDialect)
+
+    @classmethod
+    def by(cls, settings: DatabaseSettings) -> Self:
+        """Return the options of a database."""
+        return cls(
+            settings.key,
+            settings.value,
+            separator=settings.separator,
+            encoding=settings.encoding,
+            nulls=settings.nulls,
+            csv=settings.csv,
+        )
 
     @classmethod
     def of(cls, fields: Mapping[str, object]) -> Self:

@@ -155,14 +155,7 @@ class VersionBuilder:
         return replace(
             job,
             format=settings.format,
-            reading=FileReading(
-                settings.key,
-                settings.value,
-                separator=settings.separator,
-                encoding=settings.encoding,
-                nulls=settings.nulls,
-                csv=settings.csv,
-            ),
+            reading=FileReading.by(settings),
             presharded=settings.presharded or shared.settings.presharded,
             wanted=None if len(order.lacks) == order.lacks.partitions else tuple(order.lacks),
             refuted=order.refuted,
