@@ -40,6 +40,7 @@ Read in this order:
     users.py           `users`
     certificates.py    `certificates`
     build.py           `build`
+    publish.py         `publish`
     contents.py        the contents of files and directories of ours
     files.py           `inspect`, `verify`
     restore.py         `restore`
@@ -104,6 +105,7 @@ COMMANDS: Final = {
     "table": ("table", "Make, drop, list and show tables; what is to move; reshard, split."),
     "node": ("placement", "Show and change which nodes tables are laid on."),
     "metadata": ("metadata", "Show and change who decides on tables."),
+    "publish": ("publish", "Put a finished directory into the source, as a version of a dataset."),
     "databases": ("databases", "Hold a version of a dataset, and let go of it."),
     "rollback": ("databases", "Go back to a version of a dataset on all nodes."),
     "refresh": ("node", "Have a node look at its source now."),

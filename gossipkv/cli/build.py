@@ -145,7 +145,7 @@ def build(
     if memory_bytes < MIN_MEMORY_BYTES:
         raise click.BadParameter(f"at least {quantity.show(MIN_MEMORY_BYTES, quantity.SIZE)}", param_hint="--memory")
     begin_s = time.monotonic()
-    origin, version = _version_of(source)
+    origin, version = version_of(source)
     job = BuildJob.of(version, str(dest), partitions=partitions, compression=compression, remote=origin.remote)
     reading = FileReading(_fields(key), _fields(value), separator=separator, encoding=encoding, nulls=nulls)
     job = replace(job, function=function, format=form, reading=reading, wanted=only, presharded=presharded)
@@ -195,7 +195,7 @@ def _declare(dest: Path, manifest: VersionManifest) -> None:
     place.put(SUCCESS_FILE, b"")
 
 
-def _version_of(source: str) -> tuple[SourceRoot, SourceVersion]:
+def version_of(source: str) -> tuple[SourceRoot, SourceVersion]:
     """Return the source as a version, named by its last two directories or by its file, and the source that is read."""
     place = source.rstrip("/") if is_url(source) else str(Path(source).absolute())
     origin = SourceRoot.open(place if is_url(source) else str(Path(place).parent.parent), RealFiles(), {})
@@ -271,9 +271,9 @@ def _empty_directory(dest: Path) -> Iterator[None]:
 def _say_what(dest: Path, manifest: VersionManifest, seconds: float) -> None:
     replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
     count, of = len(manifest.files_here), len(manifest.files)
-    files = _counted(count, "file") if count == of else f"{count:,} of {_counted(of, 'file')}"
+    files = counted(count, "file") if count == of else f"{count:,} of {counted(of, 'file')}"
     click.echo(
-        f"{dest}: {_counted(manifest.records, 'record')} in {files} by {manifest.identity.function}, "
+        f"{dest}: {counted(manifest.records, 'record')} in {files} by {manifest.identity.function}, "
         f"{size_text(manifest.size_bytes)}, from {size_text(manifest.source_bytes)} of {manifest.format} "
         f"in {seconds:.1f} s{replaced}"
     )
@@ -290,5 +290,6 @@ def _say_what(dest: Path, manifest: VersionManifest, seconds: float) -> None:
         )
 
 
-def _counted(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
+    """Return a number of things in words."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

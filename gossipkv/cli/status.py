@@ -74,7 +74,7 @@ def status(
     is_given = context.get_parameter_source("timeout_ms") is not ParameterSource.DEFAULT
     deadline_s = time.monotonic() + timeout_ms / 1000 if wait and is_given else math.inf
     with connect(nodes, timeout_ms if is_given else PATIENCE_MS) as client:
-        lacking = list(_wait(client, database, deadline_s)) if wait else []
+        lacking = list(wait_until_served(client, database, deadline_s)) if wait else []
         answer = client.verdict(database)
         verdict = verdict_of(answer)
         if as_json:
@@ -94,7 +94,7 @@ def _ask(client: Client, database: str | None) -> dict[str, Value]:
     return {name: entry for name, entry in client.status(database).items() if database in {None, name}}
 
 
-def _wait(client: Client, database: str | None, deadline_s: float) -> Iterator[str]:
+def wait_until_served(client: Client, database: str | None, deadline_s: float) -> Iterator[str]:
     """Ask again and again until everything serves, or cannot; yield a line for each version that does not."""
     columns = description(), BarColumn(), TaskProgressColumn(), times()
     with progress(*columns) as bar:

@@ -49,7 +49,7 @@ class Destination(Protocol):
         ...
 
     def publish(self, path: Path, name: str) -> None:
-        """Move a finished file of the workspace to its name, replacing an earlier file."""
+        """Move a finished file of the workspace to its name, which may be in a directory, replacing an earlier file."""
         ...
 
     def put(self, name: str, data: bytes) -> None:
@@ -114,9 +114,12 @@ class LocalDestination:
                 self._remove(place)
 
     def publish(self, path: Path, name: str) -> None:
+        target = self._directory / name
         with self._refusals():
-            self._files.rename(path, self._directory / name)
-            self._files.sync_directory(self._directory)
+            if target.parent != self._directory:
+                self._make(target.parent)
+            self._files.rename(path, target)
+            self._files.sync_directory(target.parent)
 
     def put(self, name: str, data: bytes) -> None:
         beside = self._directory / f"{attempt_name()}-{name}"
