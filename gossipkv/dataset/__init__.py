@@ -27,15 +27,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gossipkv.dataset.offline.finish import VersionReport, finish_version
+    from gossipkv.dataset.offline.frames import write_frame
     from gossipkv.dataset.offline.writer import PartitionReport, partition_of, write_partition
 
-__all__ = ["PartitionReport", "VersionReport", "finish_version", "partition_of", "write_partition"]
+__all__ = ["PartitionReport", "VersionReport", "finish_version", "partition_of", "write_frame", "write_partition"]
 
 _HOMES = {
     "PartitionReport": "offline.writer",
     "VersionReport": "offline.finish",
     "finish_version": "offline.finish",
     "partition_of": "offline.writer",
+    "write_frame": "offline.frames",
     "write_partition": "offline.writer",
 }
 

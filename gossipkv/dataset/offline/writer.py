@@ -57,7 +57,7 @@ def partition_of(key: Bytes, partitions: int, function: str = "sequins") -> int:
         ValueError: no function has that name, the number is out of range, or the function needs text and the key is
             not UTF-8.
     """
-    _check_partitioning(0, partitions, function)
+    check_partitioning(0, partitions, function)
     return partitioner.partition(function, _bytes(key, "a key"), partitions)
 
 
@@ -94,10 +94,10 @@ def write_partition(
         LimitExceeded: a key, a value or the file is over the sorted file's limits.
         StorageError: the version is finished, or the file system refuses.
     """
-    _check_partitioning(partition, partitions, function)
+    check_partitioning(partition, partitions, function)
     place = destination(directory, storage_options, files=files)
     name = partition_name(partition)
-    _refuse_finished(place, name)
+    refuse_finished(place, name)
     metadata = {"function": function, "partition": partition, "partitions": partitions}
     with place.workspace() as workspace:
         with SortedFileBuilder(
@@ -110,12 +110,13 @@ def write_partition(
         ) as builder:
             builder.add_all(_checked(records, partition, partitions, function, f"{place.name}/{name}"))
             report = builder.finish()[0]
-        _refuse_finished(place, name)
+        refuse_finished(place, name)
         place.publish(workspace / name, name)
     return PartitionReport(name, partition, partitions, function, report.records, report.duplicates, report.size_bytes)
 
 
-def _check_partitioning(partition: int, partitions: int, function: str) -> None:
+def check_partitioning(partition: int, partitions: int, function: str) -> None:
+    """Raise ValueError if an argument is out of its range."""
     partitioner.code(function)
     if not 0 < partitions <= MAX_FILES:
         raise ValueError(f"partitions must be from 1 to {MAX_FILES:,}, got {partitions}")
@@ -123,7 +124,7 @@ def _check_partitioning(partition: int, partitions: int, function: str) -> None:
         raise ValueError(f"partition must be from 0 to {partitions - 1}, got {partition}")
 
 
-def _refuse_finished(place: Destination, name: str) -> None:
+def refuse_finished(place: Destination, name: str) -> None:
     """Refuse to change a finished version: nodes may be reading it, and would see damage or begin anew."""
     if place.exists(SUCCESS_FILE):
         raise StorageError(

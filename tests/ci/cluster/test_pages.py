@@ -43,6 +43,7 @@ CLIENT = "tests/unit/client/test_client_page_slow.py::test_every_example_runs"
 SPARK = "tests/ci/cluster/test_spark.py::test_the_page_has_both_examples"
 REDIS = "tests/ci/cluster/test_redis_clients.py::test_the_page_does_what_it_says_"
 OFFLINE = "tests/unit/dataset/offline/test_offline_builds_page_slow.py"
+TABLE = "tests/unit/dataset/offline/test_your_table_page_slow.py"
 LIFE = "tests/unit/dataset/test_life_page.py::test_the_documentation_draws_the_tables"
 ORDERS = "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"
 GOSSIP = "tests/unit/gossip/test_gossip_page.py::test_the_drawing_is_the_automaton"
@@ -98,9 +99,25 @@ CLAIMS = (
     Claim("docs/users/tables.md", "console", 1, RECORDS),
     Claim("docs/users/tables.md", "python", 2, RECORDS),
     Claim("docs/users/spark.md", "python", 2, SPARK),
+    Claim(
+        "docs/users/spark.md",
+        "python frames",
+        1,
+        "tests/ci/cluster/test_spark_frames.py::test_the_page_writes_and_reads",
+    ),
     Claim("docs/users/offline-builds.md", "python multiprocessing", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
     Claim("docs/users/offline-builds.md", "python dask", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
     Claim("docs/users/offline-builds.md", "json", 1, f"{OFFLINE}::test_the_declaration_of_the_page_is_one"),
+    *(
+        Claim(
+            "docs/users/your-table.md", f"python {engine}", 1, f"{TABLE}::test_an_engine_writes_what_can_be_published"
+        )
+        for engine in ("spark", "dask", "ray")
+    ),
+    *(
+        Claim("docs/users/your-table.md", f"python {scheduler}", 1, f"{TABLE}::test_a_scheduler_can_say_its_command")
+        for scheduler in ("airflow", "dagster")
+    ),
     Claim("docs/users/redis.md", "python", 1, f"{REDIS}in_python"),
     Claim("docs/users/redis.md", "console", 1, f"{REDIS}in_a_shell"),
     Claim(
@@ -202,6 +219,9 @@ RUN: dict[str, Stage] = {
     "docs/users/keyspace.md": Stage(),
     "docs/users/offline-builds.md": Stage(
         a_source, prelude="key, partitions, partition, records, directory = b'k', 1, 0, [(b'k', b'v')], 'version'"
+    ),
+    "docs/users/your-table.md": Stage(
+        prelude="import pyarrow\nframe, path = pyarrow.table({'key': ['k'], 'value': ['v']}), 'version'"
     ),
     "docs/users/wire.md": Stage(a_node),
     "docs/operators/cluster.md": Stage(datasets),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import msgpack
@@ -50,6 +50,15 @@ class RowPlace:
             f"{self.name}: row {number:,}, in the {self.unit} at byte {self.offset:,}: {reason}",
             {"file": self.name, "offset": self.offset, "row": number, "reason": reason},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FramePlace(RowPlace):
+    """The place of a record batch in a data frame, which has rows and no bytes."""
+
+    def refusal(self, row: int, reason: str) -> SourceError:
+        number = self.rows_before + row + 1
+        return SourceError(f"{self.name}: row {number:,}: {reason}", {"row": number, "reason": reason})
 
 
 @contextlib.contextmanager
@@ -107,7 +116,7 @@ class ArrowRows:
         """
         before = 0
         while rows.num_rows:
-            part = RowPlace(place.name, place.offset, place.unit, place.rows_before + before)
+            part = replace(place, rows_before=place.rows_before + before)
             keys = self._key_column(part, rows)
             values = self._value_column(part, rows)
             count = min(keys.count, values.count)
