@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLIENT = "tests/unit/client/test_client_page_slow.py::test_every_example_runs"
+FEAST = "tests/nightly/feast/test_feast.py::test_cases"
 SPARK = "tests/ci/cluster/test_spark.py::test_the_page_has_both_examples"
 REDIS = "tests/ci/cluster/test_redis_clients.py::test_the_page_does_what_it_says_"
 OFFLINE = "tests/unit/dataset/offline/test_offline_builds_page_slow.py"
@@ -105,6 +106,8 @@ CLAIMS = (
         1,
         "tests/ci/cluster/test_spark_frames.py::test_the_page_writes_and_reads",
     ),
+    Claim("docs/users/feast.md", "yaml", 1, FEAST),
+    Claim("docs/users/feast.md", "python", 1, FEAST),
     Claim("docs/users/offline-builds.md", "python multiprocessing", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
     Claim("docs/users/offline-builds.md", "python dask", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
     Claim("docs/users/offline-builds.md", "json", 1, f"{OFFLINE}::test_the_declaration_of_the_page_is_one"),
