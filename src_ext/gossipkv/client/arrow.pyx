@@ -25,8 +25,8 @@ cdef enum:
 
 # Memory --------------------------------------------------------------------------------------------------------------
 #
-# New memory costs a page fault every 4 KiB, which is more than all else that an answer in columns costs.  So a few large
-# buffers of columns and sessions are kept for the next answers when nobody uses them any longer.
+# New memory costs a page fault every 4 KiB, which is more than all else that an answer in columns costs.  So a few
+# large buffers of columns and sessions are kept for the next answers when nobody uses them any longer.
 
 cdef enum:
     SPARES = 4

@@ -99,7 +99,7 @@ cdef object take_values(Cursor* cursor, Py_ssize_t count):
 
 
 cdef object take_column(Cursor* cursor, Py_ssize_t count, bint copies):
-    """Return the array of `count` values at the cursor as a column, or UNEXPECTED; without their bytes, unless asked."""
+    """Return the array of `count` values at the cursor as a column, or UNEXPECTED; `copies`: with their bytes."""
     cdef Column column
     cdef Blob value
     if take_array(cursor) != count:

@@ -19,8 +19,7 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve
 from gossipkv.wire._wire cimport (
-    FRAME_COMPLETE, HEAD_BYTES, Blob, Cursor, put, put_array, put_bin, put_bin_head, put_bytes, take_array, take_bin,
-    take_nil,
+    FRAME_COMPLETE, Blob, Cursor, put, put_array, put_bin, put_bin_head, put_bytes, take_array,
 )
 
 cdef enum:

@@ -22,7 +22,7 @@ from gossipkv.wire.rpc import request
 
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport (
-    FRAME_COMPLETE, FRAME_PARTIAL, HEAD_BYTES, Blob, Cursor, put_array, put_bin, put_bin_head, put_bytes,
+    FRAME_COMPLETE, FRAME_PARTIAL, Blob, Cursor, put_array, put_bin, put_bin_head, put_bytes,
     put_map, put_request, put_unsigned, take_array, take_bin, take_blob, take_nil, take_response,
 )
 

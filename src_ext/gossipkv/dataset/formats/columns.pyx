@@ -85,8 +85,9 @@ cdef bint get_value(const View* view, Py_ssize_t row, const uint8_t** value, uin
 cdef class Column:
     """Rows of byte strings.
 
-    Only encoded rows know nulls (`rows.pyx`); others have none.  `width` is the size of every value, or 0 if `offsets` (of `offset_bytes` each) delimit them; `first` is the number
-    of the first value.  `chosen` makes a column of indices into these values.
+    Only encoded rows know nulls (`rows.pyx`); others have none.  `width` is the size of every value, or 0 if `offsets`
+    (of `offset_bytes` each) delimit them; `first` is the number of the first value.  `chosen` makes a column of indices
+    into these values.
     """
 
     cdef readonly Py_ssize_t count

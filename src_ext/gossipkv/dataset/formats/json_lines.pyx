@@ -420,7 +420,8 @@ cdef class JsonLines(Lines):
             MORE_AFTER: f"something after the object: {excerpt(line[self.wrong_at:])}",
             FIELD_TWICE: f"the field {name!r} is there twice",
             KEY_KIND: (
-                f'the key {name!r} is neither a string, nor {{"base64": "..."}}, a whole number of 64 bits, true or false'
+                f'the key {name!r} is neither a string, nor {{"base64": "..."}}, a whole number of 64 bits, '
+                "true or false"
             ),
             KEY_SEPARATOR: f"the key {name!r} has the separator in it, so that two lines could have one key",
             VALUE_NULL: f"the value {name!r} is null",

@@ -1,4 +1,5 @@
-"""Rows of several columns, each encoded into one byte string: a JSON object, a MessagePack map or array, or joined text.
+"""Rows of several columns, each encoded into one byte string: an object of JSON, a map or array of MessagePack, or
+joined text.
 
     object    {"name":value,...}; a string that is not UTF-8 is {"base64":"..."}, and columns of JSON keep their text
     map       names and values; a string that is not UTF-8 is binary
