@@ -225,7 +225,8 @@ def lay(cluster: Cluster, *, replication: int, kind: str = "hash", partitions: i
     options = {"kind": kind, "replication": replication} | ({"partitions": partitions} if partitions else {})
     records = {b"old/%d" % number: b"%0*d" % (VALUE_BYTES, number) for number in range(OLD)}
     with cluster.connect(1, timeout_ms=TIMEOUT_MS) as client:
-        client.call("create_table", TABLE, options)
+        # A node is alive before it is known that it takes part; then nothing is done.
+        until(lambda: client.call("create_table", TABLE, options), lambda _: True)
         until(lambda: client.table(TABLE).delete(b"first", level="all"), lambda _: True)
         listed = [*records.items()]
         for at in range(0, OLD, PUT_AT_ONCE):
