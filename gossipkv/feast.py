@@ -232,16 +232,16 @@ def write_view(
     """
     config, found = store.config, store.get_feature_view(view)
     entities = [store.get_entity(name) for name in found.entities]
-    columns = utils._get_column_names(found, entities)  # noqa: SLF001  # As Feast's engines do.
+    columns = utils._get_column_names(found, entities)  # noqa: SLF001  # Feast's engines do so.
     offline = get_offline_store_from_config(config.offline_store)
     pulled = offline.pull_latest_from_table_or_query(config, found.batch_source, *columns, start, end)
     mapping = found.batch_source.field_mapping
-    table = utils._run_pyarrow_field_mapping(pulled.to_arrow(), mapping)  # noqa: SLF001  # As Feast's engines do.
+    table = utils._run_pyarrow_field_mapping(pulled.to_arrow(), mapping)  # noqa: SLF001  # Feast's engines do so.
     joined = {column.name: column.dtype.to_value_type() for column in found.entity_columns}
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in table.to_batches(max_chunksize=_ROWS):
-            converted = utils._convert_arrow_to_proto(batch, found, joined)  # noqa: SLF001  # As Feast's engines do.
+            converted = utils._convert_arrow_to_proto(batch, found, joined)  # noqa: SLF001  # Feast's engines do so.
             rows = _by_key(config, converted)
             keys, values = zip(*_records(rows, [None] * len(rows)), strict=True)
             yield pa.record_batch([pa.array(keys, "binary"), pa.array(values, "binary")], _SCHEMA)

@@ -350,6 +350,7 @@ IDENTITY: Final = ("node", "cluster", "version", "protocol", "shard_id")
 LEFT_OUT: Final[dict[Path, str]] = {
     ("name",): "the same for every node",
     ("memory", "residency"): "a setting",
+    ("source",): "settings",
     ("memory", "limit"): "where a limit stands; `gossipkv_mapped_room_bytes` has what it leaves",
     ("verdict", "level"): "a word; `gossipkv_verdict` is its number",
     ("speaks",): "the releases that run, which whoever upgrades looks at",
