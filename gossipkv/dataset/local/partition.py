@@ -32,6 +32,11 @@ class PartitionClaim:
     partition: int
     regrouped: bool = False
 
+    def to_metadata(self) -> bytes:
+        """Return the metadata of a file whose writer checked every key; `claim_of` reads them."""
+        claim = {"function": self.function, "partitions": self.partitions, "partition": self.partition}
+        return json.dumps(claim, sort_keys=True).encode()
+
 
 def claim_of(label: Label) -> PartitionClaim | None:
     """Return the claim in a sorted file's metadata, or None if another program wrote them."""

@@ -10,7 +10,6 @@ partition are merged.  A run is an attempt (`destinations`), so whatever killed 
 from __future__ import annotations
 
 import importlib
-import json
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
@@ -20,6 +19,7 @@ from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.formats.sorted_files import walk
 from gossipkv.dataset.local.manifest import partition_name
+from gossipkv.dataset.local.partition import PartitionClaim
 from gossipkv.dataset.offline.destinations import attempt_name, destination
 from gossipkv.dataset.offline.finish import finish_version
 from gossipkv.dataset.offline.writer import check_partitioning, refuse_finished
@@ -191,7 +191,6 @@ class FrameWriting:
             place.publish(workspace / name, name)
 
     def _builder(self, workspace: Path, partitions: Iterable[int], names: Sequence[str]) -> SortedFileBuilder:
-        claim = {"function": self.function, "partitions": self.partitions}
         return SortedFileBuilder(
             workspace,
             names,
@@ -199,7 +198,7 @@ class FrameWriting:
             memory_bytes=self.memory_bytes,
             compression=self.compression,
             metadata=[
-                json.dumps(claim | {"partition": partition}, sort_keys=True).encode() for partition in partitions
+                PartitionClaim(self.function, self.partitions, partition).to_metadata() for partition in partitions
             ],
         )
 

@@ -13,12 +13,12 @@ records.  Writes after `finish_version` are refused.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.local.manifest import partition_name
+from gossipkv.dataset.local.partition import PartitionClaim
 from gossipkv.dataset.offline.destinations import destination
 from gossipkv.dataset.source.listing import MAX_FILES, SUCCESS_FILE
 from gossipkv.errors import SourceError, StorageError
@@ -98,7 +98,6 @@ def write_partition(
     place = destination(directory, storage_options, files=files)
     name = partition_name(partition)
     refuse_finished(place, name)
-    metadata = {"function": function, "partition": partition, "partitions": partitions}
     with place.workspace() as workspace:
         with SortedFileBuilder(
             workspace,
@@ -106,7 +105,7 @@ def write_partition(
             files=files,
             memory_bytes=memory_bytes,
             compression=compression,
-            metadata=json.dumps(metadata, sort_keys=True).encode(),
+            metadata=PartitionClaim(function, partitions, partition).to_metadata(),
         ) as builder:
             builder.add_all(_checked(records, partition, partitions, function, f"{place.name}/{name}"))
             report = builder.finish()[0]
