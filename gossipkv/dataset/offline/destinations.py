@@ -185,15 +185,20 @@ class LocalDestination:
                 self._files.make_directory(directory)
         self._files.sync_directory(directory.parent)
 
-    @contextlib.contextmanager
-    def _refusals(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            path = str(error.filename or self._directory)
-            raise StorageError(
-                f"{path}: cannot write a version: {error.strerror or error}", {"file": path, "errno": error.errno}
-            ) from error
+    def _refusals(self) -> contextlib.AbstractContextManager[None]:
+        return refusals(self._directory, "write a version")
+
+
+@contextlib.contextmanager
+def refusals(directory: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Convert the errors of a local file system into StorageError: its path, or the directory, and `what` failed."""
+    try:
+        yield
+    except OSError as error:
+        path = str(error.filename or directory)
+        raise StorageError(
+            f"{path}: cannot {what}: {error.strerror or error}", {"file": path, "errno": error.errno}
+        ) from error
 
 
 def attempt_name() -> str:

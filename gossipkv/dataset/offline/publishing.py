@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.build.adopt import copy_bytes
-from gossipkv.dataset.offline.destinations import ATTEMPT, RemoteDestination, destination
+from gossipkv.dataset.offline.destinations import ATTEMPT, RemoteDestination, destination, refusals
 from gossipkv.dataset.source.listing import SUCCESS_FILE
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
-from gossipkv.errors import BadRequest, Conflict, SourceError, StorageError
+from gossipkv.errors import BadRequest, Conflict, SourceError
 from gossipkv.settings.databases import is_name
 
 if TYPE_CHECKING:
@@ -313,15 +313,8 @@ class SourceDatabase:
                 self._files.unlink(path)
         self._files.remove_directory(directory)
 
-    @contextlib.contextmanager
-    def _refusals(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            path = str(error.filename or self._directory)
-            raise StorageError(
-                f"{path}: cannot publish: {error.strerror or error}", {"file": path, "errno": error.errno}
-            ) from error
+    def _refusals(self) -> contextlib.AbstractContextManager[None]:
+        return refusals(self._directory, "publish")
 
 
 def _all_files(listed: SourceVersion) -> Iterator[SourceFile]:
