@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import time
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.keyspace.partitioner import FUNCTIONS
 from gossipkv.settings import quantity
+from gossipkv.settings.csv_dialect import CsvDialect
 from gossipkv.settings.databases import ENCODINGS, FORMATS, NULLS, PRESHARDED
 from gossipkv.settings.masking import is_url
 from gossipkv.status.words import size_text
@@ -56,6 +58,15 @@ def partition_list(text: str) -> tuple[int, ...]:
             raise click.BadParameter(f"{part.strip()!r}: expected partitions such as 0,4-7, below {MAX_FILES:,}")
         found.update(range(first, last + 1))
     return tuple(sorted(found))
+
+
+def csv_dialect(text: str) -> CsvDialect:
+    """Parse the table `csv` of a database's settings, with or without its braces."""
+    table = text if text.startswith("{") else f"{{ {text} }}"
+    try:
+        return CsvDialect.read(tomllib.loads(f"csv = {table}")["csv"])
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"{text!r}: {error}; write it as in a settings file: 'delimiter = \"\\t\"'") from None
 
 
 @click.command()
@@ -100,6 +111,13 @@ def partition_list(text: str) -> tuple[int, ...]:
 @click.option("--separator", metavar="TEXT", help="Joins the fields of a key.")
 @click.option("--encoding", type=click.Choice(ENCODINGS), default="json", show_default=True, help="Of rows.")
 @click.option("--nulls", type=click.Choice(NULLS), default="omit", show_default=True, help="In rows.")
+@click.option(
+    "--csv",
+    type=csv_dialect,
+    default="",
+    metavar="SETTINGS",
+    help='The table `csv` of a settings file, such as \'delimiter = ";", header = false, columns = ["a", "b"]\'.',
+)
 @click.option("--compression", type=click.Choice(["none", "lz4"]), default="none", show_default=True)
 @click.option(
     "--memory",
@@ -131,6 +149,7 @@ def build(
     separator: str | None,
     encoding: str,
     nulls: str,
+    csv: CsvDialect,
     compression: str,
     memory_bytes: int,
     lanes: int | None,
@@ -147,7 +166,7 @@ def build(
     begin_s = time.monotonic()
     origin, version = version_of(source)
     job = BuildJob.of(version, str(dest), partitions=partitions, compression=compression, remote=origin.remote)
-    reading = FileReading(_fields(key), _fields(value), separator=separator, encoding=encoding, nulls=nulls)
+    reading = FileReading(_fields(key), _fields(value), separator=separator, encoding=encoding, nulls=nulls, csv=csv)
     job = replace(job, function=function, format=form, reading=reading, wanted=only, presharded=presharded)
     if only is not None and only[-1] >= job.partitions:
         raise click.BadParameter(

@@ -130,6 +130,35 @@ def test_formats_are_found_out_or_told(run, source, tmp_path, kind, how):
     assert records(tmp_path / "out") == RECORDS
 
 
+@pytest.mark.parametrize(
+    ("csv", "text"),
+    [
+        ('delimiter = ";", null = ["-"]', b'id;name;n\n1;"a;b";-\n'),
+        ('{ header = false, columns = ["id", "name", "n"], types = { n = "int64" } }', b'1,"a;b",\n'),
+        (r'delimiter = "\t"', b"id\tname\tn\n1\ta;b\t\n"),
+    ],
+)
+def test_the_dialect_of_csv_is_told(run, source, tmp_path, csv, text):
+    """It is written as in a settings file."""
+    fields = ["--key", "id", "--value", "name", "--value", "n"]
+    done = run("build", source([text], ".csv"), tmp_path / "out", *fields, "--nulls", "null", "--csv", csv)
+    assert (done.status, done.err) == (0, "")
+    assert records(tmp_path / "out") == {b"1": b'{"name":"a;b","n":null}'}
+
+
+@pytest.mark.parametrize(
+    ("csv", "what"),
+    [
+        ("header = yes", "Invalid value"),
+        ('delimiter = "ab"', "delimiter: expected one"),
+        ("x = 1", "unknown setting x"),
+    ],
+)
+def test_a_wrong_dialect_is_refused(run, source, tmp_path, csv, what):
+    done = run("build", source([b"a,b\n"], ".csv"), tmp_path / "out", "--csv", csv)
+    assert (done.status, what in done.err, (tmp_path / "out").exists()) == (2, True, False)
+
+
 @pytest.mark.parametrize("presharded", ["probe", "declared", "never"])
 def test_a_build_is_spread_over_machines(run, source, tmp_path, presharded):
     """Each machine builds some partitions; the collected files are finished like those of tasks."""
