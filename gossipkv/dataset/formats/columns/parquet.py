@@ -134,8 +134,9 @@ class _ParquetFile:
 
 
 def _miscounts(created_by: str) -> bool:
-    found = re.match(r"parquet-mr version (\d+)\.(\d+)\.(\d+)", created_by)
-    return found is not None and tuple(map(int, found.groups())) < COUNTS_RIGHT
+    """Return True for a parquet-mr before `COUNTS_RIGHT`; the first ones give no version."""
+    found = re.match(r"parquet-mr(?: version (\d+)\.(\d+)\.(\d+)|$)", created_by)
+    return found is not None and tuple(int(part or 0) for part in found.groups()) < COUNTS_RIGHT
 
 
 def _footer_start(reader: Readable) -> int:

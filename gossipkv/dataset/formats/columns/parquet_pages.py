@@ -1,7 +1,11 @@
 """The page sizes of a Parquet column chunk, read from page headers before anything is decoded.
 
-A reader decompresses whole pages, but the footer has only the sizes of chunks.  Each header is a struct of Thrift's
-compact protocol: a field header (type in the low 4 bits, id's distance in the high 4; 0: the zigzag id follows), then
+pyarrow decompresses whole pages and shows none of their sizes; the footer has only those of chunks.  A chunk of 100 MiB
+adds 50 MiB to a process if its pages have 1 MiB, as most writers make them, and 236 MiB if it is one page.  By the
+footer alone, either the first would be refused or the second would exceed the memory of a build.
+
+Each header is a struct of Thrift's compact protocol: a field header (type in the low 4 bits, id's distance in the high
+4; 0: the zigzag id follows), then
 
     1, 2; 3; 7      true, false: no bytes; one byte; 8 bytes
     4 to 6; 8       zigzag varint; varint size, then that many bytes

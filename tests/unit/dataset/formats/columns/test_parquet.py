@@ -2,6 +2,7 @@
 
 import io
 import random
+from itertools import islice
 
 import pyarrow as pa
 import pytest
@@ -79,6 +80,31 @@ def test_every_encoding_is_read(encoding):
         {"key": KEYS, "value": VALUES}, use_dictionary=False, column_encoding={"key": encoding, "value": encoding}
     )
     assert read(data) == list(zip(KEYS, VALUES, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("writer", "is_read"),
+    [("parquet-mr", True), ("parquet-mr version 1.2.8 (build 1)", True), ("parquet-mr version 1.2.9 (build 1)", False)],
+)
+def test_parquet_mr_did_not_count_the_header_of_a_dictionary(writer, is_read):
+    """The sizes of column chunks lack it before 1.2.9; the first versions do not give theirs."""
+    data = written({"key": KEYS, "value": VALUES}, compression="none", write_statistics=False)
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[start:-8]
+    metadata = pq.read_metadata(io.BytesIO(data))
+    for chunk in map(metadata.row_group(0).column, range(2)):
+        at, size_bytes = chunk.dictionary_page_offset, chunk.total_compressed_size
+        dictionary, page = islice(parquet_pages.pages(CutReader(data), at, start, ROWS), 2)
+        lacking = size_bytes - (page.offset - dictionary.offset - dictionary.raw_bytes)
+        # Both sizes of a chunk are the same; each follows the header of a field.
+        footer = footer.replace(b"\x16" + varint(2 * size_bytes), b"\x16" + varint(2 * lacking))
+    given = metadata.created_by.encode()
+    footer = footer.replace(varint(len(given)) + given, varint(len(writer)) + writer.encode())
+    data = data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    if is_read:
+        assert read(data) == list(zip(KEYS, VALUES, strict=True))
+    else:
+        assert "bytes behind its column chunk" in refused(data)
 
 
 def test_columns_can_be_named():
