@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.ledger import Beside
     from gossipkv.register.metadata.partitions import TableMeta
 
-ASK_S: Final = 30.0  # Interval at which hosts are asked for measures.
+ASK_S: Final = 30.0  # Mean interval at which hosts are asked for measures.
+ASK_FACTOR: Final = 0.8, 1.2  # Vary the interval: two rebalancers in step would level the same nodes for ever.
 NEW_S: Final = 1.0  # Delay before new ranges are measured, since more may follow.
 PAUSE: Final = 10.0  # Rest this many times the duration of a plan, or of a survey of all hosts.
 RETRY_S: Final = 60.0  # After this time, another host is asked to divide a range that is still whole.

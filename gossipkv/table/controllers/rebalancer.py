@@ -35,7 +35,7 @@ from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from gossipkv.table.controllers.pause import Pause
-from gossipkv.table.controllers.plan import ASK_S, RangePlanner
+from gossipkv.table.controllers.plan import ASK_FACTOR, ASK_S, RangePlanner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -186,7 +186,7 @@ class Rebalancer:
                 began = trio.current_time()
                 measures = await hosts.measures(table, nodes & {*self._alive()})
                 planning.takes(measures, hosts.limits, trio.current_time(), asked=began)
-                planning.ask_at = trio.current_time() + ASK_S
+                planning.ask_at = trio.current_time() + ASK_S * self._random.uniform(*ASK_FACTOR)
                 self.pause.end()
             await trio.sleep_until(next_look(LOOK_S))
 
