@@ -12,6 +12,7 @@ import os
 import sys
 
 INTERRUPTED = 130
+AGAIN_S = 0.01
 
 
 def _exit(*_: object) -> None:
@@ -37,3 +38,21 @@ def raise_again() -> None:
     """Make Ctrl-C raise KeyboardInterrupt again, after `exit_at_once`."""
     if signal.getsignal(signal.SIGINT) is _exit:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def repeat_dropped() -> None:
+    """Repeat each Ctrl-C that Python drops, since it comes in a destructor or in a callback of a weak reference."""
+    report = sys.unraisablehook
+
+    def report_or_repeat(unraisable: "sys.UnraisableHookArgs", /) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            report(unraisable)
+            return
+        from threading import Timer, main_thread  # noqa: PLC0415  # They are seldom needed, and load slowly.
+
+        # `_thread.interrupt_main` would not end a sleep.
+        timer = Timer(AGAIN_S, signal.pthread_kill, (main_thread().ident, signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = report_or_repeat

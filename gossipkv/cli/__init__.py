@@ -73,7 +73,7 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownVersion,
 )
-from gossipkv.interrupt import INTERRUPTED, raise_again
+from gossipkv.interrupt import INTERRUPTED, raise_again, repeat_dropped
 from gossipkv.processes.streams import flush_or_drop
 
 if TYPE_CHECKING:
@@ -182,6 +182,7 @@ def gossipkv_command() -> None:
     """
     garbage.keep()  # Garbage collection skips all that is loaded by now.
     raise_again()
+    repeat_dropped()
 
 
 def main() -> NoReturn:

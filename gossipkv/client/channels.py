@@ -41,6 +41,8 @@ class ChannelPlace:
         self.channel: Channel | None = None
 
     def __del__(self) -> None:
+        if not hasattr(self, "channel"):  # An exception came before its lines were done.
+            return
         channels = self._channels()
         if channels is not None:
             place = ChannelPlace(self._channels)

@@ -112,6 +112,31 @@ def test_nothing_is_loaded_before_an_interrupt_is_looked_after():
     assert loaded[loaded.index(b"os") + 1] == b"gossipkv.interrupt"
 
 
+INTERRUPT_A_DESTRUCTOR = """
+import signal, time
+from gossipkv import interrupt
+
+class Connection:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+interrupt.repeat_dropped()
+Connection()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_in_a_destructor_is_not_lost():
+    """Python drops exceptions of destructors: `cluster up` then went on after Ctrl-C."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPT_A_DESTRUCTOR], capture_output=True, timeout=60, check=False, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
 WAYS = ["{0}>&-", "{0}>/dev/full", "{0}</dev/null"]
 
 
