@@ -18,7 +18,7 @@ from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.environment.trio_world import real
 from gossipkv.log import Log
 from gossipkv.node import wiring as node
-from gossipkv.processes import logs
+from gossipkv.processes import logs, orphans
 from gossipkv.processes.supervisor import ProcessSupervisor
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
     allow_descriptors()
     sys.setswitchinterval(LOCK_KEPT_S)
     _keep_private(config.data)
+    orphans.reap_as_first()
 
     # `nursery.start` would fail for a node that a signal ends before it is ready, which is no failure.
     trio.run(

@@ -126,6 +126,9 @@ CLAIMS = (
     Claim(
         "docs/users/redis.md", "sh", 1, "not run: a port that may be taken; the nodes of those tests are told another"
     ),
+    Claim(
+        "docs/operators/kubernetes.md", "sh", 2, "tests/ci/deploy/test_kubernetes.py::test_the_page_names_what_there_is"
+    ),
     Claim("docs/operators/gossip.md", "mermaid", 1, GOSSIP),
     Claim("docs/operators/life-of-a-version.md", "mermaid", 2, LIFE),
     Claim(
