@@ -23,7 +23,7 @@ def test_errors_exist():
 
 def test_numbers_are_those_of_the_code():
     """The page states the limits and the repeatable methods of the code."""
-    repeatable = PAGE.split("Whatever may be repeated (")[1].split(")")[0]
+    repeatable = PAGE.split("Repeatable methods (")[1].split(")")[0]
     assert set(re.findall(r"`(\w+)`", repeatable)) == reads.REPEATABLE
     said = " ".join(PAGE.split())
     assert f"timeout_ms={reads.TIMEOUT_MS}" in said
