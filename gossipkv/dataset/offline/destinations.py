@@ -11,13 +11,13 @@ version is finished.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import tempfile
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gossipkv.dataset.source.object_stores import open_url
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import GossipKVError, StorageError
@@ -218,9 +218,8 @@ class RemoteDestination:
         self._url = url
         self._options = storage_options
         with self._refusals():
-            # The package is imported here, so that only URLs pay for it.
-            self._system, root = importlib.import_module("fsspec").url_to_fs(url, **storage_options)
-        self._root = str(root).rstrip("/")
+            self._system, root = open_url(url, storage_options)
+        self._root = root.rstrip("/")
         self._whole_at_once = url.partition("://")[0] in _OBJECT_STORES
 
     @contextlib.contextmanager

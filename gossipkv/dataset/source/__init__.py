@@ -8,6 +8,7 @@ Read in this order:
     hadoop_checksums.py     Hadoop's checksum files
     reader.py               the bytes of one listed file
     small_objects.py        small objects of a store, read ahead
+    object_stores.py        S3, Google's and Azure's stores, in few requests
     remote.py               stores that fsspec opens
     look_threads.py         a limited number of threads that look at sources
 """

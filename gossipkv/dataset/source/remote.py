@@ -22,20 +22,22 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
+from gossipkv.dataset.source.object_stores import first_entries, open_url, read_whole
 from gossipkv.dataset.source.small_objects import KEPT_BYTES, SmallObject, SmallObjects
 from gossipkv.environment.seam import MAX_ENTRIES, READ, FileEntry, too_many_entries
 from gossipkv.settings.masking import Option, mask_url, scrub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from gossipkv.dataset.source.files import SourceFile, SourceFiles
+    from gossipkv.dataset.source.object_stores import FileSystem, FsspecFile, Info
     from gossipkv.environment.seam import Files, Path
 
 # The size of one request while a file is read from end to end: some ten a second at 100 Mbit/s.
@@ -49,43 +51,28 @@ PAUSES_S: Final = (0.2, 0.4, 0.8, 1.6, 3.2)
 _BUSY: Final = re.compile(
     r"SlowDown|slow down|reduce your request rate|throttl|too many requests|\b503\b", re.IGNORECASE
 )
+_BUSY_CODES: Final = {errno.EBUSY, 408, 429, 500, 502, 503, 504}
+# In Amazon's words, Google's ("Invalid Credentials"), and Azure's: a signature has times, a client a secret.
 _EXPIRED: Final = re.compile(
-    r"ExpiredToken|TokenRefreshRequired|token.{0,20}expired|expired.{0,20}token", re.IGNORECASE
+    r"ExpiredToken|TokenRefreshRequired|(token|secret keys).{0,60}expired|expired.{0,20}token|invalid_grant"
+    r"|Invalid Credentials|not valid in the specified time frame|Signed expiry time",
+    re.IGNORECASE,
 )
 
 # A message shows this many characters of a store's own words.
 MAX_MESSAGE_CHARACTERS: Final = 300
 
 # Fields in which stores report a sign of the content, and the time of the last change; the first one present counts.
-_TAGS: Final = ("ETag", "etag", "checksum", "md5Hash", "content_md5", "generation", "version_id")
-_TIMES: Final = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_TAGS: Final = ("generation", "ETag", "etag", "checksum", "md5Hash", "content_md5", "version_id")
+_TIMES: Final = ("timeCreated", "mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Extras of this package; other packages are named directly.
-_EXTRAS: Final = {"s3": "gossipkv[s3]", "s3a": "gossipkv[s3]"}
+_EXTRAS: Final = {
+    "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"
+}  # fmt: skip
 
-Info = Mapping[str, object]
 Found = TypeVar("Found")
-
-
-class _FsspecFile(Protocol):
-    def seek(self, offset: int) -> int: ...
-
-    def read(self, size: int) -> bytes: ...
-
-    def close(self) -> None: ...
-
-
-class _FileSystem(Protocol):
-    def ls(self, path: str, *, detail: bool) -> list[Info]: ...
-
-    def cat_file(self, path: str, *, start: int, end: int) -> bytes: ...
-
-    def info(self, path: str) -> Info: ...
-
-    def open(self, path: str, mode: str, *, block_size: int) -> _FsspecFile: ...
-
-    def invalidate_cache(self) -> None: ...
 
 
 @final
@@ -126,8 +113,8 @@ class RemoteFiles:
     def __init__(self, root: RemoteRoot) -> None:
         self._root = root
         self._opening = threading.Lock()
-        self._opened: tuple[_FileSystem, str] | None = None
-        self._reading: dict[int, _FsspecFile | SmallObject] = {}
+        self._opened: tuple[FileSystem, str] | None = None
+        self._reading: dict[int, FsspecFile | SmallObject] = {}
         self._small: SmallObjects | None = None
         self._descriptors = itertools.count(3)
 
@@ -146,14 +133,15 @@ class RemoteFiles:
             system, base = self._file_system()
             system.invalidate_cache()
             inner = self._inner(path, base)
-            infos = _patient(lambda: _first_of(system, inner) or system.ls(inner, detail=True))
+            infos = _patient(lambda: first_entries(system, inner, MAX_ENTRIES) or system.ls(inner, detail=True))
             if len(infos) > MAX_ENTRIES:
                 raise too_many_entries(path)
             entries = []
             for info in infos:
                 name = _name_of(info)
                 if name != inner:
-                    entries.append(_entry(name, info if info.get("size") is not None else system.info(name)))
+                    is_told = info.get("size") is not None or info.get("type") == "directory"
+                    entries.append(_entry(name, info if is_told else system.info(name)))
                 # An entry without size stands for the directory itself.
                 elif info.get("type") == "file" and info.get("size"):
                     raise NotADirectoryError(errno.ENOTDIR, "it is a file")
@@ -169,15 +157,16 @@ class RemoteFiles:
             inner = self._inner(path, base)
             return _entry(inner, _patient(lambda: system.info(inner)))
 
-    def _read_whole(self, path: str, size_bytes: int) -> SmallObject:
-        with self._refusals(path):
+    def _read_whole(self, file: SourceFile) -> SmallObject:
+        with self._refusals(file.path):
             system, base = self._file_system()
-            inner = self._inner(path, base)
-            found = _patient(partial(_read_s3, system, inner, size_bytes))
-            if found is not None:
-                return found
-            data = _patient(partial(system.cat_file, inner, start=0, end=size_bytes)) if size_bytes else b""
-            return SmallObject(_entry(inner, _patient(partial(system.info, inner))), data)
+            inner = self._inner(file.path, base)
+            found = _patient(partial(read_whole, system, inner, file))
+            if found is None:
+                size_bytes = file.size_bytes
+                data = _patient(partial(system.cat_file, inner, start=0, end=size_bytes)) if size_bytes else b""
+                found = _patient(partial(system.info, inner)), data
+            return SmallObject(_entry(inner, found[0]), found[1])
 
     def resolve(self, path: Path) -> str:
         """Return the path itself, since stores have no links."""
@@ -186,7 +175,7 @@ class RemoteFiles:
     def open(self, path: Path, flags: int = READ) -> int:
         """Open an object for reading and return its number; see `Files`."""
         del flags
-        reading: _FsspecFile | SmallObject
+        reading: FsspecFile | SmallObject
         if self._small is not None and str(path) in self._small:
             reading = self._small.get(str(path))
         else:
@@ -221,7 +210,7 @@ class RemoteFiles:
             with self._refusals(self._root.name):
                 reading.close()
 
-    def _file_system(self) -> tuple[_FileSystem, str]:
+    def _file_system(self) -> tuple[FileSystem, str]:
         with self._opening:
             if self._opened is None:
                 self._opened = _open(self._root)
@@ -242,14 +231,17 @@ class RemoteFiles:
             raise self._refusal(error.errno or errno.EIO, error, path) from None
         except Exception as error:  # noqa: BLE001  # Stores' packages raise unrelated classes.
             self._opened = None  # A session may have ended; the next look begins another.
-            raise self._refusal(errno.EIO, error, path) from None
+            is_missing = getattr(error, "status_code", None) == HTTPStatus.NOT_FOUND
+            raise self._refusal(errno.ENOENT if is_missing else errno.EIO, error, path) from None
 
     def _refusal(self, number: int, error: Exception, path: Path) -> OSError:
         message = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         if number == errno.ENOENT and " " not in message:  # Many stores report no more than the path.
             message = "no such file or directory"
-        line = " ".join(message.split())[:MAX_MESSAGE_CHARACTERS]
-        if _EXPIRED.search(line):
+        line = " ".join(message.split())
+        is_expired = _EXPIRED.search(line)
+        line = line[:MAX_MESSAGE_CHARACTERS]
+        if is_expired:
             line = f"the store's credentials have expired: renew them in `storage_options` or their place ({line})"
         return OSError(number, scrub(line, self._root.url, self._root.options), str(path))
 
@@ -260,19 +252,21 @@ def _patient(ask: Callable[[], Found]) -> Found:
         try:
             return ask()
         except Exception as error:
-            if not (getattr(error, "errno", None) == errno.EBUSY or _BUSY.search(str(error))):
+            signs = {getattr(error, name, None) for name in ("errno", "code", "status_code")}
+            if not (signs & _BUSY_CODES or _BUSY.search(str(error))):
                 raise
         time.sleep(pause_s)
     return ask()
 
 
-def _open(root: RemoteRoot) -> tuple[_FileSystem, str]:
-    core, registry = importlib.import_module("fsspec.core"), importlib.import_module("fsspec")
+def _open(root: RemoteRoot) -> tuple[FileSystem, str]:
+    registry = importlib.import_module("fsspec")
     try:
         registry.get_filesystem_class(root.protocol)
     except ImportError as error:
         missing = getattr(error.__cause__, "name", None) or root.protocol
-        package = _EXTRAS.get(root.protocol, missing.partition(".")[0])
+        extra = _EXTRAS.get(root.protocol)
+        package = missing.partition(".")[0] if extra is None else f"gossipkv[{extra}]"
         raise OSError(
             errno.EPROTONOSUPPORT,
             f"{root.protocol}:// needs a package that is not installed: run `pip install '{package}'`",
@@ -283,52 +277,8 @@ def _open(root: RemoteRoot) -> tuple[_FileSystem, str]:
             errno.EPROTONOSUPPORT, f"fsspec knows no {root.protocol}://; the nearest known one is {near}://"
         ) from None
     options = {**root.options, "use_listings_cache": False, "skip_instance_cache": True}
-    system, base = core.url_to_fs(root.url, **options)
+    system, base = open_url(root.url, options)
     return system, base.rstrip("/")
-
-
-def _first_of(system: _FileSystem, path: str) -> list[Info]:
-    """Return the entries of a directory in S3, at most one too many; none if the package cannot list pages.
-
-    `ls` would hold all of a million entries, at 2 KiB each, before their number could be refused.
-    """
-    pages = getattr(system, "_iterdir", None)
-    if pages is None or not hasattr(system, "split_path"):
-        return []
-    bucket, key, _ = system.split_path(path)
-    return _collect(system, pages(bucket, delimiter="/", prefix=f"{key}/" if key else "")) if bucket else []
-
-
-def _collect(system: _FileSystem, pages: AsyncIterator[Info]) -> list[Info]:
-    async def take() -> list[Info]:
-        found = []
-        async for info in pages:
-            found.append(info)
-            if len(found) > MAX_ENTRIES:
-                break
-        return found
-
-    asyn = importlib.import_module("fsspec.asyn")
-    found: list[Info] = asyn.sync(getattr(system, "loop", None), take)
-    return found
-
-
-def _read_s3(system: _FileSystem, path: str, size_bytes: int) -> SmallObject | None:
-    """Return an object of S3 by one request, whose answer has the state as well; None if the store is another."""
-    ask = getattr(system, "_call_s3", None)
-    if ask is None or not hasattr(system, "split_path"):
-        return None
-    bucket, key, _ = system.split_path(path)
-
-    async def read() -> SmallObject:
-        answer = await ask("get_object", Bucket=bucket, Key=key)
-        with contextlib.closing(answer["Body"]) as body:
-            # A larger object is another than the listed one.
-            data = await body.read() if answer["ContentLength"] <= size_bytes else b""
-        return SmallObject(_entry(path, {**answer, "size": answer["ContentLength"], "type": "file"}), data)
-
-    found: SmallObject = importlib.import_module("fsspec.asyn").sync(getattr(system, "loop", None), read)
-    return found
 
 
 def _name_of(info: Info) -> str:

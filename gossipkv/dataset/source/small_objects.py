@@ -40,9 +40,9 @@ class SmallObject:
 class SmallObjects:
     """The small ones among `files`, in their order; `read` reads as many bytes of one, and raises `OSError`."""
 
-    def __init__(self, files: Iterable[SourceFile], read: Callable[[str, int], SmallObject]) -> None:
-        self._sizes = {file.path: file.size_bytes for file in files if file.size_bytes <= SMALL_BYTES}
-        self._order = list(self._sizes)
+    def __init__(self, files: Iterable[SourceFile], read: Callable[[SourceFile], SmallObject]) -> None:
+        self._files = {file.path: file for file in files if file.size_bytes <= SMALL_BYTES}
+        self._order = list(self._files)
         self._places = {path: place for place, path in enumerate(self._order)}
         self._read = read
         self._kept: dict[str, Future[SmallObject]] = {}
@@ -54,7 +54,7 @@ class SmallObjects:
 
     def __contains__(self, path: str) -> bool:
         """True if this object is read whole."""
-        return path in self._sizes
+        return path in self._files
 
     def get(self, path: str) -> SmallObject:
         """Return an object; an error is forgotten, so that the next call asks the store again.
@@ -66,9 +66,10 @@ class SmallObjects:
             place = self._places[path]
             ahead = self._order[place : place + AHEAD]
             for wanted in ahead:
-                if wanted not in self._kept and (wanted == path or self._make_room(self._sizes[wanted], ahead)):
-                    self._kept[wanted] = self._threads.submit(self._read, wanted, self._sizes[wanted])
-                    self._kept_bytes += self._sizes[wanted]
+                file = self._files[wanted]
+                if wanted not in self._kept and (wanted == path or self._make_room(file.size_bytes, ahead)):
+                    self._kept[wanted] = self._threads.submit(self._read, file)
+                    self._kept_bytes += file.size_bytes
             future = self._kept[path]
         try:
             return future.result()
@@ -87,4 +88,4 @@ class SmallObjects:
 
     def _drop(self, path: str) -> None:
         if self._kept.pop(path, None) is not None:
-            self._kept_bytes -= self._sizes[path]
+            self._kept_bytes -= self._files[path].size_bytes

@@ -18,6 +18,7 @@ from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.source import remote
 from gossipkv.dataset.source.listing import SourceRoot
+from gossipkv.dataset.source.object_stores import first_entries
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import DatabaseSettings
@@ -120,7 +121,7 @@ def test_a_listing_ends_early(bucket, monkeypatch):
     monkeypatch.setattr(remote, "MAX_ENTRIES", 3)
     with pytest.raises(SourceError, match="db/v1: cannot be read: more than"):
         source.version("db", "v1")
-    assert len(remote._first_of(source._files._opened[0], f"{bucket.name}/root/db/v1")) == 4
+    assert len(first_entries(source._files._opened[0], f"{bucket.name}/root/db/v1", most=3)) == 4
 
 
 def test_a_small_object_takes_one_request(bucket, tmp_path, monkeypatch):

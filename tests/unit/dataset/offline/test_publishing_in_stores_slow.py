@@ -1,4 +1,4 @@
-"""Versions published into S3 by the command, with moto as the server and a node that records the questions."""
+"""Versions published into object stores by the command, with servers of them and a node that records the questions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import StorageError
 from tests.unit.cli.asked_node import AskedNode
-
-ROOT = "s3://publishing/root"
-
+from tests.unit.dataset.cloud_server import CloudServer
 
 PUT = RemoteDestination.put
 
@@ -29,9 +27,14 @@ def refuse_success(self, name, data):
     PUT(self, name, data)
 
 
-@pytest.fixture
-def store():
-    """Yield the fsspec options for moto's server."""
+@pytest.fixture(params=["s3", "gs", "az"])
+def store(request):
+    """Yield the root of a source in a store, and the fsspec options for its server."""
+    if request.param != "s3":
+        cloud = CloudServer(request.param)
+        yield cloud.root, cloud.options
+        cloud.close()
+        return
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     moto.start()
@@ -41,27 +44,28 @@ def store():
     boto3.client("s3", endpoint_url=options["endpoint_url"], region_name="us-east-1", **keys).create_bucket(
         Bucket="publishing"
     )
-    yield options
+    yield "s3://publishing/root", options
     moto.stop()
 
 
 def test_a_version_is_uploaded_and_declared_last(store, tmp_path, monkeypatch, capsys):
     """An upload that failed goes on under the same name."""
+    root, options = store
     config = tmp_path / "gossipkv.toml"
     config.write_text(
-        f'source = "{ROOT}"\n[storage_options]\n' + "".join(f'{key} = "{value}"\n' for key, value in store.items())
+        f'source = "{root}"\n[storage_options]\n' + "".join(f'{key} = "{value}"\n' for key, value in options.items())
     )
     out = tmp_path / "out"
     out.mkdir()
     for number in range(3):
         (out / f"part-{number}").write_text(f"key {number}\tvalue\n")
-    source = SourceRoot.open(ROOT, RealFiles(), store, require_success_file=True)
+    source = SourceRoot.open(root, RealFiles(), options, require_success_file=True)
 
     def seen(*_):
         return {"geo": [*source.versions("geo").names]}
 
     methods = {
-        "info": lambda: {"source": {"root": ROOT, "require_success_file": True}},
+        "info": lambda: {"source": {"root": root, "require_success_file": True}},
         "status": lambda *_: {"geo": {"active": None, "versions": {}}},
         "refresh": seen,
         "members": list,
