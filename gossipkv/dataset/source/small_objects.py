@@ -80,11 +80,12 @@ class SmallObjects:
 
     def _make_room(self, size_bytes: int, ahead: list[str]) -> bool:
         """Drop what is not needed soon, the oldest first; return True if there is room then."""
-        for path in [path for path in self._kept if path not in ahead]:
-            if self._kept_bytes + size_bytes <= KEPT_BYTES:
-                break
-            self._drop(path)
-        return self._kept_bytes + size_bytes <= KEPT_BYTES
+        while self._kept_bytes + size_bytes > KEPT_BYTES:
+            oldest = next((path for path in self._kept if path not in ahead), None)
+            if oldest is None:
+                return False
+            self._drop(oldest)
+        return True
 
     def _drop(self, path: str) -> None:
         if self._kept.pop(path, None) is not None:
