@@ -291,37 +291,41 @@ cdef bint add_json_string(EncodedRows rows, const uint8_t* value, uint64_t size)
     """Add a string of JSON, or an object with base64 if the bytes are not UTF-8."""
     cdef const uint8_t* at = value
     cdef const uint8_t* end = value + size
-    cdef const uint8_t* begin
-    cdef uint64_t start = rows.size, found
-    cdef uint8_t* out
+    cdef uint64_t start = rows.size, word, found
+    cdef uint8_t* out = rows.room(size + 2)
     cdef int length
-    if not rows.add_byte(QUOTE):
+    if out == NULL:
         return False
-    while True:
-        begin = at
-        while at < end:
-            if end - at >= 8:
-                found = special(load64(at))
-                if found == 0:
-                    at += 8
-                    continue
-                at += <Py_ssize_t> (trailing_zeros(found) >> 3)
-            if at[0] < 32 or at[0] == QUOTE or at[0] == BACKSLASH:
-                break
-            length = 1 if at[0] < 128 else character_size(at, end)
-            if length == 0:
-                rows.size = start
-                return add_base64(rows, value, size)
+    out[0] = QUOTE
+    out += 1
+    while at < end:
+        if end - at >= 8:
+            word = load64(at)
+            memcpy(out, &word, 8)
+            found = special(word)
+            length = 8 if found == 0 else trailing_zeros(found) >> 3
             at += length
-        if not rows.add(begin, <uint64_t> (at - begin)):
-            return False
-        if at == end:
-            return rows.add_byte(QUOTE)
-        out = rows.room(6)
-        if out == NULL:
-            return False
-        rows.size += escape(at[0], out)
-        at += 1
+            out += length
+            if found == 0:
+                continue
+        if at[0] < 32 or at[0] == QUOTE or at[0] == BACKSLASH:
+            rows.size = <uint64_t> (out - rows.data)
+            out = rows.room(<uint64_t> (end - at) + 6)  # The escape, the rest, and a quote.
+            if out == NULL:
+                return False
+            out += escape(at[0], out)
+            at += 1
+            continue
+        length = 1 if at[0] < 128 else character_size(at, end)
+        if length == 0:
+            rows.size = start
+            return add_base64(rows, value, size)
+        memcpy(out, at, <size_t> length)
+        at += length
+        out += length
+    out[0] = QUOTE
+    rows.size = <uint64_t> (out + 1 - rows.data)
+    return True
 
 
 cdef uint64_t escape(uint8_t byte, uint8_t* out) noexcept nogil:
