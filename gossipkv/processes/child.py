@@ -26,9 +26,12 @@ STDERR_TAIL_BYTES = 4_000
 # first one alone, it would return the free end of its memory after nearly each buffer, and request it again.
 MMAP_THRESHOLD_BYTES = 1 << 20
 TRIM_THRESHOLD_BYTES = 4 << 20
-ALLOCATION: Final = {
-    "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES), "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD_BYTES)
-}  # fmt: skip
+# pyarrow loads numpy, whose OpenBLAS would start a thread for each core, which runs idle before it sleeps.
+VARIABLES: Final = {
+    "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES),
+    "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD_BYTES),
+    "OPENBLAS_NUM_THREADS": "1",
+}
 
 
 @contextlib.asynccontextmanager
@@ -46,7 +49,7 @@ async def running(module: str, *, descriptors: Sequence[int] = ()) -> AsyncItera
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**environment(), **ALLOCATION},
+            env={**environment(), **VARIABLES},
             pass_fds=(worn, *descriptors),
             start_new_session=True,  # A Ctrl-C in the terminal goes to the node only, which ends its children itself.
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gossipkv.dataset.build.job import BuildJob, BuildOrder
 from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.processes.child import ALLOCATION
+from gossipkv.processes.child import VARIABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def run(job: BuildJob, *, lanes: int = 1, memory_bytes: int = BUDGET_BYTES) -> C
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(leash,),
-            env={**os.environ, **ALLOCATION},
+            env={**os.environ, **VARIABLES},
         )
         assert process.stdin is not None
         assert process.stdout is not None
