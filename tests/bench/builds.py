@@ -254,7 +254,7 @@ def built(side: Side, count: int) -> Iterator[Turn]:
 
     def turn() -> float:
         used, _ = side.run("gossipkv", "build", "--lanes", "1", str(source), str(target))
-        sources.check_numbered(target, count, SHORT_VALUE_BYTES)
+        sources.check_numbered(target, count, partial(data.value_of, value_bytes=SHORT_VALUE_BYTES))
         shutil.rmtree(target)
         return used
 

@@ -16,6 +16,7 @@ HALF, WHOLE = "half elsewhere", "all here"
 ALONE = "a node alone, twice"
 ELSEWHERE, ON_TWO = f"{OURS}, elsewhere", f"{OURS}, on two others"
 PLAIN = "the same, plain"
+ONE_COLUMN = "a single column"
 LIVE_BYTES, TWICE_LIVE_BYTES = "1.5 x live bytes + a file", "2 x live bytes + a file"
 SYNCS_AND_TRIPS, TWICE_THE_RECORD = "2 syncs + 2 round trips + 0.3 ms", "the record and its head, twice"
 DATASET = "a dataset's"
@@ -35,6 +36,9 @@ COREDIS, ETCD_CLIENT = "coredis, uvloop", "etcd3, etcd"
 NGINX = "nginx"
 ROCKSDB, ROCKSDB_THREADS = "RocksDB", "RocksDB, threads"
 ETCD = "etcd"
+DUCKDB, DUCKDB_PLAIN = "DuckDB, Snappy", "DuckDB, uncompressed"
+SPARK_PARQUET = "df.sort(key).write.parquet"
+FEAST_REDIS = "Feast's Redis store"
 
 GET_HIT_SMALL = Row("random get, hit, 100 B", "ns", {"LMDB": 0.45, "tinycdb": 0.70, "dict": 0.70, "RocksDB": 0.17})
 GET_MISS_SMALL = Row("random get, miss, 100 B", "ns", {"LMDB": 0.17})
@@ -67,6 +71,9 @@ LANES = LANES_BY_HASH, LANES_MIXED = [
     for how in ("by hash", "in no order")
 ]
 LANES_MEMORY = Row("peak memory of a build in two lanes", "MiB", {BUDGET: 1.0})
+PARQUET = Row("build from DuckDB's Parquet, 100 B, CPU", "s", {DUCKDB: 1.0, DUCKDB_PLAIN: 1.0})
+PARQUET_ROWS = Row("the same, two columns as JSON rows, CPU", "s", {ONE_COLUMN: 2.0})
+SPARK_WRITE = Row("gossipkv.spark.write, 100 B, time", "s", {SPARK_PARQUET: 1.5})
 SWITCH = Row("get while 10 databases switch in turn, p99", "us", {BEFORE: 2.0})
 
 NETWORK_ONE = Row("get, 64 connections, CPU", "us", {REDIS: 0.88, FLOOR: 1.08})
@@ -133,6 +140,9 @@ CLIENT_AIO_TASK = Row("get under asyncio, one task, CPU", "us", {REDIS_ASYNCIO: 
 # Three times the rate.
 COLUMNS_SCAN = Row("scan of 10M records into columns, a record", "ns", {OBJECTS: 0.333}, ours=COLUMNS)
 COLUMNS_MANY = Row("get_many of 10,000 into a column, a key, CPU of the client", "ns", {OBJECTS: 0.5}, ours=COLUMNS)
+
+FEAST_P50 = Row("Feast: 100 entities x 10 features, p50", "ms", {FEAST_REDIS: 0.8})
+FEAST_CPU = Row("Feast: 100 entities x 10 features, CPU of the client", "ms", {FEAST_REDIS: 0.8})
 
 CLUSTER_SCAN = Row("scan, half of it elsewhere, a record", "ns", {WHOLE: 2.0}, ours=HALF)  # Half the rate.
 CLUSTER_BUILT = Row("1M records switched on 3 nodes, 2 copies, CPU of all", "s", {ALONE: 1.5})

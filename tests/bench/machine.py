@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BLOCK_BYTES = 512  # The unit of `st_blocks` on every file system.
-PACKAGES = ("lmdb", "rocksdict", "lz4", "msgpack", "trio", "cython")
+PACKAGES = ("lmdb", "rocksdict", "lz4", "msgpack", "trio", "cython", "duckdb", "pyarrow", "pyspark", "feast")
 
 
 def _processor() -> str:

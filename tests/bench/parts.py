@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.bench import building, engines, goals
-from tests.bench.clients import columns
+from tests.bench.clients import columns, feast
 from tests.bench.clients import reading as clients
 from tests.bench.cluster import scans, versions
-from tests.bench.datasets import sequence_files, switching, two_lanes
+from tests.bench.datasets import parquet, sequence_files, spark, switching, two_lanes
 from tests.bench.http import generator
 from tests.bench.http import node as node_by_http
 from tests.bench.http.servers import nginx_missing
@@ -77,6 +77,10 @@ PARTS = {
     "sequence": part(sequence_files.measure, goals.SEQUENCES, short=20_000, long=10_000, rounds=1),
     # The records suffice for two lanes.
     "lanes": part(two_lanes.measure, goals.LANES, goals.LANES_MEMORY, records=400_000, rounds=1),
+    "parquet": part(
+        parquet.measure, goals.PARQUET, goals.PARQUET_ROWS, needs=parquet.missing, records=20_000, rounds=1
+    ),
+    "spark": part(spark.measure, goals.SPARK_WRITE, needs=spark.missing, records=20_000, rounds=1),
     "switching": part(switching.measure, goals.SWITCH, keys=1_000, warming_s=0.1, before_s=0.3, rounds=1),
     # One node on one core.
     "network-hot": part(
@@ -122,6 +126,9 @@ PARTS = {
         needs=clients.missing, keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1,
     ),
     "columns": part(columns.measure, goals.COLUMNS_SCAN, goals.COLUMNS_MANY, records=20_000, batches=2, rounds=1),
+    "feast": part(
+        feast.measure, goals.FEAST_P50, goals.FEAST_CPU, needs=feast.missing, entities=200, reads=2, rounds=1
+    ),
     "load-generator": part(
         generator.measure, goals.LOAD_DRIVES, goals.LOAD_COSTS, keys=1_000, run_s=0.1, requests=2_000, rounds=1
     ),

@@ -37,7 +37,7 @@ def measure(bench: Bench, *, records: int = 10_000_000, rounds: int = 6) -> None
         ways = {name: partial(_build, bench, place, name, cores=_cores(name)) for name in LANES}
         bench.compare(row, ways, rounds, warm=0)
         for name in LANES:
-            sources.check_numbered(place / name, records, data.SMALL_VALUE_BYTES)
+            sources.check_numbered(place / name, records)
         # The manifests' checksums show that the files are equal byte for byte.
         if len({read_manifest(RealFiles(), place / name) for name in LANES}) != 1:
             raise WrongAnswerError(f"{place}: one lane and two have made different files")

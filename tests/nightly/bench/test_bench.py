@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +19,10 @@ from tests.bench.measurement import Measurement, WrongAnswerError
 from tests.bench.parts import PARTS
 from tests.bench.peers.python_dict import PythonDict
 from tests.bench.register import etcd
+from tests.nightly.bench import kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,6 +50,14 @@ def test_quick_run_of_a_part(part: str, tmp_path: Path) -> None:
         for row in PARTS[part].rows:
             assert peer not in row.limits or (peer in rows[row]["samples"]) == (find_spec(package) is not None)
     assert {line[0] for line in report.lines_of((tmp_path / f"{part}.md").read_text())} == {*rows}
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", ["parquet", "spark"])
+def test_goals_that_are_met_stay_so(part: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    if (missing := PARTS[part].missing()) is not None:
+        pytest.skip(f"needs {missing}")
+    record_property("measured", kept.check(part, tmp_path))
 
 
 # The growth of a process, and the difference of two processes, may be zero or negative.
