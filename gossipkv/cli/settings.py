@@ -77,10 +77,12 @@ def _database_rows(name: str, settings: DatabaseSettings, effective: Config) -> 
         path = f"databases.{name}.{setting.name}"
         if path not in effective.origins:
             continue
-        if setting.name == "storage_options":
-            yield from _option_rows(path, settings.storage_options or {}, effective)
+        value = getattr(settings, setting.name)
+        if setting.name in {"storage_options", "catalog"}:
+            yield from _option_rows(path, value or {}, effective)
         else:
-            yield _file_row(path, getattr(settings, setting.name), effective.origin(path), setting)
+            shown = mask_url(value) if setting.name == "table" else value
+            yield _file_row(path, shown, effective.origin(path), setting)
 
 
 def _option_rows(path: str, options: Mapping[str, Option], effective: Config) -> Iterator[dict[str, Value]]:

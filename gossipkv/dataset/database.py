@@ -74,7 +74,7 @@ class Database:
         self._open_trouble: str | None = None  # The error that keeps this node from reading the local versions.
         self._vanished = False  # True if the database vanished since the last look began.
         self._shared = shared
-        self._source = shared.source(settings)
+        self._source = shared.source(name, settings)
         self._log = shared.log.bind(database=name)
         self._warnings = RepeatedWarnings(self._log)
         self._wake = trio.Event()
@@ -244,7 +244,7 @@ class Database:
             for life in self.lives.values():
                 if life.copy is not None:
                     life.copy.tried = None
-            self._source = self._shared.source(settings)
+            self._source = self._shared.source(self.name, settings)
         self.settings = settings
         self.part.core.require(minimum_of(self._shared.settings, settings))
         self.wake()

@@ -27,6 +27,7 @@ from gossipkv.dataset.rewriting import Rewriting
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.dataset.scrub.scrub import Scrub
 from gossipkv.dataset.shared_resources import BuildCounts, SharedResources
+from gossipkv.dataset.snapshots.table_source import open_table
 from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.errors import Corrupt, SourceError
@@ -198,8 +199,19 @@ class Library:
             return None
         return SourceRoot.open(root, self._files, options, require_success_file=self._settings.require_success_file)
 
-    def _source_of(self, settings: DatabaseSettings) -> SourceRoot | None:
-        return self._source if settings.storage_options is None else self._open_source(settings.storage_options)
+    def _source_of(self, database: str, settings: DatabaseSettings) -> SourceRoot | None:
+        options = settings.storage_options
+        root = self._source if options is None else self._open_source(options)
+        if not settings.is_table:
+            return root
+        return open_table(
+            settings, root, database, self._files, self._settings.storage_options if options is None else options
+        )
+
+    def _is_apart(self, name: str) -> bool:
+        """True if a database is named, and reached in a way of its own."""
+        settings = self._named.get(name, _NO_SETTINGS)
+        return settings.table is not None or (self._source is not None and settings.storage_options is not None)
 
     def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
         """Apply these settings to the databases; known versions are acted on now, the rest after `refresh`."""
@@ -260,9 +272,9 @@ class Library:
             await self._scan(nursery, lambda found: not found.looking)
 
     async def _scan(self, nursery: trio.Nursery, wanted: Callable[[Database], bool]) -> None:
-        """Look at the root, then at its databases; databases with storage options of their own do not wait."""
-        apart = {name for name, settings in self._named.items() if settings.storage_options is not None}
-        for name in sorted(apart) if self._source is not None else ():
+        """Look at the root, then at its databases; databases that are reached in a way of their own do not wait."""
+        apart = {name for name in self._named if self._is_apart(name)}
+        for name in sorted(apart):
             await self._start(name)
             if wanted(self._databases[name]):
                 nursery.start_soon(self._databases[name].look)
@@ -276,8 +288,8 @@ class Library:
 
     def _is_to_look_at(self, name: str) -> bool:
         """True if the source has the database; named ones count if the root is unlisted or they are reached apart."""
-        if name in self._named and (self._trouble is not None or self._named[name].storage_options is not None):
-            return self._source is not None
+        if self._is_apart(name) or (name in self._named and self._trouble is not None):
+            return True
         return self._trouble is None and name in self._at_source
 
     async def _scan_root(self) -> None:
@@ -350,7 +362,8 @@ class Library:
 
     def _builds_bytes(self) -> int:
         """Return the memory in bytes that idle build slots may take; running builds show in the system's figures."""
-        return 0 if self._source is None else self._settings.build_memory * self._shared.loads.idle
+        builds = self._source is not None or any(map(self._is_apart, self._named))
+        return self._settings.build_memory * self._shared.loads.idle if builds else 0
 
     # Versions of other nodes
 

@@ -57,7 +57,7 @@ class SharedResources:
 
     settings: DatasetSettings
     store: VersionStore
-    source: Callable[[DatabaseSettings], SourceRoot | None]
+    source: Callable[[str, DatabaseSettings], SourceRoot | None]  # Of a database by its name.
     look_threads: LookThreads
     loads: Loads
     build: Build

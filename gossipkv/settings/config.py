@@ -329,8 +329,9 @@ def _refuse_contradictions(config: Config) -> None:
             f"{config.replication + 1} stages of {show(config.stage_timeout, DURATION)}: not every copy would be asked",
         )  # fmt: skip
     if config.source is not None and not is_url(config.source):
+        tables = {f"databases.{name}.storage_options" for name, database in config.databases.items() if database.table}
         for name, where in config.origins.items():
-            if name.endswith("storage_options"):
+            if name.endswith("storage_options") and name not in tables:
                 raise ConfigError(
                     f"{where}: {name}: the source {config.source} is a directory, which has no such options; a URL has",
                     {"setting": name, "where": where},

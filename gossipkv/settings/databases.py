@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gossipkv.settings.setting import Setting
 
 FORMATS: Final = ("sequence", "tsv", "csv", "json", "parquet", "arrow", "orc", "avro", "sorted")
+# The whole database is a table of this kind, and its snapshots are the versions.
+TABLE_FORMATS: Final = ("delta", "iceberg")
 ENCODINGS: Final = ("json", "msgpack")
 NULLS: Final = ("omit", "null")
 PRESHARDED: Final = ("probe", "declared", "never")
@@ -102,6 +104,8 @@ class DatabaseSettings:
     """The settings of one database."""
 
     format: str | None = None  # None: detected from the data
+    table: str | None = field(default=None, repr=False)  # None: the database's directory; a URL may hold a password
+    catalog: Mapping[str, Option] | None = field(default=None, repr=False)
     key: str | tuple[str, ...] = "key"
     value: str | tuple[str, ...] = "value"
     separator: str | None = None  # None: several fields of a key are a MessagePack array
@@ -113,6 +117,16 @@ class DatabaseSettings:
     content_type: str | None = None  # None: the node's
     storage_options: Mapping[str, Option] | None = field(default=None, repr=False)  # None: the root's
     minimum: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # Missing: the node's
+
+    @property
+    def is_table(self) -> bool:
+        """True if the versions are the snapshots of a Delta or Iceberg table."""
+        return self.format in TABLE_FORMATS
+
+    @property
+    def file_format(self) -> str | None:
+        """Return the format of the files; None: detected from the data."""
+        return "parquet" if self.is_table else self.format
 
 
 @final
@@ -129,7 +143,17 @@ class DatabaseSetting:
 
 DATABASE_SETTINGS: Final = (
     DatabaseSetting(
-        "format", "told from the data", " or ".join(FORMATS), "what the files are", "files say themselves what they are"
+        "format", "told from the data", " or ".join(FORMATS + TABLE_FORMATS),
+        "what the files are; of delta and iceberg the versions are the table's snapshots",
+        "files say themselves what they are",
+    ),
+    DatabaseSetting(
+        "table", "the database's directory in the source", "a directory or an fsspec URL, an Iceberg metadata file, "
+        "or a name in the catalog", "where the delta or iceberg table is", "most tables have a directory of their own",
+    ),
+    DatabaseSetting(
+        "catalog", "none", "a table", "properties of the catalog of the iceberg table, for pyiceberg",
+        "a metadata file, or a Hadoop table's directory, says all",
     ),
     DatabaseSetting(
         "key", "key", "a name, or a list of names", "field or fields of the key, where files have columns",
@@ -170,7 +194,7 @@ DATABASE_SETTINGS: Final = (
         for name, setting in _MINIMUM.items()
     ),
 )  # fmt: skip
-_WORDS: Final = {"format": FORMATS, "presharded": PRESHARDED, "encoding": ENCODINGS, "nulls": NULLS}
+_WORDS: Final = {"format": FORMATS + TABLE_FORMATS, "presharded": PRESHARDED, "encoding": ENCODINGS, "nulls": NULLS}
 _NAMES: Final = tuple(setting.name for setting in DATABASE_SETTINGS)
 _ALLOWED: Final = {setting.name: setting.allowed for setting in DATABASE_SETTINGS}
 
@@ -231,7 +255,7 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
     texts: dict[str, str] = {}
     columns: dict[str, str | tuple[str, ...]] = {}
     minimum: dict[str, int] = {}
-    options = None
+    options: dict[str, Mapping[str, Option]] = {}
     csv = CsvDialect()
     for key, value in table.items():
         path = f"databases.{name}.{key}"
@@ -241,8 +265,8 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
                 f"{nearest(key, _NAMES)} (`gossipkv config` lists all)",
                 {"setting": path, "where": where(name, key)},
             )
-        if key == "storage_options":
-            options = read_options(value, path, lambda *rest, key=key: where(name, key, *rest))
+        if key in {"storage_options", "catalog"}:
+            options[key] = read_options(value, path, lambda *rest, key=key: where(name, key, *rest))
         elif key == "csv":
             csv = _read_csv(value, path, where(name, key))
         elif key in _MINIMUM:
@@ -251,8 +275,17 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
             columns[key] = _read_columns(key, value, path, where(name, key))
         else:
             texts[key] = _read_text(key, value, path, where(name, key))
+    kinds = ("iceberg",) if "catalog" in table else TABLE_FORMATS
+    if ("table" in table or "catalog" in table) and texts.get("format") not in kinds:
+        given = "catalog" if "catalog" in table else "table"
+        path = f"databases.{name}.{given}"
+        raise _wrong(path, where(name, given), f"needs format = {' or '.join(map(repr, kinds))}")
+    if "catalog" in table and "table" not in table:
+        raise _wrong(f"databases.{name}.catalog", where(name, "catalog"), "needs the table's name in it: table = ...")
     return DatabaseSettings(
         format=texts.get("format"),
+        table=texts.get("table"),
+        catalog=options.get("catalog"),
         key=columns.get("key") or texts.get("key") or "key",
         value=columns.get("value") or texts.get("value") or "value",
         separator=texts.get("separator"),
@@ -262,7 +295,7 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
         hold=texts.get("hold"),
         presharded=texts.get("presharded"),
         content_type=texts.get("content_type"),
-        storage_options=options,
+        storage_options=options.get("storage_options"),
         minimum=MappingProxyType(minimum),
     )
 

@@ -18,6 +18,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats.reading import FileReading
+from gossipkv.dataset.snapshots.deleted_rows import deleted_rows
 from gossipkv.dataset.source.declared_partitions import Declared
 from gossipkv.dataset.source.files import SourceFile, newest_ms, partition_columns
 from gossipkv.dataset.source.remote import RemoteRoot
@@ -26,6 +27,7 @@ from gossipkv.settings.datasets import DatasetSettings
 from gossipkv.storage.sorted_file import SUFFIX
 
 if TYPE_CHECKING:
+    from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.dataset.source.listing import SourceVersion
 
 # A sorted file takes up to 1.1 times its text.  While it is merged, the equally large sorted runs still exist.  Each
@@ -83,8 +85,14 @@ class BuildJob:
         partitions = self.declared.of(self.files[place].name)
         return partitions is not None and not any(map(self.wants, partitions))
 
-    def reading_of(self, file: SourceFile) -> FileReading:
-        """Return the options for reading a file, with the columns that its directories name."""
+    def reading_of(self, file: SourceFile, files: SourceFiles) -> FileReading:
+        """Return the options for reading a file, with the columns that its directories or its table name.
+
+        Raises:
+            SourceError, StorageError: the positions of its deleted rows cannot be read.
+        """
+        if file.table is not None:
+            return replace(self.reading, partition=file.table.values, deleted=deleted_rows(files, file.table.deleted))
         return replace(self.reading, partition=partition_columns(file.name)) if "/" in file.name else self.reading
 
     def groups(self) -> list[int]:

@@ -99,7 +99,7 @@ def take_in(
         SourceChanged: a file differs from when it was listed.
         StorageError: the system refused.
     """
-    intake = _Intake(job, rule, builder, on_records)
+    intake = _Intake(job, rule, builder, files, on_records)
     for place in places:
         if not (rule.relies and job.may_skip(place, rule.function)):
             with SourceReader(files, job.files[place], pace=pace) as reader:
@@ -113,8 +113,11 @@ def probes(job: BuildJob, rule: Rule, place: int) -> bool:
 
 
 class _Intake:
-    def __init__(self, job: BuildJob, rule: Rule, builder: RecordSink, on_records: Callable[[int], None]) -> None:
+    def __init__(
+        self, job: BuildJob, rule: Rule, builder: RecordSink, files: SourceFiles, on_records: Callable[[int], None]
+    ) -> None:
         self._job = job
+        self._files = files
         self._rule = rule
         self._builder = builder
         self._on_records = on_records
@@ -132,7 +135,7 @@ class _Intake:
         probing = probes(job, rule, place)
         seen = 0
         self._assigner.begin_file([claim.partitions[place] for claim in rule.claims])
-        with contextlib.closing(batches(job.format, reader, job.reading_of(job.files[place]))) as found:
+        with contextlib.closing(batches(job.format, reader, job.reading_of(job.files[place], self._files))) as found:
             for batch in found:
                 seen += len(batch)
                 self._take_batch(batch, reader.name)

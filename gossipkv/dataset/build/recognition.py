@@ -160,7 +160,7 @@ def _first_keys(job: BuildJob, file: SourceFile, files: SourceFiles) -> list[byt
     assert job.format is not None
     with (
         SourceReader(files, file) as reader,
-        contextlib.closing(batches(job.format, reader, job.reading_of(file))) as found,
+        contextlib.closing(batches(job.format, reader, job.reading_of(file, files))) as found,
     ):
         for batch in found:
             keys += batch.keys(SAMPLE_KEYS - len(keys))

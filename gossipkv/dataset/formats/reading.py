@@ -10,9 +10,12 @@ from gossipkv.settings.csv_dialect import CsvDialect
 from gossipkv.storage import label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from gossipkv.settings.databases import DatabaseSettings
+
+    # From the first row and the number of rows, the positions of those that are deleted.
+    Deleted = Callable[[int, int], Iterable[int]]
 
 # The limits of the sorted file.
 MAX_KEY_BYTES = 65_535
@@ -52,8 +55,11 @@ class FileReading:
     separator: str | None = None  # Between the fields of a key; None: they are a MessagePack array.
     encoding: str = "json"  # The encoding of rows, one of `gossipkv.settings.databases.ENCODINGS`.
     nulls: str = "omit"  # Nulls in rows are left out or null, see `gossipkv.settings.databases.NULLS`.
-    partition: tuple[tuple[str, str | None], ...] = ()  # The columns that the directories of a file name.
+    # The columns that the directories of a file name, or that a table's snapshot has for it.
+    partition: tuple[tuple[str, str | None], ...] = ()
     csv: CsvDialect = field(default_factory=CsvDialect)
+    schema: str = ""  # The schema of a table's snapshot, as Arrow serializes it, in base 64; empty: the file's own.
+    deleted: Deleted | None = None  # The rows of the file that a table's snapshot no longer has.
 
     @classmethod
     def by(cls, settings: DatabaseSettings) -> Self:

@@ -154,8 +154,8 @@ class VersionBuilder:
         )
         return replace(
             job,
-            format=settings.format,
-            reading=FileReading.by(settings),
+            format=settings.file_format,
+            reading=replace(FileReading.by(settings), schema=order.version.schema),
             presharded=settings.presharded or shared.settings.presharded,
             wanted=None if len(order.lacks) == order.lacks.partitions else tuple(order.lacks),
             refuted=order.refuted,

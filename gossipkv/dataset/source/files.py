@@ -31,6 +31,24 @@ class SourceFiles(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """The place of positions of deleted rows: a deletion vector within a file or inline, or a Parquet file."""
+
+    path: str = ""  # Empty: the vector is inline.
+    offset: int | None = None  # The start of the vector in the file; None: a Parquet file of positions.
+    row_file: str = ""  # The name of the data file in a Parquet file of positions.
+    inline: str = ""  # The vector as base 64.
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """The statements of a table's snapshot about one data file, which is never written again."""
+
+    values: tuple[tuple[str, str | None], ...] = ()  # The columns that are not in the file; None is null.
+    deleted: tuple[DeletedRows, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFile:
     """A data file as it was listed."""
 
@@ -40,6 +58,7 @@ class SourceFile:
     modified_ns: int
     tag: str = ""  # The store's own sign of the content, where there is one.
     checksums: SourceFile | None = None  # Hadoop's checksum file stands beside it.
+    table: TableFile | None = None  # The file belongs to a snapshot of a Delta or Iceberg table.
 
     @classmethod
     def of(cls, fields: Mapping[str, object]) -> SourceFile:
@@ -47,9 +66,14 @@ class SourceFile:
         match fields:
             case {
                 "name": str(name), "path": str(path), "size_bytes": int(size_bytes), "modified_ns": int(modified_ns),
-                "tag": str(tag), "checksums": dict() | None as checksums,
+                "tag": str(tag), "checksums": dict() | None as checksums, "table": dict() | None as table,
             }:  # fmt: skip
-                return cls(name, path, size_bytes, modified_ns, tag, None if checksums is None else cls.of(checksums))
+                beside = None if checksums is None else cls.of(checksums)
+                of_table = None
+                if table is not None:
+                    deleted = tuple(DeletedRows(**rows) for rows in table["deleted"])
+                    of_table = TableFile(tuple((column, text) for column, text in table["values"]), deleted)
+                return cls(name, path, size_bytes, modified_ns, tag, beside, of_table)
         raise ValueError(f"not a source file: {fields!r}")
 
 

@@ -26,7 +26,7 @@ from gossipkv.dataset.source.hadoop_checksums import checksum_name
 from gossipkv.dataset.source.remote import RemoteRoot, files_of
 from gossipkv.errors import SourceError
 from gossipkv.placement.identity import digest
-from gossipkv.settings.databases import NAMES, is_name
+from gossipkv.settings.databases import NAMES, TABLE_FORMATS, is_name
 from gossipkv.settings.masking import is_url
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class SourceVersion:
     files: tuple[SourceFile, ...]
     waiting_for: str | None = None  # The reason why the version is not complete.
     declaration: SourceFile | None = None  # The job's declaration about its files, if there is one.
+    schema: str = ""  # The schema of a table's snapshot, see `FileReading`.
 
     @property
     def size_bytes(self) -> int:
@@ -260,9 +261,12 @@ def _refuse_tables(directory: str, entries: Iterable[FileEntry]) -> None:
     directories = {entry.name for entry in entries if entry.kind != "file"}
     table = next((kind for kind, names in _TABLES.items() if names <= directories), None)
     if table is not None:
+        kind = table.rpartition(" ")[2].lower()
+        advice = "write the rows of one snapshot into a directory of plain files"
+        if kind in TABLE_FORMATS:
+            advice = f'set format = "{kind}" and table = "{directory}" in the settings of a database, or {advice}'
         raise SourceError(
-            f"{directory}: {table} table, whose files hold rows that were deleted or replaced as well: write the rows "
-            "of one snapshot into a directory of plain files",
+            f"{directory}: {table} table, whose files hold rows that were deleted or replaced as well: {advice}",
             {"file": directory},
         )
 

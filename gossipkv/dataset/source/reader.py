@@ -147,7 +147,7 @@ class SourceReader:
         try:
             yield
         except FileNotFoundError as error:
-            raise _changed(file, "it is gone") from error
+            raise _gone(file) from error
         except OSError as error:
             with contextlib.suppress(OSError):
                 _check_unchanged(self._files, file)
@@ -158,15 +158,27 @@ def _check_unchanged(files: SourceFiles, file: SourceFile) -> None:
     try:
         entry = files.stat(file.path)
     except FileNotFoundError as error:
-        raise _changed(file, "it is gone") from error
+        raise _gone(file) from error
     if entry.kind != "file":
         raise _changed(file, "it is no plain file any more")
     if entry.size_bytes != file.size_bytes:
         raise _changed(file, f"it has {entry.size_bytes:,} bytes")
+    if file.table is not None:  # A snapshot lists no times and tags, since its files are never written again.
+        return
     if entry.modified_ns != file.modified_ns:
         raise _changed(file, "its time of modification is another")
     if entry.tag != file.tag:
         raise _changed(file, "its tag is another")
+
+
+def _gone(file: SourceFile) -> SourceError:
+    if file.table is None:
+        return _changed(file, "it is gone")
+    return SourceError(
+        f"{file.path}: is gone, though the table's snapshot lists it: VACUUM or an expiry has removed it; keep the "
+        "files of old snapshots for longer than a build takes",
+        {"file": file.path},
+    )
 
 
 def _changed(file: SourceFile, how: str) -> SourceChanged:

@@ -6,6 +6,7 @@ Read in this order:
     arrow_values.py   the texts of values, and their parts of rows
     arrow_rows.py     from record batches to records
     parquet_pages.py  the page sizes of a Parquet column chunk, before anything is decoded
+    table_rows.py     the rows of a data file as a snapshot of its table has them
     parquet.py        Parquet
     arrow_ipc.py      Arrow files and streams, Feather
     orc.py            ORC

@@ -34,6 +34,7 @@ from gossipkv.dataset.formats.columns.parquet_pages import (
     ParquetPage,
     pages,
 )
+from gossipkv.dataset.formats.columns.table_rows import TableRows
 from gossipkv.dataset.formats.reading import enough_for_columns, refusal
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import RecordBatch
@@ -78,8 +79,10 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     file = source.parquet(())
     with refusing(reader.name, source.end, "the schema cannot be read"):
         schema = file.schema_arrow
-    rows = ArrowRows(reader.name, schema, options, offset=source.end)
-    columns = [leaf for name in rows.columns for leaf in _Leaf.of(source, name)]
+    table = TableRows(reader.name, source.end, schema, options) if options.schema else None
+    rows = ArrowRows(reader.name, schema if table is None else table.schema, options, offset=source.end)
+    names = rows.columns if table is None else table.stored(rows.columns)
+    columns = [leaf for name in names for leaf in _Leaf.of(source, name)]
     numbered = source.parquet(tuple(leaf.name for leaf in columns if leaf.is_shared))
     batch = RecordBatch()
     before = 0
@@ -88,8 +91,9 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
             continue
         group = _check_row_group(source, number, columns)
         at_once = _rows_at_once(source, numbered, group)
-        for arrow_rows in _arrow_batches(source, file, group, rows.columns, at_once):
-            yield from rows.records(arrow_rows, RowPlace(reader.name, group.start, "row group", before), batch)
+        for arrow_rows in _arrow_batches(source, file, group, names, at_once):
+            of_table = arrow_rows if table is None else table.fit(arrow_rows, rows.columns, before)
+            yield from rows.records(of_table, RowPlace(reader.name, group.start, "row group", before), batch)
             before += arrow_rows.num_rows
 
 
@@ -127,6 +131,8 @@ class _ParquetFile:
                 buffer_size=BUFFER_BYTES,
                 page_checksum_verification=True,
                 arrow_extensions_enabled=not numbered,
+                # Spark writes such times, and has years after 2262 in tables.
+                coerce_int96_timestamp_unit="us" if self.options.schema else None,
             )
 
     def refusal(self, offset: int, reason: str) -> SourceError:

@@ -1,0 +1,154 @@
+"""Delta tables that `deltalake` wrote, served by a node, compared with what `deltalake` reads of each snapshot."""
+
+import json
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from gossipkv.settings.databases import DatabaseSettings
+from tests.unit.dataset.snapshots.delta_tables import actions, commit, inline_vector, vector_in_file
+from tests.unit.dataset.world import active, get, until
+
+MEMORY = 256 << 20
+ROWS = DatabaseSettings(format="delta", value="*", nulls="null")
+
+
+@pytest.fixture
+def root(world):
+    return world.source / "db"
+
+
+def read(root, number):
+    """Return the rows that `deltalake` reads, by key."""
+    rows = pa.table(DeltaTable(root, version=number).scan()).to_pylist()
+    return {row["key"].encode(): json.loads(json.dumps(row, default=str)) for row in rows}
+
+
+async def serve(library, root, number):
+    """Wait until a snapshot is served, and compare its rows."""
+    await until(lambda: any(name.startswith(f"{number:012}-") for name in library.status()["db"]["versions"]))
+    name = next(name for name in library.status()["db"]["versions"] if name.startswith(f"{number:012}-"))
+    await active(library, name)
+    expected = read(root, number)
+    assert library.status()["db"]["versions"][name]["records"] == len(expected)
+    assert {key: json.loads(get(library, key)) for key in expected} == expected
+
+
+async def test_each_snapshot_is_a_version(world, root):
+    """Append, delete, a new column, a partition that is null, overwrite, and a checkpoint."""
+    rows = pa.table({"key": ["a", "b", "c"], "value": ["1", "2", "3"], "day": [1, 1, 2]})
+    write_deltalake(root, rows, partition_by=["day"])
+    async with world.node(build_memory=MEMORY, databases={"db": ROWS}) as library:
+        await serve(library, root, 0)
+        write_deltalake(root, pa.table({"key": ["d x/é"], "value": ["4"], "day": [7]}), mode="append")
+        await library.rescan()
+        await serve(library, root, 1)
+        DeltaTable(root).delete("key = 'a'")
+        await library.rescan()
+        await serve(library, root, 2)
+        grown = pa.table({"key": ["e"], "value": [None], "day": pa.array([None], pa.int64()), "more": [{"x": [1]}]})
+        write_deltalake(root, grown.cast(pa.schema([*rows.schema, grown.schema.field("more")])), mode="append",
+                        schema_mode="merge")  # fmt: skip
+        DeltaTable(root).create_checkpoint()
+        await library.rescan()
+        await serve(library, root, 3)
+        write_deltalake(root, rows.slice(1), mode="overwrite", schema_mode="overwrite", partition_by=["value"])
+        await library.rescan()
+        await serve(library, root, 4)
+
+
+def evolve(root, rename, features):
+    """Commit a schema in which columns have other names than in files, and return the commit's number."""
+    metadata = next(action["metaData"] for action in actions(root, 0) if "metaData" in action)
+    schema = json.loads(metadata["schemaString"])
+    for number, field in enumerate(schema["fields"]):
+        field["metadata"] |= {"delta.columnMapping.physicalName": field["name"], "delta.columnMapping.id": number + 1}
+        field["name"] = rename.get(field["name"], field["name"])
+    metadata |= {
+        "schemaString": json.dumps(schema),
+        "configuration": {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"},
+        "partitionColumns": [rename.get(name, name) for name in metadata["partitionColumns"]],
+    }
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    return commit(root, {"protocol": protocol}, {"metaData": metadata})
+
+
+@pytest.mark.parametrize("kind", ["inline", "file"])
+async def test_deleted_rows_and_other_names_in_files(world, root, kind):
+    """A vector of deleted rows replaces the file's entry in the log; values of partitions are those of the log."""
+    rows = pa.table(
+        {"key": [f"k{row:05}" for row in range(40_000)], "n": range(40_000), "day": [date(2024, 1, 31)] * 40_000}
+    )
+    write_deltalake(root, rows, partition_by=["day"])
+    evolve(root, {"n": "number", "day": "date"}, ["columnMapping", "deletionVectors"])
+    (added,) = [action["add"] for action in actions(root, 0) if "add" in action]
+    gone = [0, 16_383, 16_384, *range(20_000, 30_000), 39_999]
+    vector = inline_vector(*gone) if kind == "inline" else vector_in_file(root, *gone)
+    removed = {
+        "path": added["path"],
+        "deletionTimestamp": 1,
+        "dataChange": True,
+        "partitionValues": added["partitionValues"],
+    }
+    number = commit(root, {"remove": removed}, {"add": added | {"deletionVector": vector}})
+    async with world.node(build_memory=MEMORY, databases={"db": ROWS}) as library:
+        await serve(library, root, number)
+        assert get(library, b"k16383") is get(library, b"k25000") is None
+        row = json.loads(get(library, b"k16385"))
+        assert row == {"key": "k16385", "number": 16_385, "date": "2024-01-31"}
+
+
+async def test_types_of_partitions_and_of_columns(world, root):
+    """Texts of the log become values of their types; a later snapshot has wider types."""
+    at = datetime(9999, 12, 31, 12, 30, 0, 500_000, UTC)
+    rows = pa.table({
+        "key": ["a"], "n": pa.array([7], pa.int32()), "at": pa.array([at], pa.timestamp("us", "UTC")),
+        "p_at": pa.array([at], pa.timestamp("us", "UTC")), "p_flag": [True], "p_n": [-3], "p_text": ["a/b=c %"],
+    })  # fmt: skip
+    write_deltalake(root, rows, partition_by=["p_at", "p_flag", "p_n", "p_text"])
+    metadata = next(action["metaData"] for action in actions(root, 0) if "metaData" in action)
+    wider = metadata["schemaString"].replace('"integer"', '"long"')
+    features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
+    commit(root, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7} | features},
+           {"metaData": metadata | {"schemaString": wider}})  # fmt: skip
+    async with world.node(build_memory=MEMORY, databases={"db": ROWS}) as library:
+        await until(lambda: library.active("db") is not None)
+        assert json.loads(get(library, b"a")) == {
+            "key": "a", "n": 7, "at": "9999-12-31T12:30:00.500000Z", "p_at": "9999-12-31T12:30:00.500000Z",
+            "p_flag": True, "p_n": -3, "p_text": "a/b=c %",
+        }  # fmt: skip
+
+
+async def test_a_snapshot_that_cannot_be_read_leaves_the_served_one(world, root):
+    """Its files are gone, its vector is damaged, or it has an unknown feature: the error names it."""
+    write_deltalake(root, pa.table({"key": ["a"], "value": ["1"]}))
+    async with world.node(build_memory=MEMORY, databases={"db": ROWS}) as library:
+        await serve(library, root, 0)
+        write_deltalake(root, pa.table({"key": ["b"], "value": ["2"]}), mode="append")
+        (added,) = [action["add"] for action in actions(root, 1) if "add" in action]
+        (root / added["path"]).unlink()
+        await fails(library, 1, "is gone, though the table's snapshot lists it")
+        vector = {"storageType": "i", "pathOrInlineDv": "00000", "sizeInBytes": 4, "cardinality": 1}
+        (kept,) = [action["add"] for action in actions(root, 0) if "add" in action]
+        gone = [{"remove": {"path": action["path"]}} for action in (kept, added)]
+        commit(root, *gone, {"add": kept | {"deletionVector": vector}})
+        await fails(library, 2, "not as a deletion vector")
+        commit(root, {"add": added | {"path": "../x.parquet"}})
+        await fails(library, 3, "not below the table's directory")
+        commit(root, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["variantType"]}})
+        await fails(library, 4, "features that are not read: variantType")
+        assert json.loads(get(library, b"a")) == {"key": "a", "value": "1"}
+
+
+async def fails(library, number, message):
+    await library.rescan()
+
+    def found():
+        versions = library.status()["db"]["versions"].items()
+        return [version["error"]["message"] for name, version in versions
+                if name.startswith(f"{number:012}-") and "error" in version]  # fmt: skip
+
+    await until(found)
+    assert message in found()[0]
