@@ -9,26 +9,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.dataset.source.listing import MAX_FILES, Listing, SourceRoot, SourceVersion
 from gossipkv.dataset.source.remote import RemoteRoot, files_of
-from gossipkv.errors import GossipKVError, SourceError
-from gossipkv.settings.masking import is_url
+from gossipkv.errors import GossipKVError, SourceChanged, SourceError
+from gossipkv.settings.masking import is_url, scrub
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gossipkv.dataset.source.files import SourceFile, SourceFiles
     from gossipkv.environment.seam import Files
+    from gossipkv.errors import Detail
     from gossipkv.settings.databases import DatabaseSettings
     from gossipkv.settings.masking import Option
 
 MAX_SNAPSHOTS: Final = 100  # Those of some hours where a job writes every few minutes.
+MAX_REASON_CHARACTERS: Final = 1_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -48,10 +52,12 @@ class Snapshot:
 
 
 class Table(Protocol):
-    """A table of some kind.  All methods raise SourceError; one that is caused by `OSError` may pass."""
+    """A table of some kind; its methods may raise any exception, which `TableSource` converts."""
+
+    place: Place  # It may change when snapshots are listed.
 
     def snapshots(self) -> Sequence[Snapshot]:
-        """Return the newest `MAX_SNAPSHOTS` snapshots, in any order."""
+        """Return the newest `MAX_SNAPSHOTS` snapshots."""
 
     def read(self, snapshot: Snapshot) -> tuple[str, Sequence[SourceFile]]:
         """Return the schema of a snapshot, see `FileReading`, and its data files."""
@@ -59,16 +65,24 @@ class Table(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The directory of a table."""
+    """The directory of a table, and how it is read."""
 
     root: str
     files: SourceFiles
     remote: RemoteRoot | None
+    local: Files
+    options: Mapping[str, Option] = field(repr=False)
+    name: str = ""  # Of a metadata file in the directory, or of the table in the catalog.
+    catalog: Mapping[str, Option] | None = field(default=None, repr=False)
 
-    @classmethod
-    def of(cls, path: str, files: Files, options: Mapping[str, Option]) -> Place:
-        remote = RemoteRoot(path, dict(options)) if is_url(path) else None
-        return cls(path.rstrip("/") if remote is None else remote.name, files_of(remote, files), remote)
+    def moved(self, location: str) -> Place:
+        """Return the place at another path or URL."""
+        location = re.sub(r"^file:(//)?(?=/)", "", location)
+        remote = RemoteRoot(location, dict(self.options)) if is_url(location) else None
+        if remote == self.remote and remote is not None:
+            return self
+        root = location.rstrip("/") if remote is None else remote.name
+        return replace(self, root=root, remote=remote, files=files_of(remote, self.local))
 
     def inner(self, name: str, whose: str) -> str:
         """Return the path of a file that a table names.
@@ -89,19 +103,25 @@ class Place:
 class TableSource(SourceRoot):
     """The source of one database."""
 
-    def __init__(self, place: Place, table: Table) -> None:
+    def __init__(self, kind: str, place: Place) -> None:
         super().__init__(place.root, place.files, remote=place.remote)
-        self._table = table
+        self._kind = kind
+        self._place = place
+        self._table: Table | None = None
         self._snapshots: dict[str, Snapshot] = {}
-        self._known: dict[str, SourceVersion | SourceError] = {}
+        self._known: dict[str, SourceVersion | tuple[str, Mapping[str, Detail]]] = {}
 
     def place(self, *_names: str) -> str:
+        """Return the place of the table, where all its versions are."""
         return self.root
 
     def versions(self, database: str) -> Listing:
         """List the snapshots, oldest first.  Raises SourceError."""
         del database
-        self._snapshots = {snapshot.name: snapshot for snapshot in self._table.snapshots()}
+        with self._refusing():
+            table = self._opened()
+            self._snapshots = {snapshot.name: snapshot for snapshot in table.snapshots()}
+            self.root, self.remote = table.place.root, table.place.remote
         self._known = {name: found for name, found in self._known.items() if name in self._snapshots}
         return Listing(tuple(sorted(self._snapshots)), ())
 
@@ -113,20 +133,22 @@ class TableSource(SourceRoot):
         """
         if name not in self._known:
             try:
-                self._known[name] = self._read(database, name)
+                with self._refusing():
+                    self._known[name] = self._read(database, name)
             except SourceError as error:
-                if isinstance(error.__cause__, OSError | GossipKVError):
+                if isinstance(error, SourceChanged) or error.__cause__ is not None or name not in self._snapshots:
                     raise
-                self._known[name] = error
+                self._known[name] = (error.message, error.details)  # The refusal of a snapshot does not change.
         found = self._known[name]
-        if isinstance(found, SourceError):
-            raise SourceError(found.message, found.details)
+        if not isinstance(found, SourceVersion):
+            message, details = found
+            raise SourceError(message, dict(details))
         return found
 
     def _read(self, database: str, name: str) -> SourceVersion:
         if name not in self._snapshots:
             raise SourceError(f"{self.root}: the table has no snapshot {name} any more", {"file": self.root})
-        schema, files = self._table.read(self._snapshots[name])
+        schema, files = self._opened().read(self._snapshots[name])
         if len(files) > MAX_FILES:
             raise SourceError(
                 f"{self.root}: {len(files):,} data files, and a version has at most {MAX_FILES:,}: compact the table "
@@ -136,48 +158,48 @@ class TableSource(SourceRoot):
         ordered = tuple(sorted(files, key=lambda file: os.fsencode(file.name)))
         return SourceVersion(database, name, ordered, None if ordered else "a data file", schema=schema)
 
-
-def open_table(settings: DatabaseSettings, root: SourceRoot | None, database: str, files: Files,
-               options: Mapping[str, Option]) -> SourceRoot | None:  # fmt: skip
-    """Return the source of a database that is a table: at its own place, else below the root.
-
-    Raises:
-        SourceError: a package that reads such tables is not installed.
-    """
-    if settings.table is not None:
-        place = Place.of(settings.table, files, options)
-    elif root is not None:
-        place = Place(root.place(database), files_of(root.remote, files), root.remote)
-    else:
-        return None
-    return TableSource(place, _Late(settings.format or "", place))
-
-
-@final
-class _Late:
-    """A table whose module, with pyarrow, is imported at the first look: it takes 60 MB."""
-
-    def __init__(self, kind: str, place: Place) -> None:
-        self._kind = kind
-        self._place = place
-        self._table: Table | None = None
-
-    def snapshots(self) -> Sequence[Snapshot]:
-        return self._opened().snapshots()
-
-    def read(self, snapshot: Snapshot) -> tuple[str, Sequence[SourceFile]]:
-        return self._opened().read(snapshot)
-
     def _opened(self) -> Table:
+        """Import the module of the table at the first look: with pyarrow it takes 60 MB or more."""
         if self._table is None:
             try:
                 module = import_module(f"gossipkv.dataset.snapshots.{self._kind}")
             except ImportError as error:
                 raise SourceError(
-                    f"{self._place.root}: {error.name} is not installed, which reads {self._kind} tables: pip install "
+                    f"{self.root}: {error.name} is not installed, which reads {self._kind} tables: pip install "
                     f"'gossipkv[{self._kind}]'",
-                    {"file": self._place.root},
+                    {"file": self.root},
                 ) from error
             self._table = module.Table(self._place)
         assert self._table is not None
         return self._table
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Convert all errors of reading a table into one kind, without secrets."""
+        try:
+            yield
+        except SourceError:
+            raise
+        except Exception as error:
+            reason = error.message if isinstance(error, GossipKVError) else f"{type(error).__name__}: {error}"
+            shown = scrub(" ".join(reason.split()), "", {**self._place.options, **(self._place.catalog or {})})
+            raise SourceError(f"{self.root}: the table cannot be read: {shown[:MAX_REASON_CHARACTERS]}",
+                              {"file": self.root}) from error  # fmt: skip
+
+
+def open_table(settings: DatabaseSettings, root: SourceRoot | None, database: str, files: Files,
+               options: Mapping[str, Option]) -> TableSource | None:  # fmt: skip
+    """Return the source of a database that is a table: at its own place, else below the root."""
+    table, catalog = settings.table, settings.catalog
+    if catalog is not None:
+        place = Place(f"the table {table} in its catalog", files, None, files, options, table or "", catalog)
+    elif table is not None:
+        above, _, name = table.rpartition("/")
+        is_file = ".metadata.json" in name
+        place = Place("", files, None, files, options, name if is_file else "")
+        place = place.moved(above.rpartition("/")[0] if is_file else table)
+    elif root is not None:
+        place = Place(root.place(database), files_of(root.remote, files), root.remote, files, options)
+    else:
+        return None
+    return TableSource(settings.format or "", place)

@@ -32,11 +32,11 @@ class SourceFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeletedRows:
-    """The place of positions of deleted rows: a deletion vector within a file or inline, or a Parquet file."""
+    """The place of the positions of a data file's deleted rows; see `snapshots.deleted_rows`."""
 
-    path: str = ""  # Empty: the vector is inline.
-    offset: int | None = None  # The start of the vector in the file; None: a Parquet file of positions.
-    row_file: str = ""  # The name of the data file in a Parquet file of positions.
+    path: str = ""  # Empty: the vector is `inline`.
+    offset: int = 0  # The start of the vector in the file, unless `row_file` is set.
+    row_file: str = ""  # The name of the data file in a file with positions of several.
     inline: str = ""  # The vector as base 64.
 
 
