@@ -2,6 +2,7 @@
 
     lifecycle/           the states of a version as tables, and the next step as a pure function
     source/              databases, versions and files at the source
+    snapshots/           Delta and Iceberg tables as sources
     formats/             the formats of the files
     local/               built versions on the node's disk
     build/               builds of versions, in a process of their own

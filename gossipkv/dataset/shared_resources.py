@@ -57,7 +57,7 @@ class SharedResources:
 
     settings: DatasetSettings
     store: VersionStore
-    source: Callable[[str, DatabaseSettings], SourceRoot | None]  # Of a database by its name.
+    source: Callable[[str, DatabaseSettings], SourceRoot | None]  # By a database and its settings.
     look_threads: LookThreads
     loads: Loads
     build: Build

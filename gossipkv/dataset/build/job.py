@@ -18,7 +18,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats.reading import FileReading
-from gossipkv.dataset.snapshots.deleted_rows import deleted_rows
 from gossipkv.dataset.source.declared_partitions import Declared
 from gossipkv.dataset.source.files import SourceFile, newest_ms, partition_columns
 from gossipkv.dataset.source.remote import RemoteRoot
@@ -92,7 +91,12 @@ class BuildJob:
             SourceError, StorageError: the positions of its deleted rows cannot be read.
         """
         if file.table is not None:
-            return replace(self.reading, partition=file.table.values, deleted=deleted_rows(files, file.table.deleted))
+            reading = replace(self.reading, partition=file.table.values)
+            if not file.table.deleted:
+                return reading
+            from gossipkv.dataset.snapshots.deleted_rows import deleted_rows  # noqa: PLC0415  # It needs extras.
+
+            return replace(reading, deleted=deleted_rows(files, file.table.deleted))
         return replace(self.reading, partition=partition_columns(file.name)) if "/" in file.name else self.reading
 
     def groups(self) -> list[int]:

@@ -15,14 +15,17 @@ import json
 import zlib
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.compute as pc
+from pyarrow import parquet as pq
+from pyroaring import BitMap64
+
+from gossipkv.dataset.formats.columns.arrow_file import ArrowFile
 from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.errors import GossipKVError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from pyroaring import BitMap64
+    from collections.abc import Iterable
 
     from gossipkv.dataset.formats.reading import Deleted
     from gossipkv.dataset.source.files import DeletedRows, SourceFiles
@@ -34,31 +37,23 @@ SIZE_BYTES: Final = 4
 POSITIONS_ROWS: Final = 65_536
 
 
-def deleted_rows(files: SourceFiles, places: Collection[DeletedRows]) -> Deleted | None:
-    """Read which rows of a file are deleted; None if no row is.
+def deleted_rows(files: SourceFiles, places: Iterable[DeletedRows]) -> Deleted:
+    """Read which rows of a file are deleted.
 
     Raises:
-        SourceError: a vector or a file of positions is damaged, or is gone, or pyroaring is not installed.
+        SourceError: a vector or a file of positions is damaged, or is gone.
         StorageError: the system refused.
     """
-    if not places:
-        return None
-    where = ""
-    try:
-        from pyroaring import BitMap64  # noqa: PLC0415  # An extra, which few files need.
-
-        rows = BitMap64()
-        for place in places:
-            where = place.path or "a deletion vector in the log"
-            if place.path:
-                rows |= _in_file(files, place)
-            else:
-                rows |= _bitmap(base64.b64decode(place.inline))
-    except GossipKVError:
-        raise
-    except Exception as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise SourceError(f"{where}: the deleted rows cannot be read: {reason}", {"file": where}) from error
+    rows = BitMap64()
+    for place in places:
+        where = place.path or "a deletion vector in the log"
+        try:
+            rows |= _in_file(files, place) if place.path else _bitmap(base64.b64decode(place.inline))
+        except GossipKVError:
+            raise
+        except Exception as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise SourceError(f"{where}: the deleted rows cannot be read: {reason}", {"file": where}) from error
     return lambda first, count: rows & BitMap64(range(first, first + count))
 
 
@@ -82,16 +77,12 @@ def _vector(reader: SourceReader, offset: int) -> BitMap64:
 
 
 def _bitmap(data: bytes) -> BitMap64:
-    from pyroaring import BitMap64  # noqa: PLC0415  # As above.
-
     if not data.startswith(VECTOR_MAGIC):
         raise ValueError(f"it begins with {data[:4]!r}, and not as a deletion vector")
     return BitMap64.deserialize(data[len(VECTOR_MAGIC) :])
 
 
 def _puffin(reader: SourceReader, row_file: str) -> BitMap64:
-    from pyroaring import BitMap64  # noqa: PLC0415  # As above.
-
     tail = reader.read_at(reader.size_bytes - PUFFIN_TAIL_BYTES, PUFFIN_TAIL_BYTES)
     if any(tail[4:8]):
         raise ValueError("its footer is compressed, which is not read")
@@ -104,12 +95,6 @@ def _puffin(reader: SourceReader, row_file: str) -> BitMap64:
 
 
 def _positions(reader: SourceReader, row_file: str) -> BitMap64:
-    import pyarrow.compute as pc  # noqa: PLC0415  # pyarrow takes 60 MB, and a node imports this module.
-    from pyarrow import parquet as pq  # noqa: PLC0415
-    from pyroaring import BitMap64  # noqa: PLC0415
-
-    from gossipkv.dataset.formats.columns.arrow_file import ArrowFile  # noqa: PLC0415
-
     rows = BitMap64()
     file = pq.ParquetFile(ArrowFile(reader), pre_buffer=False)
     for batch in file.iter_batches(POSITIONS_ROWS, columns=["file_path", "pos"], use_threads=False):

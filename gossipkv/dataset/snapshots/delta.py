@@ -18,7 +18,7 @@ import base64
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final  # Any: the values of JSON.
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -36,7 +36,7 @@ from gossipkv.errors import SourceChanged, SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gossipkv.dataset.snapshots.table_source import Place
+    from gossipkv.dataset.snapshots.table_source import TablePlace
 
     Action = Mapping[str, Any]  # type: ignore[explicit-any]  # JSON, as the protocol has it.
 
@@ -70,12 +70,12 @@ _TYPES: Final = {
 
 
 @final
-class Table:
-    """A Delta table; see `table_source.Table`."""
+class DeltaTable:
+    """A Delta table; see `table_source.SnapshotTable`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TablePlace) -> None:
         self.place = place
-        self._times: dict[int, int] = {}  # Of commits.
+        self._times: dict[int, int] = {}  # The times of commits.
 
     def snapshots(self) -> list[Snapshot]:
         commits, _ = self._log()

@@ -29,7 +29,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, StructType
 
 from gossipkv.dataset.formats.columns.table_rows import FIELD_ID, NAMES_WITHOUT_ID, schema_text
-from gossipkv.dataset.snapshots.table_source import MAX_SNAPSHOTS, Place, Snapshot
+from gossipkv.dataset.snapshots.table_source import MAX_SNAPSHOTS, Snapshot, TablePlace
 from gossipkv.dataset.source.files import DeletedRows, SourceFile, TableFile
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.errors import SourceError
@@ -52,10 +52,10 @@ _HADOOP: Final = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 
 
 @final
-class Table:
-    """An Iceberg table; see `table_source.Table`."""
+class IcebergTable:
+    """An Iceberg table; see `table_source.SnapshotTable`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TablePlace) -> None:
         self.place = place
         self._catalog: Catalog | None = None
         self._metadata: TableMetadata | None = None
@@ -179,7 +179,7 @@ def _type(kind: IcebergType, names: Mapping[int, list[str]]) -> pa.DataType:
 class _Io(FileIO):
     """The files of the table, for pyiceberg; any thread may use it."""
 
-    def __init__(self, place: Place, location: str) -> None:
+    def __init__(self, place: TablePlace, location: str) -> None:
         super().__init__()
         self._place = place
         self._location = f"{_plain(location).rstrip('/')}/"
@@ -200,7 +200,7 @@ class _Io(FileIO):
 
 @final
 class _Input(InputFile):
-    def __init__(self, location: str, place: Place, path: str) -> None:
+    def __init__(self, location: str, place: TablePlace, path: str) -> None:
         super().__init__(location)
         self._place = place
         self._path = path
@@ -216,7 +216,7 @@ class _Input(InputFile):
         return io.BytesIO(_read(self._place, self._path))
 
 
-def _read(place: Place, path: str) -> bytes:
+def _read(place: TablePlace, path: str) -> bytes:
     entry = place.files.stat(path)
     if entry.size_bytes > MAX_METADATA_BYTES:
         raise SourceError(f"{path}: {entry.size_bytes:,} bytes, above {MAX_METADATA_BYTES:,}", {"file": path})

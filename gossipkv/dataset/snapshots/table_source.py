@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MAX_SNAPSHOTS: Final = 100  # Those of some hours where a job writes every few minutes.
 MAX_REASON_CHARACTERS: Final = 1_000
+_CLASSES: Final = {"delta": "DeltaTable", "iceberg": "IcebergTable"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -51,10 +52,10 @@ class Snapshot:
         return f"{self.number:012}-{time:%Y%m%dT%H%M%S}{self.time_ms % 1000:03}Z"
 
 
-class Table(Protocol):
+class SnapshotTable(Protocol):
     """A table of some kind; its methods may raise any exception, which `TableSource` converts."""
 
-    place: Place  # It may change when snapshots are listed.
+    place: TablePlace  # It may change when snapshots are listed.
 
     def snapshots(self) -> Sequence[Snapshot]:
         """Return the newest `MAX_SNAPSHOTS` snapshots."""
@@ -64,7 +65,7 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TablePlace:
     """The directory of a table, and how it is read."""
 
     root: str
@@ -72,10 +73,10 @@ class Place:
     remote: RemoteRoot | None
     local: Files
     options: Mapping[str, Option] = field(repr=False)
-    name: str = ""  # Of a metadata file in the directory, or of the table in the catalog.
+    name: str = ""  # The name of a metadata file in the directory, or of the table in the catalog.
     catalog: Mapping[str, Option] | None = field(default=None, repr=False)
 
-    def moved(self, location: str) -> Place:
+    def moved(self, location: str) -> TablePlace:
         """Return the place at another path or URL."""
         location = re.sub(r"^file:(//)?(?=/)", "", location)
         remote = RemoteRoot(location, dict(self.options)) if is_url(location) else None
@@ -103,11 +104,11 @@ class Place:
 class TableSource(SourceRoot):
     """The source of one database."""
 
-    def __init__(self, kind: str, place: Place) -> None:
+    def __init__(self, kind: str, place: TablePlace) -> None:
         super().__init__(place.root, place.files, remote=place.remote)
         self._kind = kind
         self._place = place
-        self._table: Table | None = None
+        self._table: SnapshotTable | None = None
         self._snapshots: dict[str, Snapshot] = {}
         self._known: dict[str, SourceVersion | tuple[str, Mapping[str, Detail]]] = {}
 
@@ -158,18 +159,19 @@ class TableSource(SourceRoot):
         ordered = tuple(sorted(files, key=lambda file: os.fsencode(file.name)))
         return SourceVersion(database, name, ordered, None if ordered else "a data file", schema=schema)
 
-    def _opened(self) -> Table:
+    def _opened(self) -> SnapshotTable:
         """Import the module of the table at the first look: with pyarrow it takes 60 MB or more."""
         if self._table is None:
             try:
                 module = import_module(f"gossipkv.dataset.snapshots.{self._kind}")
+                import_module("pyroaring")  # A build needs it where rows are deleted.
             except ImportError as error:
                 raise SourceError(
                     f"{self.root}: {error.name} is not installed, which reads {self._kind} tables: pip install "
                     f"'gossipkv[{self._kind}]'",
                     {"file": self.root},
                 ) from error
-            self._table = module.Table(self._place)
+            self._table = getattr(module, _CLASSES[self._kind])(self._place)
         assert self._table is not None
         return self._table
 
@@ -192,14 +194,14 @@ def open_table(settings: DatabaseSettings, root: SourceRoot | None, database: st
     """Return the source of a database that is a table: at its own place, else below the root."""
     table, catalog = settings.table, settings.catalog
     if catalog is not None:
-        place = Place(f"the table {table} in its catalog", files, None, files, options, table or "", catalog)
+        place = TablePlace(f"the table {table} in its catalog", files, None, files, options, table or "", catalog)
     elif table is not None:
         above, _, name = table.rpartition("/")
         is_file = ".metadata.json" in name
-        place = Place("", files, None, files, options, name if is_file else "")
+        place = TablePlace("", files, None, files, options, name if is_file else "")
         place = place.moved(above.rpartition("/")[0] if is_file else table)
     elif root is not None:
-        place = Place(root.place(database), files_of(root.remote, files), root.remote, files, options)
+        place = TablePlace(root.place(database), files_of(root.remote, files), root.remote, files, options)
     else:
         return None
     return TableSource(settings.format or "", place)

@@ -9,8 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import boto3
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from moto.server import ThreadedMotoServer
+from pyiceberg.catalog import load_catalog
 from s3fs import S3FileSystem
 
 from gossipkv.dataset import library as library_module
@@ -22,6 +25,7 @@ from gossipkv.dataset.source.object_stores import first_entries
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import DatabaseSettings
+from tests.unit.dataset.snapshots.delta_tables import actions, commit, evolve, vector_in_file
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, get, lift_the_throttle, state, until
 from tests.world.logs import capture_logs
@@ -100,6 +104,40 @@ def test_discovery(bucket):
     bucket.put("db/v1/part-1/x", b"")
     with pytest.raises(SourceError, match="part-1: a directory among the data files"):
         source.version("db", "v1")
+
+
+async def test_tables_in_a_bucket(bucket, world):
+    """The log and the files of deleted rows are read by the same options as the data."""
+    delta, iceberg = world.root / "delta", world.root / "warehouse"
+    write_deltalake(delta, pa.table({"key": ["a", "b"], "value": ["1", "2"]}))
+    evolve(delta, {"value": "v"}, ["columnMapping", "deletionVectors"])
+    (added,) = [action["add"] for action in actions(delta, 0) if "add" in action]
+    commit(delta, {"remove": {"path": added["path"]}}, {"add": added | {"deletionVector": vector_in_file(delta, 0)}})
+    iceberg.mkdir()
+    lake = load_catalog("lake", type="sql", uri=f"sqlite:///{world.root}/c.db", warehouse=str(iceberg))
+    lake.create_namespace("web")
+    table = lake.create_table("web.users", pa.schema([("key", pa.string()), ("value", pa.string())]))
+    table.append(pa.table({"key": ["a", "c"], "value": ["1", "3"]}))
+    lake.close()
+    (newest,) = (iceberg / "web" / "users" / "metadata").glob("00001-*")
+    newest.rename(newest.with_name("v1.metadata.json"))
+    for root, name in ((delta, "db"), (iceberg / "web" / "users", "ice")):
+        for path in root.rglob("*"):
+            if path.is_file():
+                bucket.put(f"{name}/{path.relative_to(root)}", path.read_bytes())
+    databases = {
+        "db": DatabaseSettings(format="delta", value="v"),
+        "ice": DatabaseSettings(format="iceberg"),
+        "own": DatabaseSettings(format="delta", value="v", table=f"{bucket.url}/db", storage_options=bucket.options),
+    }
+    async with world.node(**bucket.settings(databases=databases)) as library:
+        for database, expected in (
+            ("db", [None, b"2"]),
+            ("ice", [b"1", None]),
+            ("own", [None, b"2"]),
+        ):
+            await until(lambda database=database: library.active(database) is not None)
+            assert [get(library, key, database) for key in (b"a", b"b")] == expected
 
 
 def test_more_objects_than_a_page_holds(bucket, monkeypatch):

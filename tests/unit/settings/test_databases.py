@@ -46,6 +46,10 @@ allow_empty = true
 anon = false
 client_kwargs = { region_name = "east", retries = 3, factor = 1.5 }
 [databases.plain]
+[databases.users]
+format = "iceberg"
+table = "web.users"
+catalog = { type = "rest", uri = "https://catalog" }
 """)
     assert found.storage_options == {"key": "AKID"}
     assert dict(found.databases) == {
@@ -56,6 +60,9 @@ client_kwargs = { region_name = "east", retries = 3, factor = 1.5 }
             minimum={"min_records": 7, "min_ratio": 500, "allow_empty": True},
         ),
         "plain": DatabaseSettings(),
+        "users": DatabaseSettings(
+            format="iceberg", table="web.users", catalog={"type": "rest", "uri": "https://catalog"}
+        ),
     }  # fmt: skip
     assert found.origin("databases.geo.format").endswith("gossipkv.toml:6")
     assert found.origin("databases.geo.storage_options").endswith("gossipkv.toml:15")
@@ -73,6 +80,10 @@ def test_without_tables_there_are_none(settings):
     ("[databases.geo]\nrefresh_period = '1m'", 2, "unknown setting refresh_period; the nearest known one is"),
     ("[databases.geo]\nformat = 'tvs'", 2, "the nearest known one is tsv; allowed: sequence or tsv or"),
     ("[databases.geo]\nformat = 1", 2, "databases.geo.format: 1: expected a string; allowed: sequence or"),
+    ("[databases.geo]\nformat = 'dleta'", 2, "the nearest known one is delta"),
+    ("[databases.geo]\ntable = '/t'", 2, "databases.geo.table: needs format = 'delta' or 'iceberg'"),
+    ("[databases.geo]\nformat = 'delta'\ntable = 't'\ncatalog = { type = 'sql' }", 4, "needs format = 'iceberg'"),
+    ("[databases.geo]\nformat = 'iceberg'\ncatalog = { type = 'sql' }", 3, "needs the table's name in it: table"),
     ("[databases.geo]\npresharded = 'prob'", 2, "the nearest known one is probe; allowed: probe or declared or never"),
     ("[databases.geo]\nhold = 'v 1'", 2, "not the name of a version"),
     ("[databases.geo]\nhold = ''", 2, "not the name of a version"),
@@ -106,6 +117,8 @@ def test_options_without_a_store_are_a_mistake(settings, table):
     with pytest.raises(ConfigError, match="the source /srv is a directory, which has no such options"):
         settings(f"source = '/srv'\n{table}\nkey = 'k'")
     settings(f"{table}\nkey = 'k'")
+    at_a_store = "[databases.geo]\nformat = 'delta'\ntable = 's3://b/t'\n[databases.geo.storage_options]\nkey = 'k'"
+    settings(f"source = '/srv'\n{at_a_store}")
 
 
 def test_the_tables_stand_in_the_file_alone():

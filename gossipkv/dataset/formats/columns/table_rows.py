@@ -17,7 +17,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from gossipkv.dataset.formats.columns.arrow_rows import refusing
-from gossipkv.dataset.formats.columns.arrow_values import TYPES, is_bytes, is_uuid
+from gossipkv.dataset.formats.columns.arrow_values import TYPES, is_binary, is_bytes, is_uuid
 from gossipkv.dataset.formats.reading import refusal
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _scalar(text: str, kind: pa.DataType) -> pa.Scalar:
     """Return the value of a text in a table's log."""
     if is_uuid(kind):
         return pa.scalar(UUID(text).bytes, kind)
-    if TYPES.is_binary(kind) or TYPES.is_nested(kind):
+    if is_binary(kind) or TYPES.is_nested(kind):
         raise ValueError(f"a partition by {kind} is not read")
     if TYPES.is_timestamp(kind):  # Times without a zone are in UTC.
         text = text.removesuffix("Z").removesuffix("+00:00")

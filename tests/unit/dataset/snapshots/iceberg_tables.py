@@ -17,7 +17,8 @@ from pyiceberg.manifest import (
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
-from pyroaring import BitMap64
+
+from tests.unit.dataset.snapshots.delta_tables import vector
 
 
 class _DeletesWriter(ManifestWriterV2):
@@ -57,8 +58,8 @@ def puffin(path, vectors):
     """Write a Puffin file with a deletion vector for each data file."""
     data, blobs = b"PFA1", []
     for name, rows in vectors.items():
-        vector = (1_681_511_377).to_bytes(4, "little") + BitMap64(rows).serialize()
-        framed = len(vector).to_bytes(4, "big") + vector + zlib.crc32(vector).to_bytes(4, "big")
+        data_of = vector(rows)
+        framed = len(data_of).to_bytes(4, "big") + data_of + zlib.crc32(data_of).to_bytes(4, "big")
         properties = {"referenced-data-file": name, "cardinality": str(len(rows))}
         blobs.append({"type": "deletion-vector-v1", "fields": [], "snapshot-id": -1, "sequence-number": -1,
                       "offset": len(data), "length": len(framed), "properties": properties})  # fmt: skip

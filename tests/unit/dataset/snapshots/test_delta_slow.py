@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from gossipkv.settings.databases import DatabaseSettings
-from tests.unit.dataset.snapshots.delta_tables import actions, commit, inline_vector, vector_in_file
+from tests.unit.dataset.snapshots.delta_tables import actions, commit, evolve, inline_vector, vector_in_file
 from tests.unit.dataset.world import active, get, until
 
 MEMORY = 256 << 20
@@ -57,22 +57,6 @@ async def test_each_snapshot_is_a_version(world, root):
         write_deltalake(root, rows.slice(1), mode="overwrite", schema_mode="overwrite", partition_by=["value"])
         await library.rescan()
         await serve(library, root, 4)
-
-
-def evolve(root, rename, features):
-    """Commit a schema in which columns have other names than in files, and return the commit's number."""
-    metadata = next(action["metaData"] for action in actions(root, 0) if "metaData" in action)
-    schema = json.loads(metadata["schemaString"])
-    for number, field in enumerate(schema["fields"]):
-        field["metadata"] |= {"delta.columnMapping.physicalName": field["name"], "delta.columnMapping.id": number + 1}
-        field["name"] = rename.get(field["name"], field["name"])
-    metadata |= {
-        "schemaString": json.dumps(schema),
-        "configuration": {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"},
-        "partitionColumns": [rename.get(name, name) for name in metadata["partitionColumns"]],
-    }
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
-    return commit(root, {"protocol": protocol}, {"metaData": metadata})
 
 
 @pytest.mark.parametrize("kind", ["inline", "file"])

@@ -66,8 +66,10 @@ def test_tables_are_refused_by_name(tmp_path, names, kind):
     for name in names:
         put(tmp_path / "db" / "v1" / name / "0.json")
     source = SourceRoot(tmp_path, FILES)
-    with pytest.raises(SourceError, match=f"v1: {kind} table"):
+    with pytest.raises(SourceError, match=f"v1: {kind} table") as refused:
         source.version("db", "v1")
+    setting = f'format = "{kind.split()[1].lower()}" and table = "{tmp_path}/db/v1"'
+    assert (setting in refused.value.message) == (kind != "a Hudi")
     with pytest.raises(SourceError, match=f"v1: {kind} table"):
         SourceRoot(tmp_path / "db", FILES).versions("v1")
     put(tmp_path / "db" / "v2" / "metadata")
