@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-PAGE = "docs/operators/running.md"
+PAGE = "docs/operators/log.md"
 ROW = re.compile(r"^\| `(\w+)` \| (info|warning|error) \|", re.MULTILINE)
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
 
