@@ -8,7 +8,7 @@
     ERROR       a build failed, or damage was found and it will be rebuilt; open files are served meanwhile
     GONE        closed, and deleted from the disk
 
-`NEXT` has the other transitions; a test compares it with `docs/operators/life-of-a-version.md`.  Damage is repaired at
+`NEXT` has the other transitions; a test compares it with `docs/development/version-states.md`.  Damage is repaired at
 once, repeated damage after a pause that doubles from a second to an hour.  A share grows and never shrinks.
 """
 

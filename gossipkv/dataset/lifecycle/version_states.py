@@ -7,7 +7,7 @@
     RETIRING    another version is active; requests that name this one are served
     GONE        forgotten
 
-`NEXT` has the other transitions; a test compares it with `docs/operators/life-of-a-version.md`.  Promise P2: answers go
+`NEXT` has the other transitions; a test compares it with `docs/development/version-states.md`.  Promise P2: answers go
 from N-1 to N once, and back only by a hold.  Versions are ordered as strings, and the newest switchable one becomes
 active if it is above the active one.  A version left behind returns only while the source or a node has it.
 """

@@ -130,7 +130,7 @@ CLAIMS = (
         "docs/operators/kubernetes.md", "sh", 2, "tests/ci/deploy/test_kubernetes.py::test_the_page_names_what_there_is"
     ),
     Claim("docs/operators/gossip.md", "mermaid", 1, GOSSIP),
-    Claim("docs/operators/life-of-a-version.md", "mermaid", 2, LIFE),
+    Claim("docs/development/version-states.md", "mermaid", 2, LIFE),
     Claim(
         "docs/operators/life-of-a-version.md", "sh", 2, "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"
     ),

@@ -1,4 +1,4 @@
-"""The page on the life of a version and the drawings in the code show exactly the two tables."""
+"""The pages on the life of a version and the drawings in the code show exactly the two tables."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,8 @@ def test_the_pictures_show_the_tables():
             assert f"──{event}──►" in module.__doc__
 
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "operators" / "life-of-a-version.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = (DOCS / "operators" / "life-of-a-version.md", DOCS / "development" / "version-states.md")
 DRAWN = [
     ("The copy", copy_states.NEXT, CopyState.WANTED),
     ("Towards clients", version_states.NEXT, VersionState.KNOWN),
@@ -28,7 +29,7 @@ DRAWN = [
 
 
 def section(title):
-    return DOCUMENT.read_text().split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+    return "".join(page.read_text() for page in PAGES).split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
 @pytest.mark.parametrize(("title", "table", "first"), DRAWN)
