@@ -129,7 +129,7 @@ CLAIMS = (
     Claim(
         "docs/operators/kubernetes.md", "sh", 2, "tests/ci/deploy/test_kubernetes.py::test_the_page_names_what_there_is"
     ),
-    Claim("docs/operators/gossip.md", "mermaid", 1, GOSSIP),
+    Claim("docs/development/gossip.md", "mermaid", 1, GOSSIP),
     Claim("docs/development/version-states.md", "mermaid", 2, LIFE),
     Claim(
         "docs/operators/life-of-a-version.md", "sh", 2, "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"

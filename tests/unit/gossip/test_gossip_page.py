@@ -8,7 +8,7 @@ import pytest
 from gossipkv.gossip.member import NEXT, MemberEvidence, MemberState
 from gossipkv.gossip.profile import PROFILES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "operators" / "gossip.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "development" / "gossip.md").read_text(encoding="utf-8")
 UNKNOWN = "UNKNOWN"
 
 
