@@ -7,7 +7,7 @@
     tables-forgotten-1/   a former store (`forgotten`)
 
 This class is the one owner of the directory. Each part gets its place in it and lists the names that it uses, so that
-a directory with any other name is recognised as somebody else's. `docs/operators/data-directory.md` has every byte.
+a directory with any other name is recognised as somebody else's. `docs/development/directory-format.md` has every byte.
 
 The directory of a known node opens even while it cannot be written: its versions are served, but the epoch of this
 start is not kept, so nobody may hear of the node. `silence` has the reason, until `begin` succeeds.

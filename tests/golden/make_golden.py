@@ -4,7 +4,7 @@ They hold the reader to files of yesterday, so they are written anew only when t
 the first release, when the format itself changed; no test writes them.  lz4 chooses its own bytes: files with
 compressed blocks are made once and kept.
 
-`manifest-*.document` are written from what docs/operators/data-directory.md says.
+`manifest-*.document` are written from what docs/development/directory-format.md says.
 
 `store-*` are a store in its second life, from docs/development/store.md: its manifest, and the segments of its log.
 """

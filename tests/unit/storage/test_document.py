@@ -34,7 +34,7 @@ def test_a_document_reads_back_as_written(tmp_path):
 
 
 def test_the_bytes_are_those_of_the_specification(tmp_path):
-    """docs/operators/data-directory.md shows this layout, which no later version may change."""
+    """docs/development/directory-format.md shows this layout, which no later version may change."""
     write(tmp_path / NAME, {"b": 1, "a": "x"})
     assert (tmp_path / NAME).read_bytes() == b'GossipKV 15cb1158 NODE 1\n{"a":"x","b":1}\n'
 
@@ -213,7 +213,7 @@ def test_a_writer_that_forgets_to_sync_is_caught():
 
 def test_the_documentation_shows_the_module_s_layout_and_a_real_document():
     """The layout is the same in both places, and the example can be read."""
-    text = (Path(__file__).parents[3] / "docs" / "operators" / "data-directory.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "development" / "directory-format.md").read_text()
     layout = re.search(r"offset size field\n.*?the last byte of the file\n", text, re.DOTALL)[0]
     assert layout in document.__doc__.replace("\n    ", "\n")
     example = re.search(r"^GossipKV [0-9a-f]{8} NODE 1\n.*?\n", text, re.MULTILINE | re.DOTALL)[0]

@@ -70,7 +70,7 @@ def test_a_full_disk_takes_it():
 
 
 def test_the_documentation_shows_the_layout():
-    text = (Path(__file__).parents[3] / "docs" / "operators" / "data-directory.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "development" / "directory-format.md").read_text()
     layout = re.search(r"offset size field\n0      4096 .*?\n4096 .*?\n", text, re.DOTALL)[0]
     assert layout in slots.__doc__.replace("\n    ", "\n")
 
