@@ -88,6 +88,7 @@ def legs() -> list[Leg]:
         Leg("crashes", tests=(*BOTH, "tests/nightly/crashes")),
         Leg("benchmarks", tests=("tests/nightly/bench",)),
         Leg("kills", tests=(*BOTH, "tests/nightly/mutants")),
+        Leg("readers", tests=("tests/nightly/readers",)),
         Leg("feast", tests=("tests/nightly/feast",)),
         Leg("clusters", tests=(*BOTH, "tests/nightly/cluster")),
         Leg("soak", tests=("tests/nightly/soak/test_soak.py",)),

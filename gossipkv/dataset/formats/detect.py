@@ -38,9 +38,12 @@ HEAD_BYTES = 4096
 _MAGIC = (
     (re.compile(rb"GKVSORT\n"), "sorted"),
     (re.compile(rb"SEQ[\0-\x08]"), "sequence"),
-    (re.compile(rb"PAR[1E][\0-\x08\x0b-\x1f]"), "parquet"),
+    (
+        re.compile(rb"PAR[1E](?:[\0-\x08\x0b-\x1f]|..\0\0)", re.DOTALL),
+        "parquet",
+    ),  # Encrypted parts begin with their size.
     (re.compile(rb"Obj\x01"), "avro"),
-    (re.compile(rb"ARROW1\0\0|\xff{4}[^\0]"), "arrow"),
+    (re.compile(rb"ARROW1\0\0|\xff{4}(?!\0{4})"), "arrow"),
 )
 _FOREIGN = (
     (

@@ -14,8 +14,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -77,8 +77,12 @@ def is_scalar(kind: pa.DataType) -> bool:
 
 
 def is_readable(kind: pa.DataType) -> bool:
-    """Return True if a value may have this type."""
-    return is_scalar(kind) or TYPES.is_floating(kind) or TYPES.is_nested(kind) or TYPES.is_null(kind)
+    """Return True if a value may have this type; unions, over which pyarrow may crash, and intervals are not read."""
+    kind = stored(kind)
+    if TYPES.is_nested(kind):
+        parts = [kind.field(number).type for number in range(kind.num_fields)]
+        return not TYPES.is_union(kind) and all(map(is_readable, parts))
+    return is_scalar(kind) or TYPES.is_floating(kind) or TYPES.is_null(kind)
 
 
 def _is(kind: pa.DataType, *names: str) -> bool:
@@ -179,18 +183,27 @@ def _text_column(array: pa.Array) -> Column:
     kind = array.type
     if is_uuid(kind):
         return uuid_texts(_fixed_column(array.storage, 16))
-    if is_bytes(kind) or is_json(kind):
-        return bytes_column(array)
+    return bytes_column(array if is_bytes(kind) or is_json(kind) else _texts(array))
+
+
+def _texts(array: pa.Array) -> pa.Array:
+    """Return the texts of numbers, booleans and times."""
+    kind = array.type
     if TYPES.is_duration(kind):
         array = array.cast(pa.int64())
     elif TYPES.is_float16(kind):
         array = array.cast(pa.float32())
     elif TYPES.is_timestamp(kind):
-        texts = pc.replace_substring(
-            array.cast(pa.timestamp(kind.unit)).cast(pa.string()), " ", "T", max_replacements=1
-        )
-        return bytes_column(pc.binary_join_element_wise(texts, "Z", "") if kind.tz is not None else texts)
-    return bytes_column(array.cast(pa.string()))
+        array = array.cast(pa.timestamp(kind.unit))
+    texts = array.cast(pa.string())
+    if TYPES.is_decimal(kind) and pc.any(pc.match_substring(texts, "E")).as_py():
+        texts = pa.array([text and f"{Decimal(text):f}" for text in texts.to_pylist()], pa.string())
+    if (TYPES.is_date(kind) or TYPES.is_timestamp(kind)) and pc.any(pc.starts_with(texts, "<")).as_py():
+        raise ValueError(f"a {kind} in a year beyond 32767")
+    if TYPES.is_timestamp(kind):
+        texts = pc.replace_substring(texts, " ", "T", max_replacements=1)
+        return pc.binary_join_element_wise(texts, "Z", "") if kind.tz is not None else texts
+    return texts
 
 
 # -- lists, maps and structs -------------------------------------------------------------------------------------------
@@ -200,9 +213,52 @@ def _nested_column(array: pa.Array, encoding: str) -> Column:
     encode: Callable[[object], bytes] = _json_bytes if encoding == "json" else _msgpack_bytes
     texts: list[bytes | None] = []
     for first in range(0, len(array), NESTED_ROWS):
-        values = array.slice(first, NESTED_ROWS).to_pylist(maps_as_pydicts="strict")
+        values = _objects(array.slice(first, NESTED_ROWS), encoding)
         texts += [None if value is None else encode(value) for value in values]
     return bytes_column(pa.array(texts, pa.large_binary()))
+
+
+def _objects(array: pa.Array, encoding: str) -> list[object]:
+    """Return values as objects; within others, times and floats have the same texts as columns of their own."""
+    array = unwrapped(array)
+    kind = array.type
+    is_list = TYPES.is_list(kind) or TYPES.is_large_list(kind) or TYPES.is_fixed_size_list(kind)
+    if TYPES.is_map(kind):
+        entry = pa.struct([pa.field("key", kind.key_type, nullable=False), ("value", kind.item_type)])
+        entries = array.cast(pa.list_(entry))
+        pairs = zip(*(_objects(part, encoding) for part in entries.flatten().flatten()), strict=True)
+        return [size if size is None else _mapping(list(islice(pairs, size))) for size in _sizes(entries)]
+    if TYPES.is_struct(kind):
+        parts = [_objects(part, encoding) for part in array.flatten()]
+        rows = zip(*parts, strict=True) if parts else [()] * len(array)
+        names = [field.name for field in kind]
+        return [
+            dict(zip(names, row, strict=True)) if is_valid else None
+            for row, is_valid in zip(rows, array.is_valid().to_pylist(), strict=True)
+        ]
+    if is_list or TYPES.is_list_view(kind) or TYPES.is_large_list_view(kind):
+        rest = iter(_objects(array.flatten(), encoding))
+        return [size if size is None else list(islice(rest, size)) for size in _sizes(array)]
+    if TYPES.is_date(kind) or TYPES.is_time(kind) or TYPES.is_timestamp(kind):
+        array = _texts(array)
+    elif TYPES.is_duration(kind):
+        array = array.cast(pa.int64())
+    elif encoding == "json" and TYPES.is_floating(kind):
+        return [text and float(text) for text in _texts(array).to_pylist()]
+    found: list[object] = array.to_pylist()
+    return found
+
+
+def _sizes(lists: pa.Array) -> list[int | None]:
+    sizes: list[int | None] = pc.list_value_length(lists).to_pylist()
+    return sizes
+
+
+def _mapping(pairs: list[tuple[object, ...]]) -> dict[object, object]:
+    found = {key: value for key, value in pairs}  # noqa: C416  # The type checker sees no pairs.
+    if len(found) < len(pairs):
+        raise ValueError("a map with a key that is there twice")
+    return found
 
 
 def _json_bytes(value: object) -> bytes:
@@ -243,18 +299,9 @@ def _name(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """Return the text of a decimal, a time or a UUID, as Arrow's functions make it of a column."""
     match value:
-        case datetime():
-            if value.tzinfo is None:
-                return value.isoformat(timespec="microseconds")
-            return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-        case time():
-            return value.isoformat(timespec="microseconds")
-        case timedelta():
-            return str(value // timedelta(microseconds=1))
         case Decimal():
             return f"{value:f}"
-        case date() | UUID():
+        case UUID():
             return str(value)
     raise TypeError(f"a value of {type(value).__name__}, which is not read within others")

@@ -4,7 +4,7 @@ r"""Avro's container files: our own blocks around fastavro's records.
     block   long count of records, long size, records (compressed), the sync again
     long    zigzag varint
 
-fastavro reads the header and decodes each record.  It bounds no memory, so blocks are read and decompressed here.
+fastavro decodes each record.  It bounds no memory, so the header and blocks are read and decompressed here.
 Records become Arrow's columns, by the schema: unions of null and one other type are nullable, and `uuid` stays text.
 """
 
@@ -22,7 +22,6 @@ import fastavro
 import pyarrow as pa
 
 from gossipkv.dataset.formats.codecs import DamagedError, decompressor
-from gossipkv.dataset.formats.columns.arrow_file import ArrowFile
 from gossipkv.dataset.formats.columns.arrow_rows import ArrowRows, RowPlace, refusing
 from gossipkv.dataset.formats.reading import MORE_MEMORY, refusal
 from gossipkv.storage.batch import RecordBatch
@@ -32,7 +31,9 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.formats.reading import FileReading, Readable
 
+MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
+MAX_METADATA_BYTES: Final = 16 << 20
 MAX_LONG_BYTES: Final = 10
 # Records that become columns at once: Python's objects take many times their bytes.
 BATCH_BYTES: Final = 1 << 20
@@ -57,15 +58,13 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
         SourceError: with `file` and `offset`, and `row` (from 1) for an error in a row.
     """
     with refusing(reader.name, 0, "no Avro file that can be read"):
-        file = ArrowFile(reader)
-        header = fastavro.reader(file)
-        metadata = header.metadata
+        metadata, at = _header(reader)
         schema = fastavro.parse_schema(_without_uuids(json.loads(metadata["avro.schema"])))
         arrow_schema = _arrow_schema(schema)
-        unpack = _CODECS.get(metadata.get("avro.codec", "null"))
-        at = _header_bytes(reader)
+        codec = metadata.get("avro.codec", b"null").decode()
+        unpack = _CODECS.get(codec)
     if unpack is None:
-        raise refusal(reader.name, 0, f"the codec {metadata['avro.codec']!r}; of Avro's are read {', '.join(_CODECS)}")
+        raise refusal(reader.name, 0, f"the codec {codec!r}; of Avro's are read {', '.join(_CODECS)}")
     rows = ArrowRows(reader.name, arrow_schema, options)
     wanted = pa.schema([arrow_schema.field(name) for name in rows.columns])
     sync = reader.read_at(at - SYNC_BYTES, SYNC_BYTES)
@@ -114,18 +113,28 @@ def _rows_without_columns(count: int) -> pa.RecordBatch:
 # -- blocks ------------------------------------------------------------------------------------------------------------
 
 
-def _header_bytes(reader: Readable) -> int:
-    """Return the size of the header; fastavro has read it, so its parts are sound."""
-    at = 4
+def _header(reader: Readable) -> tuple[dict[str, bytes], int]:
+    """Return the metadata, and the end of the header."""
+    if reader.read_at(0, min(len(MAGIC), reader.size_bytes)) != MAGIC:
+        raise ValueError(f"it does not begin with {MAGIC!r}")
+    metadata: dict[str, bytes] = {}
+    at = len(MAGIC)
     while True:
         count, at = _long(reader, at)
         if count == 0:
-            return at + SYNC_BYTES
+            return metadata, at + SYNC_BYTES
         if count < 0:
             _, at = _long(reader, at)
-        for _ in range(2 * abs(count)):
-            size, at = _long(reader, at)
-            at += size
+        for _ in range(abs(count)):
+            name, at = _bytes(reader, at)
+            metadata[name.decode()], at = _bytes(reader, at)
+
+
+def _bytes(reader: Readable, at: int) -> tuple[bytes, int]:
+    size, at = _long(reader, at)
+    if not 0 <= size <= min(MAX_METADATA_BYTES, reader.size_bytes - at):
+        raise ValueError(f"metadata of {size:,} bytes")
+    return reader.read_at(at, size), at + size
 
 
 def _block_head(reader: Readable, at: int) -> tuple[int, int, int]:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
+ENCRYPTED = "an encrypted Parquet file; there is no way to give it a key"
+SIGNATURE_BYTES = 28  # It follows a footer that is not encrypted where columns are; pyarrow would end the process.
 TAIL_BYTES = 8  # The size of the footer, and the magic.
 
 # This suffices for a thousand row groups of a thousand columns; it becomes about ten times that in memory.
@@ -117,6 +119,8 @@ class _ParquetFile:
         with refusing(reader.name, end, "the footer cannot be read"):
             data = ArrowFile(reader)
             metadata = pq.read_metadata(data)
+            if reader.size_bytes - TAIL_BYTES - end - metadata.serialized_size == SIGNATURE_BYTES:
+                raise refusal(reader.name, end, ENCRYPTED)
             miscounted_bytes = MISCOUNTED_BYTES if _miscounts(metadata.created_by or "") else 0
         return cls(reader, data, options, end, metadata, miscounted_bytes)
 
@@ -130,9 +134,8 @@ class _ParquetFile:
                 pre_buffer=False,
                 buffer_size=BUFFER_BYTES,
                 page_checksum_verification=True,
+                coerce_int96_timestamp_unit="us",  # The years of Spark's do not fit into nanoseconds.
                 arrow_extensions_enabled=not numbered,
-                # Spark writes such times, and has years after 2262 in tables.
-                coerce_int96_timestamp_unit="us" if self.options.schema else None,
             )
 
     def refusal(self, offset: int, reason: str) -> SourceError:
@@ -153,7 +156,7 @@ def _footer_start(reader: Readable) -> int:
     head = reader.read_at(0, len(MAGIC))
     tail = reader.read_at(size - TAIL_BYTES, TAIL_BYTES)
     if ENCRYPTED_MAGIC in {head, tail[4:]}:
-        raise refusal(reader.name, 0, "an encrypted Parquet file; there is no way to give it a key")
+        raise refusal(reader.name, 0, ENCRYPTED)
     if head != MAGIC:
         raise refusal(reader.name, 0, f"no Parquet file: it begins with {head!r}, not with {MAGIC!r}")
     if tail[4:] != MAGIC:
@@ -192,10 +195,9 @@ class _Leaf:
     @classmethod
     def _at(cls, column: pq.ColumnSchema, number: int, name: str) -> _Leaf:
         widths = {"FIXED_LEN_BYTE_ARRAY": column.length, "BYTE_ARRAY": 0}
-        is_nested = column.path != name
-        return cls(
-            column.path, number, widths.get(column.physical_type, 12), is_nested, column.max_repetition_level > 0
-        )
+        is_repeated = column.max_repetition_level > 0
+        is_nested = column.path != name or is_repeated
+        return cls(column.path, number, widths.get(column.physical_type, 12), is_nested, is_repeated)
 
     @property
     def is_shared(self) -> bool:

@@ -69,6 +69,28 @@ COLUMNS = {
     ),
     "map": (pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64())), [{"a": 1}, None, {}], None),
     "null": (pa.nulls(3), [None] * 3, None),
+    "small decimal": (
+        pa.array([Decimal("0E-18"), None, Decimal("0.000000010000000000")]), [0.0, None, 1e-8],
+        ["0.000000000000000000", None, "0.000000010000000000"],
+    ),
+    "nested times": (
+        pa.array(
+            [{"at": 1, "on": [1], "m": [(0, 5)], "f": 0.1}, None, {"at": None, "on": [None], "m": [], "f": None}],
+            pa.struct([
+                ("at", pa.timestamp("ns", "UTC")), ("on", pa.list_view(pa.date32())),
+                ("m", pa.map_(pa.time32("s"), pa.duration("s"))), ("f", pa.float32()),
+            ]),
+        ),
+        [
+            {"at": "1970-01-01T00:00:00.000000001Z", "on": ["1970-01-02"], "m": {"00:00:00": 5}, "f": 0.1}, None,
+            {"at": None, "on": [None], "m": {}, "f": None},
+        ],
+        [
+            {"at": "1970-01-01T00:00:00.000000001Z", "on": ["1970-01-02"], "m": {"00:00:00": 5},
+             "f": 0.10000000149011612}, None,
+            {"at": None, "on": [None], "m": {}, "f": None},
+        ],
+    ),
 }  # fmt: skip
 KEYS = pa.array(["k0", "k1", "k2"])
 
@@ -113,6 +135,7 @@ TEXTS = {
     "text": None, "view": None, "dictionary": None, "opaque": None, "sized": [b"a", b"\xff"], "json": None,
     "int": [b"9223372036854775807", b"-9223372036854775808"], "uint": [b"18446744073709551615", b"0"],
     "bool": [b"true", b"false"], "decimal": [b"12.30", b"-0.05"], "date": [b"2024-01-31", b"1969-12-31"],
+    "small decimal": [b"0.000000000000000000", b"0.000000010000000000"],
     "time": [b"01:02:03.000000", b"23:00:00.000000"], "numbered": [b"7", b"8"], "zoned": [b"2024-07-01T00:00:00Z"] * 3,
     "stamp": [b"2024-01-31T01:02:03.000004", b"1950-01-01T00:00:00.000000"], "duration": [b"5", b"0"],
     "uuid": [b"123e4567-e89b-12d3-a456-426614174000", b"00000000-0000-0000-0000-000000000000"],
@@ -164,7 +187,11 @@ def test_refusals_name_the_column_and_the_row():
     assert refused({"key": ["a"], "value": ["b"]}, value=("nope",))["reason"].startswith("no column 'nope'; there are")
     assert "'key' is double, which has no one text" in refused({"key": [1.5], "value": ["a"]})["reason"]
     interval = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
-    assert "which is not read" in refused({"key": ["a"], "value": interval})["reason"]
+    union = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])
+    for column in (interval, union, pa.ListArray.from_arrays([0, 1], union)):
+        assert "which is not read" in refused({"key": ["a"], "value": column})["reason"]
+    twice = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8()))
+    assert "a key that is there twice" in refused({"key": ["a"], "value": twice})["reason"]
     assert refused({"key": ["a"], "value": ["x" * 9]}, value="*", max_value_bytes=9)["row"] == 1
 
 

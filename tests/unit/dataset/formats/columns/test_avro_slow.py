@@ -79,6 +79,19 @@ def test_avro(tmp_path, codec):
         everything(detect.batches("avro", CutReader(data), FileReading("key", "*", max_block_bytes=1000)))
 
 
+def test_metadata_may_be_bytes():
+    """The schema and the codec alone are text; what is cut is refused."""
+    target = io.BytesIO()
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "key", "type": "string"}]}
+    fastavro.writer(target, fastavro.parse_schema(schema), [{"key": "a"}], metadata={"mark": "@@"}, codec="deflate")
+    data = target.getvalue().replace(b"@@", b"\xff\xd7")
+    options = FileReading("key", "key")
+    assert everything(detect.batches("avro", CutReader(data), options))[0] == [(b"a", b"a")]
+    for end in (2, 10, data.index(b"\xff\xd7")):
+        with pytest.raises(SourceError, match="no Avro file that can be read"):
+            everything(detect.batches("avro", CutReader(data[:end]), options))
+
+
 def test_other_avro_is_refused():
     for kind, words in (
         (["int", "string"], "a union of 2 types besides null"),

@@ -2,6 +2,7 @@
 
 import io
 import random
+from datetime import datetime
 from itertools import islice
 
 import pyarrow as pa
@@ -107,6 +108,16 @@ def test_parquet_mr_did_not_count_the_header_of_a_dictionary(writer, is_read):
         assert "bytes behind its column chunk" in refused(data)
 
 
+def test_old_timestamps_are_read_in_microseconds():
+    """INT96 holds years that do not fit into nanoseconds; what Arrow cannot write as text is refused."""
+    days = [datetime.fromisoformat(day) for day in ("9999-12-31", "1600-01-01")]
+    data = written({"key": KEYS[:2], "value": days}, use_deprecated_int96_timestamps=True)
+    assert [value for _, value in read(data)] == [b"9999-12-31T00:00:00.000000", b"1600-01-01T00:00:00.000000"]
+    for beyond in (pa.array([2**62], pa.timestamp("us")), pa.array([2**31 - 1], pa.date32())):
+        for column in (beyond, pa.ListArray.from_arrays([0, 1], beyond)):
+            assert "in a year beyond 32767" in refused(written({"key": KEYS[:1], "value": column}))
+
+
 def test_columns_can_be_named():
     """Any top-level column can be named, with dots too; one column may be key and value."""
     data = written({"a.b": ["1"], "id": ["2"], "s": [{"id": "3"}]})
@@ -168,6 +179,16 @@ def test_limits_name_the_row():
     assert refused(written({"key": [b"k" * 65_536], "value": [b""]})) == "a key of 65,536 bytes; the limit is 65,535"
 
 
+def signed():
+    """Return a file whose footer is signed, as where only columns are encrypted."""
+    data = written({"key": KEYS, "value": VALUES})
+    size = int.from_bytes(data[-8:-4], "little") + 28
+    return data[:-8] + bytes(28) + size.to_bytes(4, "little") + b"PAR1"
+
+
+SIGNED = signed()
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -176,6 +197,7 @@ def test_limits_name_the_row():
         (b"key\tvalue\n" * 9, "no Parquet file: it begins with b'key\\t'"),
         (b"PAR1" + bytes(90), "it ends with b'\\x00\\x00\\x00\\x00', not with b'PAR1': cut short?"),
         (b"PARE" + bytes(90) + b"PARE", "an encrypted Parquet file"),
+        (SIGNED, "an encrypted Parquet file"),
         (b"PAR1" + bytes(90) + b"\xff\xff\xff\xffPAR1", "a footer of 4,294,967,295 bytes in a file of 102"),
         (b"PAR1" + b"\xff" * 90 + b"\x10\0\0\0PAR1", "the footer cannot be read"),
     ],
