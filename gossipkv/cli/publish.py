@@ -177,6 +177,11 @@ def _given(database: str, path: str, config: Config) -> _Given:
     if is_url(path) or Path(path).is_dir():
         refuse_unfinished(path)
     settings = config.databases.get(database, DatabaseSettings())
+    if settings.is_table:
+        raise ConfigError(
+            f"{database} is a table (format = {settings.format!r}), and each snapshot of it is a version: write to the "
+            "table"
+        )
     job = BuildJob.of(listed, ".", remote=origin.remote)
     job = replace(job, format=settings.format, reading=FileReading.by(settings))
     return _Given(database, listed, replace(job, reading=limits(job, config.build_memory)), config)

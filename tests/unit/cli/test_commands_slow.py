@@ -483,6 +483,8 @@ def test_config_of_databases_and_stores(run, tmp_path):
         'source = "ftp://joe:correct-horse@host/x"\n[storage_options]\nsecret = "correct-horse"\n'
         'client_kwargs.region_name = "east"\n[databases.geo]\nhold = "v1"\n'
         '[databases.geo.storage_options]\nkey = "correct-horse"\n'
+        '[databases.t]\nformat = "delta"\ntable = "ftp://joe:correct-horse@host/t"\n'
+        '[databases.i]\nformat = "iceberg"\ntable = "a.b"\ncatalog = { token = "correct-horse" }\n'
     )
     done = run("config", "--config", str(file), "--json")
     told = {row["setting"]: (row["value"], row["from"]) for row in json.loads(done.out)}
@@ -491,6 +493,8 @@ def test_config_of_databases_and_stores(run, tmp_path):
     assert told["storage_options.client_kwargs.region_name"] == ("east", f"{file}:2")
     assert told["databases.geo.hold"] == ("v1", f"{file}:6")
     assert told["databases.geo.storage_options.key"] == ("***", f"{file}:7")
+    assert told["databases.t.table"] == ("ftp://***@host/t", f"{file}:11")
+    assert told["databases.i.catalog.token"] == ("***", f"{file}:15")
     assert "databases.geo.format" not in told
     text = run("config", "--config", str(file)).out.decode()
     assert "databases.geo.storage_options.key" in text

@@ -141,6 +141,13 @@ def test_it_is_read_by_the_settings_of_the_nodes(world, run, tmp_path, monkeypat
     assert world.versions == []
 
 
+def test_a_table_is_not_published(world, run, tmp_path):
+    file = tmp_path / "node.toml"
+    file.write_text('[databases.geo]\nformat = "delta"\n')
+    done = run("publish", "geo", world.out, "--dry-run", "--config", file)
+    assert (done.status, "each snapshot of it is a version: write to the table" in done.err) == (2, True)
+
+
 def test_too_few_records_are_not_published(world, ask, tmp_path):
     """Nodes would withhold the version, so it is not put there; the count before comes from the receipt."""
     assert ask("publish", "geo", world.out, "--version", "1", **world.methods())[0].status == 0

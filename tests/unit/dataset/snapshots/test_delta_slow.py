@@ -57,6 +57,10 @@ async def test_each_snapshot_is_a_version(world, root):
         write_deltalake(root, rows.slice(1), mode="overwrite", schema_mode="overwrite", partition_by=["value"])
         await library.rescan()
         await serve(library, root, 4)
+        DeltaTable(root).vacuum(0, dry_run=False, enforce_retention_duration=False)
+        await library.rescan()
+        await serve(library, root, 4)
+        assert library.trouble() is None
 
 
 @pytest.mark.parametrize("kind", ["inline", "file"])

@@ -84,6 +84,10 @@ async def test_each_snapshot_of_a_table_in_a_catalog_is_a_version(world, lake, d
         await serve(library, table, 3)
         table.overwrite(table.scan().to_arrow().slice(0, 2))
         await serve(library, table, 2)
+        with table.maintenance.expire_snapshots() as expiry:
+            expiry.older_than(datetime.now())  # noqa: DTZ005  # pyiceberg has it so.
+        await serve(library, table, 2)
+        assert library._databases["db"].seen == (version(table),)
 
 
 @pytest.mark.parametrize("kind", ["positions", "puffin"])
