@@ -1,17 +1,22 @@
 """Delta tables that `deltalake` wrote, served by a node, compared with what `deltalake` reads of each snapshot."""
 
 import json
+import threading
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from gossipkv.dataset.snapshots.table_source import open_table
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.settings.databases import DatabaseSettings
 from tests.unit.dataset.snapshots.delta_tables import actions, commit, evolve, inline_vector, vector_in_file
 from tests.unit.dataset.world import active, get, until
 
 MEMORY = 256 << 20
+WRITES = 30
 ROWS = DatabaseSettings(format="delta", value="*", nulls="null")
 
 
@@ -88,8 +93,27 @@ async def test_deleted_rows_and_other_names_in_files(world, root, kind):
         assert row == {"key": "k16385", "number": 16_385, "date": "2024-01-31"}
 
 
+def test_a_look_amid_writes_sees_whole_snapshots(tmp_path):
+    write_deltalake(tmp_path, pa.table({"key": ["0"], "value": ["0"]}))
+    source = open_table(DatabaseSettings(format="delta", table=str(tmp_path)), None, "db", RealFiles(), {})
+    seen = set()
+
+    def write():
+        for row in range(1, WRITES):
+            write_deltalake(tmp_path, pa.table({"key": [str(row)], "value": ["1"]}), mode="append")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while writer.is_alive() or not seen:
+        newest = source.versions("db").names[-1]
+        assert len(source.version("db", newest).files) == int(newest[:12]) + 1
+        seen.add(newest)
+    writer.join()
+    assert len(source.versions("db").names) == WRITES
+
+
 async def test_types_of_partitions_and_of_columns(world, root):
-    """Texts of the log become values of their types; a later snapshot has wider types."""
+    """Texts of the log become values of their types; a later snapshot has wider types; there is no other source."""
     at = datetime(9999, 12, 31, 12, 30, 0, 500_000, UTC)
     rows = pa.table({
         "key": ["a"], "n": pa.array([7], pa.int32()), "at": pa.array([at], pa.timestamp("us", "UTC")),
@@ -101,7 +125,8 @@ async def test_types_of_partitions_and_of_columns(world, root):
     features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
     commit(root, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7} | features},
            {"metaData": metadata | {"schemaString": wider}})  # fmt: skip
-    async with world.node(build_memory=MEMORY, databases={"db": ROWS}) as library:
+    settings = {"source": None, "databases": {"db": replace(ROWS, table=str(root))}}
+    async with world.node(build_memory=MEMORY, **settings) as library:
         await until(lambda: library.active("db") is not None)
         assert json.loads(get(library, b"a")) == {
             "key": "a", "n": 7, "at": "9999-12-31T12:30:00.500000Z", "p_at": "9999-12-31T12:30:00.500000Z",

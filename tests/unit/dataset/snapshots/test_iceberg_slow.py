@@ -153,6 +153,18 @@ async def test_metadata_files_and_copies_of_a_table(world, lake):
         assert get(library, b"b", "copy") == b"2"
 
 
+async def test_snapshots_without_a_number_are_ordered_by_time(world, lake, databases):
+    """Tables of Iceberg's first format have none."""
+    rows = pa.table({"key": ["a", "b"], "n": [1, 2]})
+    table = lake.create_table("web.users", rows.schema, properties={"format-version": "1"})
+    for number in range(2):
+        table.append(rows.slice(number, 1))
+    async with world.node(build_memory=MEMORY, databases=databases) as library:
+        await serve(library, table, 2)
+        assert version(table).startswith(f"{0:012}-")
+        assert len(library._databases["db"].seen) == 2
+
+
 async def test_files_without_ids_are_read_by_the_names_of_the_table(world, lake, databases):
     """Their columns may have been renamed since; a value of a partition may stand in the metadata alone."""
     table = lake.create_table("web.users", pa.schema([("key", pa.string()), ("n", pa.int64())]))
