@@ -49,6 +49,8 @@ LIFE = "tests/unit/dataset/test_life_page.py::test_the_documentation_draws_the_t
 ORDERS = "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"
 GOSSIP = "tests/unit/gossip/test_gossip_page.py::test_the_drawing_is_the_automaton"
 HERE = "tests/ci/cluster/test_pages.py::"
+# Helm's commands take the name of a release, which is no command.
+COMMAND = re.compile(r"(?:^|(?<!install)(?<!upgrade)[\s/(])gossipkv (?!demo$)([^|;&#)\n]+)")
 NO_COMMANDS = {"gossipkv packets 1"}  # This is a word of a key's derivation.
 HEARD = re.compile(r"gossipkv (?:members|tree)\b")
 LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b")
@@ -473,7 +475,7 @@ def mentioned() -> list[tuple[str, str]]:
                 found += [
                     (block.where, "gossipkv " + line)
                     for typed in commands(block)
-                    for line in re.findall(r"(?:^|[\s/(])gossipkv (?!demo$)([^|;&#)\n]+)", typed.command)
+                    for line in COMMAND.findall(typed.command)
                 ]
     return found
 
