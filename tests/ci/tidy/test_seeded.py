@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester"]
 
+PATIENCE_S = 240  # A busy machine took more than 120 s.
+
 CONFTEST = """
 from tests.seeded import Seeded
 
@@ -77,7 +79,7 @@ def drawn(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     pytester.makepyfile(test_it=DRAWING)
 
     def run(*arguments: str) -> tuple[dict[str, str], str]:
-        result = pytester.runpytest_subprocess(*arguments, timeout=120)
+        result = pytester.runpytest_subprocess(*arguments, timeout=PATIENCE_S)
         return results(pytester.path), result.stdout.str()
 
     return run
