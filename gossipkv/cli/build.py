@@ -28,7 +28,7 @@ from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, SourceRoot, SourceVersion
 from gossipkv.dataset.source.remote import files_of
 from gossipkv.environment.cores import cores
-from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.real_files import BuildFiles, RealFiles
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.keyspace.partitioner import FUNCTIONS
 from gossipkv.settings import quantity
@@ -202,7 +202,7 @@ def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> Ve
         resources = BuildResources(
             memory_bytes, lanes, on_progress=lambda state: bar.update(task, completed=state.done)
         )
-        return perform(job, RealFiles(), resources)
+        return perform(job, BuildFiles(), resources)
 
 
 def _declare(dest: Path, manifest: VersionManifest) -> None:

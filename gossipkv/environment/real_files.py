@@ -6,11 +6,14 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import importlib
 import mmap
 import os
 import stat as stat_bits
 import sys
 import time
+from collections import deque
+from threading import Lock
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.environment.seam import MAX_ENTRIES, READ, FileEntry, too_many_entries
@@ -18,10 +21,13 @@ from gossipkv.environment.seam import MAX_ENTRIES, READ, FileEntry, too_many_ent
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Collection
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from _typeshed import ReadableBuffer as Buffer
 
     from gossipkv.environment.seam import Path, Threads
+
+SYNCS_AT_ONCE: Final = 16  # A disk gains little from more.
 
 
 class RealClock:
@@ -215,6 +221,48 @@ class DirectFiles(RealFiles):
             os.posix_fadvise(descriptor, offset, size_bytes, os.POSIX_FADV_DONTNEED)
         with memoryview(self._buffer) as view:
             return os.preadv(descriptor, [view[:size_bytes]], offset)
+
+
+@final
+class BuildFiles(RealFiles):
+    """Real files whose syncs run side by side; a rename, and the sync of a directory, wait for all of them.
+
+    A disk commits many files in about the time of one, and a build of thousands would wait for each.  Once a sync has
+    failed, every rename fails.
+    """
+
+    def __init__(self) -> None:
+        # A node imports this module, and only builds need threads.
+        futures = importlib.import_module("concurrent.futures")
+        self._threads: ThreadPoolExecutor = futures.ThreadPoolExecutor(SYNCS_AT_ONCE, "syncs")
+        self._syncs: deque[Future[None]] = deque()
+        self._lock = Lock()
+
+    def sync(self, descriptor: int) -> None:
+        with self._lock:
+            self._wait(most=SYNCS_AT_ONCE - 1)
+            self._syncs.append(self._threads.submit(self._sync, os.dup(descriptor)))
+
+    def rename(self, source: Path, target: Path) -> None:
+        with self._lock:
+            self._wait(most=0)
+        super().rename(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        with self._lock:
+            self._wait(most=0)
+        super().sync_directory(path)
+
+    def _wait(self, most: int) -> None:
+        while len(self._syncs) > most:
+            self._syncs[0].result()
+            self._syncs.popleft()
+
+    def _sync(self, descriptor: int) -> None:
+        try:
+            super().sync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @final

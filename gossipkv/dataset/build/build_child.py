@@ -29,7 +29,7 @@ from gossipkv.dataset.build.memory import share_for_columns, share_of_lanes, sha
 from gossipkv.dataset.build.steps import BuildResources, Lanes, perform, with_format
 from gossipkv.dataset.formats.detect import load
 from gossipkv.dataset.source.remote import RemoteFiles
-from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.real_files import BuildFiles, RealFiles
 from gossipkv.errors import GossipKVError, SourceError
 from gossipkv.processes import leash
 from gossipkv.processes.leash import run_apart
@@ -156,7 +156,7 @@ def _build(order: BuildOrder, orders: _ParentLines) -> None:
     pace = _Throttle(orders, order.bytes_per_second).wait
     resources = BuildResources(alone.builders_bytes, lanes, on_progress=_Reporter(), pace=pace)
     try:
-        perform(replace(job, reading=alone.reading), RealFiles(), resources, origin=origin)
+        perform(replace(job, reading=alone.reading), BuildFiles(), resources, origin=origin)
     except SourceError as error:
         needed_bytes = error.details.get("columns_bytes")
         if not isinstance(needed_bytes, int):
@@ -165,7 +165,7 @@ def _build(order: BuildOrder, orders: _ParentLines) -> None:
         if again is None:
             raise
         resources = replace(resources, memory_bytes=again.builders_bytes, lanes=None)
-        perform(replace(job, reading=again.reading), RealFiles(), resources, origin=origin)
+        perform(replace(job, reading=again.reading), BuildFiles(), resources, origin=origin)
 
 
 if __name__ == "__main__":

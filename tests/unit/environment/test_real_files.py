@@ -2,12 +2,13 @@
 
 import errno
 import os
+import threading
 import time
 
 import pytest
 
 from gossipkv.environment import seam
-from gossipkv.environment.real_files import RealClock, RealFiles
+from gossipkv.environment.real_files import SYNCS_AT_ONCE, BuildFiles, RealClock, RealFiles
 from gossipkv.environment.seam import READ_WRITE_NEW
 
 
@@ -151,3 +152,40 @@ def test_the_clocks_are_the_systems():
     clock = RealClock()
     assert clock.monotonic_ns() <= clock.monotonic_ns()
     assert abs(clock.wall_ms() - time.time() * 1000) < 60_000
+
+
+def synced(files, directory, count):
+    """Write and sync files that are called by their numbers."""
+    for number in range(count):
+        descriptor = files.open(directory / str(number), READ_WRITE_NEW)
+        files.sync(descriptor)
+        files.close(descriptor)
+
+
+def test_a_rename_waits_for_syncs_that_run_side_by_side(tmp_path, monkeypatch):
+    """Each sync goes on only when as many are under way as may be."""
+    together = threading.Barrier(SYNCS_AT_ONCE, timeout=20)
+    done = []
+
+    def fdatasync(descriptor):
+        together.wait()
+        done.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    files = BuildFiles()
+    synced(files, tmp_path, 2 * SYNCS_AT_ONCE)
+    files.rename(tmp_path / "0", tmp_path / "a")
+    assert len(set(done)) == 2 * SYNCS_AT_ONCE
+
+
+def test_a_sync_that_failed_fails_every_rename(tmp_path, monkeypatch):
+    def fdatasync(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    files = BuildFiles()
+    synced(files, tmp_path, 1)
+    for refused in (lambda: files.rename(tmp_path / "0", tmp_path / "a"), lambda: files.sync_directory(tmp_path)) * 2:
+        with pytest.raises(OSError, match="Input/output error"):
+            refused()
+    assert (tmp_path / "0").exists()
