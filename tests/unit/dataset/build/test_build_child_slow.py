@@ -15,6 +15,7 @@ import pytest
 from gossipkv.dataset.build.job import BuildJob, BuildOrder
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
+from gossipkv.processes.child import VARIABLES
 from tests.unit.dataset.sources import BUILD_MEMORY
 from tests.unit.processes.started import is_running, started_by
 
@@ -28,7 +29,7 @@ def start():
 
     def start(job, memory_bytes=BUILD_MEMORY, bytes_per_second=0):
         leash, held = os.pipe()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **VARIABLES}
         child = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, pass_fds=[leash]
         )
