@@ -23,16 +23,17 @@ PATIENCE_S = 120
 PAGE = (ROOT / "docs" / "users" / "spark.md").read_text("utf-8")
 
 
-def run_spark(*arguments: object) -> str:
-    """Run a program, if Spark is here."""
-    if importlib.util.find_spec("pyspark") is None:
+def run_spark(*arguments: object, python: str | None = None) -> str:
+    """Run a program with a Python that has Spark, or with this one, if Spark is here."""
+    if python is None and importlib.util.find_spec("pyspark") is None:
         pytest.skip("pyspark is not installed")
+    python = python or sys.executable
     if shutil.which("java") is None:
         pytest.skip("there is no java")
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    environ = {**os.environ, "PYSPARK_PYTHON": python, "PYTHONPATH": path}
     environ["PYSPARK_SUBMIT_ARGS"] = "--master local[2,3] --conf spark.ui.enabled=false pyspark-shell"
-    command = [sys.executable, *map(str, arguments)]
+    command = [python, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout

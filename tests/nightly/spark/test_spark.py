@@ -1,0 +1,39 @@
+"""Five million rows through a real Spark, whose tasks are killed, and beside Spark's own Parquet."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ci.cluster.test_spark_frames import run_spark
+from tests.nightly import environments
+from tests.nightly.bench import kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ROWS = 5_000_000
+
+
+@pytest.fixture(scope="module", name="python")
+def python_with_spark(tmp_path_factory: pytest.TempPathFactory) -> str:
+    if shutil.which("java") is None:
+        pytest.skip("there is no java")
+    # Its programs import modules of tests, which import what tests need.
+    return environments.make(tmp_path_factory.mktemp("spark"), "pyspark>=4.1,<5", extras=("bench", "test"))
+
+
+@pytest.mark.timeout(3600)
+def test_five_million_rows_come_back(python: str, tmp_path: Path) -> None:
+    run_spark("-m", "tests.ci.cluster.spark_program", tmp_path / "source", ROWS, python=python)
+
+
+@pytest.mark.timeout(3600)
+def test_a_version_is_written_as_fast_as_sorted_parquet(
+    python: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """The row of the benchmark meets its goal, 1.5 times the time of Spark's Parquet."""
+    record_property("measured", kept.check("spark", tmp_path, python=python, environ=environments.variables()))
