@@ -1,4 +1,4 @@
-"""Datasets from Spark, and as its DataFrames: `import gossipkv.spark` needs PySpark 4, and nothing of a node.
+"""Datasets from Spark, and as its DataFrames: `import gossipkv.spark` needs PySpark 4.1, and nothing of a node.
 
     gossipkv.spark.write(frame, "/srv/out/geo", key="country", value="city")       the fast way
 
@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.functions import arrow_udf
 
 from gossipkv.dataset.formats.columns.arrow_rows import ArrowRows
 from gossipkv.dataset.formats.reading import FileReading
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from gossipkv.dataset.offline.finish import VersionReport
     from gossipkv.settings.masking import Option
 
 FORMAT: Final = "gossipkv"
 MERGES_AT_ONCE: Final = 4
-_PARTITION: Final = "_gossipkv_partition"
 _STORAGE: Final = "storage."  # Options that begin so are those of the store.
 
 
@@ -84,11 +84,11 @@ def write(
     writing = FrameWriting(os.fspath(path), reading, partitions, function, compression, memory_bytes, storage_options)
     place = writing.begin()
     columns = frame.select(*ArrowRows.wanted(reading, frame.columns))
-    schema = StructType([*columns.schema.fields, StructField(_PARTITION, IntegerType())])
+    names = [key] if isinstance(key, str) else list(key)
+    of_keys = replace(writing, reading=replace(reading, value=names[0]))
 
-    def assign(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in batches:
-            yield rows.append_column(_PARTITION, pa.array(writing.partitions_of(rows), pa.int32()))
+    def partition_of(*keys: pa.Array) -> pa.Array:  # Values stay in Spark meanwhile.
+        return pa.array(of_keys.partitions_of(pa.record_batch([*keys], names)), pa.int32())
 
     def sort(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -96,7 +96,7 @@ def write(
         writing.write_partition(batches, context.partitionId())
         yield pa.record_batch({"partition": pa.array([context.partitionId()], pa.int32())})
 
-    assigned = columns.mapInArrow(assign, schema).repartitionById(partitions, _PARTITION)
+    assigned = columns.repartitionById(partitions, arrow_udf(partition_of, "int")(*names))
     done = {row.partition for row in assigned.mapInArrow(sort, "partition int").collect()}
     for partition in set(range(partitions)) - done:
         writing.write_partition([], partition)
