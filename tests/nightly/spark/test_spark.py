@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,14 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 5_000_000
-
-
-@pytest.fixture(scope="module", name="python")
-def python_with_spark(tmp_path_factory: pytest.TempPathFactory) -> str:
-    if shutil.which("java") is None:
-        pytest.skip("there is no java")
-    # Its programs import modules of tests, which import what tests need.
-    return environments.make(tmp_path_factory.mktemp("spark"), "pyspark>=4.1,<5", extras=("bench", "test"))
 
 
 @pytest.mark.timeout(3600)

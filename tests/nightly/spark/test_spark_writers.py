@@ -32,14 +32,14 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place: Path = tmp_path_factory.mktemp("spark")
+def written(python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place: Path = tmp_path_factory.mktemp("files")
     pq.write_table(TABLE.select(COLUMNS), place / "rows.parquet")
-    run_spark("-m", "tests.nightly.readers.spark_writers", place / "rows.parquet", place)
+    run_spark("-m", "tests.nightly.spark.spark_writers", place / "rows.parquet", place, python=python)
     return place
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_files_of_spark_are_read(written: Path, case: Case) -> None:
     (path,) = (path for path in (written / case.name).iterdir() if path.name.startswith("part-"))
