@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 def missing() -> str | None:
     """Return what must be installed, or None."""
-    if find_spec("pyspark") is None:
-        return "pip install 'pyspark>=4.1'"
+    if not all(map(find_spec, ("pyspark", "pandas"))):
+        return "pip install 'pyspark>=4.1' pandas"
     return parquet.missing() or (None if shutil.which("java") else "apt-get install openjdk-17-jre-headless")
 
 
