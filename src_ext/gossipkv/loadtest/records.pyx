@@ -141,7 +141,7 @@ cdef class Records:
         self.count = len(keys_list)
         self.present = self.count if present is None else present
         if not 0 < self.count <= LONGEST or not 0 <= self.present <= self.count:
-            raise ValueError(f"a load needs from 1 to {LONGEST} records, got {self.count}")
+            raise ValueError(f"a load needs from 1 to {<uint32_t>LONGEST} records, got {self.count}")
         if not 0 < len(values) <= TABLES:
             raise ValueError(f"a load has values of 1 to {TABLES} versions, got {len(values)}")
         self.versions = [None if version is None else version.encode() for version in values]

@@ -260,3 +260,8 @@ def test_news_add_up_to_the_whole() -> None:
             assert scripted.generator.ledger.touched() == []
         assert counts.total() == scripted.generator.tally.histogram.count == 6
         assert scripted.generator.tally.lateness.count == 6
+
+
+def test_a_load_without_records_is_refused():
+    with pytest.raises(ValueError, match="from 1 to 4294967293 records, got 0"):
+        Records([], {None: []}, ordered=True)
