@@ -106,7 +106,7 @@ ROWS = (
      "gossipkv.table.session.readiness:ReplicaReadiness._unready",
      "if replica in replication.departed and seen.config > replica.config:", "if False:",
      f"{UNIT}/table/session/test_readiness.py"),
-    # -- replication.md, "Divisions" --
+    # -- replication.md, "Splits" --
     ("a child's clock has no former assignments", f"{IN_DIVIDING}:ChildReplica.named",
      NAMED, "return tuple(sorted(host.assignment for host in self.hosts))", DIVIDING),
     ("an heir originates under its parent's assignment", f"{IN_DIVIDING}:_put", HEIR_LINE,
@@ -139,7 +139,7 @@ ROWS = (
     ("a child rests as if it had been moved", "gossipkv.placement.lately:Lately.read",
      "self.divided[partition.id] = now", "self.divided[partition.id] = self.moved[partition.id, 0] = now",
      f"{UNIT}/placement/test_ranges.py"),
-    # -- replication.md, "A range that begins anew" --
+    # -- replication.md, "Force-join" --
     ("a range goes on with a copy of a part of it", "gossipkv.table.rpc.force_join:chosen",
      "usable = {part.name: part for part in kept if part.clock is not None and part.bounds.covers(bounds)}",
      "usable = {part.name: part for part in kept if part.clock is not None}",
@@ -180,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (LOADING,),
         "property",
     ),
-    # -- replication.md, "Divisions": a host that has adopted takes nothing under the parent --
+    # -- replication.md, "Splits": a host that has adopted takes nothing under the parent --
     Mutant(
         "an entry of the parent is taken by a child",
         (
