@@ -38,7 +38,6 @@ from gossipkv.settings.masking import leaves
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask
@@ -57,7 +56,6 @@ class IcebergTable:
 
     def __init__(self, place: TablePlace) -> None:
         self.place = place
-        self._catalog: Catalog | None = None
         self._metadata: TableMetadata | None = None
 
     def snapshots(self) -> list[Snapshot]:
@@ -112,10 +110,10 @@ class IcebergTable:
 
     def _load(self) -> TableMetadata:
         if self.place.catalog is not None:
-            if self._catalog is None:
-                properties = {name: str(value) for name, value in leaves(self.place.catalog)}
-                self._catalog = load_catalog(properties.pop("name", "default"), **properties)
-            metadata = self._catalog.load_table(self.place.name).metadata
+            properties = {name: str(value) for name, value in leaves(self.place.catalog)}
+            # A catalog that is kept keeps connections of the thread of this look.
+            with load_catalog(properties.pop("name", "default"), **properties) as catalog:
+                metadata = catalog.load_table(self.place.name).metadata
             self.place = self.place.moved(metadata.location)
             return metadata
         name = self.place.name or self._newest()
