@@ -8,6 +8,14 @@ root=$1 user=$2 group=$3 hosts=$4 trees=$5 mounts=$6
 shift 6
 mount -t tmpfs -o mode=0755 pod "$root"
 mkdir "$root"/proc "$root"/dev "$root"/sys "$root"/etc
+mount -t proc proc "$root"/proc
+mount --rbind /dev "$root"/dev
+mount --rbind /sys "$root"/sys
+cp "$hosts" "$root"/etc/hosts
+for entry in $mounts; do
+    mkdir -p "$root${entry#*=}"
+    mount --bind "${entry%%=*}" "$root${entry#*=}"
+done
 for tree in /usr /bin /sbin /lib /lib64 $trees; do
     if [ -L "$tree" ]; then
         cp -P "$tree" "$root$tree"
@@ -16,14 +24,6 @@ for tree in /usr /bin /sbin /lib /lib64 $trees; do
         mount --bind "$tree" "$root$tree"
         mount -o remount,bind,ro "$root$tree"
     fi
-done
-mount -t proc proc "$root"/proc
-mount --rbind /dev "$root"/dev
-mount --rbind /sys "$root"/sys
-cp "$hosts" "$root"/etc/hosts
-for entry in $mounts; do
-    mkdir -p "$root${entry#*=}"
-    mount --bind "${entry%%=*}" "$root${entry#*=}"
 done
 mount -o remount,ro "$root"
 exec chroot "$root" setpriv --reuid "$user" --regid "$group" --groups "$group" --no-new-privs --bounding-set=-all \

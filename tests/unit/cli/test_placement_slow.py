@@ -175,7 +175,7 @@ def test_a_plan(ask):
 def test_a_plan_of_ranges(ask):
     """The plan gives reasons and splits, as the page shows."""
     page = (Path(__file__).parents[3] / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"have not divided:\n\n```\n(.*?)```", page, re.DOTALL)
+    (shown,) = re.findall(r"still have to split:\n\n```\n(.*?)```", page, re.DOTALL)
     full = {"why": "n1 has 1.80 x its share of bytes"}
     splits = [{"partition": 15241904277395120133, "why": "513.0 MiB, over split_bytes"}]
     lost = move(None, "n4", 81 << 20) | {"why": "2 of 3 replicas"}
