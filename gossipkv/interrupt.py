@@ -12,7 +12,7 @@ import os
 import sys
 
 INTERRUPTED = 130
-AGAIN_S = 0.01
+RETRY_S = 0.01
 
 
 def _exit(*_: object) -> None:
@@ -51,7 +51,7 @@ def repeat_dropped() -> None:
         from threading import Timer, main_thread  # noqa: PLC0415  # They are seldom needed, and load slowly.
 
         # `_thread.interrupt_main` would not end a sleep.
-        timer = Timer(AGAIN_S, signal.pthread_kill, (main_thread().ident, signal.SIGINT))
+        timer = Timer(RETRY_S, signal.pthread_kill, (main_thread().ident, signal.SIGINT))
         timer.daemon = True
         timer.start()
 

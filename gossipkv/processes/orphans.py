@@ -10,8 +10,9 @@ import contextlib
 import os
 import threading
 import time
-from pathlib import Path
 from typing import Final
+
+from gossipkv.processes.usage import ended_children
 
 REAP_S: Final = 60.0
 
@@ -26,21 +27,7 @@ def _reap() -> None:
     ended: set[int] = set()
     while True:
         time.sleep(REAP_S)
-        before, ended = ended, {process for process in _children() if _has_ended(process)}
+        before, ended = ended, ended_children(os.getpid())
         for process in before & ended:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process, os.WNOHANG)
-
-
-def _children() -> set[int]:
-    found: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # The thread has ended, or the kernel does not list children.
-            found.update(map(int, (task / "children").read_text().split()))
-    return found
-
-
-def _has_ended(process: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b") ")[2].startswith(b"Z")
-    return False

@@ -87,6 +87,7 @@ def peak_bytes() -> int:
 
 # Runnable, with or without a processor; stopped by a signal or a debugger.
 HELD_UP: Final = frozenset("RTt")
+ENDED: Final = "Z"  # The parent has not waited for it.
 # Indices in `stat`, counted from the state: the command's name before may contain anything.
 STATE, USER_TICKS, SYSTEM_TICKS = 0, 11, 12
 
@@ -107,6 +108,15 @@ def activity_of(process: int) -> Activity:
     ticks = sum(int(stat[USER_TICKS]) + int(stat[SYSTEM_TICKS]) for stat in _stats(Path(f"/proc/{process}")))
     held_up = any(stat[STATE] in HELD_UP for task in _tasks(process) for stat in _stats(task))
     return Activity(ticks / TICKS_PER_S, held_up)
+
+
+def ended_children(process: int) -> set[int]:
+    """Return the children of a process that have ended, and for which it has not waited."""
+    children: set[int] = set()
+    for task in _tasks(process):
+        with contextlib.suppress(OSError):  # The thread has ended, or the kernel does not list children.
+            children.update(map(int, (task / "children").read_text().split()))
+    return {child for child in children for stat in _stats(Path(f"/proc/{child}")) if stat[STATE] == ENDED}
 
 
 def _tasks(process: int) -> list[Path]:
