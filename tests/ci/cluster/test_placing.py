@@ -1,4 +1,4 @@
-"""The states of assignments that docs/operators/placement.md draws are those of the code."""
+"""The states that docs/operators/placement.md draws, and the steps in docs/development/metadata.md, are the code's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gossipkv.register.metadata.partitions import HASH, OPERATIONS, TableMeta, d
 from tests.ci.cluster.pages import ROOT
 
 PAGE = (ROOT / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
+STEPS = (ROOT / "docs" / "development" / "metadata.md").read_text(encoding="utf-8")
 
 
 def steps(before: AssignmentState) -> set[tuple[str, str, str]]:
@@ -46,8 +47,8 @@ def steps(before: AssignmentState) -> set[tuple[str, str, str]]:
 
 
 def test_the_page_draws_the_states_of_the_code():
-    """The page has every transition that an operation causes, and no other."""
-    rows = re.findall(r"^\| ([A-Za-z, ]+) \| `(\w+)`( by force| of another)?[^|]*\| (\w+) \|$", PAGE, re.MULTILINE)
+    """The pages have every transition that an operation causes, and no other."""
+    rows = re.findall(r"^\| ([A-Za-z, ]+) \| `(\w+)`( by force| of another)?[^|]*\| (\w+) \|$", STEPS, re.MULTILINE)
     drawn = {(before, name + more, after) for all_, name, more, after in rows for before in all_.split(", ")}
     assert drawn == {("nobody", "assign", "PROPOSED"), *(step for state in AssignmentState for step in steps(state))}
     picture = re.findall(r"nobody ─+► .*", PAGE)

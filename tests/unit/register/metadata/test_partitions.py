@@ -375,8 +375,8 @@ def steps_from(state):
 
 
 def test_a_page_draws_the_states_as_they_are():
-    """`docs/operators/placement.md` has exactly one row for each step."""
-    page = (Path(__file__).parents[4] / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
+    """`docs/development/metadata.md` has exactly one row for each step."""
+    page = (Path(__file__).parents[4] / "docs" / "development" / "metadata.md").read_text(encoding="utf-8")
     rows = page.split("| before | by | after |\n|---|---|---|\n")[1].split("\n\n")[0].splitlines()
     drawn = set()
     for row in rows:
