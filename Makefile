@@ -11,7 +11,7 @@ EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext 
 
 .DEFAULT_GOAL := help
 .PHONY: help build debug test fuzz lint lint-rules lint-format lint-imports lint-cython format types types-python types-stubs \
-        tidy bench cover demo docs dist wheels requirements ci clean nightly release
+        tidy bench cover demo reference docs dist wheels requirements ci clean nightly release
 
 help:  ## List these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ demo: build  ## Serve real data, upgrade it under load, clean up
 
 stubs:  ## Write the stubs of the clients
 	$(BIN)/python .ci/stubs.py
+
+reference: build  ## Write the pages below docs/reference from the code
+	$(BIN)/python .ci/reference.py
 
 docs: build  ## Make the reference of the Python API: build/docs/index.html
 	$(BIN)/python docs/reference.py build/docs

@@ -4,8 +4,7 @@ A *source* is one or more dotted paths into `info`; the numbers of several are a
 and `name_*` for keys with that beginning; its text becomes a label value.  A constant label value follows `=`, and
 comes first.  The path with the longest exact beginning wins.  Before the paths, `?` tests for presence and `#` takes a
 length; behind them, `/1000` converts to base units.  `LEFT_OUT` lists the parts of `info` without metric, and the
-reasons; a test checks both against a real node.  `python -m tests.unit.http.test_metric_table` writes
-docs/operators/metrics.md.
+reasons; a test checks both against a real node.  `make reference` writes docs/reference/metrics.md.
 
 Names follow Prometheus: base units, `_total` for counters, no type.  Past times are timestamps, which stay right.  No
 metric is by partition or key.  Process metrics have the names of Prometheus' clients, and describe the node.

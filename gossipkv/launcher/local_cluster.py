@@ -69,7 +69,7 @@ class Cluster:
             source: The source root of every node.
             replication: Copies of each partition of a dataset.
             base_port: The nodes have this port and those that follow; omitted: the first free ones from 7070 on.
-            settings: Settings of every node, as text by their names (`docs/operators/settings.md`).
+            settings: Settings of every node, as text by their names (`docs/reference/settings.md`).
             places: Places of nodes that are not on 127.0.0.1.
             http: True if each node answers HTTP and shows its page.
             http_base_port: Like `base_port`, for HTTP; omitted: from 8080 on.

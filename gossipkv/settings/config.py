@@ -3,7 +3,7 @@
 The fields of `Config` are the list. Each has its default, unit, range, meaning and reason in its section:
 `NodeSettings` here, then `http`, `access`, `gossip`, `datasets`, `tables`, `serving`. A field has the program's type
 (ms, bytes, bytes per second); its `Setting` has the form for people (`10m`, `64KiB`, `20MiB/s`). Flags, environment
-names, `gossipkv config` and `docs/operators/settings.md` are derived from it.
+names, `gossipkv config` and `docs/reference/settings.md` are derived from it.
 
 There are three sources, and the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag
 (`--refresh-period`). An unknown name is an error that names the nearest known one, since a misspelt limit would

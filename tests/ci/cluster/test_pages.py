@@ -137,9 +137,9 @@ CLAIMS = (
         "docs/operators/life-of-a-version.md", "sh", 2, "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"
     ),
     # The page shows the answer of a node that is not ready, and files of other programs.
-    Claim("docs/operators/metrics.md", "console", 1, "not run: shows a node before it is ready", "not ready"),
-    Claim("docs/operators/metrics.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),
-    Claim("docs/operators/metrics.md", "yaml", 2, f"{HERE}test_configurations_of_others_can_be_read"),
+    Claim("docs/operators/monitoring.md", "console", 1, "not run: shows a node before it is ready", "not ready"),
+    Claim("docs/operators/monitoring.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),
+    Claim("docs/operators/monitoring.md", "yaml", 2, f"{HERE}test_configurations_of_others_can_be_read"),
     Claim("docs/operators/running.md", "sh", 1, "not run: installs a wheel for all users of a machine", "/opt/"),
     Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "--forget-tables"),
     Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "gossipkv backup"),
@@ -154,7 +154,6 @@ CLAIMS = (
     Claim(MACHINES, "sh", 1, "not run: there is no ufw here, and the same rules are run with nftables", "ufw allow"),
     Claim("docs/operators/tables.md", "sh", 1, f"{TABLES}test_acceptors_that_were_forgotten_and_restored", "n3 n6"),
     Claim("docs/operators/cluster.md", "python", 1, f"{HERE}test_the_fixture_of_the_page_is_one"),
-    Claim("docs/operators/command-line.md", "sh", 1, "not run: needs machines called seed-1 and seed-2", "seed-1"),
     Claim("docs/development/contributing.md", "sh", 1, "not run: compiles everything; `make nightly` has it as a leg"),
     Claim("docs/development/performance.md", "console", 1, "not run: measures for hours, on a machine that is quiet"),
     Claim("docs/development/simulation.md", "python", 1, f"{HERE}test_the_scenario_of_the_page_is_right"),
@@ -233,9 +232,8 @@ RUN: dict[str, Stage] = {
     ),
     "docs/users/wire.md": Stage(a_node),
     "docs/operators/cluster.md": Stage(datasets),
-    "docs/operators/command-line.md": Stage(datasets),
     "docs/operators/gossip.md": Stage(a_node),
-    "docs/operators/metrics.md": Stage(the_start),
+    "docs/operators/monitoring.md": Stage(the_start),
     "docs/operators/running.md": Stage(a_node),
     "docs/operators/security.md": Stage(a_place_for_secrets),
     "docs/operators/status-page.md": Stage(the_start),
@@ -375,7 +373,7 @@ def test_settings_are_accepted(tmp_path: Path) -> None:
 def test_configurations_of_others_can_be_read() -> None:
     """The blocks for Prometheus, Datadog and Telegraf are valid YAML or TOML, and not empty."""
     yaml = pytest.importorskip("yaml")
-    for block in blocks_of("docs/operators/metrics.md"):
+    for block in blocks_of("docs/operators/monitoring.md"):
         if block.language in {"toml", "yaml"}:
             assert (tomllib.loads if block.language == "toml" else yaml.safe_load)(block.text), block.where
 

@@ -14,7 +14,7 @@ from gossipkv.status.judging.judge import judge
 from tests.unit.http.node_info import Node, info
 from tests.unit.status import reports
 
-PAGE = Path(__file__).parents[3] / "docs" / "operators" / "metrics.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operators" / "monitoring.md"
 GONE = Unavailable("127.0.0.1:7070 refuses\nconnections")
 
 

@@ -1,4 +1,4 @@
-"""The table of metrics follows Prometheus' rules, and agrees with page, alerts and dashboard."""
+"""The table of metrics follows Prometheus' rules, and agrees with alerts and dashboard."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import re
 from pathlib import Path
 
 from gossipkv.errors import GossipKVError
-from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, LEFT_OUT, METRICS, MetricKind
+from gossipkv.http.metric_table import METRICS, MetricKind
 from gossipkv.http.metrics import InfoCollector
 from tests.unit.http.node_info import info
 
 ROOT = Path(__file__).parents[3]
 OPERATORS = ROOT / "docs" / "operators"
-PAGE = OPERATORS / "metrics.md"
 ALERTS = OPERATORS / "alerts.yml"
 FIRED = Path(__file__).with_name("alerts_test.yml")
 DASHBOARD = json.loads((OPERATORS / "grafana-dashboard.json").read_text(encoding="utf-8"))
@@ -46,26 +45,6 @@ def dashboard_expressions():
 
 def names_of_alerts(path):
     return re.findall(r'(?:alert: |alertname=")(\w+)', path.read_text(encoding="utf-8"))
-
-
-def _row(name, kind, labels, tells):
-    return f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {tells} |"
-
-
-def written():
-    """Return the page with tables generated from the code: every metric in order, and the omitted fields."""
-    text = PAGE.read_text(encoding="utf-8")
-    shown = [_row(f"{IDENTITY_NAME}_info", "info", IDENTITY, IDENTITY_HELP)]
-    for one in METRICS:
-        name = f"{one.name}_info" if one.kind is MetricKind.TEXT else one.name
-        shown.append(_row(name, one.kind.value, one.labels, one.help))
-    for title, lines in (
-        ("| metric |", shown), ("| field |", [f"| `{'.'.join(path)}` | {why} |" for path, why in LEFT_OUT.items()]),
-    ):  # fmt: skip
-        before, _, rest = text.partition(title)
-        head, rule, _ = rest.split("\n", 2)
-        text = "\n".join([before + title + head, rule, *lines, "", rest.split("\n\n", 1)[1]])
-    return text
 
 
 def test_names_follow_prometheus_rules():
@@ -104,10 +83,6 @@ def test_every_code_is_foreseen():
         codes.add(error.code)
         told += error.__subclasses__()
     assert codes <= set(errors.shown)
-
-
-def test_the_page_has_every_metric():
-    assert PAGE.read_text(encoding="utf-8") == written()
 
 
 def test_expressions_name_metrics_that_exist():
@@ -154,7 +129,3 @@ def test_panels_of_the_dashboard_do_not_overlap():
         taken |= cells
         assert panel["type"] == "row" or panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(), encoding="utf-8")

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.unit.http.test_metric_table import ALERTS, FIRED, PAGE, dashboard_expressions, names_of_alerts
+from tests.unit.http.test_metric_table import ALERTS, FIRED, OPERATORS, dashboard_expressions, names_of_alerts
 
 promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 
@@ -52,7 +52,8 @@ def test_prometheus_can_parse_the_dashboard(tmp_path):
 @promtool
 def test_prometheus_takes_the_configuration_of_the_page(tmp_path):
     """The example configuration in the documentation is valid, with the alerts beside it."""
-    block = re.search(r"```yaml\n(scrape_configs:.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+    page = (OPERATORS / "monitoring.md").read_text(encoding="utf-8")
+    block = re.search(r"```yaml\n(scrape_configs:.*?)```", page, re.DOTALL)[1]
     (tmp_path / "prometheus.yml").write_text(block, encoding="utf-8")
     shutil.copy(ALERTS, tmp_path / "alerts.yml")
     code, said = checked("check", "config", tmp_path / "prometheus.yml")

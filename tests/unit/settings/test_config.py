@@ -393,14 +393,6 @@ def test_http_is_off_unless_it_is_said_where():
     assert load(environ=said, flags={"http_listen": "off"}).http_listen is None
 
 
-def test_the_docs_list_every_setting():
-    """`docs/operators/settings.md` holds the table that the list makes."""
-    text = (Path(__file__).parents[3] / "docs" / "operators" / "settings.md").read_text(encoding="utf-8")
-    for setting in SETTINGS:
-        row = f"| `{setting.name}` | {setting.default} | {setting.allowed} | {setting.meaning} | {setting.why} |"
-        assert row in text, f"docs/operators/settings.md lacks the row\n{row}"
-
-
 @pytest.mark.parametrize(("flags", "words"), [
     ({"min_replication": "3"}, "flag --min-replication: min_replication = 3 is above replication = 2"),
     ({"replication": "1", "min_replication": "2"}, "min_replication = 2 is above replication = 1"),

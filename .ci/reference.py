@@ -1,0 +1,217 @@
+"""Write the pages below docs/reference from the code (`make reference`): settings, metrics, commands, errors.
+
+A page is a function that returns Markdown; `PAGES` lists them.  A test compares the committed pages with these texts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gossipkv import cli, errors
+from gossipkv.cli.flags import SettingsCommand
+from gossipkv.http.answers import STATUS_BY_CODE
+from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, LEFT_OUT, METRICS, Metric, MetricKind
+from gossipkv.settings.config import SETTINGS
+from gossipkv.settings.databases import DATABASE_SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+DIRECTORY: Final = Path(__file__).parents[1] / "docs" / "reference"
+NOTE: Final = "<!-- Written by `make reference` from the code; edit the texts there. -->"
+MIN_COMMANDS: Final = 10  # Options of so many commands, with the same text, are listed once.
+
+
+def markdown(text: str) -> str:
+    """Return a text of the code as Markdown: characters outside backticks are literal."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([<*])", r"\\\1", part) for part in parts)
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; a cell may hold any characters."""
+    lines = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *lines))
+
+
+def apart(parts: Iterable[str]) -> str:
+    """Return paragraphs."""
+    return "\n\n".join(parts)
+
+
+def code(text: str) -> str:
+    """Return a text as code."""
+    return f"`{text}`"
+
+
+def settings() -> str:
+    """Return the page of settings, in the order of `gossipkv config`."""
+
+    def rows(listed: Iterable[object]) -> Iterator[list[str]]:
+        for item in listed:
+            name, default, allowed, meaning, why = (
+                str(getattr(item, field)) for field in ("name", "default", "allowed", "meaning", "why")
+            )
+            yield [code(name), markdown(default), markdown(allowed), markdown(meaning), markdown(why)]
+
+    titles = "setting", "default", "allowed", "meaning", "why this default"
+    return f"""# Settings
+
+[Settings of a node](../operators/configuration.md) tells how to give them, and the units.
+
+{table(titles, rows(SETTINGS))}
+
+## Settings of one database
+
+These stand in a table `[databases.NAME]` of the settings file.
+
+{table(titles, rows(DATABASE_SETTINGS))}
+"""
+
+
+def metrics() -> str:
+    """Return the page of metrics, in the order of a scrape."""
+    all_metrics = (Metric(IDENTITY_NAME, MetricKind.TEXT, IDENTITY_HELP, "", " ".join(IDENTITY)), *METRICS)
+    rows = (
+        [
+            code(f"{metric.name}_info" if metric.kind is MetricKind.TEXT else metric.name),
+            metric.kind.value,
+            ", ".join(map(code, metric.labels)),
+            markdown(metric.help),
+        ]
+        for metric in all_metrics
+    )
+    return f"""# Metrics
+
+[Monitoring](../operators/monitoring.md) tells how to scrape them. The numbers come from the answer of `info`.
+
+{table(("metric", "kind", "labels", "meaning"), rows)}
+
+## Fields of info without a metric
+
+{table(("field", "reason"), ([code(".".join(path)), reason] for path, reason in LEFT_OUT.items()))}
+"""
+
+
+def all_commands(
+    command: click.Command = cli.gossipkv_command, parent: click.Context | None = None, name: str = "gossipkv"
+) -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Yield each command that is no group, with its path and context, in the order of `--help`."""
+    context = click.Context(command, parent, info_name=name)
+    if parent is not None:
+        yield context.command_path, command, context
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            assert found is not None
+            yield from all_commands(found, context, child)
+
+
+def options_of(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """Return the options of a command with their meanings, without `--help` and the settings of a node."""
+    own = {setting.name for setting in SETTINGS} if isinstance(command, SettingsCommand) else set()
+    options = (param for param in command.params if isinstance(param, click.Option) and param.name not in own)
+    records = (option.get_help_record(context) for option in options)
+    return [(name, " ".join(text.split())) for name, text in filter(None, records)]
+
+
+def prose(text: str) -> str:
+    """Return a docstring as Markdown; a paragraph that Click leaves as it is becomes a block of code."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return apart(
+        re.sub(r"(?m)^", "    ", paragraph.partition("\n")[2])
+        if paragraph.startswith("\b")
+        else markdown(re.sub(r"\s+", " ", paragraph))
+        for paragraph in paragraphs
+    )
+
+
+def commands() -> str:
+    """Return the page of commands: each with its usage, help and options."""
+    found = [(path, command, context, options_of(command, context)) for path, command, context in all_commands()]
+    uses = [option for *_, options in found for option in options]
+    shared = [option for option in dict.fromkeys(uses) if uses.count(option) >= MIN_COMMANDS]
+    sections = []
+    for path, command, context, options in found:
+        usage = " ".join([path, *command.collect_usage_pieces(context)])
+        rows = [[code(name), markdown(text)] for name, text in options if (name, text) not in shared]
+        also = [code(name.split()[0]) for name, text in options if (name, text) in shared]
+        parts = [f"## {path.removeprefix('gossipkv ')}", code(usage), prose(command.help or "")]
+        if isinstance(command, click.Group):
+            names = command.list_commands(context)
+            parts.append("Commands: " + ", ".join(f"[{name}](#{path.split()[1]}-{name})" for name in names) + ".")
+        if isinstance(command, SettingsCommand):
+            parts.append("Each [setting](settings.md) is an option, too.")
+        if rows:
+            parts.append(table(("option", "meaning"), rows))
+        if also:
+            parts.append(f"[Shared options](#shared-options): {', '.join(also)}.")
+        sections.append(apart(parts))
+    listed = ([f"[{name}](#{name})", markdown(line)] for name, (_, line) in cli.COMMANDS.items())
+    return f"""# Commands
+
+[Commands in a shell](../operators/shell.md) tells how to use them: nodes, tokens, output, exit status, keys.
+`gossipkv COMMAND --help` has the same texts.
+
+{table(("command", "effect"), listed)}
+
+## Shared options
+
+{table(("option", "meaning"), ([code(name), markdown(text)] for name, text in shared))}
+
+{apart(sections)}
+"""
+
+
+def meaning_of(kind: type[errors.GossipKVError]) -> str:
+    """Return the docstring of an error as one paragraph."""
+    return markdown(" ".join(inspect.cleandoc(kind.__doc__ or "").split()))
+
+
+def error_codes() -> str:
+    """Return the page of errors, by the party that can mend them."""
+    sections = []
+    for group in errors.GossipKVError.__subclasses__():
+        kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, group)]
+        rows = [
+            [code(kind.code), code(kind.__name__), str(STATUS_BY_CODE.get(kind.code, "")), meaning_of(kind)]
+            for kind in kinds
+            if kind is not group
+        ]
+        titles = ["code", "Python", "HTTP", "meaning"]
+        if group is errors.LocalError:  # Its errors never leave the machine.
+            rows, titles = [[row[1], row[3]] for row in rows], ["Python", "meaning"]
+        sections.append(f"## {group.__name__}\n\n{meaning_of(group)}\n\n{table(titles, rows)}")
+    return f"""# Errors
+
+An error on the wire is `[code, message, details]`. The code is for programs and the message for people. `details` is a
+map for programs. [Python clients](../users/client.md) raise the classes of `gossipkv.errors`, which have all three.
+
+{apart(sections)}
+"""
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "settings.md": settings,
+    "metrics.md": metrics,
+    "commands.md": commands,
+    "errors.md": error_codes,
+}
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of each page."""
+    return {DIRECTORY / name: f"{NOTE}\n\n{page()}" for name, page in PAGES.items()}
+
+
+if __name__ == "__main__":
+    DIRECTORY.mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path}\n")
