@@ -63,11 +63,12 @@ class Names:
     def _disputes(self, names: Iterable[str]) -> dict[str, str]:
         """Return a sentence for each of these names that a dataset and a table share, with the remedy."""
         refused = {*self._datasets.refused()}
+        tables = {str(table["name"]) for table in self._tables.tables()}  # Not those that may exist, as for `has`.
         found: dict[str, str] = {}
         for name in names:
             if name in refused:
                 other, first = "dataset", "table"
-            elif self._datasets.known(name) and self._tables.has(name):
+            elif self._datasets.known(name) and name in tables:
                 other, first = "table", "dataset"
             else:
                 continue

@@ -84,6 +84,12 @@ def test_status_names_what_is_refused(node: Node) -> None:
     assert node.ask("status", {"database": "db"})["db"]["error"] == told["db"]["error"]
 
 
+def test_a_table_that_only_may_exist_takes_no_name(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that has just come does not know the tables yet, and reports no dispute about its datasets."""
+    monkeypatch.setattr(Both, "has", lambda _self, _name: True)
+    assert "error" not in node.ask("status")["empty"]
+
+
 def test_a_refused_dataset_is_not_refreshed(node: Node) -> None:
     """The error gives the reason; an unknown name stays unknown."""
     node.library.names = {"db": ["v1"]}
