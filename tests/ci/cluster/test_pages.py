@@ -53,7 +53,7 @@ HERE = "tests/ci/cluster/test_pages.py::"
 COMMAND = re.compile(r"(?:^|(?<!install)(?<!upgrade)[\s/(])gossipkv (?!demo$)([^|;&#)\n]+)")
 NO_COMMANDS = {"gossipkv packets 1"}  # This is a word of a key's derivation.
 HEARD = re.compile(r"gossipkv (?:members|tree)\b")
-LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b")
+LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b|^cat \S+\.log$")
 UNBUILT = "has no version ready yet"
 MOMENT_S = 60
 PROGRAMS = ("curl", "nvim", "redis-cli", "redis-server")
@@ -95,6 +95,7 @@ class Stage:
 CLAIMS = (
     Claim("README.md", "sh", 2, "tests/ci/tidy/test_documents.py::test_the_readme_has_two_lines", "-m venv"),
     Claim("docs/users/start.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
+    Claim("docs/tutorial.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
     Claim("docs/users/client.md", "python", 9, CLIENT),
     Claim(
         "docs/users/http.md", "http", 1, "tests/ci/cluster/test_users.py::test_what_is_no_token_and_who_may_no_longer"
@@ -218,6 +219,7 @@ SHORTER = {
 # The pages whose blocks a reader types and runs in order.
 RUN: dict[str, Stage] = {
     "README.md": Stage(words={"6379": "8099"}),
+    "docs/tutorial.md": Stage(),
     "docs/users/start.md": Stage(),
     "docs/users/publish.md": Stage(),
     "docs/users/read.md": Stage(the_start),
@@ -392,12 +394,14 @@ def test_what_needs_a_program_was_run(program: str) -> None:
     assert program in {name for page in RUN for block in blocks_of(page) for name in programs_of(block)}
 
 
-def test_a_reader_installs_as_the_readme_does() -> None:
+@pytest.mark.parametrize(("page", "more"), [("docs/users/start.md", "."), ("docs/tutorial.md", "'.[parquet]' duckdb")])
+def test_a_reader_installs_as_the_readme_does(page: str, more: str) -> None:
     """The page's first line begins the README's line, which continuous integration runs; the second activates."""
-    (block,) = (block for block in blocks_of("docs/users/start.md") if "-m venv" in block.text)
+    (block,) = (block for block in blocks_of(page) if "-m venv" in block.text)
     install, activate = block.text.splitlines()
     (readme, _) = (block.text for block in blocks_of("README.md") if "-m venv" in block.text)
-    assert readme.startswith(f"{install} && ")
+    assert install.endswith(f" {more}")
+    assert readme.startswith(f"{install.removesuffix(more)}. && ")
     assert activate == ". .venv/bin/activate"
 
 
