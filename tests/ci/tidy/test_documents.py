@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,28 @@ def test_a_lost_page_is_seen(tmp_path: Path) -> None:
     page.parent.mkdir(parents=True)
     page.write_text("", encoding="utf-8")
     assert lost_pages("`docs/wire.md` and docs/users/wire.md.", tmp_path) == ["docs/wire.md"]
+
+
+def stale_pictures(folder: Path) -> list[str]:
+    """Return the texts whose picture is missing, or was drawn by `make diagrams` from another text."""
+    stale = []
+    for text in sorted(folder.glob("*.d2")):
+        picture = text.with_suffix(".svg")
+        source = f"<!-- {hashlib.sha256(text.read_bytes()).hexdigest()} -->\n"
+        if not picture.exists() or not picture.read_text(encoding="utf-8").endswith(source):
+            stale.append(text.name)
+    return stale
+
+
+def test_pictures_show_their_texts() -> None:
+    assert stale_pictures(ROOT / "docs" / "diagrams") == []
+
+
+def test_a_stale_picture_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "put.d2").write_text("client -> n1", encoding="utf-8")
+    assert stale_pictures(tmp_path) == ["put.d2"]
+    (tmp_path / "put.svg").write_text(f"<svg/><!-- {'0' * 64} -->\n", encoding="utf-8")
+    assert stale_pictures(tmp_path) == ["put.d2"]
 
 
 def test_figures_are_those_of_the_measurements() -> None:
