@@ -90,6 +90,7 @@ stubs:  ## Write the stubs of the clients
 
 reference: build  ## Write the pages below docs/reference from the code
 	$(BIN)/python .ci/reference.py
+	$(BIN)/python docs/messages.py
 
 docs: build  ## Make the reference of the Python API: build/docs/index.html
 	$(BIN)/python docs/reference.py build/docs

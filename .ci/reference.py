@@ -1,4 +1,4 @@
-"""Write the pages below docs/reference from the code (`make reference`): settings, metrics, commands, errors.
+"""Write the pages below docs/reference from the code (`make reference`): settings, metrics, commands, methods, errors.
 
 A page is a function that returns Markdown; `PAGES` lists them.  A test compares the committed pages with these texts.
 """
@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gossipkv import cli, errors
+from gossipkv.access.rights import METHODS as METHOD_RIGHTS
+from gossipkv.access.rights import Right
 from gossipkv.cli.flags import SettingsCommand
 from gossipkv.http.answers import STATUS_BY_CODE
 from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, LEFT_OUT, METRICS, Metric, MetricKind
 from gossipkv.settings.config import SETTINGS
 from gossipkv.settings.databases import DATABASE_SETTINGS
+from gossipkv.wire.answer_table import FIELDS
+from gossipkv.wire.method_table import METHODS, OPTIONS, WireMethod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -197,11 +201,69 @@ map for programs. [Python clients](../users/client.md) raise the classes of `gos
 """
 
 
+def signature(method: WireMethod) -> str:
+    """Return the call of a method, with the names of its options."""
+    parts = [method.parameters] if method.parameters else []
+    if method.options:
+        parts.append(f"{{{', '.join(method.options)}}}")
+    return code(f"{method.name}({', '.join(parts)})")
+
+
+def rights_of(method: str) -> str:
+    """Return the rights of which a method needs one."""
+    needed = METHOD_RIGHTS[method.encode()]
+    return " or ".join(code(str(right.name).lower()) for right in needed) or "none"
+
+
+def with_codes(text: str) -> str:
+    """Return a text with the codes of errors as code."""
+    codes = {str(kind.code) for kind in vars(errors).values() if inspect.isclass(kind) and hasattr(kind, "code")}
+    return re.sub(rf"\b({'|'.join(codes)})\b", r"`\1`", text)
+
+
+def methods() -> str:
+    """Return the page of methods, with their options and answers."""
+    sections = []
+    for group, found in METHODS.items():
+        parts = [f"## {group}"]
+        for method in found:
+            facts = [f"- Result: {method.result}.", f"- Right: {rights_of(method.name)}."]
+            if method.errors:
+                facts.insert(1, f"- Errors: {with_codes(method.errors)}.")
+            parts += [f"### {method.name}", signature(method), method.effect, "\n".join(facts)]
+        sections.append(apart(parts))
+    for title, options in OPTIONS.items():
+        rows = [[names_of(option.names), option.kind, with_codes(option.meaning)] for option in options]
+        sections.append(f"## {title}\n\n{table(('option', 'type', 'meaning'), rows)}")
+    for answer, fields in FIELDS.items():
+        rows = [[names_of(field.names), field.meaning] for field in fields]
+        sections.append(f"## Fields of {answer}\n\n{table(('field', 'meaning'), rows)}")
+    between = ", ".join(code(name.decode()) for name, right in METHOD_RIGHTS.items() if right is Right.PEER)
+    return f"""# Methods
+
+[The wire](../users/wire.md) tells how to call a method. Parameters are positional. The last one may be a map of the
+options in braces. An option that is nil counts as absent, and an unknown one is `BAD_REQUEST`. Every method may also
+fail with `BAD_REQUEST`, `OVERLOADED`, `UNAUTHORIZED` and `INTERNAL` ([errors](errors.md)).
+
+{apart(sections)}
+
+## Methods between nodes
+
+Clients cannot call these: {between}.
+"""
+
+
+def names_of(names: str) -> str:
+    """Return names that are separated by commas as code."""
+    return ", ".join(code(name) for name in names.split(", "))
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "settings.md": settings,
     "metrics.md": metrics,
     "commands.md": commands,
     "errors.md": error_codes,
+    "methods.md": methods,
 }
 
 

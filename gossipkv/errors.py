@@ -1,8 +1,8 @@
 """Every error that users or peers meet, and its code on the wire, grouped by its cause.
 
 An error names the problem, the place, and the remedy. On the wire it is `[code, message, details]`
-(`docs/users/wire.md`). `from_wire` makes an object of the same class from it, so callers of a client and callers inside
-a node catch the same names.
+(`docs/reference/errors.md`). `from_wire` makes an object of the same class from it, so callers of a client and callers
+inside a node catch the same names.
 
 The groups tell the party that can fix the error:
 
@@ -34,7 +34,7 @@ class GossipKVError(Exception):
     Attributes:
         code: The code on the wire; kinds that are never sent have their parent's code.
         message: The problem, the place, and the remedy, for people.
-        details: The same in parts, for programs: file, limit, node (`docs/users/wire.md`).
+        details: The same in parts, for programs: file, limit, node (`docs/reference/errors.md`).
     """
 
     code: ClassVar[str] = "INTERNAL"
@@ -65,23 +65,23 @@ class RequestError(GossipKVError):
 
 
 class BadRequest(RequestError):
-    """Malformed, wrong types, an unknown option, or a limit exceeded in the request."""
+    """The request is malformed, has a wrong type or unknown option, or exceeds a limit; `details`: `limit`, `size`."""
 
 
 class UnknownMethod(RequestError):
-    """The node has no method of that name."""
+    """The node has no method of that name; `details`: `method`."""
 
     code = "UNKNOWN_METHOD"
 
 
 class UnknownDatabase(RequestError):
-    """The node knows no database of that name."""
+    """Neither the node, nor its source, nor a known node has a database of that name; `details`: `database`."""
 
     code = "UNKNOWN_DATABASE"
 
 
 class UnknownVersion(RequestError):
-    """The node does not hold that version of the database."""
+    """The node does not hold that version of the database; `details`: `database`, `version`, `held`, `active`."""
 
     code = "UNKNOWN_VERSION"
 
@@ -93,7 +93,7 @@ def no_table(name: str) -> UnknownDatabase:
 
 
 class TooLarge(RequestError):
-    """A size limit was exceeded; `details` has the limit and the size."""
+    """The request, the answer or a value exceeds its limit; `details`: `limit`, and `size` if known."""
 
     code = "TOO_LARGE"
 
@@ -105,41 +105,48 @@ class ServiceError(GossipKVError):
 
 
 class Unavailable(ServiceError):
-    """No node could be reached, or all failed; `details` has the nodes and reasons."""
+    """No node that could answer is reachable, or too few replicas for a write; nothing was written."""
 
 
 class NotReady(ServiceError):
-    """The requested data is not there yet; `details` has the progress. Try again later."""
+    """There is no readable version, or none as new as `min_version`, or the node has just joined; try again later.
+
+    `details`: `database`, `coming` (true: soon), `status` (the progress of this node), and `held` and `active` if a
+    version was named.
+    """
 
     code = "NOT_READY"
 
 
 class NotServed(ServiceError):
-    """A forwarded request for a partition that this node does not hold."""
+    """The partition of the key is not on this node; `details`: `database`, `version`, `partition`."""
 
     code = "NOT_SERVED"
 
 
 class StaleConfig(ServiceError):
-    """The caller's partition map is older than the node's; `details` has the current config id. Fetch it first."""
+    """The caller's map is older than the partition's: fetch the map again; `details`: the node's `config`."""
 
     code = "STALE_CONFIG"
 
 
 class Conflict(ServiceError):
-    """Another change came first, and nothing of this one was done: read the current state, and decide again."""
+    """Another change came first, and nothing was done: read the state, and decide again; `details`: `config`."""
 
     code = "CONFLICT"
 
 
 class WriteLost(ServiceError):
-    """The session depends on a write whose only holders are lost for good; waiting does not help."""
+    """The session has seen a write that is lost for good, or is older than a re-created range: begin a new session.
+
+    `details`: `partition`, `assignment`, `kept`.
+    """
 
     code = "WRITE_LOST"
 
 
 class TimedOut(ServiceError):
-    """The time allowed ran out."""
+    """The time allowed ran out before other nodes answered; nothing was written."""
 
     code = "TIMEOUT"
 
@@ -155,19 +162,22 @@ class Unknown(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """A load limit was reached; try again later."""
+    """A load limit was reached, and nothing was done: try again later; `details`: `limit`."""
 
     code = "OVERLOADED"
 
 
 class Unauthorized(ServiceError):
-    """The caller was refused, for example as a member of another cluster, or for its protocol."""
+    """The user lacks the right, the token is invalid, or a node is of another cluster or protocol.
+
+    `details`: `auth` is `missing` if this connection has shown no token; or `protocol` and `other`.
+    """
 
     code = "UNAUTHORIZED"
 
 
 class Internal(ServiceError):
-    """A defect in the node, which logged the traceback under the id in `details`."""
+    """A defect in the node, which logged the traceback under the `id` in `details`."""
 
     code = "INTERNAL"
 
@@ -179,7 +189,10 @@ class DataError(GossipKVError):
 
 
 class Corrupt(DataError):
-    """Damage found on disk. `details`: `file`, `offset` in bytes, `expected` and `got` if known."""
+    """A file is damaged, and no other node has the record.
+
+    `details`: `file`, `offset` in bytes, `reason`, and `expected` and `got` if known.
+    """
 
     def __init__(self, file: str, offset: int, reason: str, *, expected: Detail = None, got: Detail = None) -> None:
         details: dict[str, Detail] = {"file": file, "offset": offset, "reason": reason}

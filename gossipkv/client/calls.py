@@ -62,7 +62,7 @@ class Calls(Shell):
         return self._call("ping", (), _check_pong)
 
     def info(self) -> Asked[dict[str, Value]]:
-        """Return the node's own state: `version`, `cluster`, `node`, `counters` and more (`docs/users/wire.md`)."""
+        """Return the node's own state: `version`, `cluster`, `counters` and more (`docs/reference/methods.md`)."""
         return self._call("info", (), lambda result: reads.map_of("info", result))
 
     def databases(self) -> Asked[list[dict[str, Value]]]:
@@ -97,7 +97,7 @@ class Calls(Shell):
         return self.call("refresh", database)
 
     def call(self, method: str, *params: Value, timeout_ms: int | None = None) -> Asked[Value]:
-        """Call any method of the protocol (`docs/users/wire.md`), and return its result as it came.
+        """Call any method of the protocol (`docs/reference/methods.md`), and return its result as it came.
 
         Raises:
             GossipKVError: the node answered with an error, which has its class in `gossipkv.errors`.

@@ -1,7 +1,7 @@
 """Requests, answers, and the interface for asking a node.
 
-`docs/users/wire.md` maps the errors of the wire to HTTP statuses.  An answer that is not a success is one line of text,
-with the code of the wire in `X-GossipKV-Error`.
+`docs/reference/errors.md` maps the errors of the wire to HTTP statuses.  An answer that is not a success is one line of
+text, with the code of the wire in `X-GossipKV-Error`.
 """
 
 from __future__ import annotations

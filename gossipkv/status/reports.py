@@ -1,6 +1,6 @@
 """The reports of nodes: the answers of `report`, `status`, `info`, `members`, `databases` and `partitions` as records.
 
-`docs/users/wire.md` describes the answers.  `codec` decodes the records, so any field may be missing.
+`docs/reference/methods.md` describes the answers.  `codec` decodes the records, so any field may be missing.
 """
 
 from __future__ import annotations

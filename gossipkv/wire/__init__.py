@@ -10,4 +10,6 @@ Read in this order:
     key_text.py   keys in one form for people to read and type
     http_date.py  HTTP dates
     latency.py    a histogram of durations, of fixed size, that nodes and clients add up
+    method_table.py  the methods with their options, for the reference
+    answer_table.py  the fields of their answers, for the reference
 """

@@ -39,8 +39,9 @@ class Typed:
 
 
 def pages() -> list[str]:
-    """Return README.md and every page of docs/, as paths from the root."""
-    return ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+    """Return README.md and every page of docs/ that is written by hand, as paths from the root."""
+    found = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    return ["README.md", *(page for page in found if not page.startswith("docs/reference/"))]
 
 
 def blocks_in(page: str, text: str) -> list[Block]:

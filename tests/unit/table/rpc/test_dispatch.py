@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from dataclasses import replace
-from pathlib import Path
+from itertools import chain
 from unittest.mock import patch
 
 import msgpack
@@ -20,31 +20,25 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
     UnknownDatabase,
-    UnknownMethod,
 )
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.table.peers.hints import decode_hint
 from gossipkv.table.peers.peer_client import CHANGES
+from gossipkv.wire.answer_table import fields_of
+from gossipkv.wire.method_table import METHODS
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, refused, shown
-from tests.world.nodes.whole_cluster import simulate, simulated
+from tests.world.nodes.whole_cluster import simulated
 
-PAGE = (Path(__file__).parents[4] / "docs" / "users" / "wire.md").read_text(encoding="utf-8")
-BETWEEN_NODES = {
-    "register", "metadata_hold", "metadata_pages", "metadata_transact", "metadata_outcome", "metadata_known",
-    "metadata_invite", "metadata_describe", "metadata_discover", "table_digest", "table_sizes",
-    "table_divide",
-    "table_accepted", "within",
+# One value for each kind of parameter that a method of the table takes.
+SAMPLES = {
+    "database": "t", "table": "t", "table or nil": "t", "database or nil": "t", "key": b"k", "value": b"v",
+    "[key, …]": [b"k"], "[[key, value], …]": [[b"k", b"v"]], "{start, end, prefix}": {"prefix": b"k"},
+    "version": "1", "path": "p", "directory": "/d", "node": "n1", "old node": "n1", "new node": "n1", "weight": 1,
+    "groups": 0, "copy": "c", "token": b"x", "[node, …]": ["n1"],
 }  # fmt: skip
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
-
-
-def keys_on_the_page(heading):
-    """Return the names in the first column of the tables below a heading of docs/users/wire.md."""
-    section = PAGE.split(f"\n### {heading}\n")[1].split("\n#")[0]
-    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
 @simulated(1)
@@ -70,10 +64,9 @@ async def test_the_life_of_a_table(cluster):
     assert [one["table"] for one in registers] == [None, "orders"]
     (acceptor,) = registers[0]["new"]
     assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
-    options = {"kind", "partitions", "operation", "bounds", "timeout_ms", "time_key", "smear"}
-    page = keys_on_the_page("tables") - options - {"owners"}
-    assert {*shown, *registers[0]} - {"partitions", "kind"} - page <= {"next"}
-    assert page <= {*shown, *registers[0]}
+    fields = fields_of("a partition map") - {"owners", "time_key", "smear"}
+    assert shown.keys() == fields
+    assert registers[0].keys() == fields_of("a register")
     dropped = await cluster.ask(machine, "drop_table", "orders")
     assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config", "before"})
     assert dropped["before"] is False
@@ -176,19 +169,22 @@ async def test_what_comes_behind_its_deadline_changes_nothing(cluster):
     assert {"table", "config"} == {*await cluster.ask(machine, "within", 1 << 62, "create_table", made)}
 
 
-def test_methods_are_on_the_page():
-    """The client page has a row for each method about tables, including those between nodes."""
-
-    async def scenario(cluster):
-        (machine,) = cluster.machines
-        await machine.start()
-        for method in sorted(BETWEEN_NODES):
-            error = await refused(cluster, machine, method, 1, 2, 3, 4, 5, 6, 7, 8)
-            assert not isinstance(error, UnknownMethod), method
-
-    simulate(scenario, 1, machines=1)
-    methods = PAGE.split("\n## Methods\n")[1].split("\n## ")[0]
-    assert {method for method in BETWEEN_NODES if f"`{method}`" not in methods} == set()
+@simulated(1)
+async def test_options_are_those_of_the_reference(cluster):
+    """A node refuses an unknown option with the names of the known ones, which are those of the table of methods."""
+    (machine,) = cluster.machines
+    await machine.start()
+    await cluster.ask(machine, "create_table", "t", ONE_COPY)
+    of_others = {"forwarded", "identity", "max_frame", "version", "min_version"}  # Between nodes, and of datasets.
+    for method in chain(*METHODS.values()):
+        samples = [SAMPLES[name] for name in re.findall(r"\[.*\]|\{.*\}|[^,\s][^,]*", method.parameters)]
+        error = await refused(cluster, machine, method.name, *samples, {"?": None})
+        assert isinstance(error, BadRequest), (method.name, error)
+        if method.options:
+            known = set(error.message.rpartition("known are ")[2].split(", "))
+            assert {*method.options} <= known <= {*method.options, *of_others}, (method.name, error.message)
+        else:
+            assert f"takes {len(samples)} param" in error.message, (method.name, error.message)
 
 
 @simulated(1)
