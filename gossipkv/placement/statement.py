@@ -7,17 +7,17 @@ large data and other formats decode to None: decoding never raises, and counts b
 A piece takes at most 2,930 bytes, and with the longest path (676) it fits the 4,096 bytes of an entry. 65,536
 partitions are 8 pieces, at most 30 KiB of a branch's 256. A piece is a map in MessagePack:
 
-    format      1; of another one nothing is read
+    format      1; other formats are ignored
     database, version, digest, partitions, function, regrouped  the identity; digest is 32 bytes
     source_ms   the newest time among the source's files, since 1970; 0: not known
     progress    of the build, in percent
     uuid        the node's (16 bytes)
     first       the first partition of this piece, a multiple of 8,192
-    ready, building  partitions, counted from `first`: the shorter one of
+    ready, building  sets of partitions, counted from `first`: the shorter one of
                      a bitmap (bytes; bit p & 7 of byte p >> 3 is partition p; zeros at the end left out)
-                     runs (a list: how many are not in it, how many are, how many not, ..., ending with are)
-    differing   likewise, the first 32 runs of what the node has and does not serve, since its clients have it from
-                other files; not there: nothing
+                     runs (a list of lengths: partitions outside, inside, outside, ..., ending inside)
+    differing   likewise, the first 32 runs of partitions that are here and not served, since clients have
+                them from other files; absent: none
 
 The entry of a database is a map, too:
 
@@ -26,8 +26,8 @@ The entry of a database is a map, too:
     newest, hold    null, or the name of a version
     refuted         a list of [digest (32 bytes), function, ...]: at most 16, the latest last
     told            true or false
-    order           [stamp, version or null]: the latest order to hold a version, or to release it, that is known
-                    there, which all nodes obey; not there: none
+    order           [stamp, version or null]: the latest known order to hold or to release a version, which
+                    all nodes obey; absent: none
 """
 
 from __future__ import annotations
