@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PROMISES = (ROOT / "docs" / "development" / "promises.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
 DRAWING_COLUMNS = 100  # The page is read in terminals and beside code.
-MAX_WORDS = 2600
+MAX_WORDS = 2400
 MIN_STEPS = 4
 WALKS = (
     "A dataset get",
