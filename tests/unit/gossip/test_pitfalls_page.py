@@ -26,10 +26,10 @@ def issues(text: str) -> set[str]:
 
 def rows() -> list[tuple[set[str], list[str]]]:
     lines = [
-        line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| (?!what went wrong)", line)
+        line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| (?!fault elsewhere)", line)
     ]
     cells = [line.strip("|").split("|") for line in lines]
-    return [(issues(where), re.findall(r"`([^`]+)`", tests)) for _, where, tests in cells]
+    return [(issues(fault), re.findall(r"`([^`]+)`", tests)) for fault, tests in cells]
 
 
 def files() -> Iterator[Path]:

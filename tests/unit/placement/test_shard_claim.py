@@ -128,7 +128,7 @@ def test_ids_of_the_absent_are_not_free(state: MemberState) -> None:
     assert fresh.claim.shard_id == "1"
 
 
-def test_ids_of_the_dead_are_not_free_for_who_joins_later() -> None:
+def test_ids_of_the_dead_are_not_free_for_later_members() -> None:
     """quickwit#4562: a new node learns the keys of dead members, although no listing shows them."""
     link = Link()
     (one,) = cluster(link, "one")

@@ -77,7 +77,7 @@ def test_a_node_never_seen_alive_is_never_dead():
     assert member("x").id not in believer.rumours
 
 
-def test_who_was_deaf_reads_before_it_judges():
+def test_a_deaf_node_reads_before_it_judges():
     """After a cut, a node that hears many suspicions at once lets the suspects speak before the verdict."""
     link = Link()
     nodes = link.cluster(12)
@@ -179,7 +179,7 @@ def test_many_dead_do_not_hide_the_one_that_came_back():
     assert link.run(35 * SECOND_MS, lambda: all(list(node.states().values()).count("ALIVE") == 2 for node in nodes))
 
 
-def test_habitat_5581_a_restart_beats_what_was_said_before():
+def test_habitat_5581_a_restart_beats_earlier_statements():
     """habitat#5581, memberlist#345: an incarnation from zero lost against the dead one's; a stored epoch beats any."""
     link = Link()
     nodes = link.cluster(4)
@@ -276,7 +276,7 @@ def test_consul_9927_queues_are_bounded():
     assert len(believer.rumours) <= 10
 
 
-def test_memberlist_311_a_member_is_told_of_whoever_it_pings():
+def test_memberlist_311_a_member_learns_of_each_member_that_it_pings():
     """Blind nodes: the hash on a ping reveals a member that knows this node but is not known here."""
     link = Link()
     nodes = link.cluster(4)
@@ -379,7 +379,7 @@ def test_chitchat_126_a_second_death_is_found_as_soon_as_the_first():
         assert link.run(10 * SECOND_MS, lambda: all_alive(nodes))
 
 
-def test_alertmanager_1409_who_is_alone_queues_little():
+def test_alertmanager_1409_a_lone_node_queues_little():
     """The queue of an isolated member that publishes ten thousand times does not grow, and all keys arrive later."""
     link = Link()
     nodes = link.cluster(4)

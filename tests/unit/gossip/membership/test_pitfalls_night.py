@@ -101,7 +101,7 @@ def test_serf_269_members_do_not_flap_for_a_busy_one(busy):
     assert link.run(35 * SECOND_MS, lambda: all_alive(nodes))
 
 
-def test_memberlist_145_who_hardly_hears_harms_nobody():
+def test_memberlist_145_a_nearly_deaf_member_harms_nobody():
     """Only the member that loses four fifths of its packets, over TCP and UDP, may be called dead."""
     link = Link()
     nodes = link.cluster(24)

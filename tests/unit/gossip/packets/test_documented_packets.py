@@ -18,7 +18,9 @@ from tests.unit.gossip.packets import test_golden_packets as golden
 
 PAGE = (Path(__file__).parents[4] / "docs" / "development" / "gossip-packets.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| *(\d*) *\| *(\w*) *\| *(.+?) *\|$", re.MULTILINE)
-DRAWN = re.compile(r"^(\d+) +((?:[0-9a-f]{2} )*[0-9a-f]{2})  ", re.MULTILINE)
+HEAD = re.compile(r"^\| ([A-Z_]+) \| (\d+) \| ([\d or to]+) \| (.*?) \|", re.MULTILINE)
+FIELD = re.compile(r"`(\w+)` ([^,.`]+)")
+DRAWN = re.compile(r"^(\d+) +([0-9a-f]+)  ", re.MULTILINE)
 
 Row = tuple[str, str, str]
 
@@ -39,18 +41,25 @@ def fields(table: list[Row]) -> tuple[tuple[str, str], ...]:
     return tuple((size, name) for _, size, name in table)
 
 
-@pytest.mark.parametrize("name", oracle.HEADS)
-def test_the_table_of_a_head(name: str) -> None:
-    kind, expected = oracle.HEADS[name]
-    (table,) = tables(f"### {name}, {kind}")
-    assert fields(table) == oracle.SENDER + expected
+def named(sentence: str) -> tuple[tuple[str, str], ...]:
+    """Return sizes and names of the fields that a sentence lists."""
+    return tuple(FIELD.findall(" ".join(sentence.split())))
+
+
+def test_the_table_of_heads() -> None:
+    (begin,) = re.findall(r"^A head begins with (.+)\.", PAGE, re.MULTILINE)
+    assert named(begin.replace(" and", ",")) == oracle.SENDER
+    told = {name: (int(kind), named(fields)) for name, kind, _, fields in HEAD.findall(PAGE)}
+    assert told == oracle.HEADS
 
 
 @pytest.mark.parametrize("name", oracle.PARTS)
-def test_the_tables_of_a_part(name: str) -> None:
+def test_the_fields_of_a_part(name: str) -> None:
     """The page lists the fields and the repeated fields."""
     kind, expected, repeated = oracle.PARTS[name]
-    assert [fields(table) for table in tables(f"### {name}, {kind}")] == [one for one in (expected, repeated) if one]
+    section = PAGE.split(f"\n### {name}, {kind}\n")[1].split("\n#")[0]
+    told = re.findall(r"^(Fields|Each \w+): (`[^.]+)\.$", section, re.MULTILINE)
+    assert [named(sentence) for _, sentence in told] == [one for one in (expected, repeated) if one]
 
 
 def test_every_kind_has_its_number() -> None:
@@ -92,7 +101,7 @@ def test_the_widths_of_heads() -> None:
         "REFUSAL": [messages.refusal(id_, name) for name in ("", 300 * "n")],
         "ME": [messages.who(messages.ME, id_, who) for who in (Who(word, uuid, 0, 0), most)],
     }
-    told = dict(re.findall(r"^\| ([A-Z_]+) \| ([\d or to]+?) \|", PAGE, re.MULTILINE))
+    told = {name: size for name, _, size, _ in HEAD.findall(PAGE)}
     assert set(told) == set(written) == set(oracle.HEADS)
     for name, examples in written.items():
         assert [int(size) for size in re.findall(r"\d+", told[name])] == [len(one) for one in examples]
@@ -142,17 +151,18 @@ def test_every_reason_is_explained() -> None:
 
 def test_the_stated_limits() -> None:
     """The numbers in the page's sentences match the constants."""
-    assert f"A path has up to {messages.MAX_PATH_BYTES:,} bytes" in PAGE
-    assert f"a value up to {messages.MAX_VALUE_BYTES:,} bytes" in PAGE
-    assert f"A name has 1 to {messages.MAX_NAME_BYTES} bytes" in PAGE
-    assert f"which of the {sealing.WINDOW:,} before it came" in PAGE
-    assert f"at most {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE
-    assert f"| datagram | {MAX_DATAGRAM_BYTES - 1:,} bytes" in PAGE
-    assert f"Nodes send {LAN.packet_bytes:,} at most" in PAGE
-    assert f"| part | {messages.MAX_PART_BYTES:,} bytes |" in PAGE
-    assert f"unpacked | {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE
-    assert f"remembers {sealing.MAX_SESSIONS:,} sessions" in PAGE
-    assert f"Protocol\nversion {prefix.PROTOCOL}." in PAGE
+    prose = " ".join(PAGE.split())
+    assert f"A path has up to {messages.MAX_PATH_BYTES:,} bytes" in prose
+    assert f"A value has up to {messages.MAX_VALUE_BYTES:,} bytes" in prose
+    assert f"A name has 1 to {messages.MAX_NAME_BYTES} bytes" in prose
+    assert f"which of the {sealing.WINDOW:,} before it came" in prose
+    assert f"at most {MAX_UNPACKED_BYTES >> 20} MiB" in prose
+    assert f"| datagram | {MAX_DATAGRAM_BYTES - 1:,} bytes" in prose
+    assert f"Nodes send {LAN.packet_bytes:,} at most" in prose
+    assert f"| part | {messages.MAX_PART_BYTES:,} bytes |" in prose
+    assert f"unpacked | {MAX_UNPACKED_BYTES >> 20} MiB" in prose
+    assert f"remembers {sealing.MAX_SESSIONS:,} sessions" in prose
+    assert f"Protocol version {prefix.PROTOCOL}." in prose
 
 
 def test_the_drawn_packets() -> None:

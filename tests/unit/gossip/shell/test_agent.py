@@ -40,7 +40,7 @@ async def test_the_core_is_woken_at_its_time(autojump_clock, nursery):
     assert [now_ms for now_ms, *_ in world.core.of("wake")] == [500, 1500, 2500, 3500]
 
 
-async def test_what_waits_is_heard_before_a_time_that_ran_out(autojump_clock, nursery):
+async def test_waiting_packets_are_read_before_a_timeout(autojump_clock, nursery):
     """alloy#2916, dskit#960: no queue can overflow; after a stall the socket is drained before the timer runs."""
     world = World()
     world.core.wakes_at_ms = 100
