@@ -193,7 +193,7 @@ async def test_members_are_believed_that_were_dialled_and_nobody_else(cluster: S
 def test_the_table_has_all_that_needs_no_right() -> None:
     """The page has a row for each open method and command, field of hello and kind of packet."""
     section = PAGE.read_text(encoding="utf-8").split("\n## What lasts of what strangers send\n")[1].split("\n## ")[0]
-    rows = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)))
+    rows = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^- (`.+?`): ", section, re.MULTILINE)))
     packets = {"gossip": [*oracle.HEADS, *oracle.PARTS]}
     expected = [*OPEN_METHODS, *(f"hello: {field}" for field in Hello._fields)]
     expected += [f"gossip: {kind}" for kind in packets["gossip"]] + [f"resp: {command}" for command in OPEN_COMMANDS]

@@ -25,11 +25,8 @@ def issues(text: str) -> set[str]:
 
 
 def rows() -> list[tuple[set[str], list[str]]]:
-    lines = [
-        line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| (?!fault elsewhere)", line)
-    ]
-    cells = [line.strip("|").split("|") for line in lines]
-    return [(issues(fault), re.findall(r"`([^`]+)`", tests)) for fault, tests in cells]
+    items = [item.partition("\n\n")[0] for item in PAGE.read_text(encoding="utf-8").split("\n- ")[1:]]
+    return [(issues(item), re.findall(r"`([^`]+)`", item)) for item in items]
 
 
 def files() -> Iterator[Path]:
