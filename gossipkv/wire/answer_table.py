@@ -164,7 +164,9 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
             "since opening `smeared`, `smeared_forwarded`, `smeared_dropped`",
         ),
         WireField(
-            "counters", "map of names to numbers, since the start of the node; [metrics](metrics.md) explain them",
+            "counters",
+            "map of names to numbers, since the start of the node; [metrics](metrics.md) explain them, and those that "
+            "begin with `gossip_` are [below](#fields-of-gossip-counters)",
         ),
         WireField(
             "pumps",
@@ -207,6 +209,135 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
             "failed reads of this database. Those of unknown databases (`errors_unknown_database`) and refused ones "
             "(`overloaded`, `bad_requests`) are in `counters`",
         ),
+    ),
+    "status": (
+        WireField("kind", "`dataset`, or `hash` or `range` for tables"),
+        WireField("active", "the version that clients get, or nil"),
+        WireField(
+            "hold, held_by", "the held version, and the source of the order: `settings`, this `node`, or the `cluster`",
+        ),
+        WireField("error", "an error of the whole database, or a held version that is nowhere"),
+        WireField("isolated", "this node hears from no other, so its view of them is stale"),
+        WireField(
+            "silent",
+            "this node [cannot write](../operators/running.md#a-disk-that-is-full-or-read-only), so it builds and "
+            "switches nothing",
+        ),
+        WireField("replication, min_replication", "the settings of this node"),
+        WireField(
+            "nodes, nodes_not_named",
+            "members that have not left: `node`, `state` (`alive`, `suspect`, `dead`), `active`. At most 64, and the "
+            "number of others",
+        ),
+        WireField("versions", "map of names to the two tables below"),
+    ),
+    "status: a version on this node": (
+        WireField("state", "one [word](../operators/life-of-a-version.md#one-word-for-both)"),
+        WireField("error", "`message`, and if known `file`, `offset`, `line`, `reason`"),
+        WireField("waited_s", "seconds since a version to build was first seen or found damaged"),
+        WireField("waiting_for, needed_bytes, free_bytes", "the source, or room; then also the needed and free bytes"),
+        WireField(
+            "withheld",
+            "the reason for which an AVAILABLE version [does not become "
+            "active](../operators/life-of-a-version.md#a-version-that-shrinks)",
+        ),
+        WireField(
+            "progress",
+            "of a build: `done` (0 to 1), `remaining_s`, `read_bytes`, `read_records`, `written_records`",
+        ),
+        WireField(
+            "scrub",
+            "`last_s` (seconds since the last complete [scrub](../operators/life-of-a-version.md#the-scrub)), "
+            "`bypassed_cache`, `damaged_files`, `running`; nil before the first",
+        ),
+        WireField("paged", "some files are [read page by page](../operators/running.md#memory)"),
+        WireField(
+            "source_files, source_bytes, source_differs",
+            "the size at the source; true if the source differs from the one that was built",
+        ),
+        WireField("format, compression, digest", "of the source, of the files, of the contents"),
+        WireField("warnings", "doubts about the source, if any"),
+        WireField("function, alike", "the partition function of the version; all functions that fit every key"),
+        WireField(
+            "voided, strays, first_stray",
+            "a function that keys refuted, their number, and the first: `key`, `file`, `offset`",
+        ),
+        WireField("records, duplicates, size_bytes", "totals"),
+        WireField("partitions", "local partitions: `partition`, `state`, `records`, `duplicates`, `size_bytes`"),
+    ),
+    "status: a version on all nodes": (
+        WireField("partition_count", "the number of its partitions"),
+        WireField(
+            "owners, owners_not_named",
+            "`node`, `state`, and `ready` and `building`, each with `count` and `runs` such as `0-5,9`. At most 64, "
+            "and the number of others",
+        ),
+        WireField("missing", "partitions that no alive or suspect node has ready: `count` and `runs`"),
+        WireField(
+            "under_replicated, single_owner", "partitions with fewer than `replication` such nodes; with exactly one",
+        ),
+        WireField(
+            "waits_until",
+            "the condition that the next version waits for, such as `every partition has an owner: 3 of 8 have none "
+            "(2, 5-6)`",
+        ),
+        WireField(
+            "conflicts",
+            "different contents use this version's name: for each `digest`, `partition_count`, `function`, "
+            "`regrouped` and `nodes`",
+        ),
+        WireField(
+            "disputes",
+            "two `nodes` with different files for the same `partitions` ([the "
+            "rule](../operators/datasets-on-a-cluster.md#when-files-differ))",
+        ),
+        WireField("unpublished", "other nodes do not learn everything that this node has. Raise `max_branch`"),
+        WireField("kept_by", "nodes for which a RETIRING version is kept here"),
+        WireField("digest, function, regrouped", "of the other nodes' copies, if none is here"),
+        WireField("refuted", "functions that keys refuted for the files here"),
+    ),
+    "gossip counters": (
+        WireField(
+            "dropped_…",
+            "datagrams and requests not meant for this node, by the [reasons of the "
+            "envelope](../development/gossip-packets.md)",
+        ),
+        WireField("dropped_oversized", "datagrams of 4 KiB or more"),
+        WireField(
+            "dropped_malformed, dropped_kind, dropped_request",
+            "invalid messages, unknown kinds, and messages that are no requests",
+        ),
+        WireField("dropped_not_for_me, not_for_me", "messages for a former member at this address"),
+        WireField("bad_reply", "invalid replies over TCP"),
+        WireField("lost_by_system", "datagrams for which the socket had no room"),
+        WireField("send_failed_…, receive_failed_…", "system errors, by name (`eagain`, `enetunreach`, `emsgsize`)"),
+        WireField(
+            "asks_failed_…, asks_refused, asks_timed_out, asks_dropped",
+            "TCP requests without a reply: system error, refusal, timeout, too many at once",
+        ),
+        WireField("defects", "messages that met a defect of this program; the log has the traceback. Report it"),
+        WireField("stalls", "pauses of this process longer than a probe interval"),
+        WireField("refutations", "suspicions against this node that it refuted"),
+        WireField(
+            "verdicts, verdict_about_unknown",
+            "members that this node found dead; verdicts about unknown members",
+        ),
+        WireField("probes_saved_by_tcp", "members silent over UDP that answered over TCP: check firewalls for UDP"),
+        WireField(
+            "epochs_renewed, epoch_at_its_end",
+            "epochs raised because the name was known under a higher one; no higher epoch exists",
+        ),
+        WireField("cluster_id_refused", "contacts with another cluster of the same name"),
+        WireField(
+            "members_full, dead_forgotten_for_room, relays_full",
+            "new members beyond `max_members`; dead members forgotten early for them; relayed probes beyond the limit",
+        ),
+        WireField(
+            "branch_invented",
+            "keys of this node at others that it never published; it continues in a new epoch",
+        ),
+        WireField("claim_refused", "claims of a shard id without room in the branch; retried"),
+        WireField("branch_refused", "publications of others that break the limits"),
     ),
 })
 # fmt: on

@@ -111,8 +111,7 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
             "Show versions and their owners, of all datasets and tables or of `database`. `local`: only this node's "
             "part. `bitmaps`: all nodes are named, and a set of partitions is a `count` and a `bitmap` (bit p & 7 "
             "of byte p >> 3 is partition p) instead of `runs`.",
-            "a map of databases to `kind`, `active`, `hold`, `held_by`, `error`, `isolated`, `silent`, `nodes` and "
-            "`versions` ([fields](../operators/life-of-a-version.md#status))",
+            "a map of databases to [maps](#fields-of-status)",
             "UNKNOWN_DATABASE",
         ),
         WireMethod(

@@ -119,22 +119,25 @@ async def test_a_node_with_tables(tmp_path: Path) -> None:
 
 
 async def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
-    """The real `info` has databases, reads, the process and readiness, and the page has its keys."""
+    """The real `info` has databases, reads, the process and readiness; the page has its keys and those of `status`."""
     source = tmp_path / "source" / "geo" / "1"
     source.mkdir(parents=True)
     (source / "part-0").write_bytes(b"paris\tFrance\nlima\tPeru\n")
 
-    def ask(host: str, port: int) -> dict[str, Value]:
+    def ask(host: str, port: int) -> tuple[dict[str, Value], dict[str, Value]]:
         with blocking.connect(f"{host}:{port}", timeout_ms=60_000) as client:
             while client.databases()[0]["version"] is None:
                 pass
             assert client.dataset("geo").get_many([b"paris", b"lima", b"none"]) == [b"France", b"Peru", None]
-            return client.info()
+            return client.info(), client.status()["geo"]
 
     async with trio.open_nursery() as nursery:
         address = await nursery.start(node.run, config(tmp_path, source=str(tmp_path / "source")), real())
-        info = await trio.to_thread.run_sync(ask, *address)
+        info, status = await trio.to_thread.run_sync(ask, *address)
         nursery.cancel_scope.cancel()
+    assert fields_of("status") >= status.keys()
+    version = status["versions"]["1"].keys()
+    assert fields_of("status: a version on this node") | fields_of("status: a version on all nodes") >= version
     assert fields_of("info") == info.keys()
     assert fields_of("by_database") == info["by_database"]["geo"].keys()
     page = PAGE.read_text(encoding="utf-8")
