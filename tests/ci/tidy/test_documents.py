@@ -10,6 +10,7 @@ import pytest
 
 from tests.ci.cluster.pages import FENCE
 from tests.ci.tidy.source import ROOT, sources
+from tests.world.nodes.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,6 +139,12 @@ def test_figures_are_those_of_the_measurements() -> None:
     measured = [row for path in figures for row in cells.findall(path.read_text(encoding="utf-8"))]
     assert len(quoted) > 5
     assert [row for row in quoted if row not in measured] == []
+
+
+def test_every_scenario_of_whole_nodes_is_listed() -> None:
+    page = (ROOT / "docs" / "development" / "whole-nodes.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Scenarios\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", section)) == set(SCENARIOS)
 
 
 def test_every_word_of_make_is_explained() -> None:
