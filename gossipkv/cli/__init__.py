@@ -19,7 +19,8 @@ Read in this order:
     screen.py          tables and progress for people
     reads.py           `get`, `mget`, `scan`
     writes.py          `put`, `delete`
-    node.py            `ping`, `refresh`, `backup`
+    node.py            `ping`, `refresh`
+    backup.py          `backup`, `restore`
     status.py          `status`
     gossip.py          `members`, `tree`
     databases.py       `databases`, `rollback`
@@ -43,7 +44,6 @@ Read in this order:
     publish.py         `publish`
     contents.py        the contents of files and directories of ours
     files.py           `inspect`, `verify`
-    restore.py         `restore`
     loadtest_view.py   the view of a load test
     loadtest.py        `loadtest`
     cluster.py         `cluster`
@@ -113,8 +113,8 @@ COMMANDS: Final = {
     "users": ("users", "Make and change the file of who may do what."),
     "certificates": ("certificates", "Make a certificate authority, and certificates of nodes and clients."),
     "build": ("build", "Make sorted files from a source, without a node."),
-    "backup": ("node", "Copy the tables of a running node."),
-    "restore": ("restore", "Put a backup of tables back."),
+    "backup": ("backup", "Back up the cluster's tables; list, check and remove backups."),
+    "restore": ("backup", "Load the tables of a backup into the running cluster."),
     "inspect": ("files", "What is in a sorted file or a data directory."),
     "loadtest": ("loadtest", "Put servers under load, check every answer, and tell how fast they came."),
     "verify": ("files", "Check every byte of a file or a data directory, or whether a table's copies are equal."),

@@ -4,7 +4,7 @@ The kind of a directory follows from its files:
 
     a data directory    NODE, or its siblings; checked is all that it serves, and the store of its tables as a
                         whole, by the names in its manifest
-    a store             a manifest beside a log: a backup, or a store that was set aside
+    a store             a manifest beside a log: a node's, or one that was set aside
     a cluster           cluster.json; checked is the data directory of each of its nodes
     a source root, one of its databases, or a version    sorted files, with or without a manifest; files of other
                         formats have no checksums of ours, and are recognised by their first records
@@ -32,7 +32,7 @@ from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import DataError, GossipKVError, SourceError, StorageError, UnsupportedFormat
 from gossipkv.launcher import plan
-from gossipkv.node.forgotten import RESTORING, TABLES, is_forgotten
+from gossipkv.node.forgotten import TABLES, is_forgotten
 from gossipkv.node.identity import NODE, PEERS
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
 from gossipkv.storage.document import MAX_DOCUMENT_BYTES, Body, decode
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 DATASETS: Final = "datasets"
 # Entries of a data directory that are not served, or have no content.
 LOCK: Final = "LOCK"
-PASSED_OVER: Final = frozenset({"building", "removing", "damaged", LOCK, RESTORING, TABLES})
+PASSED_OVER: Final = frozenset({"building", "removing", "damaged", LOCK, TABLES})
 # Files of a version without checksums, for nodes that use it as a source.
 BESIDE_DATA: Final = frozenset({DECLARED_FILE, SUCCESS_FILE})
 
@@ -89,7 +89,7 @@ def is_data_directory(path: Path) -> bool:
 
 
 def is_store(path: Path) -> bool:
-    """Return True if `path` is a store of tables, or a backup of one."""
+    """Return True if `path` is a store of tables."""
     return (path / store_manifest.MANIFEST).is_file() and (path / store_manifest.LOG).is_dir()
 
 

@@ -145,7 +145,7 @@ def _write(description: Mapping[str, Value], *, as_json: bool) -> None:
 def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, as_json: bool) -> int:
     """Check every byte that has a checksum of GossipKV's at PATH, or whether all copies of a TABLE have the same.
 
-    PATH is a sorted file, a document, a data directory, the store of its tables, a backup of that, the directory of a
+    PATH is a sorted file, a document, a data directory, the store of its tables, the directory of a
     cluster, or a source: a root, a database or a version.  A line for each damaged file, with the offset, then a
     summary.  Nodes may be running there.  Exit status 3: something is damaged; 2: PATH is none of these.
 

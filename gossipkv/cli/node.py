@@ -1,16 +1,14 @@
-"""`ping`, `refresh` and `backup`: short requests to a node."""
+"""`ping` and `refresh`: short requests to a node."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 import click
 
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, connect, timeout
-from gossipkv.cli.output import note, print_json, tell
-from gossipkv.status.words import plain, size_text
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, connect
+from gossipkv.cli.output import print_json, tell
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
@@ -46,26 +44,3 @@ def refresh(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *
     for name, versions in [] if as_json else sorted(seen.items()):
         listed = " ".join(map(str, versions)) if isinstance(versions, list) else str(versions)
         click.echo(f"{name}\t{listed}")
-
-
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@NODE
-@timeout("1h", "all of it")
-@JSON
-def backup(directory: Path, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Copy the tables of a running node to DIR, which is made, on the node's own machine.
-
-    Runs are linked where the file system of DIR is that of the node, so they take no room, and are no copy on another
-    disk; the log is copied.  What was acknowledged before is in the backup.
-    """
-    with connect(nodes, timeout_ms) as client:
-        answer = ask_map(client, "backup", str(directory.resolve()))
-    if as_json:
-        print_json(answer)
-        return
-    sizes = (answer.get(name) for name in ("copied_bytes", "linked_bytes"))
-    copied, linked = (size if isinstance(size, int) else 0 for size in sizes)
-    click.echo(f"{plain(answer.get('directory'))}: {size_text(copied)} copied, {size_text(linked)} linked")
-    if linked:
-        note("gossipkv: what is linked lies on the node's own disk: copy the backup to another one")

@@ -5,7 +5,6 @@ Read in this order:
     identity.py         the node's record in its data directory
     directory.py        the data directory and its one owner
     forgotten.py        a store of tables that was set aside
-    restoring.py        a backup put back
     binding.py          the sockets to listen on, and the address that others are told
     certificate.py      the node's certificate
     users_file.py       the file of the users, read again when it changes

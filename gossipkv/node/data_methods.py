@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import BadRequest, NotReady
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from gossipkv.node.verdicts import NodeVerdicts
     from gossipkv.serving.reads import Reads
     from gossipkv.table.rpc.dispatch import TableMethods
-    from gossipkv.table.store import TableStore
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Later, Packed
     from gossipkv.wire.rpc import Value
@@ -38,18 +36,16 @@ class DataMethods:
         names: Names,
         *,
         cluster: Gossiping,
-        store: TableStore,
         verdicts: NodeVerdicts,
     ) -> None:
         self._datasets, self._tables, self._names = datasets, tables, names
-        self._cluster, self._store, self._verdicts = cluster, store, verdicts
+        self._cluster, self._verdicts = cluster, verdicts
         self.methods: dict[bytes, Method] = {
             b"get": partial(self._read, reads.get),
             b"get_many": partial(self._read, reads.get_many),
             b"scan": partial(self._read, reads.scan),
             b"refresh": self._refresh,
             **dict.fromkeys((b"hold", b"release"), self._order),
-            b"backup": self._backup,
             **tables.methods,
             b"create_table": self._create_table,
             **dict.fromkeys(WRITES, self._write),
@@ -110,12 +106,3 @@ class DataMethods:
             return {**ordered}
 
         return DeferredResult(order)
-
-    def _backup(self, arguments: Arguments) -> DeferredResult:
-        directory = PurePath(arguments.directory("directory"))
-        arguments.end()
-
-        async def copy() -> Value:
-            return {**await self._store.backup(directory)}
-
-        return DeferredResult(copy)

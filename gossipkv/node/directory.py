@@ -27,7 +27,7 @@ from gossipkv.dataset.local import store as version_store
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.errors import ConfigError, Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.log import Log
-from gossipkv.node.forgotten import RESTORING, TABLES, has_tables, is_forgotten, set_aside
+from gossipkv.node.forgotten import TABLES, has_tables, is_forgotten, set_aside
 from gossipkv.node.identity import (
     MAX_STORE,
     NODE,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _LOCK = "LOCK"
 _DOCUMENTS = (NODE, f"{NODE}.tmp", PEERS, f"{PEERS}.tmp")
-_KNOWN = frozenset({_LOCK, *_DOCUMENTS, TABLES, RESTORING, "lost+found", *version_store.NAMES})
+_KNOWN = frozenset({_LOCK, *_DOCUMENTS, TABLES, "lost+found", *version_store.NAMES})
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 TABLES: Final = "tables"
 FORGOTTEN: Final = "tables-forgotten-"
-RESTORING: Final = "tables-restoring"  # A backup is put back here, and then moved to its place.
 
 _FORGOTTEN: Final = re.compile(re.escape(FORGOTTEN) + r"([1-9][0-9]{0,17})")
 

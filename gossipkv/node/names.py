@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import WRITES_ARE, BadRequest, Conflict, UnknownDatabase
+from gossipkv.settings.databases import HIDDEN, NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -79,7 +80,9 @@ class Names:
         return found
 
     def check_free(self, name: str) -> None:
-        """Refuse to name a table like a dataset. Raises Conflict."""
+        """Refuse to name a table like a dataset or a hidden table. Raises Conflict, BadRequest."""
+        if name.startswith(HIDDEN):
+            raise BadRequest(f"{name!r} is no name of a table: {NAMES}")
         if self._datasets.known(name):
             where = "this node serves or sees"
         elif name in self._published() and not self._datasets.met(name):

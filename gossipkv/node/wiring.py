@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from gossipkv import __version__
+from gossipkv.backup.cluster import BackedUpCluster
+from gossipkv.backup.methods import BackupMethods
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import DatasetCluster
 from gossipkv.dataset.cluster.members import LIVE
@@ -64,6 +66,7 @@ from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.storage import sigbus
 from gossipkv.table.participant.participant import MetadataParticipant
 from gossipkv.table.rpc.dispatch import TableMethods
+from gossipkv.table.rpc.local_calls import LocalCalls
 from gossipkv.table.store import OPEN, TableStore, memory_bytes, open_tables
 
 if TYPE_CHECKING:
@@ -270,6 +273,7 @@ class _NodeParts:
         self._users_file = UsersFile(config.users, environment, self._know_users, self._names.all)
         self._report = self._make_report()
         self._verdicts = NodeVerdicts(self._report, self._participant.peers.ask, environment.threads, environment.clock)
+        self._backups = self._make_backups()
         self._handlers = self._make_handlers(self._measures(elsewhere))
 
     def _make_gateway(self) -> GatewayProcess | None:
@@ -325,6 +329,25 @@ class _NodeParts:
             to_readers=not self._access.has_users,
         )
 
+    def _make_backups(self) -> BackupMethods:
+        gossiping, record = self._gossiping, self._directory.record
+        return BackupMethods(
+            self._environment,
+            data=self._directory.path,
+            options=self._config.storage_options,
+            cluster=BackedUpCluster(
+                calls=LocalCalls(self._table_methods, self._participant),
+                participant=self._participant,
+                router=lambda: self._table_methods.router,
+                statuses=self._library.status,
+                check_free=self._names.check_free,
+                transfer=self._config.table_transfer,
+                node=record.node,
+                own=lambda: (record.uuid, gossiping.epoch),
+                starts=lambda: [(member.uuid.hex(), member.epoch) for member in gossiping.members_known()],
+            ),
+        )
+
     def _measures(self, elsewhere: Elsewhere) -> Measures:
         began_ns = (clock := self._environment.clock).monotonic_ns()
         http = dict if self._gateway is None else self._gateway.counters
@@ -352,7 +375,7 @@ class _NodeParts:
         store, verdicts = self._tables, self._verdicts
         info = Info(library, store, identity, gossiping, measures).to_map
         reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
-        data = DataMethods(library, self._reads, tables, names, cluster=gossiping, store=store, verdicts=verdicts)
+        data = DataMethods(library, self._reads, tables, names, cluster=gossiping, verdicts=verdicts)
         proofs = Proofs(self._pumps.proven if self._config.tls_peers else None)
         cluster = ClusterMethods(
             gossiping, self._participant.words, access, serves=self._sharing.answer, prove=proofs.check
@@ -367,7 +390,7 @@ class _NodeParts:
             random=random,
             access=access,
         )
-        methods = {**reports.methods, **data.methods, **cluster.methods}
+        methods = {**reports.methods, **data.methods, **cluster.methods, **self._backups.methods}
         of_callers = {
             b"auth": access.auth,
             b"hello": cluster.hello,
@@ -429,6 +452,7 @@ class _NodeParts:
         await nursery.start(self._sharing.run)
         await nursery.start(self._participant.run)
         nursery.start_soon(self._verdicts.run)
+        await nursery.start(self._backups.jobs.run)
         if self._directory.silence is None:
             self._library.resume()
         else:

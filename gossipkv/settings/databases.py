@@ -49,6 +49,15 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and len(name) <= MAX_NAME_CHARACTERS
 
 
+# Begins the name of a hidden table: a backup is being restored into it, and clients do not see it.
+HIDDEN: Final = "."
+
+
+def is_table_name(name: str) -> bool:
+    """Return True if a table may have this name, or a hidden table."""
+    return is_name(name.removeprefix(HIDDEN))
+
+
 @dataclass(frozen=True, kw_only=True)
 class MinimumSettings:
     """The records that a new version needs to become active; a database's table may override each setting."""

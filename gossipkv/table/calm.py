@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.errors import GossipKVError
 from gossipkv.register.metadata.partitions import HASH, MURMUR3, decode_partition, decode_table
 from gossipkv.replication.replica.calm import MAX_HOSTS, CalmReplica, CalmTable
+from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -104,6 +105,8 @@ class CalmTables:
     def _look(self) -> None:
         _, metadata, catalogue, replication = self._opened
         for name, named in catalogue.tables().items():
+            if name.startswith(HIDDEN):
+                continue
             known_map, table = metadata.known.get(named.id), self._tables.get(name)
             if known_map is None or known_map.head.ended or replication.maps.get(named.id) is None:
                 continue

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.calm import CalmTable
     from gossipkv.replication.replica.record import RecordWrite
     from gossipkv.replication.replica.replica import Replica
-    from gossipkv.storage.engine.backup import BackedUp
     from gossipkv.storage.engine.manifest import StoreManifest
     from gossipkv.storage.engine.shell import ReadGate
     from gossipkv.wire.results import Completion, NodeAnswer
@@ -86,8 +85,6 @@ def may_not_found(record: HostRecord, cluster_id: str) -> str | None:
         first life is found after a crash
         the id of another cluster is taken         both stay, and count again if the node comes back to the id that it
                                                    drew
-        a backup of tables is put back             both are erased, before the store enters its place: the backup may
-                                                   have a catalogue
         tables are forgotten                       both are erased: this is another node
         the node gets another name                 both are erased: it may be a copy of the node that drew; gossip
                                                    detects two nodes of one name (`gossip.membership.namesakes`)
@@ -275,10 +272,6 @@ class OpenStore(FollowedStore, RegisterStore, Protocol):
 
     def describe(self) -> Mapping[str, int | float]:
         """Return counters and gauges, by the names in `http.metric_table`."""
-        ...
-
-    async def backup(self, path: PurePath) -> BackedUp:
-        """Copy the store to a new directory; return a summary. Raises GossipKVError, OSError."""
         ...
 
 

@@ -121,7 +121,9 @@ class TableService:
             catalogue = Catalogue(metadata, members, self._peers, random, most_copies=settings.metadata_copies)
             replication.replicas.on_newer, replication.replicas.is_up = look_at, self._peers.is_up
             ask, beside, alive = self._peers.ask, self._peers.beside, members.alive
-            tables = LocalTables(metadata, catalogue, replication, settings, random, ask, beside, alive, look_at)
+            tables = LocalTables(
+                metadata, catalogue, replication, settings, random, ask, beside, alive, look_at, self._hints.restored
+            )
             controllers = Controllers(tables, self.forward)
 
             def knows() -> None:

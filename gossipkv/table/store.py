@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.errors import BadRequest, Corrupt, GossipKVError, LocalError, StorageError, Unavailable
+from gossipkv.errors import Corrupt, GossipKVError, StorageError, Unavailable
 from gossipkv.log import Log
 from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine.manifest import read_manifest
@@ -297,26 +297,6 @@ class TableStore:
     def _refuse_unmade(self) -> None:
         if self._refused is not None:
             raise Unavailable(self._refused)
-
-    async def backup(self, path: PurePath) -> dict[str, Detail]:
-        """Copy the open store to a new directory; return a summary of the copy.
-
-        Raises:
-            BadRequest: the path is relative, or within the data directory.
-            Unavailable: the store is closed or does not exist, or the system refused.
-            Corrupt: a file of the store is damaged.
-        """
-        if not path.is_absolute():
-            raise BadRequest(f"backup: {str(path)!r} should be an absolute path, on the node's own machine")
-        if ".." in path.parts or path.is_relative_to(self.path.parent):
-            raise BadRequest(f"backup: {path} should be a plain path outside the data directory {self.path.parent}")
-        store = self.opened()
-        try:
-            return (await store.backup(path))._asdict()
-        except OSError as error:
-            raise Unavailable(storage_error(error, path, "the backup cannot be made").message) from error
-        except LocalError as error:
-            raise Unavailable(error.message, error.details) from error
 
     @property
     def closed(self) -> str | None:

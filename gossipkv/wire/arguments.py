@@ -291,6 +291,11 @@ class OptionArguments:
             raise BadRequest(f"{self._where(name)} must be an array of bytes")
         return [_check_length(value, self._where(name), limit) for value in found]
 
+    def texts(self, name: str) -> list[str]:
+        """Return an array of names; empty if not given."""
+        values = self.array(name) or []
+        return [_text(value, f"{self._where(name)}[{index}]") for index, value in enumerate(values)]
+
     def number(self, name: str, least: int = 0, most: int | None = None) -> int | None:
         value = self._given.get(name)
         if value is None:

@@ -22,6 +22,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import GossipKVError, StorageError
 from gossipkv.settings.masking import Option, mask_url, scrub
+from gossipkv.storage.directories import remove_tree
 from gossipkv.storage.label import OpenFile
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.label import RandomAccess
 
 ATTEMPT: Final = "_attempt-"
+USE: Final = "write a version"  # In errors.
 
 # An upload appears under its name only when it is complete.
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "memory"})
@@ -72,29 +74,39 @@ class Destination(Protocol):
         """Remove the leftovers of killed attempts."""
         ...
 
+    def remove(self, name: str) -> None:
+        """Remove a file or a directory with all that is in it; without effect if there is none."""
+        ...
+
+    def local(self, name: str) -> contextlib.AbstractContextManager[Path]:
+        """Yield the path of a file on this machine: the file itself, or a copy, which is removed afterwards."""
+        ...
+
 
 def destination(
     directory: str | os.PathLike[str],
     storage_options: Mapping[str, Option] | None = None,
     *,
     files: Files | None = None,
+    use: str = USE,
 ) -> Destination:
-    """Return the destination for a path or a URL."""
+    """Return the destination for a path or a URL; errors say that it is impossible to `use` it so."""
     place = os.fspath(directory)
     scheme, separator, rest = place.partition("://")
     if not separator:
-        return LocalDestination(place, RealFiles() if files is None else files)
+        return LocalDestination(place, RealFiles() if files is None else files, use)
     if scheme in {"file", "local"}:
-        return LocalDestination(rest, RealFiles() if files is None else files)
-    return RemoteDestination(place, storage_options or {})
+        return LocalDestination(rest, RealFiles() if files is None else files, use)
+    return RemoteDestination(place, storage_options or {}, use)
 
 
 class LocalDestination:
     """A directory that every writer mounts."""
 
-    def __init__(self, directory: str | os.PathLike[str], files: Files) -> None:
+    def __init__(self, directory: str | os.PathLike[str], files: Files, use: str = USE) -> None:
         self._directory = Path(directory).absolute()
         self._files = files
+        self._use = use
 
     @property
     def name(self) -> str:
@@ -111,7 +123,7 @@ class LocalDestination:
         finally:
             # A leftover directory does no harm: `remove_attempts` removes it.
             with contextlib.suppress(OSError):
-                self._remove(place)
+                remove_tree(self._files, place)
 
     def publish(self, path: Path, name: str) -> None:
         target = self._directory / name
@@ -164,15 +176,16 @@ class LocalDestination:
                 if entry.name.startswith(ATTEMPT):
                     # Another driver, or the attempt's own task, was quicker.
                     with contextlib.suppress(FileNotFoundError):
-                        self._remove(self._directory / entry.name, directory=entry.kind == "directory")
+                        remove_tree(self._files, self._directory / entry.name)
 
-    def _remove(self, path: Path, *, directory: bool = True) -> None:
-        if not directory:
-            self._files.unlink(path)
-            return
-        for entry in self._files.list_directory(path):
-            self._files.unlink(path / entry.name)
-        self._files.remove_directory(path)
+    def remove(self, name: str) -> None:
+        with self._refusals():
+            remove_tree(self._files, self._directory / name)
+            self._files.sync_directory(self._directory)
+
+    @contextlib.contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        yield self._directory / name
 
     def _make(self, directory: Path) -> None:
         try:
@@ -186,7 +199,7 @@ class LocalDestination:
         self._files.sync_directory(directory.parent)
 
     def _refusals(self) -> contextlib.AbstractContextManager[None]:
-        return refusals(self._directory, "write a version")
+        return refusals(self._directory, self._use)
 
 
 @contextlib.contextmanager
@@ -213,9 +226,10 @@ class RemoteDestination:
     can be checked, and object stores cannot change an upload.
     """
 
-    def __init__(self, url: str, storage_options: Mapping[str, Option]) -> None:
+    def __init__(self, url: str, storage_options: Mapping[str, Option], use: str = USE) -> None:
         self.name = mask_url(url).rstrip("/")
         self._url = url
+        self._use = use
         self._options = storage_options
         with self._refusals():
             self._system, root = open_url(url, storage_options)
@@ -280,6 +294,18 @@ class RemoteDestination:
                 with self._refusals(), contextlib.suppress(FileNotFoundError):
                     self._system.rm_file(self._path(name))
 
+    def remove(self, name: str) -> None:
+        with self._refusals(), contextlib.suppress(FileNotFoundError):
+            self._system.invalidate_cache(self._root)
+            self._system.rm(self._path(name), recursive=True)
+
+    @contextlib.contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        with self.workspace() as workspace:
+            with self._refusals():
+                self._system.get_file(self._path(name), str(workspace / name))
+            yield workspace / name
+
     def _rename(self, source: str, target: str) -> None:
         """Rename with the system's own operation; some systems refuse to replace an existing file."""
         try:
@@ -303,7 +329,7 @@ class RemoteDestination:
         except Exception as error:  # noqa: BLE001  # Stores' packages raise unrelated classes.
             reason = scrub(" ".join(f"{error}".split()) or type(error).__name__, self._url, self._options)
             raise StorageError(
-                f"{self.name}: cannot write a version: {reason}", {"file": self.name, "reason": reason}
+                f"{self.name}: cannot {self._use}: {reason}", {"file": self.name, "reason": reason}
             ) from None  # The package's error may reveal secrets.
 
 

@@ -56,6 +56,7 @@ from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES,
 from gossipkv.register.metadata.tables import CATALOGUE, END_OF_NODES, EXISTS, NamedTable, decode_named
 from gossipkv.register.metadata.tree import ChangedPages, MapTree
 from gossipkv.register.proposal import ChangeEnd, Reconfigure
+from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,7 +89,7 @@ class _IdUsed(Conflict): ...
 class WantedTable(NamedTuple):
     """A requested table."""
 
-    name: str
+    name: str  # That of a hidden table begins with `tables.HIDDEN`.
     kind: str
     replication: int  # 0: `REPLICATION`, or fewer with fewer nodes.
     keys: Sequence[bytes]  # The first key of each partition, in order.
@@ -304,14 +305,15 @@ class Catalogue:
             known_map = await self._metadata.quorum_read(self.register)
         if (created := self._created_by(wanted, operation)) is not None:
             return created
-        if wanted.name in self.tables():
-            raise _exists(wanted.name)
+        name = wanted.name.removeprefix(HIDDEN)
+        if not self.tables().keys().isdisjoint({name, HIDDEN + name}):
+            raise _exists(name)
         with deadline.step("asking nodes to take part"):
             hosts = await self.nodes.hosts(wanted.replication or 1)
         replication = wanted.replication or min(len(hosts), REPLICATION)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
-        table = TableMeta(id_, wanted.name, wanted.kind, replication, shards, wanted.partitioner, (), *wanted[5:])
+        table = TableMeta(id_, name, wanted.kind, replication, shards, wanted.partitioner, (), *wanted[5:])
         nodes = placed({host.uuid: host.node for host in hosts})
         place = partial(_first_map, table, wanted.keys, nodes, self._random)
         try:
@@ -386,6 +388,21 @@ class Catalogue:
             "id of its own, drawn at random",
             {"operation": operation.hex()},
         )
+
+    async def show(self, name: str, table: bytes, timeout_s: float = WHOLE_S) -> None:
+        """Give a hidden table its name, so that clients see it; idempotent.
+
+        Raises:
+            BadRequest: there is no such hidden table.
+            Unavailable: not now.
+            Unknown: clients may see the table now or later.
+        """
+        deadline = Deadline(timeout_s)
+        with deadline.step("a read of the catalogue"):
+            known_map = await self._metadata.quorum_read(self.register)
+        operation = self._random.randbytes(OPERATION_ID_BYTES)
+        show = Operation(operation, known_map.config, "show_table", 1, (name.encode(), table))
+        await self._decide(show, name, deadline)
 
     async def drop(
         self, name: str, operation: bytes, timeout_s: float = WHOLE_S, *, table: bytes | None = None

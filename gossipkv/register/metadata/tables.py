@@ -1,6 +1,7 @@
 r"""The catalogue: the existing tables, and the nodes that hold them.
 
     name           [1, table id (16 bytes), kind, [[node's uuid, store id], ...], config id]
+    `.` and name   the same, of a *hidden* table: a backup is being restored into it, and clients do not see it
     `\0` and uuid  [1, name, isolation group, weight]     weight 0: it is to hold nothing; nil: it is lost with its disk
 
 The first half of a table id is random, the other half marks the request (`catalogue`). A dropped and re-created table
@@ -18,9 +19,9 @@ from gossipkv.errors import ProtocolError
 from gossipkv.register.configuration import UUID_BYTES, AcceptorId, members_of
 from gossipkv.register.metadata.operations import Edits, OperationRefusal
 from gossipkv.register.metadata.pages import MAX_RECORD_BYTES, is_whole, pack, unpack
-from gossipkv.register.metadata.partitions import HASH, INVALID, RANGE, TABLE_ID_BYTES
+from gossipkv.register.metadata.partitions import HASH, INVALID, NOT_FOUND, RANGE, TABLE_ID_BYTES
 from gossipkv.register.metadata.tree import MapKind
-from gossipkv.settings.databases import MAX_NAME_CHARACTERS, NAMES, is_name
+from gossipkv.settings.databases import HIDDEN, MAX_NAME_CHARACTERS, NAMES, is_table_name
 from gossipkv.settings.tables import MAX_WEIGHT
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _is_node(key: bytes) -> bool:
 
 
 def _is_key(key: bytes) -> bool:
-    return is_name(key.decode("ascii", "replace"))
+    return is_table_name(key.decode("ascii", "replace"))
 
 
 def _add_table(view: MapView, argument: object) -> Edits:
@@ -136,12 +137,32 @@ def _add_table(view: MapView, argument: object) -> Edits:
         wanted = decode_named(record)
     except ProtocolError as error:
         raise OperationRefusal(INVALID, error.message) from error
-    entry = view.get(key)
-    if entry is None:
-        return Edits({key: record})
-    if decode_named(entry.record).id != wanted.id:
-        raise OperationRefusal(EXISTS, f"there is a table {key.decode()} already")
-    return Edits()
+    for taken in (key, _counterpart(key)):
+        entry = view.get(taken)
+        if entry is not None and decode_named(entry.record).id != wanted.id:
+            raise OperationRefusal(EXISTS, f"there is a table {taken.decode()} already")
+        if entry is not None:
+            return Edits()
+    return Edits({key: record})
+
+
+def _counterpart(key: bytes) -> bytes:
+    """Return the hidden name of a table, or the name of a hidden one: only one of the two is in the catalogue."""
+    hidden = HIDDEN.encode()
+    return key[len(hidden) :] if key.startswith(hidden) else hidden + key
+
+
+def _show_table(view: MapView, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), bytes(id_)) if _is_key(key) and not key.startswith(HIDDEN.encode()):
+            shown, hidden = view.get(key), view.get(_counterpart(key))
+        case _:
+            raise OperationRefusal(INVALID, "show_table takes [name, table id]")
+    if shown is not None and decode_named(shown.record).id == id_:
+        return Edits()
+    if shown is not None or hidden is None or decode_named(hidden.record).id != id_:
+        raise OperationRefusal(NOT_FOUND, f"there is no hidden table {key.decode()} of that id")
+    return Edits({_counterpart(key): None, key: hidden.record})
 
 
 def _remove_table(view: MapView, argument: object) -> Edits:
@@ -218,6 +239,7 @@ def _check_enough(view: MapView, but: Container[bytes], stay: int) -> None:
 OPERATIONS: Final[Functions] = {
     ("add_table", 1): _add_table,
     ("remove_table", 1): _remove_table,
+    ("show_table", 1): _show_table,
     ("set_node", 1): _set_node,
     ("remove_node", 1): _remove_node,
 }

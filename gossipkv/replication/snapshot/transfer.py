@@ -1,6 +1,7 @@
 """Bulk loads: replicas fetch records that the logs of other hosts no longer reach back to.
 
-    replica_load   [uuid, table, partition, space, position, key]    a page of the source's space, or of its log
+    replica_load   [uuid, table, partition, space, position, key, since or nothing]    a page of the source's space, or
+                                                                                       of its log
 
 A log sender reports a replica that lacks what precedes its log as *below*. A load begins if, for the relay time, a
 connected host has had records that no host can send from its log:
@@ -16,6 +17,9 @@ connected host has had records that no host can send from its log:
 An incomplete replica (`replica.bootstrap`) loads once its assignment is INITIALIZING, preferably from its slot's other
 host. If a span stays open for the stall time, the replica restarts empty: perhaps nobody else has its records.
 (Confirmed records are safe: a majority of slots has them, and the replica covers that before it is AVAILABLE.)
+
+A backup (`gossipkv.backup`) reads a replica in the same way. With the clock `since` of an earlier backup, records that
+the clock covers come as keys with nil, and covered tombstones do not come.
 
 The source keeps no state; if it changes its space, it refuses and the load is aborted. An aborted load leaves a space
 without an identity, which is dropped, also at startup.
@@ -550,6 +554,7 @@ class LoadPage(NamedTuple):
     space: int  # 0: this is the first request.
     position: int
     key: bytes  # Start of the page; empty: the log behind the position.
+    since: bytes = b""  # Records that this clock covers come without their values.
 
 
 def serve(
@@ -564,7 +569,7 @@ def serve(
         state = None if space else outside.get(replica.space, own_state)
         if not space and state is None:
             raise NotServed("the copy is not there yet", {**details})
-        on_page([replica.space, outside.synced(), state, *_page(outside, replica, page.key)])
+        on_page([replica.space, outside.synced(), state, *_page(outside, replica, page)])
         return
 
     def on_log(batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
@@ -579,13 +584,16 @@ def serve(
     outside.read_log(space, page.position, on_log)
 
 
-def _page(outside: ReplicationPorts, replica: Replica, start: bytes) -> tuple[bytes, bytes | None]:
-    flat: list[bytes] = []
+def _page(outside: ReplicationPorts, replica: Replica, page: LoadPage) -> tuple[bytes, bytes | None]:
+    flat: list[bytes | None] = []
     first, end = replica.bounds.records
-    size_bytes, more = 0, max(start, first) or None
+    size_bytes, more = 0, max(page.key, first) or None
     while more is not None and size_bytes < PAGE_BYTES:
         found, more = outside.scan(replica.space, more, end, reverse=False, limit=PAGE_RECORDS)
         for key, data in found:
-            flat += (key[1:], data)
             size_bytes += len(key) + len(data)
+            if not page.since or not clock.covers(page.since, record.dot(data)):
+                flat += (key[1:], data)
+            elif not record.is_deleted(data):
+                flat += (key[1:], None)
     return msgpack.packb(flat), more

@@ -18,7 +18,6 @@ Read in this order:
     opening.py     locks and recovers a store and begins a new life
     reading.py     the read methods
     shell.py       the store under Trio: waiting, throttling, background work
-    backup.py      copies a running store, and restores the copy as a new store
     verify.py      checks every byte without opening the store
 """
 

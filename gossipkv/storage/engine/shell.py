@@ -27,7 +27,6 @@ from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.storage.engine import works
 from gossipkv.storage.engine._engine import DELETE, KEY_LIMIT, PUT, VALUE_LIMIT, Batch, ReadGate, View, operations
-from gossipkv.storage.engine.backup import back_up
 from gossipkv.storage.engine.committing import committing
 from gossipkv.storage.engine.log_reader import SLICE_BYTES
 from gossipkv.storage.engine.opening import Opened
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.storage.engine.backup import BackedUp
     from gossipkv.storage.engine.committing import Committing
     from gossipkv.storage.engine.log_reader import LogCursor, Operations
     from gossipkv.storage.engine.merge import MergeOrder, MergeOutput
@@ -434,24 +432,6 @@ class EngineShell(StoreReading):
     def _made_room(self) -> None:
         room, self._room = self._room, trio.Event()
         room.set()
-
-    async def backup(self, path: str | os.PathLike[str]) -> BackedUp:
-        """Copy the store as of now to a new directory, while the store goes on.
-
-        Raises:
-            StorageError: the store is closed, or the directory exists already.
-            Corrupt: a file of the store is damaged.
-            OSError: the system refused.
-        """
-        await self.settled(mark=True)
-        self.engine.check_open()
-        self.engine.upkeep.hold()
-        try:
-            return await self._environment.threads.run(
-                back_up, self.files, self.engine.directory, self.engine.manifest, self.engine.unmerged(), PurePath(path)
-            )
-        finally:
-            self.engine.upkeep.release()
 
     def let_go(self) -> None:
         """Close all descriptors; nothing is written any more."""

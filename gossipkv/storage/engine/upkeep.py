@@ -82,7 +82,6 @@ class ManifestUpkeep:
         self._removal: Remove | None = None
         self._free: list[int] = []
         self._old: list[PurePath] = []
-        self._holds = 0
 
     # -- merges ------------------------------------------------------------------------------------------------------
 
@@ -318,14 +317,14 @@ class ManifestUpkeep:
 
     def take_free(self) -> int | None:
         """Return the number of a segment to reuse, if there is one and nobody holds it."""
-        return self._free.pop() if self._free and not self._holds else None
+        return self._free.pop() if self._free else None
 
     def abandon(self, numbers: Iterable[int]) -> None:
         self._old += [segment_path(self._directory, number) for number in numbers]
 
     def next_removal(self) -> Remove | None:
         """Return the files to remove, if there are any and nobody holds them."""
-        if self._holds or self._removal is not None or not self._old:
+        if self._removal is not None or not self._old:
             return None
         self._removal, self._old = Remove(tuple(self._old)), []
         return self._removal
@@ -342,14 +341,6 @@ class ManifestUpkeep:
         """Return the files that nothing names any more; nobody holds them when the store is closed."""
         removal = () if self._removal is None else self._removal.paths
         return [*(segment_path(self._directory, number) for number in self._free), *self._old, *removal]
-
-    def hold(self) -> None:
-        """Keep every file of the store until `release`, while a backup copies them."""
-        self._holds += 1
-
-    def release(self) -> None:
-        assert self._holds > 0, "held before it is released"
-        self._holds -= 1
 
 
 def weight(run: SortedRun) -> Weight:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gossipkv.placement.measures import MeasureLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from random import Random
 
     from gossipkv.register.metadata.catalogue import Catalogue
@@ -29,6 +29,7 @@ class LocalTables(NamedTuple):
     beside: Beside  # Runs a slow function in a worker thread.
     alive: Callable[[], Sequence[bytes]]  # Returns uuids of nodes that seem alive, in order, this node included.
     look_at: Callable[[bytes], object]  # Requests a read of a table's register, which has a newer map.
+    restored: Callable[[], Collection[bytes]]  # Returns ids of hidden tables into which live nodes restore a backup.
 
     @property
     def split_limits(self) -> MeasureLimits:

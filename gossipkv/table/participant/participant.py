@@ -16,6 +16,7 @@ from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, NotReady, Unavailable
 from gossipkv.log import Log
 from gossipkv.replication.replica.hlc import ClockSkew
+from gossipkv.settings.databases import HIDDEN
 from gossipkv.table.participant.hint_watcher import HintWatcher
 from gossipkv.table.participant.node_directory import NodeDirectory
 from gossipkv.table.participant.register_poll import RegisterPoll
@@ -66,7 +67,7 @@ class MetadataParticipant:
         skew = ClockSkew(trio.current_time, environment.clock.wall_ms, settings.max_clock_skew / 1000)
         self.peers = PeerClient(cluster, peers, environment.threads, skew.deadline)
         self.words = Words(environment.random, cluster.members_known, knows_peers=knows_peers)
-        self._board = HintBoard(cluster, identity.record.node, branch_bytes=settings.max_branch)
+        self.board = HintBoard(cluster, identity.record.node, branch_bytes=settings.max_branch)
         self.service = TableService(
             settings,
             identity,
@@ -74,15 +75,15 @@ class MetadataParticipant:
             environment,
             peers=self.peers,
             words=self.words,
-            hints=self._board,
+            hints=self.board,
             skew=skew,
         )
         peers.watch(begun=self.service.met, ended=self.service.lost)
         self.directory = NodeDirectory(
             settings, identity, cluster, peers=self.peers, service=self.service, take_part=self.take_part
         )
-        self.watcher = HintWatcher(self._board, self.service, self.directory, self._wake)
-        self.poll = RegisterPoll(self.service, self._board)
+        self.watcher = HintWatcher(self.board, self.service, self.directory, self._wake)
+        self.poll = RegisterPoll(self.service, self.board)
         self.table_names: frozenset[str] = frozenset()  # By the local catalogue.
         self._nursery: trio.Nursery | None = None
         self._founding = trio.Lock()
@@ -143,10 +144,11 @@ class MetadataParticipant:
     def _look_at_names(self) -> None:
         """Call `on_names` if the names of tables have changed. Raises NotReady."""
         catalogue = self.service.catalogue
-        if catalogue is not None and (names := frozenset(catalogue.tables())) != self.table_names:
+        names = self.table_names if catalogue is None else {name.removeprefix(HIDDEN) for name in catalogue.tables()}
+        if names != self.table_names:
             if self.table_names - names:
                 self.poll.soon()  # The poll deletes dropped tables from disk.
-            self.table_names = names
+            self.table_names = frozenset(names)
             self._on_names()
 
     def _wake(self) -> None:
@@ -160,7 +162,7 @@ class MetadataParticipant:
             self._news = trio.Event()
             watch.look()
             is_late = trio.current_time() < say_at  # Hints wait for their interval.
-            hints = self._board.heard()
+            hints = self.board.heard()
             try:
                 if self.service.metadata is not None and self._tables.state == OPEN and self.service.has_ended():
                     await self._begin()  # The state comes from the disk, as after a restart.
@@ -228,8 +230,8 @@ class MetadataParticipant:
         metadata, catalogue = self.service.taking_part()
         with trio.move_on_after(PATIENCE_S):
             while self.service.register not in metadata.known:
-                self._board.forget()  # An earlier hint may be readable by now.
-                self.watcher.follow(self._board.heard())
+                self.board.forget()  # An earlier hint may be readable by now.
+                self.watcher.follow(self.board.heard())
                 await trio.sleep(STEP_S / 10)
         return metadata, catalogue
 

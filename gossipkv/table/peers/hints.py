@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import msgpack
 
 from gossipkv.errors import ProtocolError, TooLarge
+from gossipkv.gossip.member import REACHABLE
 from gossipkv.register.configuration import Acceptors, members_of
 from gossipkv.register.metadata.pages import config_id, generation_of, sequence_of
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.table.ports import ClusterView
 
 TABLES: Final = "tables"  # The path in the tree.
+RESTORES: Final = "restores"  # `restores/<table>`: its node restores a backup into that hidden table.
 ROOM_PART: Final = 4  # Hints may take 1 / ROOM_PART of this node's branch; the rest is for its datasets.
 PATH_BYTES: Final = 64  # The approximate size of an entry without its value.
 
@@ -123,6 +125,23 @@ class HintBoard:
                 if entry.owner != self._own:
                     heard.setdefault(bytes.fromhex(entry.name), {})[entry.owner] = entry.value
         return heard
+
+    def begin_restore(self, table: bytes) -> None:
+        """Tell all nodes that this node restores a backup into a hidden table. Raises TooLarge."""
+        self._tree.publish(f"{RESTORES}/{table.hex()}")
+
+    def end_restore(self, table: bytes) -> None:
+        """Withdraw what `begin_restore` told."""
+        self._tree.withdraw(f"{RESTORES}/{table.hex()}")
+
+    def restored(self) -> set[bytes]:
+        """Return the ids of the tables into which nodes that may be alive restore a backup."""
+        found: set[bytes] = set()
+        for entry in self._tree.below(RESTORES):
+            with contextlib.suppress(ValueError):
+                if entry.state in REACHABLE:
+                    found.add(bytes.fromhex(entry.name))
+        return found
 
     def has_map(self, register: bytes) -> bool:
         """Return True if another node hints at a map of the register."""

@@ -113,8 +113,9 @@ class RecordMethods:
     def _load(self, arguments: Arguments) -> Later:
         replication, replica = self._replica_of(arguments)
         space, position = arguments.whole("space", MAX_LINK), arguments.whole("position", MAX_LINK)
-        page = LoadPage(space, position, arguments.blob("key"))
+        page = LoadPage(space, position, arguments.blob("key"), arguments.blob_or_nil("since", optional=True) or b"")
         arguments.end()
+        clock.check(page.since)
         return Later(_LoadGiving(replication, replica, page).begin)
 
     def _report(self, arguments: Arguments) -> Value:

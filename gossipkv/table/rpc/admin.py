@@ -22,6 +22,7 @@ from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, generation_of, sequence_of
 from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
 from gossipkv.register.proposal import ChangeEnd
+from gossipkv.settings.databases import HIDDEN
 from gossipkv.table.rpc import requests as table_requests
 from gossipkv.wire.results import DeferredResult
 
@@ -77,7 +78,11 @@ class AdminMethods:
             return []
         with contextlib.suppress(GossipKVError):
             tables = catalogue.tables().items()
-            return [{"name": name, "kind": table.kind, **self._timed(table.id)} for name, table in tables]
+            return [
+                {"name": name, "kind": table.kind, **self._timed(table.id)}
+                for name, table in tables
+                if not name.startswith(HIDDEN)
+            ]
         return []
 
     def _timed(self, table: bytes) -> dict[str, Value]:

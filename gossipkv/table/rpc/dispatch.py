@@ -6,8 +6,9 @@ import contextlib
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, cast, final
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable, no_table
 from gossipkv.replication.replica.hlc import check_left
+from gossipkv.settings.databases import HIDDEN
 from gossipkv.table.peers.peer_client import CHANGES
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS, Arguments, name_of
 from gossipkv.wire.results import DeferredResult
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.table.ports import GatheredWrites, Refuse
     from gossipkv.table.records.endpoints import RecordMethods
+    from gossipkv.table.records.router import Router
     from gossipkv.table.rpc.admin import AdminMethods
     from gossipkv.table.rpc.peer_rpc import PeerMethods
     from gossipkv.table.rpc.status import TableReporter
@@ -71,6 +73,11 @@ class TableMethods:
             b"within": self._within,
         }
 
+    @property
+    def router(self) -> Router:
+        """The maps of all tables.  Requires: this node takes part."""
+        return self._records.routing
+
     def tables(self) -> list[dict[str, Value]]:
         """Return the tables for `databases`."""
         return [] if self._service.catalogue is None else self._clients.tables()
@@ -100,6 +107,8 @@ class TableMethods:
 
     def has(self, name: str) -> bool:
         """True if a table of that name exists, or may exist while the tables are not known here."""
+        if name.startswith(HIDDEN):
+            return False
         is_known = self._service.catalogue is not None and self._records.routing.has(name)
         return is_known or self._service.has_just_come or self.shut is not None
 
@@ -109,6 +118,8 @@ class TableMethods:
 
     def write(self, name: str, arguments: Arguments) -> Answer:
         """Answer `put`, `delete`, `put_many`, `delete_many` or `delete_range` of a client."""
+        if name.startswith(HIDDEN):
+            raise no_table(name)
         return self._elsewhere(name, arguments) or self._records.methods[arguments.called](arguments)
 
     def begin_writes(self, gathered: Sequence[GatheredWrites], refuse: Refuse, *, may_wait: bool) -> bool:

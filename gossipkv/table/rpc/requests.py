@@ -14,7 +14,7 @@ from gossipkv.keyspace.time_key import time_key_of
 from gossipkv.placement.partition import MAX_REPLICATION
 from gossipkv.register.metadata.pages import MAX_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MAX_SHARDS, MURMUR3, PARTITIONERS, RANGE
-from gossipkv.settings.databases import NAMES, is_name
+from gossipkv.settings.databases import NAMES, is_table_name
 from gossipkv.settings.setting import NAME_FORM, read_isolation_group
 from gossipkv.settings.tables import DECISION_MS, MAX_DECISION_MS, MAX_WEIGHT
 
@@ -149,7 +149,7 @@ def drop_table(arguments: Arguments) -> DropTableArguments:
 def table_name(arguments: Arguments) -> str:
     """Read a table name.  Raises BadRequest: no table can have that name."""
     name = arguments.text("table")
-    if not is_name(name):
+    if not is_table_name(name):
         raise BadRequest(f"{arguments.method}: {name!r} is no name of a table: {NAMES}")
     return name
 

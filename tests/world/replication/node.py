@@ -135,6 +135,7 @@ class Life:
             _beside,
             node.alive,
             self.look_at,
+            set,
         )
         self.holding = Reconciler(local, last_hour)
         self.replication.replicas.on_newer = self.look_at

@@ -1,0 +1,357 @@
+"""Backups at a destination: a directory of a node's machine, or a URL that fsspec opens.
+
+    <destination>/<backup>/OWNER       the node and the epoch that write the backup; removed at the end
+    <destination>/<backup>/<n>.gkv     records of one partition, in a sorted file: each value behind a mark
+    <destination>/<backup>/MANIFEST    written last: the tables, and for each partition its files
+
+A partition's files are read from the newest to the oldest, and the first one that has a key decides. A full backup has
+one file for a partition. A backup since another one refers to the other's files, and adds one file with the changed
+records and the deleted keys, or none. So a backup depends on files in other backups' directories; `expire` keeps those
+that a remaining manifest names, in a directory that has neither OWNER nor MANIFEST then.
+
+Everything here blocks, and raises StorageError if the destination refuses, Corrupt if a file is damaged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from heapq import merge
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.dataset.offline.destinations import destination
+from gossipkv.errors import BadRequest, Corrupt, ProtocolError, StorageError
+from gossipkv.keyspace.time_key import TimeKey, time_key_of
+from gossipkv.settings.databases import is_name
+from gossipkv.storage.document import COVERED_AT, MAX_DOCUMENT_BYTES, decode, encode, text, whole
+from gossipkv.storage.sorted_file import SUFFIX, SortedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from gossipkv.dataset.offline.destinations import Destination
+    from gossipkv.environment.seam import Files
+    from gossipkv.settings.masking import Option
+    from gossipkv.storage.document import Json
+    from gossipkv.wire.rpc import Value
+
+MANIFEST: Final = "MANIFEST"
+OWNER: Final = "OWNER"
+
+# The first byte of each value in a file.
+DELETED: Final = b"\0"
+PRESENT: Final = b"\1"
+
+
+class BackupFile(NamedTuple):
+    """A sorted file of a backup."""
+
+    path: str  # Below the destination: `<backup>/<n>.gkv`.
+    size_bytes: int
+    records: int  # Deleted keys included.
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPartition:
+    """A partition as a backup has it."""
+
+    partition: int
+    first: bytes  # Start of a range; empty for a shard.
+    clock: bytes  # Clock of the replica that was copied: the backup has the records that it covers.
+    files: tuple[BackupFile, ...]  # The oldest first.
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTable:
+    """A table as a backup has it, with the options that create such a table."""
+
+    name: str
+    id: str  # In hexadecimal digits.
+    kind: str
+    replication: int
+    partitioner: str
+    time_key: TimeKey | None
+    smears: bool
+    partitions: tuple[SavedPartition, ...]
+
+    @property
+    def files(self) -> Iterator[BackupFile]:
+        """All files of the table."""
+        return (file for partition in self.partitions for file in partition.files)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupManifest:
+    """A complete backup."""
+
+    name: str
+    began: str  # UTC, as ISO 8601.
+    cluster: str
+    node: str  # The node that wrote the backup.
+    since: str | None  # The backup whose files this one shares.
+    tables: tuple[SavedTable, ...]
+    datasets: Mapping[str, Mapping[str, str | None]]  # By name: the `active` version, and the held one (`hold`).
+
+    @property
+    def files(self) -> dict[str, BackupFile]:
+        """All files that this backup needs, by path."""
+        return {file.path: file for table in self.tables for file in table.files}
+
+    def summary(self) -> dict[str, Value]:
+        """Return the line of this backup in a list."""
+        files = self.files.values()
+        own = [file for file in files if file.path.startswith(f"{self.name}/")]
+        return {
+            "backup": self.name,
+            "began": self.began,
+            "cluster": self.cluster,
+            "node": self.node,
+            "since": self.since,
+            "tables": [table.name for table in self.tables],
+            "bytes": sum(file.size_bytes for file in files),
+            "new_bytes": sum(file.size_bytes for file in own),
+        }
+
+    def encode(self) -> bytes:
+        """Return the bytes of MANIFEST."""
+        return encode(MANIFEST, {name: _plain(field) for name, field in asdict(self).items()})
+
+
+class Owner(NamedTuple):
+    """The start of a node that writes a backup."""
+
+    uuid: str
+    epoch: int
+    since: str | None  # The backup whose files the new one shares.
+
+
+@final
+class Archive:
+    """The backups at one destination."""
+
+    def __init__(self, place: str, options: Mapping[str, Option], files: Files) -> None:
+        self.place = place.rstrip("/")
+        self._options, self._files = options, files
+        self._root = self._at("")
+
+    def _at(self, backup: str) -> Destination:
+        return destination(
+            f"{self.place}/{backup}" if backup else self.place, self._options, files=self._files, use="keep backups"
+        )
+
+    # -- backups -------------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Return the names of the complete backups, the oldest first."""
+        return [name for name in self._directories() if self._at(name).exists(MANIFEST)]
+
+    def _directories(self) -> list[str]:
+        return [name for name in self._root.names() if is_name(name)]
+
+    def manifest(self, backup: str) -> BackupManifest:
+        """Return the manifest of a backup.  Raises BadRequest: there is no such complete backup."""
+        if not self.has(backup):
+            here = ", ".join(self.names()[-5:]) or "none"
+            raise BadRequest(f"{self.place}: there is no complete backup {backup!r}; the last ones are: {here}")
+        return _manifest_of(self._read(backup, MANIFEST), f"{self.place}/{backup}/{MANIFEST}")
+
+    def has(self, backup: str) -> bool:
+        """Return True if there is a complete backup of that name."""
+        return is_name(backup) and self._at(backup).exists(MANIFEST)
+
+    def newest(self) -> BackupManifest:
+        """Return the manifest of the newest backup.  Raises BadRequest: there is none."""
+        names = self.names()
+        if not names:
+            raise BadRequest(f"{self.place}: there is no complete backup here")
+        return self.manifest(names[-1])
+
+    def begin(self, backup: str, owner: Owner) -> None:
+        """Make the directory of a backup."""
+        place = self._at(backup)
+        with place.workspace():  # Makes the directory, where there are directories.
+            place.put(OWNER, encode(OWNER, owner._asdict()))
+
+    def finish(self, manifest: BackupManifest) -> None:
+        """Write the manifest: the backup is complete."""
+        place = self._at(manifest.name)
+        place.put(MANIFEST, manifest.encode())
+        place.remove(OWNER)
+
+    def remove(self, backup: str) -> None:
+        """Remove an unfinished backup."""
+        self._root.remove(backup)
+
+    def remove_unfinished(self, is_running: Callable[[str, Owner], bool]) -> None:
+        """Remove what interrupted backups left.
+
+        `is_running(backup, owner)`: True if that start of a node may still write the backup.
+        """
+        for name, owner in self._unfinished():
+            if not is_running(name, owner):
+                self.remove(name)
+
+    def _unfinished(self) -> Iterator[tuple[str, Owner]]:
+        for name in self._directories():
+            place = self._at(name)
+            if not place.exists(OWNER):
+                continue
+            if place.exists(MANIFEST):  # The node was killed between the last two steps.
+                place.remove(OWNER)
+                continue
+            with contextlib.suppress(StorageError):  # The backup has just become complete.
+                where = f"{self.place}/{name}/{OWNER}"
+                body = decode(self._read(name, OWNER), where, OWNER)
+                since = None if body.get("since") is None else text(body, "since", where)
+                yield name, Owner(text(body, "uuid", where), whole(body, "epoch", where), since)
+
+    def expire(self, backups: Sequence[str]) -> int:
+        """Remove backups, but not files that other backups need; return the number of bytes removed.
+
+        An interrupted removal is continued by the next one.  Raises BadRequest: there is no such backup.
+        """
+        for name in backups:
+            self.manifest(name)
+        bases = {owner.since for _, owner in self._unfinished() if owner.since is not None}
+        if used := sorted(bases.intersection(backups)):
+            raise BadRequest(f"{self.place}: a backup since {used[0]} is being written; expire it afterwards")
+        for name in backups:
+            self._at(name).remove(MANIFEST)
+        needed = {path for name in self.names() for path in self.manifest(name).files}
+        homes = {path.partition("/")[0] for path in needed}
+        removed = 0
+        for name in self._directories():
+            place = self._at(name)
+            if place.exists(OWNER):
+                continue
+            for file in place.names():
+                if file.endswith(SUFFIX) and f"{name}/{file}" not in needed:
+                    with place.open(file) as opened:
+                        removed += opened.size_bytes
+                    place.remove(file)
+            if name not in homes and not place.exists(MANIFEST):
+                self._root.remove(name)
+        return removed
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def workspace(self, backup: str) -> Iterator[Path]:
+        """Yield an empty local directory, from which `publish` takes files."""
+        with self._at(backup).workspace() as place:
+            yield place
+
+    def publish(self, path: Path, backup: str, name: str) -> None:
+        """Move a finished file of a workspace into a backup."""
+        self._at(backup).publish(path, name)
+
+    @contextlib.contextmanager
+    def open(self, file: BackupFile) -> Iterator[SortedFile]:
+        """Open a file of a backup, which is copied to this machine first if the destination is remote.
+
+        Raises:
+            Corrupt: the file is missing, or has another size.
+        """
+        backup, _, name = file.path.partition("/")
+        place, where = self._at(backup), f"{self.place}/{file.path}"
+        if not place.exists(name):
+            raise Corrupt(where, 0, "a file of the backup is missing")
+        with place.local(name) as path, SortedFile(path, name=where) as opened:
+            if opened.size_bytes != file.size_bytes:
+                raise Corrupt(where, opened.size_bytes, f"the file should have {file.size_bytes} bytes")
+            yield opened
+
+    def check(self, file: BackupFile) -> None:
+        """Read every byte of a file.  Raises Corrupt."""
+        with self.open(file) as opened:
+            opened.verify()
+            if len(opened) != file.records:
+                raise Corrupt(opened.name, 0, f"the file should have {file.records} records, not {len(opened)}")
+
+    @contextlib.contextmanager
+    def records(self, files: Sequence[BackupFile]) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+        """Open the files of a partition; yields an iterator over its keys and values, in order."""
+        with contextlib.ExitStack() as stack:
+            opened = [stack.enter_context(self.open(file)) for file in files]
+            yield _merged([file.scan() for file in reversed(opened)])
+
+    def _read(self, backup: str, name: str) -> bytes:
+        with self._at(backup).open(name) as file:
+            if file.size_bytes > MAX_DOCUMENT_BYTES:
+                raise Corrupt(file.name, MAX_DOCUMENT_BYTES, "the file is too large for a document")
+            return file.read_at(0, file.size_bytes)
+
+
+def _merged(newest_first: Sequence[Iterable[tuple[bytes, bytes]]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys that are present, with their newest values."""
+    last = None
+    for key, marked in merge(*newest_first, key=itemgetter(0)):  # Of equal keys, the first iterable's comes first.
+        if key != last and marked[:1] == PRESENT:
+            yield key, marked[1:]
+        last = key
+
+
+def _plain(value: object) -> Json:
+    """Return a manifest's fields as JSON: bytes become hexadecimal digits."""
+    match value:
+        case bytes():
+            return value.hex()
+        case tuple() | list():
+            return [_plain(item) for item in value]
+        case Mapping():
+            return {str(name): _plain(item) for name, item in value.items()}
+    assert value is None or isinstance(value, str | int | bool), value
+    return value
+
+
+def _manifest_of(data: bytes, where: str) -> BackupManifest:
+    """Decode a manifest.  Raises Corrupt, UnsupportedFormat."""
+    with contextlib.suppress(ProtocolError, ValueError):
+        match decode(data, where, MANIFEST):
+            case {
+                "name": str(name), "began": str(began), "cluster": str(cluster), "node": str(node),
+                "since": None | str() as since, "tables": list(tables), "datasets": dict(datasets),
+            }:  # fmt: skip
+                versions = {database: _versions_of(entry) for database, entry in datasets.items()}
+                return BackupManifest(name, began, cluster, node, since, tuple(map(_table_of, tables)), versions)
+    raise Corrupt(where, COVERED_AT, "this is no manifest of a backup")
+
+
+def _table_of(fields: Json) -> SavedTable:
+    match fields:
+        case {
+            "name": str(name), "id": str(id_), "kind": str(kind), "replication": int(replication),
+            "partitioner": str(partitioner), "time_key": None | list() as time_key, "smears": bool(smears),
+            "partitions": list(partitions),
+        }:  # fmt: skip
+            key = None if time_key is None else time_key_of([*time_key])
+            saved = tuple(map(_partition_of, partitions))
+            return SavedTable(name, id_, kind, replication, partitioner, key, smears, saved)
+    raise ValueError
+
+
+def _partition_of(fields: Json) -> SavedPartition:
+    match fields:
+        case {"partition": int(partition), "first": str(first), "clock": str(clock), "files": list(files)}:
+            named = tuple(map(_file_of, files))
+            return SavedPartition(partition, bytes.fromhex(first), bytes.fromhex(clock), named)
+    raise ValueError
+
+
+def _file_of(fields: Json) -> BackupFile:
+    match fields:
+        case [str(path), int(size_bytes), int(records)]:
+            backup, _, name = path.partition("/")
+            if is_name(backup) and name.endswith(SUFFIX) and "/" not in name:
+                return BackupFile(path, size_bytes, records)
+    raise ValueError
+
+
+def _versions_of(fields: Json) -> dict[str, str | None]:
+    match fields:
+        case {"active": None | str() as active, "hold": None | str() as hold}:
+            return {"active": active, "hold": hold}
+    raise ValueError

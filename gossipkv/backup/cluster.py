@@ -1,0 +1,72 @@
+"""The cluster as backups and restores see it, from the node that drives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from gossipkv.settings.databases import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from gossipkv.errors import Detail
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.peers.hints import HintBoard
+    from gossipkv.table.records.router import Router
+    from gossipkv.table.rpc.local_calls import LocalCalls
+
+
+@final
+@dataclass(frozen=True)
+class BackedUpCluster:
+    """The tables and datasets of the cluster."""
+
+    calls: LocalCalls
+    participant: MetadataParticipant
+    router: Callable[[], Router]
+    statuses: Callable[[], Mapping[str, Detail]]  # Local status of each dataset, by name.
+    check_free: Callable[[str], object]  # Raises Conflict: a dataset has the name.
+    transfer: float  # Bytes a second, as in the setting `table_transfer`.
+    node: str
+    own: Callable[[], tuple[str, int]]  # Uuid and epoch of this node.
+    starts: Callable[[], Collection[tuple[str, int]]]  # Those of all members that may be alive.
+
+    @property
+    def me(self) -> bytes:
+        """The uuid of this node."""
+        return bytes.fromhex(self.own()[0])
+
+    @property
+    def board(self) -> HintBoard:
+        """The hints that this node publishes."""
+        return self.participant.board
+
+    @property
+    def live_nodes(self) -> int:
+        """The number of nodes that seem to be alive."""
+        return len(self.participant.directory.alive())
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster, in hexadecimal digits."""
+        return self.participant.service.register.hex()[:16]
+
+    def tables(self, *, hidden: bool = False) -> Mapping[str, bytes]:
+        """Return the ids of the tables, or of the hidden ones, by their names without `HIDDEN`."""
+        names = self.router().names()
+        return {name.removeprefix(HIDDEN): id_ for name, id_ in names.items() if name.startswith(HIDDEN) is hidden}
+
+    def datasets(self) -> dict[str, dict[str, str | None]]:
+        """Return the active and the held version of each dataset, by name."""
+        found: dict[str, dict[str, str | None]] = {}
+        for name, entry in self.statuses().items():
+            match entry:
+                case {"active": None | str() as active, "hold": None | str() as hold}:
+                    found[name] = {"active": active, "hold": hold}
+        return found
+
+    async def show(self, name: str, table: bytes) -> None:
+        """Give a hidden table its name, so that clients see it.  Raises GossipKVError."""
+        _, catalogue = self.participant.service.taking_part()
+        await catalogue.show(name, table)

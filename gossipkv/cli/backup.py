@@ -1,0 +1,198 @@
+"""`backup` and `restore`: the tables of a cluster, to a directory of a node or a URL, and back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+
+from gossipkv.cli import CommandGroup
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, ask_maps, connect, timeout
+from gossipkv.cli.output import print_json, tell
+from gossipkv.cli.screen import description, progress
+from gossipkv.errors import GossipKVError, ProtocolError
+from gossipkv.status.words import plain, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.client.blocking import Client
+    from gossipkv.wire.rpc import Value
+
+WAIT_MS: Final = 1000  # Time for which the node waits for the end before it answers with the progress.
+ID_BYTES: Final = 20
+DEST: Final = click.argument("destination", metavar="DEST")
+SRC: Final = click.argument("source", metavar="SRC")
+TABLES: Final = click.option("--table", "tables", metavar="T", multiple=True, help="Only this table; again for each.")
+STEP: Final = timeout("10s", "one answer of the node, which reports its progress each second")
+
+
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def backup() -> None:
+    """Back up the cluster's tables, and list, check and remove backups.
+
+    DEST is a directory on the machine of the asked node, or a URL (`s3://…`) for which the node has `storage_options`.
+    Datasets need no backup: their source has them.
+    """
+
+
+@backup.command()
+@DEST
+@TABLES
+@click.option("--since", metavar="BACKUP", help="Copy only the changes since BACKUP of the same DEST.")
+@NODE
+@STEP
+@JSON
+def create(
+    destination: str,
+    tables: tuple[str, ...],
+    since: str | None,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Back up all tables of the cluster, or some, to DEST.
+
+    The backup has every write that was acknowledged at `majority` or `all` before it began.  An interrupted backup
+    leaves nothing that the next one does not remove.
+    """
+    options: dict[str, Value] = {"tables": [*tables], **({} if since is None else {"since": since})}
+    answer = _job(nodes, timeout_ms, "backup", destination, options)
+    lines = f"{plain(answer.get('backup'))}: {_counted(answer)} of {_named(answer.get('tables'))} in {destination}"
+    tell(answer, lines, as_json=as_json)
+
+
+@backup.command(name="list")
+@DEST
+@NODE
+@TIMEOUT
+@JSON
+def list_backups(destination: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """List the complete backups at DEST, the oldest first."""
+    with connect(nodes, timeout_ms) as client:
+        backups = ask_maps(client, "backup_list", destination)
+    if as_json:
+        print_json([*backups])
+    for found in [] if as_json else backups:
+        since = "" if found.get("since") is None else f", since {plain(found['since'])}"
+        sizes = f"{_size(found.get('new_bytes'))} of its own, {_size(found.get('bytes'))} in all"
+        click.echo(f"{plain(found.get('backup'))}\t{_named(found.get('tables'))}\t{sizes}{since}")
+
+
+@backup.command()
+@SRC
+@NODE
+@STEP
+@JSON
+def verify(source: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Read every byte of a backup: SRC is DEST/BACKUP, or DEST for the newest one."""
+    answer = _job(nodes, timeout_ms, "backup_verify", source, {})
+    line = f"{plain(answer.get('backup'))}: {plain(answer.get('files'))} files, {_size(answer.get('bytes'))}: all whole"
+    tell(answer, line, as_json=as_json)
+
+
+@backup.command()
+@DEST
+@click.argument("backups", metavar="[BACKUP]...", nargs=-1)
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Remove all but the N newest backups.")
+@NODE
+@timeout("1m", "all of it")
+@JSON
+def expire(
+    destination: str,
+    backups: tuple[str, ...],
+    keep: int | None,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Remove backups at DEST: those named, or all but the newest ones.
+
+    Files that a later backup shares stay until that one is removed.
+    """
+    if bool(backups) == (keep is not None):
+        raise click.UsageError("give either the backups to remove, or --keep N")
+    options: dict[str, Value] = {"backups": [*backups]} if keep is None else {"keep": keep}
+    with connect(nodes, timeout_ms) as client:
+        answer = ask_map(client, "backup_expire", destination, options)
+    removed = answer.get("expired")
+    count = len(removed) if isinstance(removed, list) else 0
+    tell(answer, f"{destination}: {count} removed, {_size(answer.get('bytes'))}", as_json=as_json)
+
+
+@click.command()
+@SRC
+@TABLES
+@click.option("--as", "new_name", metavar="NEW", help="Another name for the only table.")
+@NODE
+@STEP
+@JSON
+def restore(
+    source: str,
+    tables: tuple[str, ...],
+    new_name: str | None,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Load the tables of a backup into the running cluster.
+
+    SRC is DEST/BACKUP, or DEST for its newest backup.  The tables appear when all of their records are in; the cluster
+    serves others meanwhile.  An interrupted restore leaves nothing.
+    """
+    options: dict[str, Value] = {"tables": [*tables], **({} if new_name is None else {"as": new_name})}
+    answer = _job(nodes, timeout_ms, "restore", source, options)
+    named = answer.get("tables")
+    restored = sorted(named) if isinstance(named, dict) else []
+    tell(answer, f"{plain(answer.get('backup'))}: {_counted(answer)} in {_named([*restored])}", as_json=as_json)
+
+
+def _job(
+    nodes: Sequence[Address], timeout_ms: int, method: str, place: str, options: dict[str, Value]
+) -> dict[str, Value]:
+    """Start a job at a node, show its progress, and return its result; an interruption cancels it."""
+    operation = os.urandom(ID_BYTES)
+    with (
+        connect(nodes, timeout_ms) as client,
+        progress(description(), BarColumn(), TextColumn("{task.fields[moved]}"), TimeElapsedColumn()) as bar,
+    ):
+        task = bar.add_task(method.replace("_", " "), total=None, moved="")
+        try:
+            while True:
+                answer = ask_map(client, method, place, {**options, "operation": operation, "wait_ms": WAIT_MS})
+                if answer.get("state") == "done":
+                    return {name: value for name, value in answer.items() if name != "state"}
+                done, total, moved = answer.get("done"), answer.get("total"), answer.get("bytes")
+                if not (isinstance(done, int) and isinstance(total, int) and isinstance(moved, int)):
+                    raise ProtocolError(f"{client.address} answered something else than the progress of a job")
+                words = f"{method.replace('_', ' ')} {plain(answer.get('table'))}"
+                bar.update(task, description=words, total=total or None, completed=done, moved=size_text(moved))
+        except KeyboardInterrupt:
+            _cancel(client, method, place, operation)
+            raise
+
+
+def _cancel(client: Client, method: str, place: str, operation: bytes) -> None:
+    with contextlib.suppress(GossipKVError):
+        client.call(method, place, {"operation": operation, "cancel": True})
+
+
+def _counted(answer: dict[str, Value]) -> str:
+    records = answer.get("records")
+    return f"{records if isinstance(records, int) else 0:,} records"
+
+
+def _named(tables: Value) -> str:
+    names = [plain(name) for name in tables] if isinstance(tables, list) else []
+    return ", ".join(names) or "no table"
+
+
+def _size(value: Value) -> str:
+    return size_text(value if isinstance(value, int) else 0)
