@@ -149,7 +149,7 @@ CLAIMS = (
     Claim(MACHINES, "sh", 13, ON_MACHINES, "# on "),
     Claim(MACHINES, "console", 6, ON_MACHINES),
     Claim(MACHINES, "sh", 2, "not run: its machines reach no package index; a program is put there", "-m venv"),
-    Claim("docs/operators/tables.md", "sh", 1, f"{TABLES}test_acceptors_that_were_forgotten_and_restored", "n3 n6"),
+    Claim("docs/operators/tables.md", "sh", 1, f"{TABLES}test_acceptors_that_forgot_their_tables", "n3 n6"),
     Claim("docs/operators/cluster.md", "python", 1, f"{HERE}test_the_fixture_of_the_page_is_one"),
     Claim("docs/development/contributing.md", "sh", 1, "not run: compiles everything; `make nightly` has it as a leg"),
     Claim("docs/development/performance.md", "console", 1, "not run: measures for hours, on a machine that is quiet"),

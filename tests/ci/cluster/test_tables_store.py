@@ -13,7 +13,7 @@ from gossipkv.node.identity import read_node
 from gossipkv.storage.engine.manifest import segment_path
 from tests.ci.cluster.node_process import NodeProcess, connect, wait_for
 from tests.ci.cluster.test_cli import gossipkv
-from tests.unit.table.real_store import BATCH_AT, RECORDS, keep_log, make_tables, read_store, write_store
+from tests.unit.table.real_store import BATCH_AT, RECORDS, keep_log, make_tables, write_store
 from tests.world.blocking_store import Store
 
 SETTINGS = ("--table-segment", "1MiB", "--refresh-period", "off")
@@ -41,29 +41,6 @@ def tables_of(node):
 
 def content(place):
     return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
-
-
-def test_a_backup_in_a_node_of_its_own(tmp_path, source):
-    """`restore` needs a data directory of a node without tables; the node starts with the backup's tables."""
-    write_store(tmp_path / "backup")
-    data = tmp_path / "data"
-    done = gossipkv("restore", tmp_path / "backup", "--data", tmp_path)
-    assert (done.returncode, b"no node has lived here yet" in done.stderr) == (3, True)
-    with NodeProcess(tmp_path, *SETTINGS, source=source) as node:
-        node.ready()
-        assert tables_of(node)["state"] == "none"
-        done = gossipkv("restore", tmp_path / "backup", "--data", data)
-        assert (done.returncode, b"in use by process" in done.stderr) == (3, True)
-        assert node.stop() == 0
-    done = gossipkv("restore", tmp_path / "backup", "--data", data)
-    assert done.returncode == 0, done.stderr
-    store = read_node(RealFiles(), data).store
-    with NodeProcess(tmp_path, *SETTINGS) as node:
-        node.ready()
-        told = tables_of(node)
-        assert (told["state"], told["store"], told["life"]) == ("open", f"{store:016x}", 2)
-        assert node.stop() == 0
-    assert read_store(data / "tables") == RECORDS
 
 
 def lose(data):
@@ -107,8 +84,6 @@ def test_a_store_that_must_not_be_opened(data, tmp_path, source, harm, why):
         wait_for(node.address, "geo", "1")
         told = tables_of(node)
         assert (told["state"], why in told["why"], "--forget-tables" in told["why"]) == ("closed", True, True), told
-        done = gossipkv("backup", tmp_path / "backup", node=node.address)
-        assert (done.returncode, why in done.stderr.decode()) == (3, True), done
         assert node.stop() == 0
     assert "tables_closed" in node.said()
     assert content(data / "tables") == before

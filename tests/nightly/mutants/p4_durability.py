@@ -162,13 +162,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/storage/engine/test_store_crashes_slow.py",
     ),
     planted(
-        "a backup is not synced",
-        "gossipkv.storage.engine.backup:_copy",
-        "files.sync(writing)",
-        "pass",
-        "tests/unit/storage/engine/test_store_backup.py",
-    ),
-    planted(
         "the name of a document is not synced",
         "gossipkv.storage.document:replace_file",
         "files.sync_directory(Path(target).parent)",

@@ -95,7 +95,7 @@ def test_methods_between_nodes_are_for_nodes():
 def test_what_writes_needs_to_write():
     """No right to look suffices to change records or decisions."""
     looks = {name for name, right in METHODS.items() if right & (Right.READ | Right.SEE)}
-    assert looks.isdisjoint({*OF_RECORDS[:5], b"refresh", b"backup", b"quarantine_drop"})
+    assert looks.isdisjoint({*OF_RECORDS[:5], b"refresh", b"backup", b"restore", b"backup_list", b"quarantine_drop"})
     assert looks & {*FOR_OPERATORS} == {
         *(b"metadata_status", b"plan", b"placement_nodes", b"partitions", b"quarantine_list"),
     }

@@ -24,11 +24,10 @@ def flip(path, at):
 
 @pytest.fixture
 def data(tmp_path):
-    """Return a data directory with tables, forgotten tables and a half-done restore."""
+    """Return a data directory with tables and forgotten tables."""
     place = tmp_path / "data"
     make_tables(place)
-    for name in ("tables-forgotten-1", "tables-restoring"):
-        shutil.copytree(place / "tables", place / name)
+    shutil.copytree(place / "tables", place / "tables-forgotten-1")
     return place
 
 
@@ -40,9 +39,8 @@ def store(data):
 
 
 def test_verify_a_data_directory_with_tables(run, data):
-    """The files of the store are counted; forgotten and half-restored tables are skipped."""
-    for name in ("tables-forgotten-1", "tables-restoring"):
-        flip(segment_path(data / name, 1), 5000)
+    """The files of the store are counted; forgotten tables are skipped."""
+    flip(segment_path(data / "tables-forgotten-1", 1), 5000)
     done = run("verify", data)
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith("3 files, ")  # NODE; MANIFEST, a segment.
@@ -55,7 +53,7 @@ def test_verify_a_data_directory_with_tables(run, data):
 
 
 def test_verify_a_store_itself(run, data):
-    """A backup and forgotten tables can be verified anywhere."""
+    """Forgotten tables can be verified anywhere."""
     place = data / "tables-forgotten-1"
     assert run("verify", place).out.startswith("2 files, ")
     (place / "MANIFEST").write_bytes((place / "MANIFEST").read_bytes()[:-1])

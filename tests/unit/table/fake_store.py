@@ -8,23 +8,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.errors import StorageError, Unavailable
+from gossipkv.errors import StorageError
 from gossipkv.storage.directories import make_directory
-from gossipkv.storage.engine.backup import BackedUp
 from gossipkv.storage.engine.manifest import SegmentName, StoreManifest, read_manifest, write_manifest
 
 if TYPE_CHECKING:
-    from pathlib import PurePath
-
     from gossipkv.errors import Detail
 
 
 class NoTables:
     def to_map(self) -> dict[str, Detail]:
         return {"state": "none", "why": None, "store": None, "life": 0}
-
-    async def backup(self, path: PurePath) -> dict[str, Detail]:
-        raise Unavailable(f"this node has no tables to copy to {path}")
 
 
 def manifest_of(store: int, life: int) -> StoreManifest:
@@ -44,7 +38,6 @@ class FakeStore:
         self.manifest = manifest
         self.closed: str | None = None
         self.log_damage: str | None = None
-        self.backups = []
         self._failed = trio.Event()
 
     async def failed(self):
@@ -61,10 +54,6 @@ class FakeStore:
 
     def describe(self):
         return {"groups": 3, "syncs": 2, "sync_ns": 1_000}
-
-    async def backup(self, path):
-        self.backups.append(path)
-        return BackedUp(str(path), linked_bytes=1, copied_bytes=2, position=3)
 
 
 class FakeStores:

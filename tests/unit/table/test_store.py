@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from gossipkv.environment.trio_world import real
-from gossipkv.errors import BadRequest, Corrupt, StorageError, Unavailable, UnsupportedFormat
+from gossipkv.errors import Corrupt, StorageError, Unavailable, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from gossipkv.table.store import FORGET, ClosedStore, OpenedStore, TableStore, decide
 from tests.unit.storage.engine.shell_world import Inline
@@ -317,37 +317,3 @@ async def test_copies_of_store_and_node_that_are_put_back(tmp_path):
         (1, 0): "closed", (1, 1): "open", (1, 2): "open",
         (2, 0): "closed", (2, 1): "closed", (2, 2): "open",
     }  # fmt: skip
-
-
-async def test_a_backup_of_what_is_open(tmp_path):
-    """The path must be absolute and outside the data directory; errors of the system are passed on."""
-    stores = FakeStores()
-    with directory_in(tmp_path / "data") as directory:
-        async with running(directory, stores) as tables:
-            with pytest.raises(Unavailable, match="no tables"):
-                await tables.backup(tmp_path / "backup")
-            store = await tables.create()
-            told = await tables.backup(tmp_path / "backup")
-            assert told == {
-                "directory": str(tmp_path / "backup"), "linked_bytes": 1, "copied_bytes": 2, "position": 3,
-            }  # fmt: skip
-            assert store.backups == [tmp_path / "backup"]
-            inside = (tmp_path / "data", tmp_path / "data" / "tables" / "x", tmp_path / "other" / ".." / "data" / "y")
-            for wrong in (PurePath("backup"), *inside):
-                with pytest.raises(BadRequest, match="backup: "):
-                    await tables.backup(wrong)
-            for error in (StorageError("/b: is not empty"), OSError(28, "No space left on device", "/b/log/1")):
-                store.backup = raising(error)
-                with pytest.raises(Unavailable, match=r"is not empty|/b/log/1: the backup cannot be made: No space"):
-                    await tables.backup(tmp_path / "backup")
-            store.backup = raising(Corrupt("/t/log/1", 4096, "torn"))
-            with pytest.raises(Corrupt, match="torn"):
-                await tables.backup(tmp_path / "backup")
-
-
-def raising(error):
-    async def backup(path):
-        await trio.lowlevel.checkpoint()
-        raise error
-
-    return backup

@@ -9,13 +9,11 @@ from dataclasses import replace
 import pytest
 import trio
 
-from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import real
 from gossipkv.errors import StorageError
 from gossipkv.storage.engine import parent
-from gossipkv.storage.engine.backup import restore
 from gossipkv.storage.engine.committing import CommitThread
-from gossipkv.storage.engine.manifest import RUNS, read_manifest
+from gossipkv.storage.engine.manifest import RUNS
 from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.parent import MergeError, merge_in_child
 from gossipkv.storage.engine.shell import open_store
@@ -159,26 +157,3 @@ async def test_closing_while_a_child_merges(tmp_path, monkeypatch):
         assert holds(store, space, 7, 5000)
         await until(lambda: store.describe()["young_runs"])
         assert holds(store, space, 7, 5000)
-
-
-async def test_a_backup_while_it_is_written(tmp_path):
-    """The restored store has every write that was acknowledged before the backup, and another id."""
-    async with opened(tmp_path, TINY) as store:
-        space = await filled(store, 12, 5000)
-        async with trio.open_nursery() as nursery:
-
-            async def write():
-                for number in range(12, 1000):
-                    await store.write(put(space, b"%d" % number, b"%05d" % number * 1000))
-
-            nursery.start_soon(write)
-            told = await store.backup(tmp_path / "backup")
-            nursery.cancel_scope.cancel()
-        with pytest.raises(StorageError, match="not empty"):
-            await store.backup(tmp_path / "backup")
-        known = store.manifest.store
-    restore(RealFiles(), tmp_path / "backup", tmp_path / "another", real().random, segment_bytes=TINY.segment_bytes)
-    assert read_manifest(RealFiles(), tmp_path / "another").store != known
-    async with open_store(tmp_path / "another", real(), TINY) as store:
-        assert holds(store, space, 12, 5000)
-        assert await store.put(space, b"more", b"1") > told.position

@@ -302,22 +302,6 @@ def test_debt_of_dropped_spaces():
     assert upkeep.dropped_bytes == upkeep.manifest.dropped_bytes == 30
 
 
-def test_nothing_goes_while_somebody_holds_it():
-    """Files and segments stay until the last holder releases them, and no segment is recycled."""
-    upkeep = upkeep_of(manifest())
-    upkeep._options = replace(OPTIONS, table_log=0)
-    flushed(upkeep)
-    upkeep.hold()
-    upkeep.hold()
-    switch(upkeep)
-    for _ in range(2):
-        assert upkeep.next_removal() is None
-        assert upkeep.take_free() is None
-        upkeep.release()
-    assert upkeep.take_free() == 2
-    assert upkeep.next_removal() == removal_of(3)
-
-
 def test_removals():
     """Removals run one at a time; a failed one is repeated with newer ones, and leftovers list them all."""
     upkeep = upkeep_of(manifest())
