@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from gossipkv.errors import Detail
     from gossipkv.table.participant.participant import MetadataParticipant
@@ -26,6 +26,7 @@ class BackedUpCluster:
     participant: MetadataParticipant
     router: Callable[[], Router]
     statuses: Callable[[], Mapping[str, Detail]]  # Local status of each dataset, by name.
+    hold: Callable[[str, str], Awaitable[object]]  # Holds a dataset on a version on all nodes.  Raises GossipKVError.
     check_free: Callable[[str], object]  # Raises Conflict: a dataset has the name.
     transfer: float  # Bytes a second, as in the setting `table_transfer`.
     node: str

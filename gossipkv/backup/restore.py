@@ -80,8 +80,10 @@ class Restore:
         finally:
             for id_ in made.values():
                 self.cluster.board.end_restore(id_)
+        holds = {} if wanted or new_name else await self._hold(manifest)
         return {
             "backup": manifest.name,
+            "holds": {**holds},
             "tables": {name: table.name for name, table in tables.items()},
             "records": self.progress.records,
             "bytes": self.progress.bytes,
@@ -102,6 +104,18 @@ class Restore:
             raise BadRequest(f"restore: {new_name!r} is no name of a table: {NAMES}", {"option": "as"})
         (table,) = chosen.values()
         return {new_name: table}
+
+    async def _hold(self, manifest: BackupManifest) -> dict[str, Value]:
+        """Hold the datasets that were held; return nil for each, or the reason why that was impossible."""
+        results: dict[str, Value] = {}
+        for name, versions in manifest.datasets.items():
+            if (version := versions["hold"]) is not None:
+                results[name] = None
+                try:
+                    await self.cluster.hold(name, version)
+                except GossipKVError as error:
+                    results[name] = f"{version} is not held: {error.message}"
+        return results
 
     def _check_free(self, name: str) -> None:
         self.cluster.check_free(name)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
 from gossipkv.cli import CommandGroup
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, ask_maps, connect, timeout
-from gossipkv.cli.output import print_json, tell
+from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.screen import description, progress
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.status.words import plain, size_text
@@ -145,13 +145,18 @@ def restore(
     """Load the tables of a backup into the running cluster.
 
     SRC is DEST/BACKUP, or DEST for its newest backup.  The tables appear when all of their records are in; the cluster
-    serves others meanwhile.  An interrupted restore leaves nothing.
+    serves others meanwhile.  An interrupted restore leaves nothing.  Without --table, datasets are held again on the
+    versions on which they were held.
     """
     options: dict[str, Value] = {"tables": [*tables], **({} if new_name is None else {"as": new_name})}
     answer = _job(nodes, timeout_ms, "restore", source, options)
     named = answer.get("tables")
     restored = sorted(named) if isinstance(named, dict) else []
     tell(answer, f"{plain(answer.get('backup'))}: {_counted(answer)} in {_named([*restored])}", as_json=as_json)
+    holds = answer.get("holds")
+    for name, why in sorted(holds.items()) if isinstance(holds, dict) else ():
+        if why is not None:
+            note(f"gossipkv: dataset {name}: {plain(why)}")
 
 
 def _job(

@@ -340,6 +340,7 @@ class _NodeParts:
                 participant=self._participant,
                 router=lambda: self._table_methods.router,
                 statuses=self._library.status,
+                hold=self._hold,
                 check_free=self._names.check_free,
                 transfer=self._config.table_transfer,
                 node=record.node,
@@ -347,6 +348,11 @@ class _NodeParts:
                 starts=lambda: [(member.uuid.hex(), member.epoch) for member in gossiping.members_known()],
             ),
         )
+
+    async def _hold(self, dataset: str, version: str) -> None:
+        """Hold a dataset on a version on all nodes.  Raises GossipKVError."""
+        self._names.check_known(dataset)
+        await self._library.order(dataset, version, here=False)
 
     def _measures(self, elsewhere: Elsewhere) -> Measures:
         began_ns = (clock := self._environment.clock).monotonic_ns()

@@ -1,7 +1,6 @@
 """The smear buffer: keeps accepted puts in the store, and forwards them when they are due by `smear_schedule`.
 
-The puts lie in a space of their own, after the key `SMEARED`, whose value is the id of the store. So a store that was
-restored from a backup does not forward the same puts again. Puts that cannot be kept are forwarded at once.
+The puts lie in a space of their own, after the key `SMEARED`. Puts that cannot be kept are forwarded at once.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ class SmearBuffer:
         self._replication = tables.replication
         self._smearing = smearing
         self._forward = forward
-        self._store = tables.metadata.me.store.to_bytes(8, "big")
         self._start = FIRST  # The next row to be counted.
         self._is_made = False  # True if the space exists, and can be read.
         self._done: list[SmearedPut] = []  # Puts to be deleted.
@@ -110,7 +108,7 @@ class SmearBuffer:
         if space is None:
             space = replication.reserve_space()
             batch.new_space(space)
-            batch.put(space, SMEARED, self._store)
+            batch.put(space, SMEARED, b"")
         batch.put(space, *put.row())
 
         def late() -> None:
@@ -149,8 +147,7 @@ class SmearBuffer:
         replication, smearing, space = self._replication, self._smearing, self._replication.smeared
         if space is not None and self._start == FIRST:
             self._begin(space)
-            space = replication.smeared  # `_begin` drops the space of another store.
-            self._is_made = space is not None
+            self._is_made = True
         elif self._start == FIRST:
             smearing.begin(replication.now(), replication.now_ms(), None)
         more = None
@@ -165,12 +162,6 @@ class SmearBuffer:
         replication = self._replication
         last, _ = replication.scan(space, FIRST, END, reverse=True, limit=1)
         self._smearing.begin(replication.now(), replication.now_ms(), last[0][0] if last else None)
-        if replication.get(space, SMEARED) != self._store:
-            self._log.warning("smeared_of_another_store")
-            batch = Batch()
-            batch.drop_space(space)
-            replication.append(batch, lambda: None)
-            replication.smeared = None
 
     def look(self) -> None:
         """Delete the confirmed puts, and forward the due ones.  Raises GossipKVError: the store cannot be read."""

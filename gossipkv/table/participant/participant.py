@@ -99,7 +99,7 @@ class MetadataParticipant:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self.watcher.begin(nursery)
-                # A store restored from a backup may be of any cluster, until this node is pinned to one.
+                # Until this node is pinned, it may still take the id of another cluster.
                 if self._tables.state == OPEN and self._identity.record.pinned:
                     with contextlib.suppress(GossipKVError):  # Requests report the error.
                         await self._begin()

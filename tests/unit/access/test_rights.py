@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 from random import Random
 from unittest.mock import MagicMock
 
 import pytest
 
 from gossipkv.access.rights import COMMANDS, METHODS, Grant, Right, of_method, of_path, parse_grant
+from gossipkv.backup.methods import BackupMethods
 from gossipkv.http.site import site_of
 from gossipkv.node.cluster_methods import ClusterMethods
 from gossipkv.node.data_methods import DataMethods
@@ -69,8 +70,9 @@ def test_every_method_has_a_right():
     tables, part = TableMethods(MagicMock(), Random(1), Config()), MagicMock()
     parts = (
         ReportMethods(part, tables, part, part, part, info=part, report=part, verdicts=part),
-        DataMethods(part, part, tables, part, cluster=part, store=part, verdicts=part),
+        DataMethods(part, part, tables, part, cluster=part, verdicts=part),
         ClusterMethods(part, part, part, serves=part),
+        BackupMethods(part, data=PurePath("/data"), options={}, cluster=part),
     )
     methods = {method for part in parts for method in part.methods}
     assert METHODS.keys() == methods | {b"auth", b"hello", b"status", b"resp"}

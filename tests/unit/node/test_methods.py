@@ -200,9 +200,7 @@ class Node:
             verdicts=NoVerdicts(),
         )
         self.verdicts = NoVerdicts()
-        data = DataMethods(
-            self.library, self.reads, tables, names, cluster=self.cluster, store=NoTables(), verdicts=self.verdicts
-        )
+        data = DataMethods(self.library, self.reads, tables, names, cluster=self.cluster, verdicts=self.verdicts)
         cluster = ClusterMethods(
             self.cluster,
             tables,

@@ -303,20 +303,6 @@ def test_what_waits_for_a_dropped_table_is_dropped(smeared):
     assert (told["smeared_waiting"], told["smeared_dropped"], told["smeared_forwarded"]) == (0, 1, 0)
 
 
-def test_another_store_forwards_nothing(smeared):
-    """The store is an older copy, whose puts were forwarded since."""
-    smeared.put(b"v")
-    smeared.smearer.store = 99
-    smeared.crash(smeared.smearer)
-    smeared.run()
-    assert smeared.smearer.accepting.waiting == 0
-    smeared.pass_s(WAIT_S)
-    assert smeared.value() is None
-    assert smeared.put(b"w") == ACCEPTED
-    smeared.pass_s(WAIT_S)
-    assert smeared.value() == b"w"
-
-
 @pytest.mark.parametrize("rows", [
     [], [KEY], [KEY, b"v"], [KEY, b"v", 0], [KEY, b"v", True], [KEY, None, 5], [KEY, b"v", -1], [KEY, b"v", 5, KEY],
 ])  # fmt: skip
