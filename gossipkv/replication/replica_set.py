@@ -225,7 +225,7 @@ class ReplicaSet:
         return is_there
 
     def may_originate(self, replica: Replica) -> bool:
-        """Return True if the replica may assign counters: an older copy of a store, put back by hand, must not reuse any."""
+        """Return True if the replica may assign counters: an older copy of a store must not reuse any."""
         if replica.is_frozen or replica.joining is not None or not replica.originates or self.refusal(replica):
             return False
         if self.acks[replica].has_heard(replica.assigned):
