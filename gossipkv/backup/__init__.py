@@ -3,6 +3,7 @@
 Read in this order:
 
     archive.py     the files of backups at a destination: manifests, sorted files, which backups need which files
+    cluster.py     the cluster as backups see it
     partition.py   copies one partition from one replica into a sorted file
     create.py      a backup of all tables, driven by the asked node
     restore.py     loads tables of a backup into hidden tables, which then get their names

@@ -120,7 +120,7 @@ class BackupManifest:
         return encode(MANIFEST, {name: _plain(field) for name, field in asdict(self).items()})
 
 
-class Owner(NamedTuple):
+class BackupOwner(NamedTuple):
     """The start of a node that writes a backup."""
 
     uuid: str
@@ -169,7 +169,7 @@ class Archive:
             raise BadRequest(f"{self.place}: there is no complete backup here")
         return self.manifest(names[-1])
 
-    def begin(self, backup: str, owner: Owner) -> None:
+    def begin(self, backup: str, owner: BackupOwner) -> None:
         """Make the directory of a backup."""
         place = self._at(backup)
         with place.workspace():  # Makes the directory, where there are directories.
@@ -185,7 +185,7 @@ class Archive:
         """Remove an unfinished backup."""
         self._root.remove(backup)
 
-    def remove_unfinished(self, is_running: Callable[[str, Owner], bool]) -> None:
+    def remove_unfinished(self, is_running: Callable[[str, BackupOwner], bool]) -> None:
         """Remove what interrupted backups left.
 
         `is_running(backup, owner)`: True if that start of a node may still write the backup.
@@ -194,7 +194,7 @@ class Archive:
             if not is_running(name, owner):
                 self.remove(name)
 
-    def _unfinished(self) -> Iterator[tuple[str, Owner]]:
+    def _unfinished(self) -> Iterator[tuple[str, BackupOwner]]:
         for name in self._directories():
             place = self._at(name)
             if not place.exists(OWNER):
@@ -206,7 +206,7 @@ class Archive:
                 where = f"{self.place}/{name}/{OWNER}"
                 body = decode(self._read(name, OWNER), where, OWNER)
                 since = None if body.get("since") is None else text(body, "since", where)
-                yield name, Owner(text(body, "uuid", where), whole(body, "epoch", where), since)
+                yield name, BackupOwner(text(body, "uuid", where), whole(body, "epoch", where), since)
 
     def expire(self, backups: Sequence[str]) -> int:
         """Remove backups, but not files that other backups need; return the number of bytes removed.
@@ -288,7 +288,7 @@ class Archive:
 def _merged(newest_first: Sequence[Iterable[tuple[bytes, bytes]]]) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys that are present, with their newest values."""
     last = None
-    for key, marked in merge(*newest_first, key=itemgetter(0)):  # Of equal keys, the first iterable's comes first.
+    for key, marked in merge(*newest_first, key=itemgetter(0)):  # With equal keys, the first iterable's comes first.
         if key != last and marked[:1] == PRESENT:
             yield key, marked[1:]
         last = key

@@ -35,7 +35,7 @@ from gossipkv.storage.sorted_file import SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gossipkv.backup.archive import Archive, Owner
+    from gossipkv.backup.archive import Archive, BackupOwner
     from gossipkv.backup.cluster import BackedUpCluster
     from gossipkv.environment.seam import Environment
     from gossipkv.table.records.router import PartitionRoute, TableRoute
@@ -54,7 +54,7 @@ class BackupCreation:
     archive: Archive
     cluster: BackedUpCluster
     environment: Environment
-    owner: Owner
+    owner: BackupOwner
     name: str
     progress: Progress = field(default_factory=Progress)
     _base: Mapping[int, SavedPartition] = field(default_factory=dict)  # By partition: those of the earlier backup.

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.backup.archive import Archive, Owner
+from gossipkv.backup.archive import Archive, BackupOwner
 from gossipkv.backup.jobs import Jobs, Progress
 from gossipkv.errors import BadRequest, StorageError, Unavailable
 from gossipkv.settings.masking import is_url
@@ -67,7 +67,7 @@ class BackupMethods:
             uuid, epoch = self._cluster.own()
             name = f"{datetime.now(UTC):%Y-%m-%d-%H%M%S}-{self._environment.random.getrandbits(16):04x}"
             creation = BackupCreation(
-                archive, self._cluster, self._environment, Owner(uuid, epoch, since), name, progress
+                archive, self._cluster, self._environment, BackupOwner(uuid, epoch, since), name, progress
             )
             self._writing.add(name)
             try:
@@ -189,7 +189,7 @@ class BackupMethods:
 
         return await self._environment.threads.run(find)
 
-    def _is_running(self, backup: str, owner: Owner) -> bool:
+    def _is_running(self, backup: str, owner: BackupOwner) -> bool:
         if (owner.uuid, owner.epoch) == self._cluster.own():
             return backup in self._writing
         return (owner.uuid, owner.epoch) in self._cluster.starts()

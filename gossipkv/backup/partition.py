@@ -5,7 +5,7 @@
 2. One of these hosts gives its records page by page, and then its log since the first page (`replica_load`, as for a
    bulk load), until its clock covers the reported ones. The pages together with that log are the replica's state at
    this clock.
-3. A sorted file is built from the pages and the log; of equal keys, the later record stays.
+3. A sorted file is built from the pages and the log; the later record of a key stays.
 
 For a backup since another one, the source leaves out the values that the other one has. All keys still come, so a key
 that has been deleted is found by comparing keys, even if its tombstone is gone.

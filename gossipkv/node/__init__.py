@@ -18,6 +18,7 @@ Read in this order:
     info.py             the method `info`
     verdicts.py         reports of this node, and the verdict over all reports
     report_methods.py   the methods by which the node reports
+    backups.py          binds the methods about backups
     data_methods.py     the methods that read records, and that change datasets and tables
     cluster_methods.py  the methods about members, and between them
     methods.py          the requests that the serving loop hands to Python

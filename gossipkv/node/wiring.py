@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from gossipkv import __version__
-from gossipkv.backup.cluster import BackedUpCluster
-from gossipkv.backup.methods import BackupMethods
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import DatasetCluster
 from gossipkv.dataset.cluster.members import LIVE
@@ -37,6 +35,7 @@ from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.log import Log
 from gossipkv.node import certificate
 from gossipkv.node.access import Access, access_of
+from gossipkv.node.backups import NodeData, backup_methods
 from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
 from gossipkv.node.cluster_methods import ClusterMethods
 from gossipkv.node.data_methods import DataMethods
@@ -66,7 +65,6 @@ from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.storage import sigbus
 from gossipkv.table.participant.participant import MetadataParticipant
 from gossipkv.table.rpc.dispatch import TableMethods
-from gossipkv.table.rpc.local_calls import LocalCalls
 from gossipkv.table.store import OPEN, TableStore, memory_bytes, open_tables
 
 if TYPE_CHECKING:
@@ -273,7 +271,8 @@ class _NodeParts:
         self._users_file = UsersFile(config.users, environment, self._know_users, self._names.all)
         self._report = self._make_report()
         self._verdicts = NodeVerdicts(self._report, self._participant.peers.ask, environment.threads, environment.clock)
-        self._backups = self._make_backups()
+        parts = NodeData(self._participant, self._table_methods, self._library, self._names)
+        self._backups = backup_methods(config, environment, directory, gossiping, parts)
         self._handlers = self._make_handlers(self._measures(elsewhere))
 
     def _make_gateway(self) -> GatewayProcess | None:
@@ -329,31 +328,6 @@ class _NodeParts:
             to_readers=not self._access.has_users,
         )
 
-    def _make_backups(self) -> BackupMethods:
-        gossiping, record = self._gossiping, self._directory.record
-        return BackupMethods(
-            self._environment,
-            data=self._directory.path,
-            options=self._config.storage_options,
-            cluster=BackedUpCluster(
-                calls=LocalCalls(self._table_methods, self._participant),
-                participant=self._participant,
-                router=lambda: self._table_methods.router,
-                statuses=self._library.status,
-                hold=self._hold,
-                check_free=self._names.check_free,
-                transfer=self._config.table_transfer,
-                node=record.node,
-                own=lambda: (record.uuid, gossiping.epoch),
-                starts=lambda: [(member.uuid.hex(), member.epoch) for member in gossiping.members_known()],
-            ),
-        )
-
-    async def _hold(self, dataset: str, version: str) -> None:
-        """Hold a dataset on a version on all nodes.  Raises GossipKVError."""
-        self._names.check_known(dataset)
-        await self._library.order(dataset, version, here=False)
-
     def _measures(self, elsewhere: Elsewhere) -> Measures:
         began_ns = (clock := self._environment.clock).monotonic_ns()
         http = dict if self._gateway is None else self._gateway.counters
@@ -373,13 +347,13 @@ class _NodeParts:
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
-        resp, node = self._listeners.resp, self._directory.record.node
-        at = None if resp is None else str(bound_to(resp))
+        at = None if (resp := self._listeners.resp) is None else str(bound_to(resp))
+        node = self._directory.record.node
         identity = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
         gossiping, access, random = self._gossiping, self._access, self._environment.random
         library, tables, names, report = self._library, self._table_methods, self._names, self._report.make
-        store, verdicts = self._tables, self._verdicts
-        info = Info(library, store, identity, gossiping, measures).to_map
+        verdicts = self._verdicts
+        info = Info(library, self._tables, identity, gossiping, measures).to_map
         reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
         data = DataMethods(library, self._reads, tables, names, cluster=gossiping, verdicts=verdicts)
         proofs = Proofs(self._pumps.proven if self._config.tls_peers else None)

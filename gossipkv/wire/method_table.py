@@ -129,6 +129,39 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
         ),
         WireMethod("release", "database", "local", "End a hold.", "as `hold`", "NOT_READY: the node is `silent`"),
     ),
+    "Backups of tables": (
+        WireMethod(
+            "backup", "destination", "tables since operation wait_ms cancel",
+            "[Back up](../operators/backups.md) `tables`, or all, to a directory of the node or a URL; with `since`, "
+            "only the changes after that backup.",
+            "a map: `state` (`done`), `backup`, `began`, `cluster`, `node`, `since`, `tables`, `records`, `bytes`, "
+            "`new_bytes`; or the [progress](#options-of-backups)",
+            "UNAVAILABLE: a partition has too few replicas, or the destination refuses; OVERLOADED: too many "
+            "backups and restores run here",
+        ),
+        WireMethod(
+            "restore", "destination or one of its backups", "tables as operation wait_ms cancel",
+            "Load `tables` of a backup, or all, into the cluster; `as` is another name for the only table.",
+            "a map: `state` (`done`), `backup`, `tables` (new names to old ones), `records`, `bytes`, `holds` "
+            "(datasets to nil, or to the reason why they are not held); or the progress",
+            "CONFLICT: a table or a dataset has the name; CORRUPT: a file is damaged; others as `backup`",
+        ),
+        WireMethod(
+            "backup_list", "destination", "", "List the complete backups, the oldest first.",
+            "a list of maps with the fields of `backup`, except `state` and `records`", "UNAVAILABLE",
+        ),
+        WireMethod(
+            "backup_verify", "destination or one of its backups", "operation wait_ms cancel",
+            "Read every byte of a backup.",
+            "a map with the fields of `backup_list`, `state` and `files`; or the progress",
+            "CORRUPT: a file is damaged or missing",
+        ),
+        WireMethod(
+            "backup_expire", "destination", "backups keep",
+            "Remove `backups`, or all but the newest `keep`. Files that other backups share stay.",
+            "a map: `expired`, `bytes`", "UNAVAILABLE",
+        ),
+    ),
     "State of nodes": (
         WireMethod("info", "", "", "Show the state and the counters of the asked node.", "a [map](#fields-of-info)"),
         WireMethod(
@@ -152,13 +185,6 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
             "entries", "path", "all", "List the entries below a path; `all` as in `children`.",
             "a list of maps, by name and owner: `name`, `owner`, `value`, `age_s` (since the owner was last heard), "
             "`state` (of the owner)",
-        ),
-        WireMethod(
-            "backup", "directory", "",
-            "Copy the store of this node's tables into a new directory of the node. The path is absolute, and "
-            "outside the data directory.",
-            "a map: `directory`, `linked_bytes`, `copied_bytes`, `position` (the last write)",
-            "UNAVAILABLE: no table is open, or the system refuses",
         ),
     ),
     "Tables and partitions": (
@@ -351,6 +377,21 @@ OPTIONS: Final[Mapping[str, tuple[WireOption, ...]]] = MappingProxyType({
             "config id of the client's [map](#fields-of-a-partition-map). STALE_CONFIG if the key's partition, or "
             "for a scan any, has changed since. A node with an older map looks for the newer one for `wait_ms`",
         ),
+    ),
+    "Options of backups": (
+        WireOption("tables", "list of strings", "names of tables; all by default"),
+        WireOption("since", "string", "an earlier backup of the same destination"),
+        WireOption(
+            "operation", "20 random bytes",
+            "the id of this operation: repeat the request to hear of its progress. Without requests for 30 seconds, "
+            "the operation is cancelled",
+        ),
+        WireOption(
+            "wait_ms", "integer",
+            "answer after this time even if the operation goes on: a map of `state` (`running`), `table`, `done` and "
+            "`total` (partitions or files), `records`, `bytes`. Without limit by default",
+        ),
+        WireOption("cancel", "boolean", "end the operation, and remove what it has written"),
     ),
     "Options of create_table": (
         WireOption("kind", "`hash` or `range`", "how keys are partitioned"),

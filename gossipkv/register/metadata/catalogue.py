@@ -44,7 +44,7 @@ from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, MapHead, drop
 from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.nodes import Nodes, placed
-from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Operation, OperationAnswer
+from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Operation, OperationAnswer, answers_of
 from gossipkv.register.metadata.pages import (
     MAX_JUDGED,
     OPERATION_ID_BYTES,
@@ -89,7 +89,7 @@ class _IdUsed(Conflict): ...
 class WantedTable(NamedTuple):
     """A requested table."""
 
-    name: str  # That of a hidden table begins with `tables.HIDDEN`.
+    name: str  # A hidden table's name begins with `HIDDEN`.
     kind: str
     replication: int  # 0: `REPLICATION`, or fewer with fewer nodes.
     keys: Sequence[bytes]  # The first key of each partition, in order.
@@ -469,7 +469,7 @@ class Catalogue:
                 break
             try:
                 answer = await self._ask(server, "metadata_transact", [register, sent, int(left_s * 1000)], left_s)
-                return _answers_of(answer, operations)
+                return answers_of(answer, operations)
             except UnknownDatabase:
                 raise
             except (RequestError, NotReady, Overloaded, TimedOut, Unavailable) as error:  # The server judged nothing.
@@ -596,18 +596,3 @@ def _exists(name: str) -> Conflict:
 
 def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operation:
     return Operation(operation, base, "add_table", 1, (name.encode(), *named))
-
-
-def _answers_of(value: WireValue, operations: Sequence[Operation]) -> list[OperationAnswer]:
-    answers = [_answer_of(row) for row in value] if isinstance(value, list) else []
-    ids = [None if answer is None else answer.operation for answer in answers]
-    if ids == [operation.id for operation in operations]:
-        return [answer for answer in answers if answer is not None]
-    raise Unknown("a server answered what is no answer to those operations")
-
-
-def _answer_of(row: WireValue) -> OperationAnswer | None:
-    match row:
-        case [bytes(operation), int(outcome), str(code), str(message)] if outcome in set(OperationOutcome):
-            return OperationAnswer(operation, OperationOutcome(outcome), code, message)
-    return None

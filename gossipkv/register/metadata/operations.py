@@ -14,7 +14,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
-from gossipkv.errors import LimitExceeded, ProtocolError
+from gossipkv.errors import LimitExceeded, ProtocolError, Unknown
 from gossipkv.register.metadata.pages import (
     DIGEST_BYTES,
     MAX_JUDGED,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.register.metadata.tree import ChangedPages, Edit, MapTree
+    from gossipkv.wire.rpc import Value
 
 MAX_OPERATION_BYTES: Final = 64 << 10
 MAX_NAME_CHARACTERS: Final = 32
@@ -121,6 +122,22 @@ class OperationAnswer(NamedTuple):
     outcome: OperationOutcome
     code: str = ""  # Set only by the transaction that refused it; the map keeps neither code nor message.
     message: str = ""
+
+
+def answers_of(value: Value, operations: Sequence[Operation]) -> list[OperationAnswer]:
+    """Decode a server's answers to these operations.  Raises Unknown: they are others."""
+    answers = [_answer_of(row) for row in value] if isinstance(value, list) else []
+    ids = [None if answer is None else answer.operation for answer in answers]
+    if ids == [operation.id for operation in operations]:
+        return [answer for answer in answers if answer is not None]
+    raise Unknown("a server answered what is no answer to those operations")
+
+
+def _answer_of(row: Value) -> OperationAnswer | None:
+    match row:
+        case [bytes(operation), int(outcome), str(code), str(message)] if outcome in set(OperationOutcome):
+            return OperationAnswer(operation, OperationOutcome(outcome), code, message)
+    return None
 
 
 class OperationJudgement(NamedTuple):

@@ -12,4 +12,5 @@ Read in this order:
     quarantine.py   lists and drops quarantined replicas
     status.py       the status of tables and replicas on this node
     peer_rpc.py     methods that other nodes call
+    local_calls.py  calls of methods by a task of this node
 """
