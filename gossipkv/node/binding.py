@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import ipaddress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -27,6 +27,14 @@ MAX_ATTEMPTS = 64  # The system chooses a port that is free for TCP; one of this
 RESOLVE_TIMEOUT_S = 5.0  # Time for the names that the own address depends on; they delay a start no longer than this.
 
 _LINK_LOCAL = "a link-local address, which nodes cannot tell each other"
+
+
+class Listeners(NamedTuple):
+    """The listening sockets of a node, for its own protocol and for the two others."""
+
+    own: SocketListener
+    resp: SocketListener | None
+    http: SocketListener | None
 
 
 def bind(environment: Environment, address: Address) -> tuple[SocketListener, Datagrams]:

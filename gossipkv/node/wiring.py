@@ -36,7 +36,7 @@ from gossipkv.log import Log
 from gossipkv.node import certificate
 from gossipkv.node.access import Access, access_of
 from gossipkv.node.backups import NodeData, backup_methods
-from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
+from gossipkv.node.binding import Listeners, advertised, bind, bound_to, listening_beside
 from gossipkv.node.cluster_methods import ClusterMethods
 from gossipkv.node.data_methods import DataMethods
 from gossipkv.node.directory import DataDirectory, kept_ring
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.library import ChildProcesses
-    from gossipkv.environment.seam import Environment, SocketListener
+    from gossipkv.environment.seam import Environment
     from gossipkv.serving.loop import Tls
     from gossipkv.serving.pump import MakeTransport
     from gossipkv.settings.config import Config
@@ -160,7 +160,7 @@ async def run(
         membership = membership_of(config, gossiping, await environment.threads.run(directory.peers))
         ring = await environment.threads.run(kept_ring, directory)
         ground = _Ground(directory, gossiping, access, tls, membership, ring)
-        node = _NodeParts(config, environment, seams, ground, _Listeners(listener, resp, http), reload=reload)
+        node = _NodeParts(config, environment, seams, ground, Listeners(listener, resp, http), reload=reload)
         stack.callback(node.close)
         # A signal during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -187,12 +187,6 @@ def _open_directory(config: Config, environment: Environment, tls: Tls | None, *
     )
 
 
-class _Listeners(NamedTuple):
-    own: SocketListener
-    resp: SocketListener | None
-    http: SocketListener | None
-
-
 class _Ground(NamedTuple):
     """The parts that are read from files before the others are made."""
 
@@ -212,7 +206,7 @@ class _NodeParts:
         environment: Environment,
         seams: NodeSeams,
         ground: _Ground,
-        listeners: _Listeners,
+        listeners: Listeners,
         *,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
     ) -> None:
