@@ -142,8 +142,8 @@ CLAIMS = (
     Claim("docs/operators/monitoring.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),
     Claim("docs/operators/monitoring.md", "yaml", 2, f"{HERE}test_configurations_of_others_can_be_read"),
     Claim("docs/operators/running.md", "sh", 1, "not run: installs a wheel for all users of a machine", "/opt/"),
-    Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "--forget-tables"),
-    Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "gossipkv backup"),
+    Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_lost_tables_are_forgotten", "--forget-tables"),
+    Claim("docs/operators/backups.md", "sh", 8, f"{HERE}test_a_lost_cluster_comes_back"),
     Claim("docs/operators/security.md", "sh", 1, "not run: needs machines at 10.0.0.1 and 10.0.0.2", "10.0.0.1"),
     Claim("docs/operators/sizing.md", "python", 5, "tests/ci/cluster/test_sizing.py::test_the_example_is_right"),
     Claim(MACHINES, "sh", 13, ON_MACHINES, "# on "),
@@ -430,25 +430,50 @@ def test_the_fixture_of_the_page_is_one(tmp_path: Path) -> None:
         assert said.status == 0, said.text
 
 
-def test_tables_are_lost_and_put_back(tmp_path: Path) -> None:
-    """A node is backed up while it runs, forgets its tables, and has them again after the restore."""
-    blocks = [block.text for block in blocks_of("docs/operators/running.md") if block.language == "sh"]
-    (forget,) = (text for text in blocks if "--forget-tables" in text)
-    (both,) = (text for text in blocks if "gossipkv backup" in text)
-    backup, restore = both.replace("/backups/", "/srv/").splitlines()
+def test_lost_tables_are_forgotten(tmp_path: Path) -> None:
+    """A node forgets its tables by the page's command, and keeps them beside."""
+    (forget,) = (block.text for block in blocks_of("docs/operators/running.md") if "--forget-tables" in block.text)
     data = tmp_path / "var" / "lib" / "gossipkv"
     make_tables(data)
     with Reader(tmp_path) as reader:
-        serve = "gossipkv serve --data /var/lib/gossipkv"
-        reader.type(serve)
-        assert (said := reader.type(backup)).status == 0, said.text
+        reader.type(forget.replace(" ...", " --data /var/lib/gossipkv"))
         reader.end_servers()
-        reader.type(forget.replace(" ...", f" {serve.partition('serve ')[2]}"))
-        reader.end_servers()
-        assert not (data / "tables").exists()
-        assert (said := reader.type(restore)).status == 0, said.text
-        reader.type(serve)
-        assert "tables: open, life 2" in reader.type("gossipkv status").text
+    assert not (data / "tables").exists()
+    assert (data / "tables-forgotten-1").exists()
+
+
+def test_a_lost_cluster_comes_back(tmp_path: Path) -> None:
+    """Every command of the page is typed; another cluster then has the records of the lost one."""
+    blocks = [block.text for block in blocks_of("docs/operators/backups.md") if block.language == "sh"]
+    rows = {f"k{number:04}": f"value {number}" for number in range(500)}
+    with Reader(tmp_path) as reader:
+
+        def typed(command: str) -> str:
+            said = reader.type(command, within_s=180)
+            assert said.status == 0, (command, said.text)
+            return said.text
+
+        (tmp_path / "var" / "lib").mkdir(parents=True)
+        (reader.place / "srv" / "rows.tsv").write_text("".join(f"{key}\t{value}\n" for key, value in rows.items()))
+        typed("gossipkv cluster up --nodes 3 --data /var/lib/gossipkv-old --detach")
+        for name, kind in (("carts", "hash"), ("log", "range")):
+            typed(f"gossipkv table create {name} --kind {kind}")
+            typed(f"gossipkv table import {name} /srv/rows.tsv")
+        backup = typed(blocks[0]).partition(":")[0]
+        typed("gossipkv put carts k0000 changed")
+        typed("gossipkv delete carts k0001")
+        for command in "".join(blocks[1:4]).splitlines():
+            typed(re.sub(r"--since \S+", f"--since {backup}", command))
+        typed("gossipkv cluster down --data /var/lib/gossipkv-old --now")
+        shutil.rmtree(tmp_path / "var" / "lib" / "gossipkv-old")
+        for command in "".join(blocks[4:]).splitlines():
+            typed(command.strip())
+        expected = rows | {"k0000": "changed"}
+        del expected["k0001"]
+        for name, records in (("carts", expected), ("log", rows), ("carts-before", expected)):
+            found = [line.split("\t") for line in typed(f"gossipkv scan {name} --limit 1000").splitlines()]
+            assert dict(found) == records, name
+        typed("gossipkv cluster down --data /var/lib/gossipkv-new --now")
 
 
 def test_the_scenario_of_the_page_is_right() -> None:
