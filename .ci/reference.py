@@ -5,6 +5,7 @@ A page is a function that returns Markdown; `PAGES` lists them.  A test compares
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -19,6 +20,8 @@ from gossipkv.access.rights import Right
 from gossipkv.cli.flags import SettingsCommand
 from gossipkv.http.answers import STATUS_BY_CODE
 from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, LEFT_OUT, METRICS, Metric, MetricKind
+from gossipkv.loadtest import result
+from gossipkv.loadtest.limits import LimitVerdict
 from gossipkv.settings.config import SETTINGS
 from gossipkv.settings.databases import DATABASE_SETTINGS
 from gossipkv.wire.answer_table import FIELDS
@@ -173,8 +176,8 @@ def commands() -> str:
 """
 
 
-def meaning_of(kind: type[errors.GossipKVError]) -> str:
-    """Return the docstring of an error as one paragraph."""
+def meaning_of(kind: type) -> str:
+    """Return the docstring of a class as one paragraph."""
     return markdown(" ".join(inspect.cleandoc(kind.__doc__ or "").split()))
 
 
@@ -258,12 +261,34 @@ def names_of(names: str) -> str:
     return ", ".join(code(name) for name in names.split(", "))
 
 
+def load_test() -> str:
+    """Return the page of the load test's document: its records with their fields."""
+    kinds = (
+        result.Result, result.RunTotals, result.LatencyResult, result.OfTarget, result.OfStep, result.OfRound,
+        result.OfVersion, result.Second, result.Event, result.ServerCpu, LimitVerdict,
+    )  # fmt: skip
+    sections = (
+        f"## {kind.__name__}\n\n{meaning_of(kind)}\n\n"
+        + table(("field", "type"), ([code(field.name), code(str(field.type))] for field in dataclasses.fields(kind)))
+        for kind in kinds
+    )
+    return f"""# The document of a load test
+
+[`gossipkv loadtest --json`](../users/load-test.md) writes a JSON map with the fields of `Result`, and `limits`: a
+`LimitVerdict` for each `--fail-if`. Later releases add fields; other changes raise `format`. Times are seconds since
+the first counted request.
+
+{apart(sections)}
+"""
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "settings.md": settings,
     "metrics.md": metrics,
     "commands.md": commands,
     "errors.md": error_codes,
     "methods.md": methods,
+    "load-test.md": load_test,
 }
 
 
