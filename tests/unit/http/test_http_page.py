@@ -1,6 +1,8 @@
-"""docs/users/http.md is correct: Sequins' requests and their answers, and the numbers."""
+"""Sequins' requests get their answers, and the numbers of docs/users/http.md are right."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,9 @@ from gossipkv.http.exchange import RequestLimits
 from gossipkv.http.target import MAX_TARGET_BYTES
 from tests.unit.http.asking import context_of, converse, read_answers
 from tests.unit.http.fake_node import baby_names
-from tests.unit.http.sequins_table import PAGE, lines
+from tests.unit.http.sequins_table import lines
+
+PAGE = (Path(__file__).parents[3] / "docs" / "users" / "http.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: f"{line.method} {line.target}")
