@@ -1,7 +1,7 @@
 """Hadoop SequenceFiles in plain Python, codecs in C: a reader and a writer of every kind that GossipKV reads.
 
-The format is that of `org.apache.hadoop.io.SequenceFile` 3.3; `docs/users/sequence-file.md` draws it. The reader is
-strict: bytes that no writer could have meant raise `Malformed`.
+The format is that of `org.apache.hadoop.io.SequenceFile` 3.3; `gossipkv/dataset/formats/sequence_file.py` draws it. The
+reader is strict: bytes that no writer could have meant raise `Malformed`.
 """
 
 from __future__ import annotations

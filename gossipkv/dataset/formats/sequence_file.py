@@ -1,7 +1,18 @@
 """Hadoop SequenceFiles, versions 5 and 6: plain, compressed record by record, or in blocks.
 
-`docs/users/sequence-file.md` draws the bytes.  This module handles the header, the way through the file and the bounds;
-the extension (`sequence_file.pyx`) handles each record.
+    header    "SEQ", version (1 byte), class of keys and of values (Texts), two flags (1 byte each: values are
+              compressed; there are blocks), if compressed the codec's class (Text), in version 6 an int of metadata and
+              two Texts for each, the file's sync mark (16 bytes)
+    record    int of key and value bytes, int of key bytes, key, value; any number of sync marks before it
+    block     a sync mark, vint of records, then four buffers, each compressed behind a vint of its size: sizes of the
+              keys (vints), keys, sizes of the values, values
+    sync      an int of -1 and the file's 16 bytes
+    vint      first byte -112 to 127: itself; -113 to -116: 1 to 4 bytes follow; -121 to -124: their complement follows
+    Text      vint of bytes, bytes; BytesWritable has an int
+    snappy, lz4   int of raw bytes, then (int of compressed bytes, chunk) until these are reached; and so on
+
+Ints are big-endian.  This module handles the header, the way through the file and the bounds; the extension
+(`sequence_file.pyx`) handles each record.
 
 Invariant: the options bound memory, whatever the file claims.  A plain file is read through windows, and records are
 taken in place.  In a block, the lengths of keys and values give the sizes of their buffers before memory is allocated,
