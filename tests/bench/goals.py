@@ -209,6 +209,9 @@ BY_MAP_PUT = Row("put by a table's map, 64 tasks, CPU of the client", "us", {TOL
 IMPORT = Row("import into a table of three copies, a record", "us", {PUT_MANY: 1.43})  # 0.7 times the rate.
 DELETE_RANGE = Row("delete-range of a table of three copies, a record", "us", 1e6 / 40_000)
 DELETE_BESIDE = Row("get from another table beside it, p99", "us", {BEFORE: 3.0})
+BACKUP = Row("backup of a table of three replicas", "s", {COPYING: 1.43})  # 0.7 times the rate.
+RESTORE = Row("restore of a table of three replicas", "s", {COPYING: 1.43})
+BACKUP_BESIDE = Row("get from another table beside a backup, p99", "us", {BEFORE: 1.5})
 CATCH_UP = {
     16: Row("catch-up of a node that was away, 16 partitions, a record", "us", 1e6 / 60_000),
     4_096: Row("catch-up of a node that was away, 4,096 partitions, a record", "us", 1e6 / 50_000),

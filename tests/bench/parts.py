@@ -19,7 +19,7 @@ from tests.bench.network import one_core, pings, secured, several_pumps
 from tests.bench.register import sustained
 from tests.bench.store import overwriting, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import by_map, catching, copies, imports, many_ranges, moves, records
+from tests.bench.tables import backups, by_map, catching, copies, imports, many_ranges, moves, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -168,6 +168,9 @@ PARTS = {
     ),
     "tables-import": part(
         imports.measure, goals.IMPORT, goals.DELETE_RANGE, goals.DELETE_BESIDE, records=2_000, run_s=0.1, rounds=1
+    ),
+    "tables-backups": part(
+        backups.measure, goals.BACKUP, goals.RESTORE, goals.BACKUP_BESIDE, records=2_000, run_s=0.1, rounds=1
     ),
     "tables-copies": part(
         copies.measure, goals.COPIES_START, goals.COPIES_MEMORY, goals.COPIES_IDLE,
