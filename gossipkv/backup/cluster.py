@@ -53,8 +53,14 @@ class BackedUpCluster:
         """The id of the cluster, in hexadecimal digits."""
         return self.participant.service.register.hex()[:16]
 
+    def check(self) -> None:
+        """Raise NotReady if there are tables, and this node does not know them."""
+        if self.participant.service.is_founded or self.participant.service.store.closed:
+            self.participant.service.taking_part()
+
     def tables(self, *, hidden: bool = False) -> Mapping[str, bytes]:
-        """Return the ids of the tables, or of the hidden ones, by their names without `HIDDEN`."""
+        """Return the ids of the tables, or of the hidden ones, by their names without `HIDDEN`.  Raises as `check`."""
+        self.check()
         names = self.router().names()
         return {name.removeprefix(HIDDEN): id_ for name, id_ in names.items() if name.startswith(HIDDEN) is hidden}
 

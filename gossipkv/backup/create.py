@@ -8,6 +8,7 @@ from another host; if a range was split meanwhile, its children are copied.
 from __future__ import annotations
 
 import contextlib
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -160,22 +161,22 @@ class BackupCreation:
     async def _build(
         self, reader: PartitionReader, source: bytes, covering: bytes, since: bytes, files: Sequence[BackupFile]
     ) -> Sequence[BackupFile]:
-        run, archive, name = self.environment.threads.run, self.archive, f"{self._files}{SUFFIX}"
-        async with contextlib.AsyncExitStack() as stack:
+        run, archive, name, stack = self.environment.threads.run, self.archive, f"{self._files}{SUFFIX}", ExitStack()
+        try:
             workspace = await run(stack.enter_context, archive.workspace(self.name))
             old = await run(stack.enter_context, archive.records(files)) if files else None
             builder = await run(PartitionBuilder, self.environment, workspace, name, old)
-            try:
-                async with trio.open_nursery() as nursery:
-                    send, receive = trio.open_memory_channel[Page](READ_AHEAD)
-                    nursery.start_soon(partial(reader.pages, source, covering, since, send))
-                    async for page in receive:
-                        await run(builder.take, page)
-                        self.progress.bytes += len(page.records)
-                return await run(self._publish, builder, name)
-            finally:
-                with trio.CancelScope(shield=True):
-                    await run(builder.abort)
+            stack.callback(builder.abort)
+            async with trio.open_nursery() as nursery:
+                send, receive = trio.open_memory_channel[Page](READ_AHEAD)
+                nursery.start_soon(partial(reader.pages, source, covering, since, send))
+                async for page in receive:
+                    await run(builder.take, page)
+                    self.progress.bytes += len(page.records)
+            return await run(self._publish, builder, name)
+        finally:
+            with trio.CancelScope(shield=True):
+                await run(stack.close)
 
     def _publish(self, builder: PartitionBuilder, name: str) -> Sequence[BackupFile]:
         built = builder.finish()

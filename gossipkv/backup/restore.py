@@ -8,6 +8,7 @@ drops all of them; if this node is killed, the mover of each table drops it (`ta
 from __future__ import annotations
 
 import contextlib
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, final
@@ -160,8 +161,8 @@ class Restore:
                 nursery.start_soon(self._write, HIDDEN + name, receive)
             async with send:
                 for partition in table.partitions:
-                    async with contextlib.AsyncExitStack() as stack:
-                        run = self.environment.threads.run
+                    stack, run = ExitStack(), self.environment.threads.run
+                    try:
                         records = await run(stack.enter_context, self.archive.records(partition.files))
                         while batch := await run(_batch, records):
                             size_bytes = sum(len(key) + len(value) for key, value in batch)
@@ -169,6 +170,9 @@ class Restore:
                             limit.took(size_bytes, trio.current_time())
                             await send.send(batch)
                             self.progress.bytes += size_bytes
+                    finally:
+                        with trio.CancelScope(shield=True):
+                            await run(stack.close)
                     self.progress.done += 1
 
     async def _write(self, name: str, receive: trio.MemoryReceiveChannel[Rows]) -> None:

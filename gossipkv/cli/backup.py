@@ -78,6 +78,8 @@ def list_backups(destination: str, nodes: tuple[Address, ...], timeout_ms: int, 
         backups = ask_maps(client, "backup_list", destination)
     if as_json:
         print_json([*backups])
+    elif not backups:
+        note(f"gossipkv: {destination}: there is no complete backup here")
     for found in [] if as_json else backups:
         since = "" if found.get("since") is None else f", since {plain(found['since'])}"
         sizes = f"{_size(found.get('new_bytes'))} of its own, {_size(found.get('bytes'))} in all"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.backup.cluster import BackedUpCluster
 from gossipkv.backup.methods import BackupMethods
+from gossipkv.gossip.member import REACHABLE
 from gossipkv.table.rpc.local_calls import LocalCalls
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def backup_methods(
         transfer=config.table_transfer,
         node=directory.record.node,
         own=lambda: (directory.record.uuid, gossiping.epoch),
-        starts=lambda: [(member.uuid.hex(), member.epoch) for member in gossiping.members_known()],
+        starts=lambda: [
+            (member.uuid.hex(), member.epoch) for member in gossiping.members_known() if member.state in REACHABLE
+        ],
     )
     return BackupMethods(environment, data=directory.path, options=config.storage_options, cluster=cluster)
