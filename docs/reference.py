@@ -1,65 +1,312 @@
-"""Make the reference of the Python API from its docstrings: `make docs`, or `python docs/reference.py DIRECTORY`.
+"""Write the pages below docs/reference from the code (`make reference`): settings, metrics, commands, methods, errors.
 
-pdoc shows what is public where users name it (`gossipkv.Client`), whichever file it is written in.
+A page is a function that returns Markdown; `PAGES` lists them.  A test compares the committed pages with these texts.
 """
 
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from pdoc import render
-from pdoc.doc import Module
+import click
 
-import gossipkv
-from gossipkv import errors, launcher
-from gossipkv.address import Address
-from gossipkv.client import blocking, scan, sessions, trio_client
-from gossipkv.wire import rpc
+from gossipkv import cli, errors
+from gossipkv.access.rights import METHODS as METHOD_RIGHTS
+from gossipkv.access.rights import Right
+from gossipkv.cli.flags import SettingsCommand
+from gossipkv.http.answers import STATUS_BY_CODE
+from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, LEFT_OUT, METRICS, Metric, MetricKind
+from gossipkv.loadtest import result
+from gossipkv.loadtest.limits import LimitVerdict
+from gossipkv.settings.config import SETTINGS, Config
+from gossipkv.settings.databases import DATABASE_SETTINGS
+from gossipkv.wire.answer_table import FIELDS
+from gossipkv.wire.method_table import METHODS, OPTIONS, WireMethod
 
-# Methods by which our own modules talk to each other.
-INTERNAL = {
-    "abandon", "allowed_ms", "answer", "ask", "ask_all", "ask_steps", "begin_within", "checkpoint", "deadline", "end",
-    "now", "saw", "saw_version", "scanned", "set_alarm", "submit", "tokens", "version", "wake", "want_link",
-}  # fmt: skip
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-
-def show(one: type) -> None:
-    """Give a class the members of its bases, and hide what is not for its users."""
-    for base in one.__mro__[-2::-1]:
-        for name, member in vars(base).items():
-            if name in INTERNAL or name == "__init__":
-                (getattr(member, "fget", None) or member).__doc__ = "@private"
-            elif not name.startswith("_"):
-                setattr(one, name, member)
+DIRECTORY: Final = Path(__file__).parent / "reference"
+NOTE: Final = "<!-- Written by `make reference` from the code; edit the texts there. -->"
+MIN_COMMANDS: Final = 10  # Options of so many commands, with the same text, are listed once.
 
 
-def build(directory: Path) -> None:
-    """Write a page for each module that users import, and `index.html`, which leads to the first."""
-    # Whatever a message can hold (docs/users/wire.md): pdoc would spell out each time what it is.
-    rpc.Value = errors.Detail = type("Value", (), {"__module__": "builtins"})
-    Address.__module__ = "builtins"  # HOST:PORT as text, to whom it is shown.
-    classes = trio_client.Client, trio_client.Dataset, trio_client.Table, scan.Scan, sessions.Session
-    for one in (*classes, blocking.Client, blocking.Dataset):
-        show(one)
-    under_trio = trio_client.connect, *classes
-    for one in under_trio:
-        setattr(gossipkv, one.__name__, one)
-    gossipkv.__all__ = [*(one.__name__ for one in under_trio), "blocking", "errors", "launcher"]
-    sys.modules["gossipkv.blocking"] = blocking
-    blocking.__name__ = "gossipkv.blocking"
-    for one in (blocking.Client, blocking.Dataset):
-        one.__module__ = blocking.__name__
-    errors.__all__ = [
-        name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, Exception)
+def markdown(text: str) -> str:
+    """Return a text of the code as Markdown: characters outside backticks are literal."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([<*])", r"\\\1", part) for part in parts)
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; a cell may hold any characters."""
+    lines = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *lines))
+
+
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def apart(parts: Iterable[str]) -> str:
+    """Return paragraphs."""
+    return "\n\n".join(parts)
+
+
+def code(text: str) -> str:
+    """Return a text as code."""
+    return f"`{text}`"
+
+
+def setting_lines(name: str, default: str, allowed: str, meaning: str, why: str) -> str:
+    """Return the section of a setting."""
+    facts = [f"- Default: {markdown(default)}. Reason: {markdown(why)}.", f"- Allowed: {markdown(allowed)}."]
+    return apart([f"### {name}", f"{sentence(markdown(meaning))}.", "\n".join(facts)])
+
+
+def settings() -> str:
+    """Return the page of settings, in the order of `gossipkv config`."""
+    sections: dict[str, list[str]] = {}
+    for setting in SETTINGS:
+        section = next(kind for kind in Config.__mro__[1:] if setting.name in kind.__annotations__)
+        text = setting_lines(setting.name, setting.default, setting.allowed, setting.meaning, setting.why)
+        title = re.split(r"[:;,.]", section.__doc__ or "")[0]
+        sections.setdefault(title, []).append(text)
+    of_databases = [
+        setting_lines(setting.name, setting.default, setting.allowed, setting.meaning, setting.why)
+        for setting in DATABASE_SETTINGS
     ]
-    footer = f"GossipKV {gossipkv.__version__}"
-    render.configure(docformat="google", show_source=False, search=False, footer_text=footer)
-    modules = {module.__name__: Module(module) for module in (gossipkv, blocking, errors, launcher)}
-    for name, module in modules.items():
-        page = directory.joinpath(*name.split(".")).with_suffix(".html")
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(render.html_module(module, modules), encoding="utf-8")
-    (directory / "index.html").write_text(render.html_index(modules), encoding="utf-8")
+    return f"""# Settings
+
+[Settings of a node](../operators/configuration.md) tells how to give them, and the units.
+
+{apart(apart([f"## {title}", *texts]) for title, texts in sections.items())}
+
+## Settings of one database
+
+These stand in a table `[databases.NAME]` of the settings file.
+
+{apart(of_databases)}
+"""
+
+
+def metrics() -> str:
+    """Return the page of metrics, in the order of a scrape."""
+    all_metrics = (Metric(IDENTITY_NAME, MetricKind.TEXT, IDENTITY_HELP, "", " ".join(IDENTITY)), *METRICS)
+    rows = []
+    for metric in all_metrics:
+        labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
+        name = f"{metric.name}_info" if metric.kind is MetricKind.TEXT else metric.name
+        rows.append([code(name + labels), metric.kind.value, markdown(metric.help)])
+    return f"""# Metrics
+
+[Monitoring](../operators/monitoring.md) tells how to scrape them. The numbers come from the answer of `info`.
+
+{table(("metric and labels", "kind", "meaning"), rows)}
+
+## Fields of info without a metric
+
+{table(("field", "reason"), ([code(".".join(path)), reason] for path, reason in LEFT_OUT.items()))}
+"""
+
+
+def all_commands(
+    command: click.Command = cli.gossipkv_command, parent: click.Context | None = None, name: str = "gossipkv"
+) -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Yield each command that is no group, with its path and context, in the order of `--help`."""
+    context = click.Context(command, parent, info_name=name)
+    if parent is not None:
+        yield context.command_path, command, context
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            assert found is not None
+            yield from all_commands(found, context, child)
+
+
+def options_of(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """Return the options of a command with their meanings, without `--help` and the settings of a node."""
+    own = {setting.name for setting in SETTINGS} if isinstance(command, SettingsCommand) else set()
+    options = (param for param in command.params if isinstance(param, click.Option) and param.name not in own)
+    records = (option.get_help_record(context) for option in options)
+    return [(name, " ".join(text.split())) for name, text in filter(None, records)]
+
+
+def prose(text: str) -> str:
+    """Return a docstring as Markdown; a paragraph that Click leaves as it is becomes a block of code."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return apart(
+        re.sub(r"(?m)^", "    ", paragraph.partition("\n")[2])
+        if paragraph.startswith("\b")
+        else markdown(re.sub(r"\s+", " ", paragraph))
+        for paragraph in paragraphs
+    )
+
+
+def commands() -> str:
+    """Return the page of commands: each with its usage, help and options."""
+    found = [(path, command, context, options_of(command, context)) for path, command, context in all_commands()]
+    uses = [option for *_, options in found for option in options]
+    shared = [option for option in dict.fromkeys(uses) if uses.count(option) >= MIN_COMMANDS]
+    sections = []
+    for path, command, context, options in found:
+        usage = " ".join([path, *command.collect_usage_pieces(context)])
+        rows = [[code(name), markdown(text)] for name, text in options if (name, text) not in shared]
+        also = [code(name.split()[0]) for name, text in options if (name, text) in shared]
+        parts = [f"## {path.removeprefix('gossipkv ')}", code(usage), prose(command.help or "")]
+        if isinstance(command, click.Group):
+            names = command.list_commands(context)
+            parts.append("Commands: " + ", ".join(f"[{name}](#{path.split()[1]}-{name})" for name in names) + ".")
+        if isinstance(command, SettingsCommand):
+            parts.append("Each [setting](settings.md) is an option, too.")
+        if rows:
+            parts.append(table(("option", "meaning"), rows))
+        if also:
+            parts.append(f"[Shared options](#shared-options): {', '.join(also)}.")
+        sections.append(apart(parts))
+    listed = ([f"[{name}](#{name})", markdown(line)] for name, (_, line) in cli.COMMANDS.items())
+    return f"""# Commands
+
+[Commands in a shell](../operators/shell.md) tells how to use them: nodes, tokens, output, exit status, keys.
+`gossipkv COMMAND --help` has the same texts.
+
+{table(("command", "effect"), listed)}
+
+## Shared options
+
+{table(("option", "meaning"), ([code(name), markdown(text)] for name, text in shared))}
+
+{apart(sections)}
+"""
+
+
+def meaning_of(kind: type) -> str:
+    """Return the docstring of a class as one paragraph."""
+    return markdown(" ".join(inspect.cleandoc(kind.__doc__ or "").split()))
+
+
+def error_codes() -> str:
+    """Return the page of errors, by the party that can mend them."""
+    sections = []
+    for group in errors.GossipKVError.__subclasses__():
+        kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, group)]
+        rows = [
+            [code(kind.code), code(kind.__name__), str(STATUS_BY_CODE.get(kind.code, "")), meaning_of(kind)]
+            for kind in kinds
+            if kind is not group
+        ]
+        titles = ["code", "Python", "HTTP", "meaning"]
+        if group is errors.LocalError:  # Its errors never leave the machine.
+            rows, titles = [[row[1], row[3]] for row in rows], ["Python", "meaning"]
+        sections.append(f"## {group.__name__}\n\n{meaning_of(group)}\n\n{table(titles, rows)}")
+    return f"""# Errors
+
+An error on the wire is `[code, message, details]`. The code is for programs and the message for people. `details` is a
+map for programs. [Python clients](../users/client.md) raise the classes of `gossipkv.errors`, which have all three.
+
+{apart(sections)}
+"""
+
+
+def signature(method: WireMethod) -> str:
+    """Return the call of a method, with the names of its options."""
+    parts = [method.parameters] if method.parameters else []
+    if method.options:
+        parts.append(f"{{{', '.join(method.options)}}}")
+    return code(f"{method.name}({', '.join(parts)})")
+
+
+def rights_of(method: str) -> str:
+    """Return the rights of which a method needs one."""
+    needed = METHOD_RIGHTS[method.encode()]
+    return " or ".join(code(str(right.name).lower()) for right in needed) or "none"
+
+
+def with_codes(text: str) -> str:
+    """Return a text with the codes of errors as code."""
+    codes = {str(kind.code) for kind in vars(errors).values() if inspect.isclass(kind) and hasattr(kind, "code")}
+    return re.sub(rf"\b({'|'.join(codes)})\b", r"`\1`", text)
+
+
+def methods() -> str:
+    """Return the page of methods, with their options and answers."""
+    sections = []
+    for group, found in METHODS.items():
+        parts = [f"## {group}"]
+        for method in found:
+            facts = [f"- Result: {method.result}.", f"- Right: {rights_of(method.name)}."]
+            if method.errors:
+                facts.insert(1, f"- Errors: {with_codes(method.errors)}.")
+            parts += [f"### {method.name}", signature(method), method.effect, "\n".join(facts)]
+        sections.append(apart(parts))
+    for title, options in OPTIONS.items():
+        rows = [[names_of(option.names), option.kind, with_codes(option.meaning)] for option in options]
+        sections.append(f"## {title}\n\n{table(('option', 'type', 'meaning'), rows)}")
+    for answer, fields in FIELDS.items():
+        rows = [[names_of(field.names), field.meaning] for field in fields]
+        sections.append(f"## Fields of {answer}\n\n{table(('field', 'meaning'), rows)}")
+    between = ", ".join(code(name.decode()) for name, right in METHOD_RIGHTS.items() if right is Right.PEER)
+    return f"""# Methods
+
+[The wire](../users/wire.md) tells how to call a method. Parameters are positional. The last one may be a map of the
+options in braces. An option that is nil counts as absent, and an unknown one is `BAD_REQUEST`. Every method may also
+fail with `BAD_REQUEST`, `OVERLOADED`, `UNAUTHORIZED` and `INTERNAL` ([errors](errors.md)).
+
+{apart(sections)}
+
+## Methods between nodes
+
+Clients cannot call these: {between}.
+"""
+
+
+def names_of(names: str) -> str:
+    """Return names that are separated by commas as code."""
+    return ", ".join(code(name) for name in names.split(", "))
+
+
+def load_test() -> str:
+    """Return the page of the load test's document: its records with their fields."""
+    kinds = (
+        result.Result, result.RunTotals, result.LatencyResult, result.OfTarget, result.OfStep, result.OfRound,
+        result.OfVersion, result.Second, result.Event, result.ServerCpu, LimitVerdict,
+    )  # fmt: skip
+    sections = (
+        f"## {kind.__name__}\n\n{meaning_of(kind)}\n\n"
+        + table(("field", "type"), ([code(field.name), code(str(field.type))] for field in dataclasses.fields(kind)))
+        for kind in kinds
+    )
+    return f"""# The document of a load test
+
+[`gossipkv loadtest --json`](../users/load-test.md) writes a JSON map with the fields of `Result`, and `limits`: a
+`LimitVerdict` for each `--fail-if`. Later releases add fields; other changes raise `format`. Times are seconds since
+the first counted request.
+
+{apart(sections)}
+"""
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "settings.md": settings,
+    "metrics.md": metrics,
+    "commands.md": commands,
+    "errors.md": error_codes,
+    "methods.md": methods,
+    "load-test.md": load_test,
+}
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of each page."""
+    return {DIRECTORY / name: f"{NOTE}\n\n{page()}" for name, page in PAGES.items()}
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]))
+    DIRECTORY.mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path}\n")

@@ -279,7 +279,7 @@ class Cluster:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of all nodes (`HOST:PORT`), in order."""
+        """The addresses of all nodes in order, each with its port."""
         return [node.address for node in self.status()]
 
     def connect(self, *indexes: int, timeout_ms: int = 1000) -> blocking.Client:

@@ -91,6 +91,7 @@ def legs() -> list[Leg]:
         Leg("readers", tests=("tests/nightly/readers",)),
         Leg("feast", tests=("tests/nightly/feast",)),
         Leg("spark", tests=("tests/nightly/spark",)),
+        Leg("site", tests=("tests/nightly/site",)),
         Leg("clusters", tests=(*BOTH, "tests/nightly/cluster")),
         Leg("soak", tests=("tests/nightly/soak/test_soak.py",)),
         Leg("chaos", tests=("tests/nightly/soak/test_chaos.py",)),

@@ -23,12 +23,12 @@ PINNED = re.compile(r"^([\w.-]+)==(\S+) .*\\\n    --hash=sha256:[0-9a-f]{64}", r
 
 
 def required(root: Path, *, without: str = "") -> list[Requirement]:
-    """Return the requirements of the build and of all extras except the benchmarks' peers, and one extra more."""
+    """Return the requirements of the build and of the extras, without those of benchmarks, the site and one more."""
     stated = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     project = stated["project"]
     lines = [*stated["build-system"]["requires"], *project["dependencies"]]
     extras = project["optional-dependencies"]
-    lines += [line for name, extra in extras.items() if name not in {"bench", without} for line in extra]
+    lines += [line for name, extra in extras.items() if name not in {"bench", "docs", without} for line in extra]
     return [found for found in map(Requirement, lines) if found.name != project["name"]]
 
 

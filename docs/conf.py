@@ -1,0 +1,107 @@
+"""The site of the documentation, for Sphinx: `make docs` writes it to build/docs/VERSION.
+
+The pages are the Markdown files, which a forge shows as well, so what a site needs besides stands here and in
+index.rst.  `versions.json`, above the versions, lists those that were built; site/versions.js offers them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pygments.lexers.special import TextLexer
+
+import gossipkv
+from gossipkv.client import blocking
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+ROOT: Final = Path(__file__).parents[1]
+FORGE: Final = gossipkv.errors.DOCS.removesuffix("/docs")
+
+project = "GossipKV"
+author = "The GossipKV authors"
+copyright = author  # noqa: A001  # Sphinx's name for it.
+version = release = gossipkv.__version__
+root_doc = "index"
+default_role = "code"  # Docstrings are Markdown in this.
+suppress_warnings = ["ref.python"]  # Three clients are called `Client`.
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["README.md"]  # index.rst has its text.
+
+myst_heading_anchors = 4
+myst_enable_extensions = ["html_image"]
+
+html_theme = "furo"
+html_title = f"GossipKV {release}"
+html_favicon = "site/icon.svg"
+html_static_path = ["site"]
+html_css_files = ["site.css"]
+html_js_files = ["versions.js"]
+html_show_sphinx = False
+html_copy_source = False
+html_theme_options: dict[str, list[str]] = {"top_of_page_buttons": []}
+
+autodoc_member_order = "bysource"
+autodoc_type_aliases = {"Value": "Value", "Detail": "Detail", "Key": "Key"}
+autodoc_class_signature = "separated"
+add_module_names = False
+# Methods by which our own modules talk to each other.
+INTERNAL: Final = {
+    "BUSY", "abandon", "allowed_ms", "answer", "ask", "ask_all", "ask_steps", "begin_within", "checkpoint", "deadline",
+    "end", "now", "saw", "saw_version", "scanned", "set_alarm", "submit", "tokens", "version", "wake", "want_link",
+}  # fmt: skip
+
+
+def lead_to_the_forge(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Let links to files that are no pages of the site lead to the forge."""
+    folder = (ROOT / "docs" / page).parent
+
+    def changed(link: re.Match[str]) -> str:
+        path = (folder / link[1]).resolve()
+        is_page = path.is_relative_to(ROOT / "docs") and path.suffix in {".md", ".svg", ".png"}
+        return link[0] if is_page or not path.exists() else f"]({FORGE}/{path.relative_to(ROOT)}{link[2]})"
+
+    if page.startswith("development/figures/"):  # The page of measurements links them.
+        source[0] = f"---\norphan: true\n---\n{source[0]}"
+    source[0] = re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", changed, source[0])
+
+
+def skip_internal(_app: Sphinx, _what: str, name: str, member: object, *_: object) -> bool | None:
+    """Leave out the methods that are not for users, and constructors of what `connect` makes."""
+    is_made = name == "__init__" and ".launcher." not in member.__module__
+    return True if is_made or name in INTERNAL else None
+
+
+def show_awaited(  # Sphinx's form.
+    _app: Sphinx, _what: str, _name: str, _obj: object, _options: object, signature: str | None, result: str | None
+) -> tuple[str | None, str | None]:
+    """Show the answer of a method instead of the type by which both kinds of client share it."""
+    return signature, None if result is None else re.sub(r"^Asked\[(.*)\]$", r"\1", result)
+
+
+def list_versions(app: Sphinx, failure: Exception | None) -> None:
+    """Write the list of the versions that were built, newest first, and let their folder lead to this one."""
+    if failure is None and app.builder.name == "html":
+        site = Path(app.outdir).parent
+        built = sorted(
+            (page.parent.name for page in site.glob("*/index.html")),
+            key=lambda name: [int(part) for part in re.findall(r"\d+", name)],
+            reverse=True,
+        )
+        (site / "versions.json").write_text(json.dumps(built) + "\n", encoding="utf-8")
+        page = f'<!doctype html><meta http-equiv="refresh" content="0; url={built[0]}/index.html">\n'
+        (site / "index.html").write_text(page, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the functions above."""
+    blocking.__name__ = "gossipkv.blocking"  # Its name for users.
+    app.add_lexer("mermaid", TextLexer)
+    app.connect("source-read", lead_to_the_forge)
+    app.connect("autodoc-skip-member", skip_internal)
+    app.connect("autodoc-process-signature", show_awaited)
+    app.connect("build-finished", list_versions)
