@@ -86,6 +86,15 @@ def test_every_page_is_listed() -> None:
     assert unlisted(ROOT) == set()
 
 
+def test_every_page_has_its_place_on_the_site() -> None:
+    """The navigation in docs/index.rst has each page once; the figures need none, since a page links them."""
+    docs = ROOT / "docs"
+    placed = re.findall(r"(?m)^   ([\w/.-]+)$", (docs / "index.rst").read_text(encoding="utf-8"))
+    found = {page.relative_to(docs).with_suffix("").as_posix() for page in [*docs.rglob("*.md"), *docs.glob("*/*.rst")]}
+    figures = {page for page in found if page.startswith("development/figures/")}
+    assert sorted(placed) == sorted(found - figures - {"README"})
+
+
 def test_a_page_outside_the_index_is_seen(tmp_path: Path) -> None:
     for name, text in {"README.md": "[a](users/a.md)", "users/a.md": "", "users/b.md": ""}.items():
         page = tmp_path / "docs" / name
