@@ -88,41 +88,41 @@ COMPLETION_VARIABLE: Final = "_GOSSIPKV_COMPLETE"
 
 # The module that holds each command, and its line in `--help`, in the order of `--help`.
 COMMANDS: Final = {
-    "demo": ("demo", "The main job on real data, end to end; leaves nothing behind."),
+    "demo": ("demo", "Run the main job on real data, end to end, and leave nothing behind."),
     "serve": ("serve", "Run a node."),
-    "http": ("http", "Answer HTTP in front of a cluster."),
-    "cluster": ("cluster", "A cluster of nodes on this machine, for trying things out and for tests."),
-    "config": ("settings", "Every setting: its value, where that came from, and what it means."),
-    "get": ("reads", "The value of one key."),
-    "mget": ("reads", "The values of several keys."),
-    "scan": ("reads", "Records in key order."),
-    "put": ("writes", "Put a record into a table."),
-    "delete": ("writes", "Delete a record of a table."),
-    "ping": ("node", "Whether a node answers."),
-    "status": ("status", "What a node holds, builds and serves."),
-    "members": ("gossip", "The members of the cluster."),
-    "tree": ("gossip", "What the members publish."),
-    "table": ("table", "Make, drop, list and show tables; what is to move; reshard, split."),
-    "node": ("placement", "Show and change which nodes tables are laid on."),
-    "metadata": ("metadata", "Show and change who decides on tables."),
-    "publish": ("publish", "Put a finished directory into the source, as a version of a dataset."),
-    "databases": ("databases", "Hold a version of a dataset, and let go of it."),
-    "rollback": ("databases", "Go back to a version of a dataset on all nodes."),
-    "refresh": ("node", "Have a node look at its source now."),
-    "keys": ("keys", "Make and change the key ring that seals gossip."),
-    "users": ("users", "Make and change the file of who may do what."),
-    "certificates": ("certificates", "Make a certificate authority, and certificates of nodes and clients."),
-    "build": ("build", "Make sorted files from a source, without a node."),
+    "http": ("http", "Run an HTTP gateway in front of a cluster."),
+    "cluster": ("cluster", "Run a cluster on this machine, for trials and tests."),
+    "config": ("settings", "Write every setting: its value, origin and meaning."),
+    "get": ("reads", "Read the value of one key."),
+    "mget": ("reads", "Read the values of several keys."),
+    "scan": ("reads", "Read records in key order."),
+    "put": ("writes", "Write a record to a table."),
+    "delete": ("writes", "Delete a record from a table."),
+    "ping": ("node", "Check that a node answers."),
+    "status": ("status", "Show the health of the cluster, and the node's databases."),
+    "members": ("gossip", "List the members of the cluster."),
+    "tree": ("gossip", "Show the keys that members publish by gossip."),
+    "table": ("table", "Manage tables, their partitions and their replicas."),
+    "node": ("placement", "Choose the nodes that hold tables."),
+    "metadata": ("metadata", "Choose the nodes that decide on tables (acceptors)."),
+    "publish": ("publish", "Publish a finished directory as a version of a dataset."),
+    "databases": ("databases", "Hold or release a version of a dataset."),
+    "rollback": ("databases", "Return to an earlier version of a dataset on all nodes."),
+    "refresh": ("node", "Scan a node's source now."),
+    "keys": ("keys", "Manage the key ring that seals gossip."),
+    "users": ("users", "Manage the file of users and their rights."),
+    "certificates": ("certificates", "Make a certificate authority, and certificates for nodes and clients."),
+    "build": ("build", "Build sorted files from a source, without a node."),
     "backup": ("backup", "Back up the cluster's tables; list, check and remove backups."),
     "restore": ("backup", "Load the tables of a backup into the running cluster."),
-    "inspect": ("files", "What is in a sorted file or a data directory."),
-    "loadtest": ("loadtest", "Put servers under load, check every answer, and tell how fast they came."),
-    "verify": ("files", "Check every byte of a file or a data directory, or whether a table's copies are equal."),
+    "inspect": ("files", "Describe a sorted file or a data directory."),
+    "loadtest": ("loadtest", "Load servers, check every answer, and measure latency."),
+    "verify": ("files", "Check all bytes of a file or directory, or compare a table's replicas."),
 }
 
 
 # Names of these commands in other stores.
-ELSEWHERE: Final = {"set": "`gossipkv put` writes a record", "del": "`gossipkv delete` deletes one"}
+ELSEWHERE: Final = {"set": "use `gossipkv put` to write a record", "del": "use `gossipkv delete` to delete a record"}
 
 
 class CommandGroup(click.Group):
@@ -160,7 +160,8 @@ class Commands(CommandGroup):
             if sys.platform.startswith("linux"):
                 raise
             raise LocalError(
-                f"`{cmd_name}` needs Linux on x86-64 or aarch64 (there is no {error.name} here); clients run anywhere"
+                f"`{cmd_name}` needs Linux on x86-64 or aarch64, since {error.name} is missing here; only "
+                "clients run elsewhere"
             ) from error
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)

@@ -76,29 +76,34 @@ def csv_dialect(text: str) -> CsvDialect:
     "--partitions",
     type=click.IntRange(1, MAX_FILES),
     metavar="N",
-    help="Sorted files to make.  [default: one a source file]",
+    help="Number of sorted files to build.  [default: as many as source files]",
 )
 @click.option(
     "--function",
     type=click.Choice(FUNCTIONS),
-    help="To partition by.  [default: the one that made the source's files, if N is their number; else sequins]",
+    help="Partition function.  [default: that of the source's files if they are N; else sequins]",
 )
-@click.option("--only", type=partition_list, metavar="LIST", help="Make these partitions alone, such as 0,4-7.")
+@click.option("--only", type=partition_list, metavar="LIST", help="Build only these partitions, such as 0,4-7.")
 @click.option(
     "--presharded",
     type=click.Choice(PRESHARDED),
     default="probe",
     show_default=True,
-    help=f"With --only, skip files of other partitions: found out, as {DECLARED_FILE} says, never.",
+    help=(
+        "With --only, skip source files of other partitions: found by probing, as declared in "
+        f"{DECLARED_FILE}, or never."
+    ),
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Of the source.  [default: as its files look]")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), help=("Format of the source.  [default: detected from its files]")
+)
 @click.option(
     "--key",
     multiple=True,
     default=("key",),
     show_default="key",
     metavar="FIELD",
-    help="The key, where files have fields; of several the key is joined, or a MessagePack array.",
+    help="Field of the key. Several fields are joined, or become a MessagePack array.",
 )
 @click.option(
     "--value",
@@ -106,17 +111,19 @@ def csv_dialect(text: str) -> CsvDialect:
     default=("value",),
     show_default="value",
     metavar="FIELD",
-    help="The value; of several, or * for all, rows are made.",
+    help="Field of the value. Several fields, or * for all, become rows.",
 )
-@click.option("--separator", metavar="TEXT", help="Joins the fields of a key.")
-@click.option("--encoding", type=click.Choice(ENCODINGS), default="json", show_default=True, help="Of rows.")
-@click.option("--nulls", type=click.Choice(NULLS), default="omit", show_default=True, help="In rows.")
+@click.option("--separator", metavar="TEXT", help="Separator between the fields of a key.")
+@click.option("--encoding", type=click.Choice(ENCODINGS), default="json", show_default=True, help="Encoding of rows.")
+@click.option(
+    "--nulls", type=click.Choice(NULLS), default="omit", show_default=True, help=("Treatment of nulls in rows.")
+)
 @click.option(
     "--csv",
     type=csv_dialect,
     default="",
     metavar="SETTINGS",
-    help='The table `csv` of a settings file, such as \'delimiter = ";", header = false, columns = ["a", "b"]\'.',
+    help='CSV options as in a settings file, such as \'delimiter = ";", header = false, columns = ["a", "b"]\'.',
 )
 @click.option("--compression", type=click.Choice(["none", "lz4"]), default="none", show_default=True)
 @click.option(
@@ -126,13 +133,13 @@ def csv_dialect(text: str) -> CsvDialect:
     default="256MiB",
     show_default=True,
     metavar="SIZE",
-    help="For sorting.",
+    help="Memory for sorting.",
 )
 @click.option(
     "--lanes",
     type=click.IntRange(1, 64),
     metavar="N",
-    help="Threads to share the work.  [default: one a core, fewer for small sources]",
+    help="Number of threads.  [default: one per core, fewer for small sources]",
 )
 @JSON
 def build(
@@ -155,11 +162,11 @@ def build(
     lanes: int | None,
     as_json: bool,
 ) -> None:
-    """Make sorted files in the directory DEST from SOURCE: a file, a directory of files, or a URL for fsspec.
+    """Build sorted files in the directory DEST from SOURCE: a file, a directory of files, or a URL for fsspec.
 
-    DEST can be put below a node's source, as <database>/<version>.  Of a key that comes more than once the last one
-    counts, files in the order of their names.  DEST must be empty or not there; it is whole when the command ends
-    with status 0, and untouched otherwise.  Sorted files that fit together are taken over as they are.
+    DEST can be placed below a node's source as <database>/<version>. If a key occurs more than once, the last record
+    counts, in the order of file names. DEST must be empty or absent. With exit status 0 it is complete; otherwise it is
+    unchanged. Sorted files that fit together are copied as they are.
     """
     if memory_bytes < MIN_MEMORY_BYTES:
         raise click.BadParameter(f"at least {quantity.show(MIN_MEMORY_BYTES, quantity.SIZE)}", param_hint="--memory")
@@ -170,7 +177,7 @@ def build(
     job = replace(job, function=function, format=form, reading=reading, wanted=only, presharded=presharded)
     if only is not None and only[-1] >= job.partitions:
         raise click.BadParameter(
-            f"{only[-1]}: the partitions are 0 to {job.partitions - 1}; --partitions N asks for more",
+            f"{only[-1]}: the partitions are 0 to {job.partitions - 1}; set --partitions N for more",
             param_hint="--only",
         )
     with _ended_like_ctrl_c(), _empty_directory(dest):
@@ -272,7 +279,7 @@ def _empty_directory(dest: Path) -> Iterator[None]:
     try:
         missing = [place for place in (dest, *dest.parents) if not place.exists()]
         if not missing and any(dest.iterdir()):
-            raise StorageError(f"{dest}: not empty; name a directory that is not there yet", {"file": str(dest)})
+            raise StorageError(f"{dest}: not empty; name a new directory", {"file": str(dest)})
         dest.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{dest}: {error.strerror}", {"file": str(dest)}) from error
@@ -288,7 +295,9 @@ def _empty_directory(dest: Path) -> Iterator[None]:
 
 
 def _say_what(dest: Path, manifest: VersionManifest, seconds: float) -> None:
-    replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
+    replaced = (
+        f"; {manifest.duplicates:,} more were replaced by later records of the same key" if manifest.duplicates else ""
+    )
     count, of = len(manifest.files_here), len(manifest.files)
     files = counted(count, "file") if count == of else f"{count:,} of {counted(of, 'file')}"
     click.echo(
@@ -302,10 +311,12 @@ def _say_what(dest: Path, manifest: VersionManifest, seconds: float) -> None:
     if stray is not None:
         more = manifest.strays - 1
         strays = f", and {more:,} more {'is' if more == 1 else 'are'} not" if more else ""
-        elsewhere = "; build the others again with --presharded never, or they may lack it" if count < of else ""
+        elsewhere = (
+            "; rebuild the other partitions with --presharded never, since they may lack this key" if count < of else ""
+        )
         note(
-            f"{stray.file}: byte {stray.offset:,}: the key {shown(stray.key)} is not where {manifest.voided} puts it"
-            f"{strays}: everything was partitioned anew{elsewhere}"
+            f"{stray.file}: byte {stray.offset:,}: the key {shown(stray.key)} is not in its partition "
+            f"under {manifest.voided}{strays}; all records were partitioned again{elsewhere}"
         )
 
 

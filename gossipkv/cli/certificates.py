@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from gossipkv.access.certificates import Signed
 
-KEY: Final = small_file.Kind("key", 64 * 1024, ", and make all certificates anew if somebody may have read it")
+KEY: Final = small_file.Kind("key", 64 * 1024, ", and replace all certificates if others may have read the key")
 AUTHORITY: Final = "ca"
 _HOST: Final = re.compile(r"(\*\.)?[a-zA-Z0-9]([-a-zA-Z0-9.]{0,250}[a-zA-Z0-9])?")
 
 
 def _name(text: str) -> str:
     if text == AUTHORITY:
-        raise click.BadParameter(f"{text!r} is what the authority's own files are called")
+        raise click.BadParameter(f"{text!r} is the name of the authority's own files; choose another")
     return name_of(text)
 
 
@@ -46,38 +46,42 @@ def _host(text: str) -> str:
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def certificates() -> None:
-    """Make a certificate authority of one's own, and certificates of nodes and clients that it signs."""
+    """Make your own certificate authority, and certificates for nodes and clients signed by it."""
 
 
 @certificates.command()
 @click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("name", metavar="[NAME]", required=False, type=_name)
-@click.option("--host", "hosts", metavar="HOST", multiple=True, type=_host, help="Where the node is; again for each.")
+@click.option(
+    "--host", "hosts", metavar="HOST", multiple=True, type=_host, help=("Name or address of the node; repeatable.")
+)
 @click.option(
     "--uuid",
     metavar="UUID",
     type=click.UUID,
-    help="Of a node that has one: `gossipkv inspect DATA/NODE`.  [default: drawn]",
+    help="UUID of an existing node, as in `gossipkv inspect DATA/NODE`.  [default: random]",
 )
-@click.option("--days", type=click.IntRange(1, 3650), help="How long it holds.  [default: 365; of an authority 3650]")
+@click.option("--days", type=click.IntRange(1, 3650), help="Days of validity.  [default: 365; for an authority 3650]")
 def new(directory: Path, name: str | None, *, hosts: tuple[str, ...], uuid: UUID | None, days: int | None) -> None:
-    """Make an authority, or a certificate that it signs: with --host that of a node, else of a client.
+    """Make a certificate authority, or a certificate signed by it.
 
-    Without NAME: an authority, DIR/ca.pem and DIR/ca.key.  Its key is needed here alone: keep it where no node runs.
-    With NAME: DIR/NAME.pem and DIR/NAME.key, for the node or for the user of that name.  Nothing that is there is
-    replaced.
+    Without NAME, the command makes an authority: DIR/ca.pem and DIR/ca.key. Only this command needs the key: keep it on
+    a machine without nodes. With NAME, the command makes DIR/NAME.pem and DIR/NAME.key: for a node if --host is given,
+    else for the user NAME. Existing files are never replaced.
     """
     if name is None and hosts:
-        raise click.UsageError("--host is of a node: NAME is missing")
+        raise click.UsageError("--host is for the certificate of a node: give NAME")
     if uuid is not None and not hosts:
-        raise click.UsageError("--uuid is of a node: where is it?  --host, again for each name and address")
+        raise click.UsageError(
+            "--uuid is for the certificate of a node: give --host for each name and address of the node"
+        )
     if name is None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = AUTHORITY
     certificate, key = (directory / f"{name}.{kind}" for kind in ("pem", "key"))
     for path in (certificate, key):
         if path.exists():
-            raise click.BadParameter(f"{path} exists, and nothing is replaced; move it away first", param_hint="DIR")
+            raise click.BadParameter(f"{path} exists and is not replaced; move the file away first", param_hint="DIR")
     made = _made(directory, name, hosts, uuid, days)
     small_file.write_text(key, made.key)
     small_file.write_text(certificate, made.certificate, mode=0o644)
@@ -97,7 +101,9 @@ def _made(directory: Path, name: str, hosts: Sequence[str], uuid: UUID | None, d
     certificate = directory / f"{AUTHORITY}.pem"
     if not certificate.exists():
         make = f"`gossipkv certificates new {directory}`"
-        raise click.BadParameter(f"no authority in it; {make} makes one", param_hint="DIR")
+        raise click.BadParameter(
+            f"no certificate authority in this directory; {make} makes an authority", param_hint="DIR"
+        )
     authority = (
         small_file.read(certificate, CERTIFICATES).decode("latin-1"),
         small_file.read_text(directory / f"{AUTHORITY}.key", KEY),

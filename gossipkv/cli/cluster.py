@@ -48,13 +48,13 @@ DATA: Final = click.option(
     default=_default_directory,
     show_default="a platform data directory",
     metavar="DIR",
-    help="Where the cluster keeps its files, and what it is known by.",
+    help="Directory of the cluster's files, which identifies the cluster.",
 )
 
 
 def _index(text: str) -> int:
     if re.fullmatch(r"n?[1-9][0-9]{0,3}", text) is None:
-        raise click.BadParameter(f"{text!r}: expected the number of a node, as `cluster status` shows it")
+        raise click.BadParameter(f"{text!r}: expected the number of a node from `cluster status`")
     return int(text.removeprefix("n"))
 
 
@@ -78,25 +78,34 @@ NODE_NUMBER: Final = click.argument("index", metavar="I", type=_index)
 
 @click.group(cls=CommandGroup, no_args_is_help=False)
 def cluster() -> None:
-    """Run a cluster of nodes on this machine, each a process of its own.
+    """Run a cluster on this machine, with one process per node.
 
-    `up` starts one and stays with it; `status`, `kill`, `start` and `down` are for another shell, or for one that was
-    started with `up --detach`.  Nodes are numbered from 1.
+    `up` starts a cluster and stays in the foreground. Use `status`, `kill`, `start` and `down` from another shell, or
+    after `up --detach`. Nodes are numbered from 1.
     """
 
 
 @cluster.command()
-@click.option("--nodes", type=click.IntRange(1, MAX_NODES), metavar="N", help="How many.  [default: as before, else 3]")
-@click.option("--source", metavar="ROOT", help="Source root that every node reads.  [default: as before, else none]")
+@click.option(
+    "--nodes", type=click.IntRange(1, MAX_NODES), metavar="N", help=("Number of nodes.  [default: as before, else 3]")
+)
+@click.option("--source", metavar="ROOT", help="Source root of all nodes.  [default: as before, else none]")
 @click.option("--replication", type=click.IntRange(1, MAX_NODES), metavar="R", help="Copies of each dataset partition.")
-@click.option("--base-port", type=click.IntRange(1, 65_535), metavar="P", help="Use ports P, P+1, ... exactly.")
+@click.option("--base-port", type=click.IntRange(1, 65_535), metavar="P", help="Use exactly the ports P, P+1, ...")
 @click.option(
-    "--http/--no-http", default=None, help="Whether nodes answer HTTP and show a page.  [default: as before, else yes]"
+    "--http/--no-http",
+    default=None,
+    help=("Answer HTTP and show the status page at each node.  [default: as before, else yes]"),
 )
 @click.option(
-    "--http-base-port", type=click.IntRange(1, 65_535), metavar="P", help="Use ports P, P+1, ... exactly, for HTTP."
+    "--http-base-port",
+    type=click.IntRange(1, 65_535),
+    metavar="P",
+    help=("Use exactly the ports P, P+1, ... for HTTP."),
 )
-@click.option("--set", "settings", type=_pair, multiple=True, metavar="NAME=VALUE", help="A setting for every node.")
+@click.option(
+    "--set", "settings", type=_pair, multiple=True, metavar="NAME=VALUE", help=("Setting for all nodes; repeatable.")
+)
 @click.option("--detach", is_flag=True, help="Return when the nodes are ready, and leave them running.")
 @DATA
 @JSON
@@ -113,12 +122,12 @@ def up(
     detach: bool,
     as_json: bool,
 ) -> None:
-    """Start a cluster, say when every dataset can be read at every node, and stay with it: Ctrl-C ends it.
+    """Start a cluster, and report when every node serves every dataset. Ctrl-C ends the cluster.
 
-    A dataset that takes longer than 10 s from there, or cannot be built, is named with what it waits for.
+    If a dataset takes more than 10 s after that, or cannot be built, the command names the reason.
 
-    However this command ends, also by SIGKILL, the nodes end with it; with --detach they stay until `down`.
-    What is not said is as it was the last time in this directory.
+    The nodes end with this command, even if it is killed by SIGKILL; with --detach they run until `down`. Omitted
+    options keep their last values for this directory.
     """
     remembered = {name: _absolute(value) if value and is_path(name) else value for name, value in settings}
     launcher = Cluster(
@@ -138,13 +147,15 @@ def up(
     except NodeFailed as error:
         _note(error)
         if forget := " ".join(f"--set {name}=" for name, value in remembered.items() if value):
-            note(f"gossipkv: settings are remembered also now; what forgets them: {forget}")
+            note(f"gossipkv: the settings are kept although the start failed; to forget them: {forget}")
         raise click.exceptions.Exit(FAILED) from None
     try:
         left = _await_readable(ready)
         _tell(launcher.name, ready, running=True, as_json=as_json)
         if not as_json:
-            words = f"it stays until {command('down', launcher.directory)}" if detach else "Ctrl-C ends it"
+            words = (
+                f"to end the cluster: {command('down', launcher.directory)}" if detach else "Ctrl-C ends the cluster"
+            )
             what = "nodes are ready" if left else "ready"
             click.echo(f"{what} in {time.monotonic() - began_s:.1f} s; {words}")
             for line in _how_to_ask([node.address for node in ready]):
@@ -196,7 +207,7 @@ def _how_to_ask(addresses: list[str]) -> list[str]:
     if not set(usual).isdisjoint(addresses):
         return []
     return [
-        f"commands ask {usual[0]}, where {_occupant(usual[0])}; to have them ask this cluster:",
+        f"commands ask {usual[0]} by default, where {_occupant(usual[0])}; to ask this cluster instead:",
         f"export {NODE_VARIABLE}={','.join(addresses[:SEEDS])}",
     ]
 
@@ -207,9 +218,9 @@ def _occupant(address: str) -> str:
             try:
                 info = client.info()
             except GossipKVError:
-                return "something listens that is no GossipKV node"
+                return "another program than GossipKV listens"
     except (GossipKVError, ValueError):
-        return "nobody listens"
+        return "nothing listens"
     return f"node {plain(info.get('node'))} of cluster {plain(info.get('cluster'))} answers"
 
 
@@ -238,7 +249,7 @@ def _stay(launcher: Cluster) -> None:
         try:
             nodes = launcher.status()
         except NotUp:
-            note("gossipkv: the cluster was ended from elsewhere")
+            note("gossipkv: another command ended the cluster")
             return
         for node in nodes:
             if node.failed and (node.index, node.log_from) not in noted:
@@ -259,7 +270,7 @@ def _end(launcher: Cluster) -> None:
 @DATA
 @JSON
 def status(directory: Path, *, as_json: bool) -> None:
-    """Write what runs where.  Exit status 0 also if the cluster is down."""
+    """Show the nodes, their addresses and states. The exit status is 0 even if the cluster is down."""
     launcher = _known(directory)
     try:
         _tell(launcher.name, launcher.status(), running=True, as_json=as_json)
@@ -271,11 +282,11 @@ def status(directory: Path, *, as_json: bool) -> None:
 @cluster.command()
 @NODE_NUMBER
 @click.option(
-    "--signal", "number", type=_signal, default="KILL", show_default=True, metavar="NAME", help="Another one."
+    "--signal", "number", type=_signal, default="KILL", show_default=True, metavar="NAME", help="Signal to send."
 )
 @DATA
 def kill(index: int, directory: Path, *, number: int) -> None:
-    """Kill node I with SIGKILL, or send it another signal: STOP and CONT freeze and thaw it, TERM lets it leave."""
+    """Kill node I, or send it a signal: STOP and CONT freeze and thaw the node, TERM ends it in order."""
     launcher = _known(directory)
     if number == signal.SIGKILL:
         node = launcher.kill(index)
@@ -288,10 +299,15 @@ def kill(index: int, directory: Path, *, number: int) -> None:
 
 @cluster.command()
 @NODE_NUMBER
-@click.option("--port", type=click.IntRange(0, 65_535), metavar="P", help="Listen there from now on; 0: any free port.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="P",
+    help=("Port to listen on from now on; 0 means any free port."),
+)
 @DATA
 def start(index: int, directory: Path, *, port: int | None) -> None:
-    """Start node I again after it has ended, on its data, and return when it is ready."""
+    """Start the ended node I again on its data, and return when the node is ready."""
     try:
         node = _known(directory).start(index, port=port)
     except NodeFailed as error:
@@ -301,13 +317,13 @@ def start(index: int, directory: Path, *, port: int | None) -> None:
 
 
 @cluster.command()
-@click.option("--now", is_flag=True, help="Kill the nodes instead of letting them answer what is in flight.")
+@click.option("--now", is_flag=True, help="Kill the nodes without waiting for requests in flight.")
 @DATA
 def down(directory: Path, *, now: bool) -> None:
-    """End every node.  Their data stays, for the next `up`; nothing happens if the cluster is down."""
+    """End all nodes. Their data stays for the next `up`. The command is idempotent."""
     launcher = _known(directory)
     if not (launcher.down(grace_s=0) if now else launcher.down()):
-        note(f"gossipkv: the cluster in {directory} was not up")
+        note(f"gossipkv: the cluster in {directory} was not running")
 
 
 def _known(directory: Path) -> Cluster:
@@ -318,7 +334,7 @@ def _known(directory: Path) -> Cluster:
     """
     launcher = Cluster(directory)
     if not launcher.remembered():
-        raise LocalError(f"there is no cluster in {directory}; {command('up', directory)} makes one")
+        raise LocalError(f"no cluster in {directory}; to make one: {command('up', directory)}")
     return launcher
 
 

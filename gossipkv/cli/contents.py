@@ -315,4 +315,6 @@ def _check_version(directory: Path) -> None:
     listed = {file.name for file in manifest.files_here}
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         if path.name not in listed:
-            raise UnsupportedFormat(f"{path}: the manifest beside it does not list this file", {"file": str(path)})
+            raise UnsupportedFormat(
+                f"{path}: the manifest in its directory does not list this file", {"file": str(path)}
+            )

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
     from click.decorators import FC
 
-TOKEN_FILE: Final = small_file.Kind("token file", 64 * 1024, ", and make another token if somebody may have read it")
-_KEY: Final = small_file.Kind("key", 64 * 1024, ", and make another pair if somebody may have read it")
+TOKEN_FILE: Final = small_file.Kind("token file", 64 * 1024, ", and replace the token if others may have read it")
+_KEY: Final = small_file.Kind("key", 64 * 1024, ", and replace the pair if others may have read it")
 CERTIFICATES: Final = small_file.Kind("list of certificates", 4 << 20, is_private=False)
 _KINDS: Final = {"--ca": CERTIFICATES, "--cert": CERTIFICATES, "--key": _KEY, "--token-file": TOKEN_FILE}
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS: Final = {
-    "tls": "Speak TLS; without --ca the system says whom to trust.",
-    "ca": "Authority to trust, in PEM form; means --tls.",
-    "cert": "Certificate to show, and its key, in PEM form; means --tls.",
-    "key": "Key of that certificate, if it is in a file of its own.",
-    "token-file": f"File with the token to show.  [default: ${TOKEN_VARIABLE}]",
+    "tls": "Use TLS; without --ca, trust the system's authorities.",
+    "ca": "PEM file of the authorities to trust; implies --tls.",
+    "cert": "PEM file of the client certificate and its key; implies --tls.",
+    "key": "PEM file of the key, if --cert does not contain the key.",
+    "token-file": f"File with the token to send.  [default: ${TOKEN_VARIABLE}]",
 }
 
 
@@ -84,14 +84,14 @@ def _token(file: Path | None) -> tuple[str, str | None]:
 
 def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext:
     if key is not None and cert is None:
-        raise click.UsageError("--key is of the certificate that --cert names: give both")
+        raise click.UsageError("--key belongs to a certificate: give --cert as well")
     import ssl  # noqa: PLC0415  # Commands that use no TLS start faster without it.
 
     try:
         trusted = None if ca is None else small_file.read(ca, CERTIFICATES).decode("ascii", "ignore")
         context = ssl.create_default_context(cadata=trusted)
     except ssl.SSLError:
-        raise ConfigError(f"--ca {ca}: no certificate in PEM form") from None
+        raise ConfigError(f"--ca {ca}: the file has no certificate in PEM form") from None
     if cert is not None:
         small_file.read(key or cert, _KEY)
         small_file.read(cert, CERTIFICATES)
@@ -99,10 +99,12 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext
             context.load_cert_chain(cert, key, password=_refuse)
         except ssl.SSLError as error:
             fits = error.reason != "KEY_VALUES_MISMATCH"
-            reason = "no certificate and key in PEM form" if fits else "the key is of another certificate"
+            reason = (
+                "the file has no certificate and key in PEM form" if fits else "the key belongs to another certificate"
+            )
             raise ConfigError(f"--cert {cert}: {reason}") from None
     return context
 
 
 def _refuse() -> NoReturn:
-    raise ConfigError("the key of --cert is sealed by a passphrase: give one that is not")
+    raise ConfigError("the key of --cert is encrypted with a passphrase: give an unencrypted key")

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.client.blocking import Client
 
-LOCAL: Final = click.option("--local", is_flag=True, help="Only at the node that is asked, not in the cluster.")
+LOCAL: Final = click.option("--local", is_flag=True, help="Change only the asked node, not the cluster.")
 TIMEOUT: Final = timeout("10s", "one request")
 
 
 @click.group(cls=CommandGroup)
 def databases() -> None:
-    """Hold a version of a dataset, and let go of it."""
+    """Hold or release a version of a dataset."""
 
 
 @databases.command()
@@ -34,10 +34,10 @@ def databases() -> None:
 @TIMEOUT
 @JSON
 def hold(name: str, version: str, nodes: tuple[Address, ...], timeout_ms: int, *, local: bool, as_json: bool) -> None:
-    """Make all nodes serve VERSION of NAME, older or newer than what they serve, until `release`.
+    """Make all nodes serve VERSION of the dataset NAME until `databases release`.
 
-    It is kept over restarts, and obeyed by nodes that come later.  A node whose settings file holds a version keeps to
-    that.  `gossipkv status --wait` returns when VERSION serves.
+    The order survives restarts, and nodes that join later follow it. The setting `hold` of a node's settings file takes
+    precedence at that node. `gossipkv status --wait` returns when VERSION serves.
     """
     with connect(nodes, timeout_ms) as client:
         _order(client, "hold", name, version, local=local, as_json=as_json)
@@ -50,9 +50,9 @@ def hold(name: str, version: str, nodes: tuple[Address, ...], timeout_ms: int, *
 @TIMEOUT
 @JSON
 def release(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, local: bool, as_json: bool) -> None:
-    """Let go of the version of NAME that is held: the newest that is newer serves again.
+    """Release the held version of the dataset NAME: the newest version serves again.
 
-    With `--local` the node that is asked follows the others again.
+    With --local, the asked node follows the other nodes again.
     """
     with connect(nodes, timeout_ms) as client:
         _order(client, "release", name, local=local, as_json=as_json)
@@ -65,10 +65,10 @@ def release(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, local: bo
 @TIMEOUT
 @JSON
 def rollback(name: str, version: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Go back to VERSION of DB on all nodes, and hold it until `gossipkv databases release DB`.
+    """Return to VERSION of DB on all nodes, and hold it until `gossipkv databases release DB`.
 
-    Without VERSION: to the newest that the node knows before the one that serves.  Take the bad version away at the
-    source, or publish a newer one, before you release it.
+    Without VERSION, return to the newest version before the active one that the node knows. Before you release, remove
+    the bad version from the source, or publish a newer version.
     """
     with connect(nodes, timeout_ms) as client:
         _order(client, "hold", name, version or _before(client, name), local=False, as_json=as_json)
@@ -82,7 +82,7 @@ def _before(client: Client, name: str) -> str:
     versions = [*(entry.versions if entry is not None else ()), *(seen if isinstance(seen, list) else ())]
     older = [version for version in versions if isinstance(version, str) and active is not None and version < active]
     if not older:
-        raise UnknownVersion(f"no version of {name} is known before {plain(active)}: say which, if there is another")
+        raise UnknownVersion(f"no version of {name} before {plain(active)} is known; name the version to return to")
     return max(older)
 
 
@@ -90,6 +90,6 @@ def _order(client: Client, method: str, name: str, *version: str, local: bool, a
     answer = ask_map(client, method, name, *version, {"local": local})
     where = "this node" if local else "all nodes"
     held, before = answer.get("hold"), answer.get("before")
-    was = "" if before is None else f"; before it was {plain(before)}"
+    was = "" if before is None else f"; {plain(before)} was held before"
     now = f"{where} hold{'s' if local else ''} {plain(held)} until it is released" if held else "no version is held"
     tell(answer, f"{name}: {now}{was}", as_json=as_json)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
-DECISION: Final = timeout("10s", "the decision, and again for asking what became of it")
+DECISION: Final = timeout("10s", "the decision, and as long again to ask for its outcome")
 
 
 def allowed(timeout_ms: int) -> dict[str, Value]:
@@ -26,7 +26,7 @@ def allowed(timeout_ms: int) -> dict[str, Value]:
 
 def unconfirmed(what: str) -> int:
     """Report the possible loss, and return the status of a refusal without --yes."""
-    note(f"gossipkv: nothing was done.  {what}.  If that is to be, repeat this with --yes")
+    note(f"gossipkv: nothing was done. {what}. To do it, repeat the command with --yes")
     return WRONG_USE
 
 
@@ -45,7 +45,7 @@ def decided(
     try:
         return ask_map(client, method, *params)
     except Unknown as error:
-        note(f"gossipkv: {error}; asking what became of it")
+        note(f"gossipkv: {error}; asking for the outcome")
     try:
         return ask_map(client, method, *params)
     except GossipKVError as error:

@@ -17,9 +17,9 @@ from gossipkv.cli.output import print_json
 def demo(*, as_json: bool) -> int:
     """Run the main job, end to end, on real data, and leave nothing behind.
 
-    Three nodes serve the Unicode character database in version 3.2, then change to the current one while a reader goes
-    on and one of them is killed; tables follow.  The exit status is 0 only if every answer was right and every number
-    is within its bounds.
+    Three nodes serve version 3.2 of the Unicode character database. They upgrade to the current version while a client
+    reads and one node is killed. Tables follow. The exit status is 0 only if every answer was right and every measure
+    is within its limits.
     """
     outcome = main_job.run((lambda _: None) if as_json else _say)
     if as_json:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, path_type=Path))
 @JSON
 def inspect(path: Path, *, as_json: bool) -> None:
-    """Write what is in FILE: a sorted file, a document of a data directory, a whole one, or the store of its tables."""
+    """Describe FILE: a sorted file, a data directory, a document in it, or its table store."""
     if path.is_dir() and contents.is_data_directory(path):
         _inspect_directory(path, as_json=as_json)
     elif path.is_dir() and (path / MANIFEST).is_file():
@@ -138,28 +138,29 @@ def _write(description: Mapping[str, Value], *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("path", type=click.Path(exists=True, path_type=Path), required=False)
-@click.option("--table", metavar="TABLE", help="Compare the copies of TABLE instead, on the nodes that hold them.")
+@click.option("--table", metavar="TABLE", help="Compare the replicas of TABLE instead.")
 @NODE
 @timeout("10s", "each partition of a table")
 @JSON
 def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, as_json: bool) -> int:
-    """Check every byte that has a checksum of GossipKV's at PATH, or whether all copies of a TABLE have the same.
+    """Check all checksums below PATH, or compare the replicas of a table.
 
-    PATH is a sorted file, a document, a data directory, the store of its tables, the directory of a
-    cluster, or a source: a root, a database or a version.  A line for each damaged file, with the offset, then a
-    summary.  Nodes may be running there.  Exit status 3: something is damaged; 2: PATH is none of these.
+    PATH is a sorted file, a document, a data directory, its table store, the directory of a cluster,
+    or a source (root, database or version). Nodes may be running on PATH. The output has a line for each
+    damaged file, with the offset, and a summary. The exit status is 3 after damage, and 2 if PATH is none of these.
 
-    Of a TABLE the live records of each partition are compared between its nodes; one that is written to is looked at
-    again until --timeout, one of a node that is down is not.  Exit status 3: copies differ, or could not be compared.
+    With --table, the nodes of each partition compare their live records. Partitions with writes are compared again
+    until --timeout; replicas of nodes that are down are left out. The exit status is 3 if replicas differ or could not
+    be compared.
     """
     if (path is None) == (table is None):
-        raise click.UsageError("give a PATH, or --table TABLE")
+        raise click.UsageError("give either PATH or --table TABLE")
     if table is not None:
         return _verify_table(table, nodes, timeout_ms, as_json=as_json)
     assert path is not None
     place = contents.look(path)
     if place is None:
-        raise click.UsageError(f"{path}: not ours: no file, data directory, cluster or source of GossipKV")
+        raise click.UsageError(f"{path}: not a file, data directory, cluster or source of GossipKV")
     results = _check_all(place.files, place.stores)
     troubled = [checked for checked in results if checked.trouble is not None]
     total_bytes = sum(checked.size_bytes for checked in results)
@@ -170,12 +171,12 @@ def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], 
     else:
         for checked in troubled:
             click.echo(str(checked.trouble))
-        verdict = f"{len(troubled)} damaged" if troubled else "every byte as it was written"
+        verdict = f"{len(troubled)} damaged" if troubled else "all bytes are as written"
         whose = f" of a {place.kind}" if place.kind in {"cluster", "source"} else ""
         if results:
             click.echo(f"{_files(len(results))}{whose}, {size_text(total_bytes)}: {verdict}")
         if place.source_files:
-            click.echo(f"{_files(place.source_files)}{whose}, without checksums of GossipKV: not checked")
+            click.echo(f"{_files(place.source_files)}{whose} not checked: GossipKV keeps no checksums of source files")
     return FAILED if troubled else 0
 
 
@@ -199,7 +200,7 @@ def _verify_table(table: str, nodes: tuple[Address, ...], timeout_ms: int, *, as
             why = f"{plain(partition['verdict'])}: {plain(partition['why'])}"
             click.echo(f"{table} {plain(partition['partition'])}: {why}")
         partitions = f"{len(verified):,} partition{'s' if len(verified) != 1 else ''}"
-        click.echo(f"{table}: {partitions}: " + (f"{len(bad):,} not equal" if bad else "all copies equal"))
+        click.echo(f"{table}: {partitions}: " + (f"{len(bad):,} not equal" if bad else "all replicas are equal"))
     return FAILED if bad else 0
 
 

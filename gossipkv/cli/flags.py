@@ -82,7 +82,7 @@ def setting_options() -> list[click.Parameter]:
         type=click.Path(path_type=Path),
         metavar="FILE",
         callback=_rereadable,
-        help="TOML file of settings.  [default: $GOSSIPKV_CONFIG]",
+        help="TOML settings file.  [default: $GOSSIPKV_CONFIG]",
     )
     everything = click.Option(
         ["--help-all"],
@@ -90,7 +90,7 @@ def setting_options() -> list[click.Parameter]:
         is_eager=True,
         expose_value=False,
         callback=_help_all,
-        help=f"Show this and the other {len(_REST_NAMES)} settings, and exit.",
+        help=f"Show this help with the other {len(_REST_NAMES)} settings, and exit.",
     )
     return [*(_option(setting) for setting in SETTINGS), file, everything]
 

@@ -35,14 +35,14 @@ STYLES: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red", "lef
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Go on, and write a line for each change, until interrupted.")
+@click.option("--watch", is_flag=True, help="Keep running, and write a line for each change.")
 @NODE
 @TIMEOUT
 @JSON
 def members(nodes: tuple[Address, ...], timeout_ms: int, *, watch: bool, as_json: bool) -> None:
-    """Write the members of the cluster as the node knows them: alive, suspect, dead or left.
+    """List the members of the cluster with their states: alive, suspect, dead or left.
 
-    With --watch --json every member is a JSON object on a line of its own, again after each change.
+    With --watch and --json, each member is a JSON object on its own line, written again after each change.
     """
     with connect(nodes, timeout_ms) as client:
         answer = client.members()
@@ -109,14 +109,14 @@ def _member_table(members: list[Row]) -> Table:
 
 @click.command()
 @click.argument("path", default="")
-@click.option("--all", "everything", is_flag=True, help="Also what suspects, the dead and the left had published.")
+@click.option("--all", "everything", is_flag=True, help="Include keys of members that are suspect, dead or left.")
 @NODE
 @TIMEOUT
 @JSON
 def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: bool, as_json: bool) -> int:
-    """Write the keys at and below PATH that the members publish, with owner, age of the knowledge, state and value.
+    """List the keys at and below PATH that members publish, with owner, age, state and value.
 
-    Exit status 1: there are none.
+    The exit status is 1 if there are no keys.
     """
     with connect(nodes, timeout_ms) as client:
         path = path.strip("/")
@@ -126,7 +126,7 @@ def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: 
     elif found:
         draw(_tree_table(found))
     if not found:
-        note(f"not found: nobody publishes anything{f' at or below {path}' if path else ''}")
+        note(f"not found: no member publishes a key{f' at or below {path}' if path else ''}")
         return NOT_FOUND
     return 0
 

@@ -38,16 +38,16 @@ def _content_type(text: str) -> tuple[str | None, str]:
     default="127.0.0.1:8080",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to answer HTTP; port 0 for any free one.",
+    help="Address to answer HTTP on; port 0 means any free port.",
 )
-@click.option("--share-port", is_flag=True, help="Let other gateways of this user listen there too.")
+@click.option("--share-port", is_flag=True, help="Share the address with other gateways of this user.")
 @click.option(
     "--content-type",
     "types",
     type=_content_type,
     multiple=True,
     metavar="[DB=]TYPE",
-    help=f"What values are, of DB or of all.  [default: {USUAL_MEDIA_TYPE}]",
+    help=f"Media type of the values of DB, or of all databases.  [default: {USUAL_MEDIA_TYPE}]",
 )
 @click.option(
     "--max-connections",
@@ -55,7 +55,7 @@ def _content_type(text: str) -> tuple[str | None, str]:
     default=GatewayLimits().max_connections,
     show_default=True,
     metavar="N",
-    help="Connections open at once.",
+    help="Maximum number of open connections.",
 )
 @click.option(
     "--drain-timeout",
@@ -64,7 +64,7 @@ def _content_type(text: str) -> tuple[str | None, str]:
     default="10s",
     show_default=True,
     metavar="DURATION",
-    help="Time for what is in flight when it is to end.",
+    help="Time for requests in flight when the gateway ends.",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @TIMEOUT
@@ -79,11 +79,11 @@ def http(
     timeout_ms: int,
     share_port: bool,
 ) -> None:
-    """Answer HTTP in front of the nodes of any cluster.
+    """Run an HTTP gateway in front of a cluster.
 
-    It writes one line to standard output, `ready HOST:PORT`, when it listens, whether or not a node is there yet.  It
-    asks the first of its nodes that answers.  SIGTERM ends it after answering what is in flight; SIGHUP has it forget
-    which versions it has answered from, for when the cluster went back to an older one.
+    When the gateway listens, it writes one line to standard output, `ready HOST:PORT`, even if no node answers yet. The
+    gateway asks the first of its nodes that answers. On SIGTERM it answers the requests in flight and ends. On SIGHUP
+    it forgets the versions that it answered from; send SIGHUP after a roll-back.
     """
     logs.configure("info", log_format)
     allow_descriptors()

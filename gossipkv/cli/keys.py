@@ -29,7 +29,7 @@ def _key_id(text: str) -> bytes:
     except ValueError:
         id_ = b""
     if len(id_) != KEY_ID_BYTES:
-        raise click.BadParameter(f"{text!r}: expected the id of a key, as `keys list` writes it")
+        raise click.BadParameter(f"{text!r}: expected the id of a key from `keys list`")
     return id_
 
 
@@ -38,19 +38,19 @@ KEY_ID: Final = click.argument("chosen", metavar="KEY-ID", type=_key_id)
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def keys() -> None:
-    """Make and change the key ring that seals gossip: the file that the setting `key_ring` names.
+    """Manage the key ring that seals gossip: the file named by the setting `key_ring`.
 
-    Every node of a cluster has the same file.  Keys are changed in three steps, and each reaches every node (copy the
-    file, then SIGHUP) before the next: `install` a new key, `use` it, `remove` the old one.
+    All nodes of a cluster have the same file. Change keys in three steps: `install` a new key, `use` it, `remove` the
+    old key. Complete each step on all nodes (copy the file, send SIGHUP) before the next.
     """
 
 
 @keys.command()
 @FILE
 def new(path: Path) -> None:
-    """Make FILE, with one new key, and write the key's id."""
+    """Make FILE with one new key, and write the key's id."""
     if path.exists():
-        raise click.BadParameter(f"{path} exists; `gossipkv keys install` adds a key to it", param_hint="FILE")
+        raise click.BadParameter(f"{path} exists; use `gossipkv keys install` to add a key", param_hint="FILE")
     key = _drawn()
     small_file.write_text(path, key_ring.line_of(key))
     click.echo(key.id.hex())
@@ -60,7 +60,7 @@ def new(path: Path) -> None:
 @FILE
 @JSON
 def list_keys(path: Path, *, as_json: bool) -> None:
-    """Write the ids of the keys in FILE, never the keys; the first one seals."""
+    """List the ids of the keys in FILE, not the keys. The first key seals."""
     ids = [key.id.hex() for key in key_file.read(path)]
     if as_json:
         print_json([{"key_id": key_id, "seals": key_id == ids[0]} for key_id in ids])
@@ -76,10 +76,10 @@ def list_keys(path: Path, *, as_json: bool) -> None:
     "other",
     metavar="OTHER",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Add the keys of this key ring instead of a new one.",
+    help="Add the keys of this key ring instead of a new key.",
 )
 def install(path: Path, other: Path | None) -> None:
-    """Add a new key to FILE, behind the others, and write its id."""
+    """Add a new key to the end of FILE, and write its id."""
     added = (_drawn(),) if other is None else key_file.read(other)
     _change(path, lambda text: key_ring.installed(text, added, str(path)))
     for key in added:
@@ -90,7 +90,7 @@ def install(path: Path, other: Path | None) -> None:
 @FILE
 @KEY_ID
 def use(path: Path, chosen: bytes) -> None:
-    """Move a key of FILE to the front: it seals from then on."""
+    """Move a key to the front of FILE, so that it seals."""
     _change(path, lambda text: key_ring.used(text, chosen, str(path)))
 
 
@@ -98,7 +98,7 @@ def use(path: Path, chosen: bytes) -> None:
 @FILE
 @KEY_ID
 def remove(path: Path, chosen: bytes) -> None:
-    """Take a key out of FILE; not the one that seals."""
+    """Remove a key from FILE; the key that seals cannot be removed."""
     _change(path, lambda text: key_ring.removed(text, chosen, str(path)))
 
 
@@ -109,6 +109,6 @@ def _drawn() -> key_ring.Key:
 def _change(path: Path, edit: Callable[[str], str]) -> None:
     """Replace the file by the result of the edit; a refused edit leaves it unchanged."""
     if small_file.edit(path, KEY_RING, edit):
-        note(f"{path}: changed; copy it to every node and send each SIGHUP before the next change")
+        note(f"{path}: changed; copy the file to every node and send each node SIGHUP before the next change")
     else:
         note(f"{path}: nothing to change")

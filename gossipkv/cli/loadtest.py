@@ -124,7 +124,7 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=node_address,
     multiple=True,
     metavar="HOST:PORT",
-    help=f"Node to ask; of several, each.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
+    help=f"Node to ask; repeatable, and all are asked.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
 )
 @click.option(
     "--target",
@@ -132,46 +132,66 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=parse_target,
     multiple=True,
     metavar="URL",
-    help="Server to ask, too: gossipkv://HOST:PORT, http://HOST:PORT or redis://HOST:PORT/0.",
+    help="Another server to ask: gossipkv://HOST:PORT, http://HOST:PORT or redis://HOST:PORT/0.",
 )
-@click.option("--members", "all_members", is_flag=True, help="Ask every live member of the cluster, too.")
+@click.option("--members", "all_members", is_flag=True, help="Ask all live members of the cluster as well.")
 @click.option("--db", "database", default="", metavar="DB", help="Database to read.")
 @click.option(
-    "--truth", type=_truth, multiple=True, metavar="[VERSION=]PATH", help="Right values: a TSV file, a source."
+    "--truth", type=_truth, multiple=True, metavar="[VERSION=]PATH", help="Expected values: a TSV file, or a source."
 )
-@click.option("--keys", type=EXISTING, metavar="FILE", help="Keys to ask for, one a line.  [default: the truth's]")
-@click.option("--workload", type=click.Choice([*WORKLOADS], case_sensitive=False), help="YCSB's, on a table.")
-@click.option("--records", type=int, metavar="N", help=f"Keys made for a table.  [default of --workload: {RECORDS:,}]")
-@click.option("--load", is_flag=True, help="Write all of --records first.")
+@click.option(
+    "--keys",
+    type=EXISTING,
+    metavar="FILE",
+    help=("File of keys to read, one per line.  [default: the keys of --truth]"),
+)
+@click.option("--workload", type=click.Choice([*WORKLOADS], case_sensitive=False), help="YCSB workload, on a table.")
+@click.option(
+    "--records",
+    type=int,
+    metavar="N",
+    help=(f"Number of keys that the test makes in a table.  [default with --workload: {RECORDS:,}]"),
+)
+@click.option("--load", is_flag=True, help="Write all records of --records first.")
 @click.option(
     "--value-bytes", default=str(RECORD_BYTES), show_default=True, metavar="N[-M]", help="Sizes of written values."
 )
-@click.option("--level", type=click.Choice(LEVELS), help="What writes must reach.  [default: the servers']")
-@click.option("--session", "sessions", is_flag=True, help="Each user of a table has a session, which never goes back.")
-@click.option("--distribution", help="uniform, zipf:0.99, hot:0.9/0.1, latest, sequential.  [default: uniform]")
-@click.option("--misses", type=_share, default="0", metavar="SHARE", help="Keys that are not there, such as 5%.")
-@click.option("--mix", help="What is asked, by weight: get=90,put=8,scan=2.  [default: get; with --batch get_many]")
-@click.option("--connections", type=int, default=1, show_default=True, help="Connections to each target.")
-@click.option("--pipeline", type=int, default=1, show_default=True, help="Requests in flight on each connection.")
-@click.option("--batch", type=int, help=f"Keys of a get_many, records of a scan (at most).  [default: {BATCH}]")
-@click.option("--processes", type=int, default=1, show_default=True, help="Processes that make the load.")
+@click.option("--level", type=click.Choice(LEVELS), help="Level of writes.  [default: that of the servers]")
 @click.option(
-    "--rate", metavar="R", help="Requests a second (open loop): 1000; steps 1000,2000; a ramp 1000..5000/30s."
+    "--session", "sessions", is_flag=True, help=("Give each user of a table a session, which never reads older data.")
 )
-@click.option("--duration", default="10s", show_default=True, help="Length of a round, or of each step.")
-@click.option("--warm-up", default="1s", show_default=True, help="Load before that, which does not count.")
-@click.option("--rounds", type=int, default=1, show_default=True, help="How often all of it is done.")
-@click.option("--timeout", default="5s", show_default=True, help="Silence after which a connection is given up.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Number that all that is drawn comes from.")
+@click.option("--distribution", help="uniform, zipf:0.99, hot:0.9/0.1, latest, sequential.  [default: uniform]")
+@click.option(
+    "--misses", type=_share, default="0", metavar="SHARE", help=("Share of reads for absent keys, such as 5%.")
+)
+@click.option("--mix", help="Requests by weight, such as get=90,put=8,scan=2.  [default: get; with --batch get_many]")
+@click.option("--connections", type=int, default=1, show_default=True, help="Number of connections to each target.")
+@click.option("--pipeline", type=int, default=1, show_default=True, help="Requests in flight on each connection.")
+@click.option(
+    "--batch", type=int, help=(f"Keys of each get_many, and maximum of records of each scan.  [default: {BATCH}]")
+)
+@click.option("--processes", type=int, default=1, show_default=True, help="Number of processes that send the load.")
+@click.option(
+    "--rate", metavar="R", help="Requests per second (open loop): 1000, steps 1000,2000, or a ramp 1000..5000/30s."
+)
+@click.option("--duration", default="10s", show_default=True, help="Duration of a round, or of each step.")
+@click.option("--warm-up", default="1s", show_default=True, help="Load before the measurement, which does not count.")
+@click.option("--rounds", type=int, default=1, show_default=True, help="Number of rounds.")
+@click.option("--timeout", default="5s", show_default=True, help="Silence after which a connection is closed.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--report",
     "report_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.html",
-    help="Write a report.",
+    help="Write an HTML report to this file.",
 )
 @click.option(
-    "--fail-if", type=_limit, multiple=True, metavar="LIMIT", help="Status 3 if so: 'p99>2ms', 'errors>0.1%'."
+    "--fail-if",
+    type=_limit,
+    multiple=True,
+    metavar="LIMIT",
+    help=("Limit, such as 'p99>2ms' or 'errors>0.1%'; if passed, the exit status is 3."),
 )
 @click.option("--compare", "pair", type=EXISTING, nargs=2, metavar="A.json B.json", help="Compare two results.")
 @credential_options
@@ -202,14 +222,14 @@ def loadtest(
     as_json: bool,
     **plain: Unpack[PlainOptions],
 ) -> int:
-    """Put servers under load, check every answer, and tell how fast they came.
+    """Load servers, check every answer, and measure latency.
 
-    Without --rate the next request leaves when an answer has come (a closed loop).  With it requests leave when they
-    are due, whatever the servers do, and latencies count from then.  Without --truth and --keys the keys are the first
-    of the database, and values are not compared.  A load on a table (--workload, --records, or a --mix that writes)
-    writes values that tell who wrote them, and knows from those what may be read.
+    Without --rate, each connection sends its next request after an answer (a closed loop). With --rate, requests are
+    sent when they are due, and latencies count from that time. Without --truth and --keys, the test reads the first
+    keys of the database and does not compare values. A load on a table (--workload, --records, or a --mix with writes)
+    writes values that identify their writer, so reads are checked against them.
 
-    Exit status 3: a value was wrong, a limit of --fail-if was passed, or nothing was answered.
+    The exit status is 3 if a value was wrong, a limit of --fail-if was passed, or nothing was answered.
     """
     if pair is not None:
         return _compare(ctx, pair, as_json=as_json)
@@ -220,7 +240,7 @@ def loadtest(
         weights, batch = _mix(mix, batch)
     else:
         if mix is not None:
-            raise click.UsageError("--workload says what is asked: leave --mix out")
+            raise click.UsageError("--workload sets the requests: omit --mix")
         weights, batch, records = usual.mix, batch or usual.batch, RECORDS if records is None else records
     asked = _targets(nodes, targets)
     if not database and any(target.scheme != "redis" for target in asked):
@@ -294,7 +314,9 @@ def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
     mix = parse_mix(text or ("get" if batch in {None, 1} else "get_many"))
     if not {"get_many", "scan", "put_many"} & set(mix):
         if batch not in {None, 1}:
-            raise click.UsageError("--batch is for get_many, put_many and scan, and --mix has none: leave it out")
+            raise click.UsageError(
+                "--batch is for get_many, put_many and scan, and --mix has none of them: omit --batch"
+            )
         return mix, 1
     return mix, BATCH if batch is None else batch
 
@@ -305,7 +327,7 @@ def _drawn_keys(plan: LoadPlan) -> Iterator[Path]:
     nodes = [target.address for target in plan.targets if target.scheme == "gossipkv"]
     keys = [key for key in _first_keys(nodes, plan.database, is_table=plan.is_written) if b"\n" not in key]
     if not keys:
-        raise ConfigError(f"{plan.database} has no key that could be asked for; give some with --keys or --truth")
+        raise ConfigError(f"{plan.database} has no keys to read; give keys with --keys or --truth")
     with tempfile.TemporaryDirectory(prefix="gossipkv-loadtest-") as directory:
         file = Path(directory, "keys")
         file.write_bytes(b"".join(key + b"\n" for key in keys))
@@ -331,7 +353,7 @@ def _first_keys(nodes: Sequence[Address], database: str, *, is_table: bool) -> l
                 silences += 1
                 if silences == ASKING_ATTEMPTS:
                     raise
-                note(f"gossipkv: {error.message}; asked again for keys of {database}")
+                note(f"gossipkv: {error.message}; asking again for keys of {database}")
             else:
                 break
     return keys
@@ -340,7 +362,7 @@ def _first_keys(nodes: Sequence[Address], database: str, *, is_table: bool) -> l
 def _without_database(asked: Sequence[LoadTarget]) -> str:
     """Return the error for a missing `--db`, with the datasets that the first answering node has."""
     nodes = [target.address for target in asked if target.scheme == "gossipkv"]
-    advice = "say which database to read with --db"
+    advice = "name the database to read with --db"
     if not nodes:
         return f"{advice}, as --db geo"
     try:
@@ -373,7 +395,7 @@ def _refuse_others(ctx: click.Context) -> None:
     for parameter in ctx.command.params:
         name = parameter.name or ""
         if name not in {"pair", "as_json"} and ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--compare reads two results and runs nothing: leave {parameter.opts[0]} out")
+            raise click.UsageError(f"--compare reads two results and sends no load: omit {parameter.opts[0]}")
 
 
 def _compare(ctx: click.Context, pair: tuple[Path, Path], *, as_json: bool) -> int:

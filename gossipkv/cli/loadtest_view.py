@@ -149,10 +149,10 @@ def compared(comparison: Comparison) -> RenderableType:
     rounds = " and ".join(figures.count(number) for number in comparison.rounds)
     parts: list[RenderableType] = [table, Text(f"\nRounds: {rounds}. {RULE}", "dim")]
     if not comparison.can_tell:
-        parts.append(Text("Too few rounds to tell anything: make both results with --rounds 4 or more.", "yellow"))
+        parts.append(Text("Too few rounds for a comparison: run both tests with --rounds 4 or more.", "yellow"))
     for what, unlike in (("plan", comparison.plans), ("machine", comparison.machines)):
         parts += [
-            Text(printable(f"The runs are not alike, {what} {name}: {first} in A, {second} in B"), "yellow")
+            Text(printable(f"The runs differ in {what} {name}: {first} in A, {second} in B"), "yellow")
             for name, first, second in unlike
         ]
     return Group(*parts)

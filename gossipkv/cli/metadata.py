@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
-OF_TABLE: Final = click.option("--table", metavar="TABLE", help="Of this table.  [default: of the catalogue]")
+OF_TABLE: Final = click.option(
+    "--table", metavar="TABLE", help=("Change the acceptors of this table.  [default: of the catalogue]")
+)
 ROOT_CHARACTERS: Final = 12  # Digits of a root that are shown; enough to tell two apart.
 
 
@@ -69,7 +71,7 @@ class RegisterReport(Record):
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def metadata() -> None:
-    """Show and change who decides on tables: on the catalogue of all, or on the partitions of one."""
+    """Choose the nodes that decide on tables: the acceptors of the catalogue, or of one table's map."""
 
 
 @metadata.command()
@@ -78,19 +80,19 @@ def metadata() -> None:
 @TIMEOUT
 @JSON
 def status(table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
-    """Write which nodes decide on the catalogue, or on TABLE, which of them answer, and what was decided last.
+    """Show the acceptors of the catalogue, or of TABLE, those that answer, and the last decision.
 
-    Exit status 3: too few of them answer, and nothing can be decided.
+    The exit status is 3 if too few acceptors answer, so that nothing can be decided.
     """
     with connect(nodes, timeout_ms) as client:
         answer = ask_maps(client, "metadata_status", table, {"timeout_ms": timeout_ms})
     registers = decode_list(RegisterReport, answer)
-    write_table([*answer], _table(registers), "nothing is decided yet: no table was ever made", as_json=as_json)
+    write_table([*answer], _table(registers), "no decisions yet: no table was ever created", as_json=as_json)
     stuck = [register for register in registers if not decides(register)]
     for register in stuck:
         note(
-            f"gossipkv: {register.name}: too few of those that decide on it answer, and nothing can be decided; "
-            "start them again, or see `gossipkv metadata force --help`"
+            f"gossipkv: {register.name}: too few acceptors answer, so nothing can be decided; start them "
+            "again, or see `gossipkv metadata force --help`"
         )
     return FAILED if stuck else 0
 
@@ -102,7 +104,7 @@ def status(table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as
 @DECISION
 @JSON
 def join(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Add the node named NODE to the deciding nodes."""
+    """Make the node NODE an acceptor."""
     with connect(nodes, timeout_ms) as client:
         _tell(ask_map(client, "metadata_join", table, node), as_json=as_json)
 
@@ -114,7 +116,7 @@ def join(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: i
 @DECISION
 @JSON
 def leave(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Remove the node named NODE from the deciding nodes; the last one cannot leave."""
+    """Remove the node NODE from the acceptors. The last acceptor cannot leave."""
     with connect(nodes, timeout_ms) as client:
         _tell(ask_map(client, "metadata_leave", table, node), as_json=as_json)
 
@@ -126,12 +128,12 @@ def leave(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: 
 @DECISION
 @JSON
 def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
-    """Replace OLD by the node named NEW as a deciding node, for the catalogue and every table.
+    """Replace the acceptor OLD by the node NEW, for the catalogue and every table.
 
-    It may be repeated after whatever has stopped it, and does the rest.  A node that has another store by now takes its
-    own place, under its name twice; one that is no member any more is named by its uuid, as `metadata status` does.
+    If the command is interrupted, repeat it: it continues. If a node has a new store, give its name twice: the node
+    replaces its own lost store. Name a node that is no longer a member by its uuid from `metadata status`.
 
-    Exit status 3: what could not be changed is told, each with the reason.
+    The exit status is 3 if a register could not be changed; the reasons are listed.
     """
     shown = description(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     answers, failures = list["Value"](), 0
@@ -158,12 +160,15 @@ def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, 
     if as_json:
         print_json(answers)
     for register in [] if as_json else changed:
-        click.echo(f"{register.name}: decided by {', '.join(register.nodes)}")
+        click.echo(f"{register.name}: the acceptors are {', '.join(register.nodes)}")
     if not changed and not failures:
-        why = "decides with the store that it has" if old == new else "decides on none of them"
+        why = "is an acceptor with its present store" if old == new else "is an acceptor of none of them"
         note(f"nothing to do: there are {len(answers)} registers, and {old} {why}")
     if failures:
-        note(f"gossipkv: {failures} of {len(done)} registers are as they were; repeat this when that is mended")
+        note(
+            f"gossipkv: {failures} of {len(done)} registers are unchanged; repeat the command when the "
+            "causes are repaired"
+        )
     return FAILED if failures else 0
 
 
@@ -174,9 +179,16 @@ def _tables(client: Client) -> list[str | None]:
 
 
 @metadata.command()
-@click.option("--survivor", "survivors", multiple=True, required=True, metavar="NODE", help="A node that is to decide.")
+@click.option(
+    "--survivor",
+    "survivors",
+    multiple=True,
+    required=True,
+    metavar="NODE",
+    help=("Surviving acceptor; repeat for each survivor."),
+)
 @OF_TABLE
-@click.option("--yes", is_flag=True, help="Do it; without this, only say what may be lost.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, the command only says what may be lost.")
 @NODE
 @DECISION
 @JSON
@@ -189,10 +201,11 @@ def force(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Let the survivors alone decide from now on, because a majority is gone for good.
+    """Let the survivors decide alone, because a majority of the acceptors is lost for good.
 
-    What only the others knew is lost.  Without --yes nothing is done: it says what that may be, with exit status 2.  A
-    node refuses while enough of those that decide answer, and unless every survivor does.
+    Decisions that only the lost acceptors knew are lost. Without --yes, nothing is done: the command says what may be
+    lost, with exit status 2. The request is refused while a majority of the acceptors answers, or if a survivor does
+    not answer.
     """
     with connect(nodes, timeout_ms) as client:
         if not yes:
@@ -206,15 +219,16 @@ def _warn(client: Client, table: str | None, survivors: tuple[str, ...], timeout
     try:
         answer = ask_maps(client, "metadata_status", table, {"timeout_ms": timeout_ms})
     except ServiceError as error:
-        note(f"gossipkv: who decides now is not known: {error}")
+        note(f"gossipkv: the present acceptors are not known: {error}")
         answer = []
     acceptors = [node for register in decode_list(RegisterReport, answer) for node, _ in register.acceptors()]
     lost = dict.fromkeys(acceptor.node for acceptor in acceptors if acceptor.node not in survivors)
-    who = f"{', '.join(lost)} and any other" if lost else "any other"
+    who = f"{', '.join(lost)} and any other node" if lost else "any other node"
     note(
-        f"gossipkv: nothing was done.  {', '.join(survivors)} alone would decide on {table or 'the catalogue'}; what "
-        f"was decided with {who} and is not known to them would be lost, also if it was acknowledged: tables that "
-        "were made or dropped, partitions that were moved.  If that is to be, repeat this with --yes"
+        f"gossipkv: nothing was done. {', '.join(survivors)} alone would decide on "
+        f"{table or 'the catalogue'}. Decisions that only {who} know would be lost, even if they were "
+        "acknowledged: created or dropped tables, moved partitions. To do it, repeat the command "
+        "with --yes"
     )
 
 
@@ -228,7 +242,7 @@ def _tell(answer: dict[str, Value], *, as_json: bool) -> None:
     """Write the acceptors after a change, and the possible loss."""
     register = decode(RegisterReport, answer)
     names = (f"{node.node} ({change})" if change else node.node for node, change in register.acceptors())
-    tell(answer, f"{register.name}: decided by {', '.join(names)}", as_json=as_json)
+    tell(answer, f"{register.name}: the acceptors are {', '.join(names)}", as_json=as_json)
     if register.lost is not None:
         note(f"gossipkv: {register.lost}")
 

@@ -35,7 +35,7 @@ def duration_ms(text: str) -> int:
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: {error}") from None
     if milliseconds == 0:
-        raise click.BadParameter(f"{text!r}: expected more than nothing")
+        raise click.BadParameter(f"{text!r}: expected a duration above zero")
     return milliseconds
 
 
@@ -60,7 +60,7 @@ def name_of(text: str) -> str:
     try:
         return read_name(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r}: a name has {NAME_FORM}") from None
+        raise click.BadParameter(f"{text!r}: a name consists of {NAME_FORM}") from None
 
 
 def key_bytes(text: str) -> bytes:
@@ -69,7 +69,7 @@ def key_bytes(text: str) -> bytes:
         try:
             return typed(text)
         except ValueError:
-            raise click.BadParameter(f"{text!r}: expected pairs of hexadecimal digits behind 0x") from None
+            raise click.BadParameter(f"{text!r}: expected pairs of hexadecimal digits after 0x") from None
     return os.fsencode(text)
 
 
@@ -81,7 +81,7 @@ def _hex(does: str, *, is_told: bool) -> Callable[[FC], FC]:
         return value
 
     option = partial(click.option, "--hex", "hexadecimal", is_flag=True, is_eager=True, callback=note)
-    return option(expose_value=is_told, help=f"{does}A typed key that begins with 0x is in hexadecimal digits.")
+    return option(expose_value=is_told, help=f"{does}Read keys that begin with 0x as hexadecimal digits.")
 
 
 def _node(command: FC) -> FC:
@@ -92,7 +92,10 @@ def _node(command: FC) -> FC:
         type=node_address,
         multiple=True,
         metavar="HOST:PORT",
-        help=f"Node to ask; of several, the first that answers.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
+        help=(
+            f"Node to ask; repeatable, and the first that answers is used.  [default: ${NODE_VARIABLE}, "
+            f"then {DEFAULT_NODE}]"
+        ),
     )(credential_options(command))
 
 
@@ -114,14 +117,14 @@ def timeout(default: str, what: str) -> Callable[[FC], FC]:
 
 TIMEOUT: Final = timeout("1s", "one request")
 VERSION: Final = click.option("--version", metavar="VERSION", help="Read exactly this version.")
-HEX: Final = _hex("Write keys and values as hexadecimal digits.  ", is_told=True)
+HEX: Final = _hex("Write keys and values as hexadecimal digits. ", is_told=True)
 HEX_KEYS: Final = _hex("", is_told=False)
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 OUT: Final = click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write to FILE, once there is something to write.",
+    help="Write to FILE, which is made at the first output.",
 )
 
 

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.wire.rpc import Value
 
-PLAN: Final = timeout("60s", "the plans, which take a second or two of a table with thousands of partitions")
+PLAN: Final = timeout("60s", "the plans; a table with thousands of partitions takes a second or two")
 ISOLATION_GROUP: Final = click.option(
-    "--isolation-group", metavar="G", help="What fails together with it; `none`: itself.  [default: as its settings]"
+    "--isolation-group",
+    metavar="G",
+    help=("Group of nodes that fail together; `none` means the node alone.  [default: its settings]"),
 )
 WEIGHT: Final = click.IntRange(1, MAX_WEIGHT)
 TAKEN_OUT: Final = {0: "removed", None: "gone"}  # Shown in place of a weight.
@@ -41,15 +43,22 @@ TAKEN_OUT: Final = {0: "removed", None: "gone"}  # Shown in place of a weight.
 
 def _weight(default: str) -> Callable[[FC], FC]:
     return click.option(
-        "--weight", type=WEIGHT, metavar="W", help=f"Share of partitions beside others'.  [default: {default}]"
+        "--weight",
+        type=WEIGHT,
+        metavar="W",
+        help=(f"Share of partitions relative to other nodes.  [default: {default}]"),
     )
 
 
-YES: Final = click.option("--yes", is_flag=True, help="With --force: do it; without this, only say what may be lost.")
+YES: Final = click.option(
+    "--yes", is_flag=True, help=("With --force: do it. Without this, the command only says what may be lost.")
+)
 
 
 def _force(of: str) -> Callable[[FC], FC]:
-    return click.option("--force", is_flag=True, help=f"{of} is gone for good: nobody waits for what it alone has.")
+    return click.option(
+        "--force", is_flag=True, help=(f"Treat {of} as lost for good: do not wait for records that only {of} has.")
+    )
 
 
 class TablesNode(Record):
@@ -97,13 +106,13 @@ class PlanReport(Record):
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def node() -> None:
-    """Show and change which nodes tables are laid on, and by which shares."""
+    """Choose the nodes that hold tables, and their shares."""
 
 
 @node.command()
 @click.argument("name", metavar="NODE")
 @ISOLATION_GROUP
-@_weight("as its settings say")
+@_weight("its settings")
 @NODE
 @DECISION
 @JSON
@@ -116,9 +125,9 @@ def add(
     weight: int | None,
     as_json: bool,
 ) -> None:
-    """Lay tables on the node named NODE, too.
+    """Add the node NODE to the nodes that hold tables.
 
-    Of one that is there already, what is told is changed, and nothing else.
+    If the node was added before, only the given options are changed.
     """
     with connect(nodes, timeout_ms) as client:
         answer = decided(client, "add_node", name, _options(timeout_ms, isolation_group=isolation_group, weight=weight))
@@ -133,16 +142,16 @@ def add(
 @DECISION
 @JSON
 def remove(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, force: bool, yes: bool, as_json: bool) -> int:
-    """Lay tables on NODE no longer.
+    """Remove NODE from the nodes that hold tables.
 
-    Other nodes get its partitions.  One that is no member any more is named by its uuid, as `node list` tells it.
-    While it is down, its partitions wait for what it has; with --force they do not.
+    Its partitions move to other nodes. While NODE is down, they wait for its records, unless --force is given. Name a
+    node that is no longer a member by its uuid from `node list`.
     """
     if force and not yes:
         return _warn(name)
     with connect(nodes, timeout_ms) as client:
         answer = decided(client, "remove_node", name, _options(timeout_ms, force=force or None))
-    how = "gone for good; nobody waits for what it alone has" if force else "others get its partitions"
+    how = "lost for good; no node waits for its records" if force else "its partitions move to other nodes"
     _tell(answer, f"{name}: {how}", as_json=as_json)
     return 0
 
@@ -169,17 +178,17 @@ def replace(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Put NEW in the place of OLD.
+    """Replace the node OLD by the node NEW.
 
-    It gets the share of OLD, unless --weight tells another.  The same name twice: a node that has lost its disk takes
-    its own place.
+    NEW gets the share of OLD, unless --weight is given. If a node has lost its disk, give its name twice: the node
+    replaces its own lost store.
     """
     if force and not yes:
         return _warn(old)
     options = _options(timeout_ms, force=force or None, isolation_group=isolation_group, weight=weight)
     with connect(nodes, timeout_ms) as client:
         answer = decided(client, "replace_node", old, new, options)
-    _tell(answer, f"{new}: in the place of {old}; {_place(answer, new)}", as_json=as_json)
+    _tell(answer, f"{new}: replaces {old}; {_place(answer, new)}", as_json=as_json)
     return 0
 
 
@@ -190,9 +199,9 @@ def replace(
 @DECISION
 @JSON
 def weight(name: str, share: int, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Give NODE another share.
+    """Change the share of NODE.
 
-    It is to hold partitions by the weight W, beside the weights of the others.
+    NODE holds partitions in proportion to its weight W.
     """
     with connect(nodes, timeout_ms) as client:
         answer = decided(client, "set_weight", name, share, _options(timeout_ms))
@@ -204,14 +213,14 @@ def weight(name: str, share: int, nodes: tuple[Address, ...], timeout_ms: int, *
 @TIMEOUT
 @JSON
 def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """List the nodes of tables.
+    """List the nodes that hold tables.
 
-    Those that were removed, or are gone for good, are listed, too: no table is laid on them.
+    The list includes nodes that were removed or are lost for good; they hold no tables.
     """
     with connect(nodes, timeout_ms) as client:
         answer = ask_map(client, "placement_nodes")
     placement = decode(PlacementReport, answer)
-    nothing = "no nodes: the catalogue of tables names none yet"
+    nothing = "no nodes: the catalogue of tables is empty"
     write_table(answer, _nodes_table(placement.nodes), nothing, as_json=as_json)
     _note_waiting(placement)
 
@@ -234,10 +243,10 @@ def _nodes_table(nodes: Iterable[TablesNode]) -> Table:
 @PLAN
 @JSON
 def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Write what is to be moved, and has not begun.
+    """Show the planned moves of TABLE, or of all tables, that have not begun.
 
-    Of TABLE, or of all tables; nothing is moved by this.  What is under way `status` tells.  Of range tables it says
-    why, and which ranges are to be divided.
+    This command moves nothing; `status` shows the moves under way. For range tables, the output has the reasons, and
+    the ranges to split.
     """
     with connect(nodes, timeout_ms) as client:
         answer = ask_maps(client, "plan", name)
@@ -274,7 +283,7 @@ def _moves_table(plans: Iterable[PlanReport]) -> Table:
 
 
 def _splits_table(plans: Iterable[PlanReport]) -> Table:
-    made = columns("table", "range to divide", "why", right=("range to divide",))
+    made = columns("table", "range to split", "why", right=("range to split",))
     for found in plans:
         for split in found.splits:
             add_row(made, found.table, split.partition, split.why)
@@ -283,15 +292,15 @@ def _splits_table(plans: Iterable[PlanReport]) -> Table:
 
 def _sum(found: PlanReport) -> str:
     count, divisions = found.moves_count, found.splits_count
-    divided = f"; {divisions:,} division{'s' if divisions > 1 else ''}" if divisions else ""
+    divided = f"; {divisions:,} split{'s' if divisions > 1 else ''}" if divisions else ""
     if resting := [replica.get("for_s", 0) for replica in found.resting]:
         what = "replica was" if len(resting) == 1 else "replicas were"
-        divided += f"; {len(resting):,} {what} moved lately and rest, the last for {max(resting)} s"
+        divided += f"; {len(resting):,} {what} moved lately and may not move again yet, the last for {max(resting)} s"
     if not count:
         return "nothing to move" + divided
     text = f"{count:,} move{'s' if count > 1 else ''}, {size_text(found.bytes_)}"
     if found.unknown:
-        text += f" and {found.unknown:,} of which nobody says how large they are"
+        text += f" and {found.unknown:,} of unknown size"
     if count > (listed := len(found.moves)):
         text += f"; the first {listed:,} are listed"
     return text + divided
@@ -304,10 +313,9 @@ def _sum(found: PlanReport) -> str:
 @DECISION
 @JSON
 def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Put each shard on one group of nodes.
+    """Restrict each shard of the table NAME to one group of nodes.
 
-    The nodes are put into GROUPS groups, and shard s of the table NAME lies on nodes of group s modulo GROUPS alone.
-    0: no groups.
+    The nodes form GROUPS groups, and shard s is held only by nodes of group s modulo GROUPS. 0 means no groups.
     """
     with connect(nodes, timeout_ms) as client:
         answer = decided(client, "reshard", name, groups, _options(timeout_ms))
@@ -321,7 +329,7 @@ def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int,
             add_row(made, str(number), " ".join(sorted(group)))
         draw(made)
     else:
-        click.echo(f"{name}: no groups: each shard may lie on any node")
+        click.echo(f"{name}: no groups: each shard may be on any node")
     _note_unchanged(placement)
 
 
@@ -334,8 +342,8 @@ def _options(timeout_ms: int, **given: Value) -> dict[str, Value]:
 
 def _warn(gone: str) -> int:
     return unconfirmed(
-        f"{gone} would count as gone for good, with its disk, and nobody would wait for what it has: records that no "
-        "other node has would be lost, also if they were acknowledged.  If it is only down, start it again instead"
+        f"{gone} would count as lost for good, with its disk, so records that only {gone} has would "
+        "be lost, even if they were acknowledged. If the node is only down, start it again instead"
     )
 
 
@@ -346,7 +354,7 @@ def _place(answer: dict[str, Value], name: str) -> str:
         if name in {node.node, node.uuid}:
             group = f", isolation group {node.isolation_group}" if node.isolation_group else ""
             return f"weight {plain(node.weight)}{group}"
-    return "put in"
+    return "in use"
 
 
 def _tell(answer: dict[str, Value], line: str, *, as_json: bool) -> None:
@@ -359,14 +367,14 @@ def _tell(answer: dict[str, Value], line: str, *, as_json: bool) -> None:
 
 def _note_unchanged(placement: PlacementReport) -> None:
     if not placement.changed:
-        note("nothing to do: it was so already")
+        note("nothing to do: no change was needed")
 
 
 def _note_waiting(placement: PlacementReport) -> None:
     """Name the nodes that partitions wait for, and the remedy if such a node is lost."""
     if waits := placement.waits_for:
         note(
-            f"gossipkv: {names_text(waits)} {'is' if len(waits) == 1 else 'are'} down, and partitions wait for what is "
-            "there.  Start it again; of a node that is gone for good, `gossipkv node remove NODE --force` says what "
-            "may be lost"
+            f"gossipkv: {names_text(waits)} {'is' if len(waits) == 1 else 'are'} down, and partitions "
+            "wait for records there. Start the node again. If a node is lost for good, `gossipkv node "
+            "remove NODE --force` says what may be lost"
         )

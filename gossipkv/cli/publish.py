@@ -75,23 +75,36 @@ class _Given:
     "--version",
     metavar="VERSION",
     callback=_name,
-    help="Its name.  [default: the time, 2026-11-20-101530, behind the newest name if it would not sort after it]",
+    help=(
+        "Name of the version.  [default: the time, such as 2026-11-20-101530, appended to the newest "
+        "name if needed to sort after it]"
+    ),
 )
-@click.option("--wait", is_flag=True, help="Wait until it serves at every node; status 3 if it cannot.")
-@click.option("--dry-run", is_flag=True, help="Say what a node would make of PATH, and do nothing; no node is asked.")
 @click.option(
-    "--source", metavar="ROOT", help="The nodes' source root, as this machine reaches it.  [default: as the node says]"
+    "--wait", is_flag=True, help=("Wait until the version serves at every node; the exit status is 3 if it cannot.")
 )
-@click.option("--link", is_flag=True, help="Link files instead of copying them: whoever changes PATH changes VERSION.")
+@click.option(
+    "--dry-run", is_flag=True, help=("Only describe the version that a node would read from PATH; ask no node.")
+)
+@click.option(
+    "--source",
+    metavar="ROOT",
+    help=("Source root of the nodes, as seen from this machine.  [default: the node's setting]"),
+)
+@click.option(
+    "--link",
+    is_flag=True,
+    help=("Link files instead of copying them; a later change of PATH then damages the version."),
+)
 @click.option(
     "--config",
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The nodes' settings file: how DB is read, how its store is reached.  [default: $GOSSIPKV_CONFIG]",
+    help="Settings file of the nodes, with the format of DB and access to its store.  [default: $GOSSIPKV_CONFIG]",
 )
 @NODE
-@timeout("10s", "one request; with --wait, if it is given, for all of it")
+@timeout("10s", "one request; with --wait, if given, for the whole wait")
 @JSON
 @click.pass_context
 def publish(
@@ -109,11 +122,11 @@ def publish(
     link: bool,
     as_json: bool,
 ) -> int:
-    """Put PATH, a finished directory of files or one file, into the source as a version of DB, and have nodes look.
+    """Publish PATH, a finished directory of files or one file, as a version of DB.
 
-    It is read as a node would first, then copied under a hidden name, then renamed: nodes see all of it or nothing.
-    Where the source is a URL, `_SUCCESS` comes last instead, and nodes must have `require_success_file`.  A command
-    that was interrupted is said again, and goes on.
+    The command first reads PATH as a node would. Then it copies the files under a hidden name and renames the
+    directory, so nodes never see an incomplete version. If the source is a URL, `_SUCCESS` is written last instead, and
+    nodes must have `require_success_file`. If the command is interrupted, repeat it: it continues.
     """
     given = _given(database, path, load_settings(file, {"source": source}))
     if dry_run:
@@ -138,14 +151,14 @@ def publish(
         print_json(_answer(database, name, found) | {"before": told, "serves": serves})
     else:
         click.echo(
-            f"{database}: {name}: {_summary(found)}{_against(before, found)}{'' if is_new else '; there already'}"
+            f"{database}: {name}: {_summary(found)}{_against(before, found)}{'' if is_new else '; published before'}"
         )
         if wait and serves:
             click.echo(f"{database}: {name} serves")
     for line in (*found.warnings, *lacking):
         note(f"gossipkv: {line}")
     if now is not None and now.hold not in {None, name}:
-        note(f"gossipkv: {database} is held on {now.hold} until `gossipkv databases release {database}`")
+        note(f"gossipkv: version {now.hold} of {database} is held until `gossipkv databases release {database}`")
     return FAILED if wait and not serves else 0
 
 
@@ -179,8 +192,8 @@ def _given(database: str, path: str, config: Config) -> _Given:
     settings = config.databases.get(database, DatabaseSettings())
     if settings.is_table:
         raise ConfigError(
-            f"{database} is a table (format = {settings.format!r}), and each snapshot of it is a version: write to the "
-            "table"
+            f"{database} is read from a table (format = {settings.format!r}), and each of its snapshots "
+            "is a version: write to that table"
         )
     job = BuildJob.of(listed, ".", remote=origin.remote)
     job = replace(job, format=settings.format, reading=FileReading.by(settings))
@@ -198,20 +211,20 @@ def _root(client: Client, given: _Given) -> tuple[str, Mapping[str, Option]]:
     if root is None:
         raise ConfigError(f"the node at {client.address} has no source: give the root with --source ROOT")
     if given.config.source is None and MASK in root:
-        raise ConfigError(f"the node's source is {root}: give it in full, with --source ROOT or --config FILE")
+        raise ConfigError(f"the node's source is {root}: give the full URL with --source ROOT or --config FILE")
     if is_url(root):
         if not (told.require_success_file or given.config.require_success_file):
             raise ConfigError(
-                f"{mask_url(root)}: a store has no rename, so a node could take half a version for a whole one: set "
-                "require_success_file = true at every node first"
+                f"{mask_url(root)}: an object store has no rename, so a node could read an incomplete "
+                "version: set require_success_file = true on every node first"
             )
         own = given.config.databases.get(given.database, DatabaseSettings()).storage_options
         return root, own if own is not None else given.config.storage_options
     if not Path(root).is_dir():
         whose = "the node's source" if given.config.source is None else "the source"
         raise ConfigError(
-            f"{whose} is {root}, and there is no such directory on this machine: say where it is here, with --source "
-            "ROOT, or publish on a machine that has it"
+            f"{whose} is {root}, and this machine has no such directory: give its path here with --source "
+            "ROOT, or publish on a machine that has the directory"
         )
     return root, {}
 
@@ -260,7 +273,8 @@ def _read(given: _Given, words: str) -> Preview:
     except SourceError:
         if given.database not in given.config.databases:
             note(
-                f"gossipkv: it was read without settings: if nodes have [databases.{given.database}], say --config FILE"
+                "gossipkv: the files were read without settings: if the nodes have "
+                f"[databases.{given.database}], give --config FILE"
             )
         raise
 
@@ -290,8 +304,8 @@ def _have_nodes_look(client: Client, place: str, version: str) -> None:
         seen = None
     if not isinstance(seen, list) or version not in seen:
         raise SourceError(
-            f"{place}/{version} is there, but the node at {client.address} does not see it: is its source another one? "
-            "Name it with --source ROOT"
+            f"{place}/{version} was written, but the node at {client.address} does not see it: its source "
+            "may be another directory; name the right one with --source ROOT"
         )
 
 
@@ -306,7 +320,7 @@ def _dry_run(given: _Given, path: str, *, as_json: bool) -> int:
         for key, value in found.first:
             cut = value[:SHOWN_BYTES]
             click.echo(f"  {shown(key)}\t{shown(cut)}{'…' if len(cut) < len(value) else ''}")
-    for line in (*found.warnings, *(() if short is None else (f"nodes would not switch to it: {short}",))):
+    for line in (*found.warnings, *(() if short is None else (f"nodes would not switch to this version: {short}",))):
         note(f"gossipkv: {line}")
     return 0 if short is None else FAILED
 
@@ -336,7 +350,7 @@ def _summary(found: Preview) -> str:
 
 def _against(before: _Before | None, found: Preview) -> str:
     if before is None:
-        return ", the first"
+        return ", the first version"
     known = []
     if before.records is not None:
         known.append(f"{counted(before.records, 'record')} ({found.records - before.records:+,})")

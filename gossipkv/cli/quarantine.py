@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
-PATIENCE: Final = timeout("10s", "one request; a node that does not answer is waited for")
+PATIENCE: Final = timeout("10s", "one request, including the wait for silent nodes")
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def quarantine() -> None:
-    """List and drop copies of partitions that were set aside."""
+    """List or drop quarantined replicas: replicas that no map names any more."""
 
 
 @quarantine.command(name="list")
@@ -38,17 +38,17 @@ def quarantine() -> None:
 @PATIENCE
 @JSON
 def list_(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
-    """List copies that were set aside.
+    """List the quarantined replicas of NODE, or of all live nodes.
 
-    At NODE, or at all nodes that live; exit status 3: one of them did not answer.
+    The exit status is 3 if a node did not answer.
     """
     with connect(nodes, timeout_ms) as client:
         asked: list[Value] = [{"node": name}] if name is not None else []
         answer = ask_maps(client, "quarantine_list", *asked)
     silent, found = [copy for copy in answer if "error" in copy], [copy for copy in answer if "error" not in copy]
-    write_table([*answer], _table(found), "nothing is set aside", as_json=as_json)
+    write_table([*answer], _table(found), "no quarantined replicas", as_json=as_json)
     for copy in silent:
-        note(f"gossipkv: {plain(copy.get('node'))}: what is set aside there is not known: {plain(copy.get('error'))}")
+        note(f"gossipkv: {plain(copy.get('node'))}: its quarantined replicas are not known: {plain(copy.get('error'))}")
     return FAILED if silent else 0
 
 
@@ -64,21 +64,21 @@ def _table(found: list[dict[str, Value]]) -> Table:
 @quarantine.command()
 @click.argument("name", metavar="NODE")
 @click.argument("copies", metavar="COPY...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do it; without this, only say what may be lost.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, the command only says what may be lost.")
 @NODE
 @PATIENCE
 @JSON
 def drop(
     name: str, copies: tuple[str, ...], nodes: tuple[Address, ...], timeout_ms: int, *, yes: bool, as_json: bool
 ) -> int:
-    """Drop copies that were set aside at NODE.
+    """Drop quarantined replicas of NODE.
 
-    COPY is what `list` calls it.  Without --yes nothing is done: it says what may be lost, with exit status 2.
+    COPY is a name from `list`. Without --yes, nothing is done: the command says what may be lost, with exit status 2.
     """
     if not yes:
         return unconfirmed(
-            f"{_counted(copies)} at {name} would be gone for good, with all that is in there: records that no other "
-            "node has, too, also if they were acknowledged"
+            f"{_counted(copies)} at {name} would be deleted, with records that no other node has, even if "
+            "they were acknowledged"
         )
     with connect(nodes, timeout_ms) as client:
         for copy in copies:
@@ -91,7 +91,7 @@ def drop(
 
 
 def _counted(copies: tuple[str, ...]) -> str:
-    return "the copy" if len(copies) == 1 else f"{len(copies):,} copies"
+    return "The replica" if len(copies) == 1 else f"{len(copies):,} replicas"
 
 
 def _is_gone(error: GossipKVError) -> dict[str, Value] | None:

@@ -35,7 +35,7 @@ PAGE: Final = timeout("10s", "one page of some thousand records")
 @click.argument("name")
 @click.argument("start", metavar="[START]", type=key_bytes, required=False)
 @click.argument("end", metavar="[END]", type=key_bytes, required=False)
-@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys that begin so.")
+@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
 @HEX_KEYS
 @LEVEL
 @NODE
@@ -52,11 +52,11 @@ def delete_range(
     level: Level,
     as_json: bool,
 ) -> None:
-    """Delete the keys of the table NAME from START to before END.
+    """Delete the keys of the table NAME from START (inclusive) to END (exclusive).
 
-    Without END to the last key; START may be empty.  Records that are put there meanwhile may be deleted or not.  The
-    number is exact, unless it says `at least`: then a node gave no answer.  If this ends early, the same command
-    deletes the rest.
+    Without END, delete to the last key. START may be empty. Records that are put meanwhile may or may not be deleted.
+    The reported number is exact, unless a node gave no answer: then the output says `at least`. If the command ends
+    early, repeat it.
     """
     bounds = span_options(start, end, prefix, reverse=False)
     deletion = DeletionPages(name, bounds, tables.write_options(b"", level, 0, timeout_ms))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 NO_COPY: Final = "none"
-SIZES: Final = timeout("10s", "one request; hosts that do not say how much they have are waited for")
+SIZES: Final = timeout("10s", "one request, including the wait for hosts that do not report sizes")
 
 
 def _of_range(*more: str) -> Callable[[FC], FC]:
@@ -58,23 +58,23 @@ def _of_range(*more: str) -> Callable[[FC], FC]:
 @click.command()
 @_of_range()
 def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Divide a range of the table NAME in two.
+    """Split the range of the table NAME that contains KEY.
 
-    It is the one that KEY is in, and the second of the two begins at KEY; nothing is copied.  KEY is `-`: the key is
-    what standard input holds, without one line feed at its end.
+    The second child begins at KEY; no data is copied. If KEY is `-`, the key is read from standard input, without one
+    final line feed.
     """
     answer = _decided("split", nodes, timeout_ms, name, key)
     ids = names_text([partition.id for partition in decode(TableMap, answer).partitions])
-    tell(answer, f"{name}: divided at {shown(key)}, into {ids}", as_json=as_json)
+    tell(answer, f"{name}: split at {shown(key)} into {ids}", as_json=as_json)
 
 
 @click.command()
 @_of_range("node")
 def join(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Place a replica of the range that KEY is in on NODE.
+    """Move a slot of the range with KEY to NODE.
 
-    One slot of that range of the table NAME moves there; `status` shows how far it is.  KEY is `-`: what standard
-    input holds.
+    The range is the range of the table NAME that contains KEY; `status` shows the progress. If KEY is `-`, the key is
+    read from standard input.
     """
     _tell_move(_decided("join", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
 
@@ -82,10 +82,10 @@ def join(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_m
 @click.command()
 @_of_range("node")
 def leave(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Let another node hold the replica that NODE has of a range.
+    """Move the slot of the range with KEY away from NODE.
 
-    The slot that NODE has of the range of the table NAME that KEY is in moves to a node that is picked.  One that is
-    on its way to NODE yet stays where it is.  KEY is `-`: what standard input holds.
+    The range is the range of the table NAME that contains KEY; the planner picks the new node. If the slot is still
+    moving to NODE, that move is cancelled. If KEY is `-`, the key is read from standard input.
     """
     _tell_move(_decided("leave", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
 
@@ -108,9 +108,9 @@ def _tell_move(answer: dict[str, Value], name: str, key: bytes, *, as_json: bool
     slot, is_new = answer.get("slot"), answer.get("changed") is not False
     moved = "the range" if slot is None else f"slot {plain(slot)} of the range"
     does = f"moves {ends}" if is_new or answer.get("from") is not None else f"is on {plain(answer.get('to'))}"
-    click.echo(f"{name}: {moved} that {shown(key)} is in {does}")
+    click.echo(f"{name}: {moved} with {shown(key)} {does}")
     if not is_new:
-        note("nothing to do: it was so already")
+        note("nothing to do: no change was needed")
 
 
 @click.command(name="force-join")
@@ -118,9 +118,9 @@ def _tell_move(answer: dict[str, Value], name: str, key: bytes, *, as_json: bool
 @click.option(
     "--copy",
     metavar="COPY",
-    help="The copy set aside on NODE that it goes on with; `none`: with nothing.  [default: the one that there is]",
+    help="Quarantined replica of NODE to continue from; `none` means empty.  [default: the only one]",
 )
-@click.option("--yes", is_flag=True, help="Do it; without this, only say what may be lost.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, the command only says what may be lost.")
 def force_join(
     name: str,
     key: bytes,
@@ -132,18 +132,18 @@ def force_join(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Begin a range anew on NODE, whose hosts are all gone for good.
+    """Re-create a range on NODE after all its hosts are lost for good.
 
-    It is the one of the table NAME that KEY is in.  COPY is what `table quarantine list NODE` calls a copy of it.
-    Without --yes nothing is done: it says what may be lost, with exit status 2.
+    The range is the range of the table NAME that contains KEY. COPY is a name from `table quarantine list NODE`.
+    Without --yes, nothing is done: the command says what may be lost, with exit status 2.
     """
     if not yes:
-        usual = "with the copy of it that is set aside there, or with nothing if there is none"
-        begins = {None: usual, NO_COPY: "with nothing"}.get(copy, f"with the copy {copy}")
+        usual = "from its quarantined replica there, or empty if there is none"
+        begins = {None: usual, NO_COPY: "empty"}.get(copy, f"from the replica {copy}")
         return unconfirmed(
-            f"The range of {name} that {shown(key)} is in would begin anew on {node}, {begins}, and all else that was "
-            "written to its keys would be lost, also if it was acknowledged, and also what its hosts have if they come "
-            "back.  If they are only down, start one of them instead"
+            f"The range of {name} with {shown(key)} would be re-created on {node}, {begins}. All its "
+            "other records would be lost, even if they were acknowledged, and even if its hosts come "
+            "back. If its hosts are only down, start one of them instead"
         )
     options: dict[str, Value] = {
         **({} if copy is None else {"copy": "" if copy == NO_COPY else copy}),
@@ -157,7 +157,7 @@ def force_join(
         begun, where, lost = (plain(answer.get(field)) for field in ("partition", "node", "may_be_lost"))
         click.echo(f"{name}: partition {begun} on {where}: {lost}")
         if answer.get("changed") is False:
-            note("nothing to do: it was so already")
+            note("nothing to do: no change was needed")
     return 0
 
 
@@ -167,9 +167,9 @@ def force_join(
 @SIZES
 @JSON
 def partitions(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Write where the partitions of the table NAME are, how large, and how busy.
+    """List the partitions of the table NAME with hosts, size and load.
 
-    Sizes and rates are of those hosts that live, about; `-` where nobody says.  A rate is of requests a second.
+    Sizes, rows and rates are estimates by live hosts, or `-` if none reports. Rates are requests per second.
     """
     options: dict[str, Value] = {}
     found: list[Value] = []

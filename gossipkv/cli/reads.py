@@ -55,10 +55,10 @@ def get(
     as_json: bool,
     out: Path | None,
 ) -> int:
-    """Write the value of KEY in DB, as it is.
+    """Write the value of KEY in DB, byte for byte.
 
-    KEY is `-`: the key is what standard input holds, without one line feed at its end.  Exit status 1: there is no
-    such key.
+    If KEY is `-`, the key is read from standard input, without one final line feed. The exit status is 1 if the key
+    does not exist.
     """
     key = key_or_input(key)
     with (
@@ -101,10 +101,11 @@ def mget(
     as_json: bool,
     out: Path | None,
 ) -> int:
-    """Write a line `key TAB value` for each KEY in DB that is there, in the order asked, of a dataset from one version.
+    """Write a line `key TAB value` for each existing KEY in DB, in the requested order.
 
-    KEY is `-`: keys are the lines of standard input.  With --json each key is a line {"key", "value"}, and a value that
-    is not there is null.  Exit status 1: some keys are not there; they are listed on standard error.
+    All values of a dataset come from one version. If KEY is `-`, keys are read from the lines of standard input. With
+    --json, each key is a line {"key", "value"}, with null for an absent key. The exit status is 1 if keys are absent;
+    they are listed on standard error.
     """
     missing = 0
     with (
@@ -115,7 +116,7 @@ def mget(
         for part in _parts(_lines() if keys == (b"-",) else keys):
             reading = parts.reading(name_bytes(database), part, read_options(version, None), version)
             values, stamp = client.ask_steps(reading, None)
-            assert isinstance(values, list), "no columns were asked for"
+            assert isinstance(values, list), "no columns were requested"
             version = stamp if isinstance(stamp, str) else None
             for key, value in zip(part, values, strict=True):
                 if as_json:
@@ -130,11 +131,11 @@ def mget(
 
 @click.command()
 @click.argument("database", metavar="DB")
-@click.option("--start", type=key_bytes, metavar="KEY", help="First key.")
-@click.option("--end", type=key_bytes, metavar="KEY", help="Stop before this key.")
-@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys that begin so.")
-@click.option("--reverse", is_flag=True, help="From the last key to the first.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N records.")
+@click.option("--start", type=key_bytes, metavar="KEY", help="First key (inclusive).")
+@click.option("--end", type=key_bytes, metavar="KEY", help="End key (exclusive).")
+@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
+@click.option("--reverse", is_flag=True, help="Scan from the last key to the first.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of records.")
 @NODE
 @TIMEOUT
 @VERSION
@@ -156,9 +157,9 @@ def scan(
     as_json: bool,
     out: Path | None,
 ) -> None:
-    """Write the records of DB in key order, a line `key TAB value` each, of a dataset all from one version.
+    """Write the records of DB in key order, each as a line `key TAB value`.
 
-    With --json each record is a line {"key", "value"}.
+    All records of a dataset come from one version. With --json, each record is a line {"key", "value"}.
     """
     with (
         _asked(database, version),

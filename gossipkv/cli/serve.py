@@ -36,16 +36,18 @@ LOCK_KEPT_S: Final = 0.0005
 @click.option(
     "--forget-tables",
     is_flag=True,
-    help="Start as another node, without its tables: what is left of them is set aside.  Not a setting: for one start.",
+    help=(
+        "Start as a new node without the old tables; the remains of the table store are kept under "
+        "another name. For one start only."
+    ),
 )
 def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
     """Run a node.
 
-    It writes one line to standard output, `ready HOST:PORT`, when it listens, has looked at its source once, and serves
-    every database it has built files for; its log names those that are still to be built.  systemd, or whoever set
-    NOTIFY_SOCKET, is told the same, and that it lives.  SIGTERM ends it after
-    answering what is in flight; SIGHUP has it read the databases' tables in the settings file again, and look at its
-    source.
+    The node writes one line to standard output, `ready HOST:PORT`, when it listens, has scanned its source once, and
+    serves every database with built files. Its log names the databases that are still to be built. The node notifies
+    systemd, or another supervisor that sets NOTIFY_SOCKET. On SIGTERM the node answers the requests in flight and ends.
+    On SIGHUP it reads the [databases] tables of the settings file again, and scans its source.
     """
     config = load_settings(file, flags)
     logs.configure(config.log_level, config.log_format)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @click.command(cls=SettingsCommand, params=setting_options())
 @JSON
 def config(file: Path | None, *, as_json: bool, **flags: Flag) -> None:
-    """Write every setting with its value, where that came from, what is allowed and what it means.
+    """Write every setting with its value, origin, allowed range and meaning.
 
-    Takes the same file, environment and flags as `serve`, so it answers what a node would run with.
+    The command reads the same file, environment and flags as `serve`, so it shows the settings that a node would use.
     """
     effective = load_settings(file, flags)
     rows = [_row(setting, effective) for setting in SETTINGS]
@@ -92,7 +92,7 @@ def _option_rows(path: str, options: Mapping[str, Option], effective: Config) ->
         yield _file_row(f"{path}.{name}", shown, effective.origin(path), STORAGE_OPTION)
 
 
-STORAGE_OPTION: Final = DatabaseSetting("storage_options", "none", "what the store takes", "an option of the store", "")
+STORAGE_OPTION: Final = DatabaseSetting("storage_options", "none", "options of the store", "an option of the store", "")
 
 
 def _file_row(path: str, value: str, origin: str, setting: DatabaseSetting) -> dict[str, Value]:

@@ -50,10 +50,16 @@ MEMBERS: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red"}
 
 @click.command()
 @click.argument("database", metavar="[DB]", required=False)
-@click.option("--wait", is_flag=True, help="Wait until what is to serve serves at every node; status 3 if it cannot.")
-@click.option("--verdict", "is_short", is_flag=True, help="Write the verdict alone: how it is, why, and what to do.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help=("Wait until the newest versions serve at every node; the exit status is 3 if one cannot."),
+)
+@click.option(
+    "--verdict", "is_short", is_flag=True, help=("Write only the verdict, its reasons and the advised actions.")
+)
 @NODE
-@timeout("1s", "one request; with --wait, if it is given, for all of it")
+@timeout("1s", "one request; with --wait, if given, for the whole wait")
 @JSON
 @click.pass_context
 def status(
@@ -66,10 +72,10 @@ def status(
     is_short: bool,
     as_json: bool,
 ) -> int:
-    """Say whether all is well, and write what the node holds, builds and serves, of DB or of every database.
+    """Show the health of the cluster, and the node's databases, or only DB.
 
-    The node asks all members, so whichever is asked, the verdict is the same.  Exit status 3: something is wrong.  With
-    --json everything that the node tells, per database, version and partition.
+    The node asks all members, so the verdict is the same at each node. The exit status is 3 if something is wrong. With
+    --json, the output has all details of each database, version and partition.
     """
     is_given = context.get_parameter_source("timeout_ms") is not ParameterSource.DEFAULT
     deadline_s = time.monotonic() + timeout_ms / 1000 if wait and is_given else math.inf
@@ -105,7 +111,7 @@ def wait_until_served(client: Client, database: str | None, deadline_s: float) -
             _advance(bar, coming)
             time.sleep(min(POLL_S, max(0.0, deadline_s - time.monotonic())))
     for name, version in coming.items():
-        why = "; ".join(version.waits) or "it is not known yet who builds it"
+        why = "; ".join(version.waits) or "its builders are not known yet"
         yield f"{name}: {version.name} {'does not come' if version.state == STUCK else 'does not serve yet'}: {why}"
 
 

@@ -43,7 +43,7 @@ def time_key(text: str) -> TimeKey:
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def table() -> None:
-    """Make, drop, list and show tables, and change how they are laid on nodes."""
+    """Manage tables, their partitions and their replicas."""
 
 
 table.add_command(placement.plan)
@@ -61,14 +61,21 @@ table.add_command(quarantine.quarantine)
 
 @table.command()
 @click.argument("name")
-@click.option("--kind", type=click.Choice(KINDS), required=True, help="Partitions by hash, or by ranges of keys.")
-@click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Of a hash table.  [default: 64]")
-@click.option("--partitioner", type=click.Choice(PARTITIONERS), help="Hash of a hash table.  [default: murmur3]")
+@click.option("--kind", type=click.Choice(KINDS), required=True, help="Partition by hash, or by ranges of keys.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=("Number of partitions of a hash table.  [default: 64]"),
+)
+@click.option(
+    "--partitioner", type=click.Choice(PARTITIONERS), help=("Hash function of a hash table.  [default: murmur3]")
+)
 @click.option(
     "--replication",
     type=click.IntRange(min=1),
     metavar="R",
-    help="Replicas of each partition.  [default: 3, or as many as there are nodes]",
+    help="Replicas of each partition.  [default: 3, or the number of nodes if lower]",
 )
 @click.option(
     "--bound",
@@ -76,13 +83,17 @@ table.add_command(quarantine.quarantine)
     type=key_bytes,
     multiple=True,
     metavar="KEY",
-    help="Of a range table: first key of a further partition; may be given more than once.",
+    help="First key of another partition of a range table; repeatable.",
 )
 @click.option(
-    "--time-key", type=time_key, metavar="OFFSET:WIDTH:UNIT", help="Of a time series: where its keys have their time."
+    "--time-key", type=time_key, metavar="OFFSET:WIDTH:UNIT", help="Place of the time in the keys of a time series."
 )
 @HEX_KEYS
-@click.option("--smear/--no-smear", default=None, help="Whether puts may be kept a while.  [default: with a time key]")
+@click.option(
+    "--smear/--no-smear",
+    default=None,
+    help=("Let any node accept puts and forward them later.  [default: only with a time key]"),
+)
 @NODE
 @DECISION
 @JSON
@@ -100,16 +111,16 @@ def create(
     smear: bool | None,
     as_json: bool,
 ) -> None:
-    """Make the table NAME.
+    """Create the table NAME.
 
-    When no answer comes the node is asked once more under the same id, so it is not made twice.
+    If no answer comes, the command asks once more under the same id, so no second table is created.
     """
     if kind == HASH and bounds:
         raise click.UsageError("--bound is for range tables")
     if kind == RANGE and partitioner is not None:
         raise click.UsageError("--partitioner is for hash tables")
     if kind == RANGE and partitions is not None:
-        raise click.UsageError("--partitions is for hash tables; a range table has one more than it has bounds")
+        raise click.UsageError("--partitions is for hash tables; a range table has one partition more than bounds")
     if kind == HASH and time_key is not None:
         raise click.UsageError("--time-key is for range tables")
     if smear and time_key is None:
@@ -135,9 +146,10 @@ def create(
 @DECISION
 @JSON
 def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Drop the table NAME, with all that is in it.  Exit status 1: there is no such table.
+    """Drop the table NAME with all its records.
 
-    When no answer comes the node is asked once more for that very table, so it drops no other that is made meanwhile.
+    The exit status is 1 if the table does not exist. If no answer comes, the command asks once more for the same table,
+    so a new table of that name is never dropped.
     """
     with connect(nodes, timeout_ms) as client:
         table = None
@@ -155,7 +167,10 @@ def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
 @TIMEOUT
 @JSON
 def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """List the tables that the node knows, with their kinds.  Exit status 0 also where there is none."""
+    """List the tables that the node knows, with their kinds.
+
+    The exit status is 0 even if there are none.
+    """
     with connect(nodes, timeout_ms) as client:
         answer = [database for database in client.databases() if database.get("kind") in KINDS]
     tables = sorted(answer, key=lambda database: plain(database.get("name")))
@@ -171,7 +186,10 @@ def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None
 @TIMEOUT
 @JSON
 def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Write where the partitions of the table NAME are, as the node knows it.  Exit status 1: there is none."""
+    """Show the partitions of the table NAME and their nodes.
+
+    The exit status is 1 if the table does not exist.
+    """
     with connect(nodes, timeout_ms) as client:
         answer = _whole(client, name)
     if as_json:
@@ -180,7 +198,7 @@ def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
     found = decode(TableMap, answer)
     if not isinstance(answer.get("partitions"), list):  # The name is a dataset's.
         partitions = plain(answer.get("partitions"))
-        click.echo(f"{name}: {found.kind}, {partitions} partitions; `gossipkv status {name}` shows who has them")
+        click.echo(f"{name}: {found.kind}, {partitions} partitions; `gossipkv status {name}` shows their nodes")
         return
     time_key = ""
     if found.time_key:

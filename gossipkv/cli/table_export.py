@@ -58,7 +58,7 @@ class Stream(Protocol):
 def tsv_line(key: bytes, value: bytes) -> bytes:
     """Return a line `key TAB value`, without any escapes.  Raises BadRequest: readers would see another record."""
     if b"\t" in key or b"\n" in key or b"\n" in value or key.startswith(b"\xef\xbb\xbf"):
-        words = "has a TAB or a line feed, which TSV cannot have: write JSON lines or Parquet (--format)"
+        words = "has a TAB or a line feed, which TSV cannot express: write JSON lines or Parquet (--format)"
         raise BadRequest(f"the record of {shown(key)} {words}")
     return b"%b\t%b\n" % (key, value)
 
@@ -109,10 +109,15 @@ class Parquet:
 @click.command()
 @click.argument("name", metavar="TABLE")
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--format", "form", type=click.Choice(["tsv", "json", "parquet"]), help="[default: by the name of FILE]")
-@click.option("--start", type=key_bytes, metavar="KEY", help="First key.")
-@click.option("--end", type=key_bytes, metavar="KEY", help="Stop before this key.")
-@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys that begin so.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["tsv", "json", "parquet"]),
+    help=("Format of FILE.  [default: by the name of FILE]"),
+)
+@click.option("--start", type=key_bytes, metavar="KEY", help="First key (inclusive).")
+@click.option("--end", type=key_bytes, metavar="KEY", help="End key (exclusive).")
+@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
 @HEX_KEYS
 @NODE
 @PAGE
@@ -129,15 +134,15 @@ def export(
     timeout_ms: int,
     as_json: bool,
 ) -> None:
-    """Write the records of TABLE to FILE, in key order: TSV, JSON lines or Parquet, by its suffix.
+    """Write the records of TABLE to FILE in key order, as TSV, JSON lines or Parquet.
 
-    A further suffix .gz, .zst or .lz4 compresses lines.  FILE appears, or is replaced, once it is whole.  There is no
-    snapshot: each record is as of the reading of its page.
+    The suffix of FILE sets the format; a second suffix .gz, .zst or .lz4 compresses lines. FILE appears, or is
+    replaced, when it is complete. The export is no snapshot: each page has the records of the time of its read.
     """
     lines = path.with_suffix("") if path.suffix in COMPRESSED else path
     form = form or {**SUFFIXES, ".parquet": "parquet"}.get(lines.suffix)
     if form is None or (form == "parquet" and lines != path):
-        raise click.UsageError(f"{path.name}: of which format? Say --format, or .tsv, .jsonl or .parquet")
+        raise click.UsageError(f"{path.name}: unknown format: give --format, or a name with .tsv, .jsonl or .parquet")
     records = 0
     with (
         connect(nodes, timeout_ms) as client,

@@ -115,7 +115,7 @@ class ImportedFiles:
 
 def _long_key(file: SourceFile, number: int, batch: RecordBatch, key: bytes) -> SourceError:
     offset = next(offset for offset, found in zip(batch.offsets(), batch.keys(), strict=True) if found == key)
-    reason = f"record {number:,} has a key of {len(key):,} bytes, and a key of a table has {MAX_KEY_BYTES:,} at most"
+    reason = f"record {number:,} has a key of {len(key):,} bytes; keys of a table have at most {MAX_KEY_BYTES:,}"
     return SourceError(f"{file.path}: byte {offset:,}: {reason}", {"file": file.path, "offset": offset})
 
 
@@ -159,10 +159,12 @@ class ImportState:
             found = json.loads(small_file.read_text(self._path, STATE_FILE))
             file, records = found.pop("position")
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ConfigError(f"{self._path}: this is no state of an import") from None
+            raise ConfigError(f"{self._path}: not the state of an import; give another file with --state") from None
         if found != self._identity:
             other = next(name for name in {**self._identity, **found} if found.get(name) != self._identity.get(name))
-            raise ConfigError(f"{self._path}: the state of another import: {other} differs; to begin anew, remove it")
+            raise ConfigError(
+                f"{self._path}: the state of another import, since {other} differs; to start over, remove the file"
+            )
         return ImportPosition(int(file), int(records))
 
     def save(self, position: ImportPosition, *, now: bool = False) -> None:
@@ -253,17 +255,23 @@ class Importer:
 @click.command(name="import")
 @click.argument("name", metavar="TABLE")
 @click.argument("paths", metavar="FILE...", type=click.Path(exists=True, dir_okay=False), nargs=-1, required=True)
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Of the files.  [default: as each looks]")
 @click.option(
-    "--key-field", default="key", show_default=True, metavar="FIELD", help="The key, in JSON lines and Parquet."
+    "--format", "form", type=click.Choice(FORMATS), help=("Format of the files.  [default: detected from each file]")
 )
-@click.option("--value-field", default="value", show_default=True, metavar="FIELD", help="The value.")
+@click.option(
+    "--key-field",
+    default="key",
+    show_default=True,
+    metavar="FIELD",
+    help=("Field of the key in JSON lines and Parquet."),
+)
+@click.option("--value-field", default="value", show_default=True, metavar="FIELD", help="Field of the value.")
 @click.option(
     "--state",
     "state_path",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="STATE",
-    help="Keep in this file how far it is; if the file exists, go on from there.",
+    help="File for the progress; if the file exists, continue from there.",
 )
 @LEVEL
 @NODE
@@ -282,11 +290,12 @@ def import_(
     timeout_ms: int,
     as_json: bool,
 ) -> None:
-    """Put the records of each FILE into TABLE: TSV, JSON lines, Parquet or whatever a source may have.
+    """Put the records of each FILE into TABLE. All formats of sources are read.
 
-    Of a key that comes more than once the last record stays.  A batch without an answer is put again, so nobody else
-    should write these keys meanwhile.  After an interruption, and after kill -9, the same command with --state goes on,
-    a second or two before that place; without it, all is put again.  With several --node, batches go to all of them.
+    If a key occurs more than once, the last record stays. Batches without an answer are put again, so no other client
+    should write these keys meanwhile. After an interruption or kill -9, repeat the command: with --state it continues a
+    second or two before that place, and without --state it starts over. With several --node, batches go to all of these
+    nodes.
     """
     begin_s = monotonic()
     files = ImportedFiles(
@@ -311,8 +320,8 @@ def import_(
             trio.run(partial(_run, importer, name, nodes_or_usual(nodes), timeout_ms))
         except BaseException:
             state.save(importer.progress.position, now=True)
-            again = "puts them again" if state_path is None else "goes on from there"
-            note(f"gossipkv: {importer.progress.records:,} records are put; the same command {again}")
+            again = "puts them again" if state_path is None else "continues from there"
+            note(f"gossipkv: {importer.progress.records:,} records were put; the same command {again}")
             raise
     state.remove()
     records, count = importer.progress.records, len(paths)

@@ -33,7 +33,7 @@ def _file(_context: click.Context, _option: click.Parameter, path: Path | None) 
     """Return the given file, or else the one in the settings."""
     found = load(None, os.environ).users if path is None else path
     if found is None:
-        raise click.UsageError("which file? --file FILE, or the setting `users`")
+        raise click.UsageError("no users file: give --file FILE, or set `users`")
     return found
 
 
@@ -43,43 +43,43 @@ FILE: Final = click.option(
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     callback=_file,
-    help="The users file.  [default: that of $GOSSIPKV_CONFIG, $GOSSIPKV_USERS]",
+    help="Users file.  [default: that of $GOSSIPKV_CONFIG, $GOSSIPKV_USERS]",
 )
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def users() -> None:
-    """Make and change the file that the setting `users` names: who may do what, by a token or by a certificate.
+    """Manage the file of users and their rights, which the setting `users` names.
 
-    Every node of a cluster has the same file.  A right is `read:PATTERN` or `write:PATTERN` of databases (`geo`,
-    `geo*`, `*`), `operate` (tables, nodes, who decides, the source, backups) or `see` (what nodes tell of themselves);
-    none of them is in another.
+    All nodes of a cluster have the same file. Users prove their names by a token or a certificate. The rights are
+    `read:PATTERN` and `write:PATTERN` for databases (`geo`, `geo*`, `*`), `operate` (tables, nodes, acceptors, the
+    source, backups) and `see` (status and metrics). No right includes another.
     """
 
 
 @users.command()
 @NAME
-@click.option("--may", "grants", metavar="RIGHT", multiple=True, type=_grant, help="A right; again for each.")
-@click.option("--no-token", is_flag=True, help="By a certificate of that name alone.")
+@click.option("--may", "grants", metavar="RIGHT", multiple=True, type=_grant, help="Right of the user; repeatable.")
+@click.option("--no-token", is_flag=True, help="Make no token: the user proves the name by a certificate.")
 @FILE
 def new(name: str, path: Path, grants: tuple[Grant, ...], *, no_token: bool) -> None:
     """Add the user NAME to the file, and write a new token, which is kept nowhere else.
 
-    The file is made if there is none.  NAME is `anonymous`: what anybody may who shows nothing, without a token.
+    The file is made if needed. The name `anonymous` sets the rights of clients without token and certificate.
     """
     token = None if no_token or name == ANONYMOUS else entries.token_of(secrets.token_bytes(TOKEN_BYTES))
     user = User(name, grants, None if token is None else entries.digest_of(token.encode()))
     small_file.edit(path, USERS_FILE, lambda text: entries.added(text, user, str(path)), makes=True)
     if token is not None:
         click.echo(token)
-    note(f"{path}: {name} added; copy it to every node")
+    note(f"{path}: {name} added; copy the file to every node")
 
 
 @users.command("list")
 @FILE
 @JSON
 def list_users(path: Path, *, as_json: bool) -> None:
-    """Write who is in the file, with their rights, and whether there is a token; never its hash."""
+    """List the users with their rights and kind of proof; hashes of tokens are not shown."""
     named = entries.parse(small_file.read_text(path, USERS_FILE), str(path)).named.values()
     if as_json:
         print_json([
@@ -96,6 +96,6 @@ def list_users(path: Path, *, as_json: bool) -> None:
 @NAME
 @FILE
 def remove(name: str, path: Path) -> None:
-    """Take the user NAME out of the file, with its token."""
+    """Remove the user NAME and the user's token from the file."""
     small_file.edit(path, USERS_FILE, lambda text: entries.removed(text, name, str(path)))
-    note(f"{path}: {name} removed; copy it to every node")
+    note(f"{path}: {name} removed; copy the file to every node")

@@ -27,15 +27,15 @@ def level(default: Level | None, words: str) -> Callable[[FC], FC]:
     return click.option("--level", type=click.Choice(LEVELS), default=default, show_default=bool(default), help=words)
 
 
-LEVEL: Final = level("majority", "How many copies are to have it before this returns.")
+LEVEL: Final = level("majority", "Replicas that must confirm before the command returns.")
 
 
 @click.command()
 @click.argument("table", metavar="TABLE")
 @click.argument("key", metavar="KEY", type=key_bytes)
 @click.argument("value", metavar="[VALUE]", type=key_bytes, default="-")
-@level(None, "How many copies are to have it before this returns.  [default: majority, unless it is smeared]")
-@click.option("--no-smear", is_flag=True, help="Of a time series: have it written at once, and not within two minutes.")
+@level(None, "Replicas that must confirm before the command returns.  [default: majority, unless the put is smeared]")
+@click.option("--no-smear", is_flag=True, help="For a time series: write at once instead of within two minutes.")
 @HEX_KEYS
 @NODE
 @TIMEOUT
@@ -49,13 +49,14 @@ def put(
     nodes: tuple[Address, ...],
     timeout_ms: int,
 ) -> None:
-    """Let KEY in TABLE have VALUE.
+    """Put the record KEY, VALUE into TABLE.
 
-    Without VALUE, or where it is `-`, the value is what standard input holds, every byte of it; KEY may be `-` instead.
-    A key has at most 65,522 bytes, a value 16,711,616.  When no answer comes it may have been done; it is sent once.
+    If VALUE is absent or `-`, the value is read from standard input, byte for byte; KEY may be `-` instead. Keys have
+    at most 65,522 bytes, values 16,711,616. The request is sent once: without an answer, the write may or may not have
+    been done.
     """
     if key == STDIN == value:
-        raise click.UsageError("KEY and VALUE cannot both be what standard input holds")
+        raise click.UsageError("KEY and VALUE cannot both come from standard input")
     if value == STDIN:
         value = input_bytes(MAX_VALUE_BYTES, "a value of a table")
     key = key_or_input(key, MAX_KEY_BYTES)
@@ -71,10 +72,10 @@ def put(
 @NODE
 @TIMEOUT
 def delete(table: str, key: bytes, *, level: Level, nodes: tuple[Address, ...], timeout_ms: int) -> None:
-    """Delete KEY from TABLE, whether it is there or not.
+    """Delete KEY from TABLE; absent keys are no error.
 
-    KEY is `-`: the key is what standard input holds, without one line feed at its end.  When no answer comes it may
-    have been done; it is sent once.
+    If KEY is `-`, the key is read from standard input, without one final line feed. The request is sent once: without
+    an answer, the delete may or may not have been done.
     """
     key = key_or_input(key, MAX_KEY_BYTES)
     with connect(nodes, timeout_ms) as client:

@@ -81,7 +81,7 @@ def test_ranges_are_divided_as_they_grow(tmp_path):
         check(nodes, traffic, 1)
         assert still_there(cluster, 1, records) == []
         verified = gossipkv("verify", "--table", TABLE, "--node", addresses[0])
-        assert (verified.returncode, "all copies equal" in verified.stdout) == (0, True), verified
+        assert (verified.returncode, "all replicas are equal" in verified.stdout) == (0, True), verified
 
 
 def goes_on(scans):

@@ -96,5 +96,5 @@ def test_a_range_begins_anew(tmp_path):
             found = dict(client.table(TABLE).scan())
         assert found == OLD | {b"old/001": b"newer", b"new/001": b"anew"}
         verified = gossipkv("verify", "--table", TABLE, *at)
-        assert (verified[0], "all copies equal" in verified[1]) == (0, True), verified
+        assert (verified[0], "all replicas are equal" in verified[1]) == (0, True), verified
         assert trouble(cluster) == []

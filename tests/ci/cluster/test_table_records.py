@@ -94,7 +94,7 @@ def test_a_node_is_killed_and_comes_back(tmp_path):
             load.goes_on(AFTER_S, LEAST)
         table_records.check(cluster, load, ALL)
         until(lambda: {*table_records.lags(cluster, left).values()}, lambda told: told == {0})
-        assert verified(cluster, left) == (0, f"{TABLE}: 16 partitions: all copies equal")
+        assert verified(cluster, left) == (0, f"{TABLE}: 16 partitions: all replicas are equal")
         cluster.kill(victim)
         status, last = verified(cluster, left, "200ms")  # Each partition waits that long for the dead node.
         assert (status, last) == (3, f"{TABLE}: 16 partitions: 16 not equal")

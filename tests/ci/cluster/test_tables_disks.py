@@ -98,7 +98,7 @@ def test_an_import_into_a_table_on_a_full_disk(tmp_path, disk, nodes):
     asked = nodes.cluster.node(1).address
     done = gossipkv(*command, node=asked)
     note, reason = done.stderr.decode().splitlines()
-    assert (done.returncode, "the same command goes on from there" in note) == (3, True), done.stderr
+    assert (done.returncode, "the same command continues from there" in note) == (3, True), done.stderr
     # A starved node may not have merged yet either.
     assert re.search(r"records .* to .*: nothing can be written now: (too little free space|both memtables)", reason)
     hog.unlink()

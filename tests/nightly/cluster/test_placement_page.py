@@ -23,7 +23,7 @@ EXAMPLE = re.compile(r"`gossipkv ([^`\n]+)`(?:[^`\n]|`(?!gossipkv )[^`\n]*`|\n(?
 SETTINGS = {**LOGGED, "refresh_period": "off", "max_moves": "1", "table_transfer": "64KiB/s"}
 # A busy machine may cause this for a moment; the command is repeated.
 SUSPECTED = b"no member of this cluster that is alive"
-DONE_BEFORE = b"nothing to do: it was so already\n"
+DONE_BEFORE = b"nothing to do: no change was needed\n"
 QUICKLY = {"max_moves": "64", "table_transfer": "64MiB/s"}
 RECORDS = [(f"cart {number}", bytes(3000)) for number in range(1000)]
 

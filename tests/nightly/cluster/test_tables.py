@@ -109,7 +109,7 @@ def test_acceptors_that_forgot_their_tables(tmp_path):
             for _ in range(2):
                 done = gossipkv("metadata", "replace", f"n{index}", f"n{index}", node=address(nodes, 2))
                 assert done.returncode == 0, done
-            assert b"decides with the store that it has" in done.stderr
+            assert b"is an acceptor with its present store" in done.stderr
             nodes.grown(ALL, names(ALL))
             nodes.all_answer(ALL)
             assert store_of(nodes, 1, f"n{index}") not in ([], [old])

@@ -159,7 +159,7 @@ def restart(place: Place, newest: str, at_least: str | None) -> list[str]:
 
 
 def verify(path: Path) -> None:
-    """Fail unless `gossipkv verify` finds every byte as it was written."""
+    """Fail unless `gossipkv verify` finds all bytes are as written."""
     done = run("verify", path)
     assert done.returncode == 0, done
 

@@ -104,7 +104,10 @@ def test_a_stray_is_told(run, source, tmp_path):
     done = run("build", place, tmp_path / "out")
     assert (done.status, done.err.count("\n")) == (0, 1)
     at = len(files[0])
-    assert f"{place}/part-0.tsv: byte {at:,}: the key {stray.decode()!r} is not where text puts it: every" in done.err
+    assert (
+        f"{place}/part-0.tsv: byte {at:,}: the key {stray.decode()!r} is not in its partition under text; all"
+        in done.err
+    )
     assert records(tmp_path / "out") == RECORDS
     assert "by sequins" in done.out
 
@@ -184,7 +187,7 @@ def test_a_build_is_spread_over_machines(run, source, tmp_path, presharded):
 @pytest.mark.parametrize(
     ("only", "what"),
     [
-        ("5", "5: the partitions are 0 to 4; --partitions N asks for more"), ("", "'': expected partitions such as"),
+        ("5", "5: the partitions are 0 to 4; set --partitions N for more"), ("", "'': expected partitions such as"),
         ("3-1", "'3-1': expected"), ("1,,2", "'': expected"), ("0-99999999", "'0-99999999': expected"),
         ("0-20000", "below 16,384"), ("a", "'a': expected"),
     ],

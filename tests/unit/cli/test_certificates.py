@@ -50,16 +50,16 @@ def test_a_node_has_a_uuid(place, run):
 
 
 REFUSED = [
-    ([], "ca.pem exists, and nothing is replaced"),
-    (["ana"], "ana.pem exists, and nothing is replaced"),
+    ([], "ca.pem exists and is not replaced"),
+    (["ana"], "ana.pem exists and is not replaced"),
     (["ca"], "the authority's own files"),
-    (["../ana"], "a name has"),
+    (["../ana"], "a name consists of"),
     (["n1", "--host", "10.0.0.1:7070"], "without a port"),
     (["n1", "--host", "a b"], "expected a name or an address"),
     (["n1", "--host", "a" * 254], "expected a name or an address"),
     (["n1", "--host", "::1", "--uuid", "12"], "not a valid UUID"),
-    (["n1", "--uuid", "0" * 32], "where is it?"),
-    (["--host", "::1"], "NAME is missing"),
+    (["n1", "--uuid", "0" * 32], "give --host for"),
+    (["--host", "::1"], "give NAME"),
     (["bob", "--days", "0"], "0 is not in the range"),
 ]
 
@@ -89,7 +89,8 @@ def test_without_an_authority(tmp_path, run):
     """Nothing is created, not even the directory: it may be the wrong one."""
     done = run("certificates", "new", tmp_path / "elsewhere", "ana")
     assert done.status == 2
-    assert f"no authority in it; `gossipkv certificates new {tmp_path}/elsewhere` makes one" in done.err
+    make = f"`gossipkv certificates new {tmp_path}/elsewhere` makes an authority"
+    assert f"no certificate authority in this directory; {make}" in done.err
     assert [*tmp_path.iterdir()] == []
 
 
@@ -97,7 +98,7 @@ def test_an_authority_whose_key_others_may_read(place, run):
     (place / "ca.key").chmod(0o640)
     done = run("certificates", "new", place, "ana")
     assert done.status == 2
-    assert "this key (mode 0640): chmod 600 it, and make all certificates anew" in done.err
+    assert "this key (mode 0640): chmod 600 it, and replace all certificates" in done.err
     assert not (place / "ana.key").exists()
 
 

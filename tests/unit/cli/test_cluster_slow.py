@@ -72,7 +72,7 @@ def test_a_setting_that_nodes_fail_with(tmp_path, begun, capsys):
     """The setting is stored all the same, so the error shows the flag that removes it."""
     place = ["--data", str(tmp_path)]
     assert cli.run(["cluster", "up", *place, "--set", "key_ring=/none", "--set", "seal=send"]) == FAILED
-    assert "what forgets them: --set key_ring= --set seal=\n" in capsys.readouterr().err
+    assert "to forget them: --set key_ring= --set seal=\n" in capsys.readouterr().err
     assert cli.run(["cluster", "up", *place, "--set", "seal="]) == FAILED
     assert capsys.readouterr().err == "gossipkv: n1 ended\n    why\n"
     assert len(begun) == 2
@@ -121,8 +121,8 @@ def serves_http(connection):
     ("behaviour", "occupant"),
     [
         (tells, "node n1 of cluster other answers"),
-        (serves_http, "something listens that is no GossipKV node"),
-        (None, "nobody listens"),
+        (serves_http, "another program than GossipKV listens"),
+        (None, "nothing listens"),
     ],
 )
 def test_a_cluster_that_commands_would_not_ask(up, monkeypatch, behaviour, occupant):
@@ -131,7 +131,7 @@ def test_a_cluster_that_commands_would_not_ask(up, monkeypatch, behaviour, occup
         address = fake.address if behaviour else "127.0.0.1:1"
         monkeypatch.setenv("GOSSIPKV_NODE", address)
         lines = up().out.splitlines()
-    assert lines[-2:] == [f"commands ask {address}, where {occupant}; to have them ask this cluster:", EXPORT]
+    assert lines[-2:] == [f"commands ask {address} by default, where {occupant}; to ask this cluster instead:", EXPORT]
 
 
 def test_a_cluster_that_commands_ask(up, monkeypatch):

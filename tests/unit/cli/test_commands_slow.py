@@ -197,8 +197,8 @@ def test_wrong_use_is_status_2(run, arguments):
 @pytest.mark.parametrize(
     ("arguments", "nearest"),
     [
-        (["set", "geo", "k", "v"], f"; {WRITES_ARE}: `gossipkv put` writes a record (see gossipkv --help)"),
-        (["del", "geo", "k"], f"; {WRITES_ARE}: `gossipkv delete` deletes one (see gossipkv --help)"),
+        (["set", "geo", "k", "v"], f"; {WRITES_ARE}: use `gossipkv put` to write a record (see gossipkv --help)"),
+        (["del", "geo", "k"], f"; {WRITES_ARE}: use `gossipkv delete` to delete a record (see gossipkv --help)"),
         (["stauts"], "; the nearest is 'status' (see gossipkv --help)"),
         (["clustr", "up"], "; the nearest is 'cluster' (see gossipkv --help)"),
         (["cluster", "strat", "1"], "; the nearest is 'start' (see gossipkv cluster --help)"),
@@ -241,7 +241,7 @@ def test_help_shows_the_settings_that_people_need(run, command):
         "--join", "--replication", "--key_ring", "--log_level",
     )]  # fmt: skip
     assert [*re.findall(r"^[A-Z].*:$", few, re.MULTILINE)] == ["Data:", "Network:", "Cluster:", "Log:", "Options:"]
-    assert f"and the other {len(SETTINGS) - 12} settings" in " ".join(few.split())
+    assert f"with the other {len(SETTINGS) - 12} settings" in " ".join(few.split())
     every = re.findall(r"^  (--[a-z-]+)", all_, re.MULTILINE)
     assert sorted({setting.flag for setting in SETTINGS} & {*every}) == sorted(setting.flag for setting in SETTINGS)
     assert len(every) == len({*every})
@@ -430,7 +430,7 @@ def test_status_wait_ends_at_its_deadline(run):
         done = run("status", "--wait", "--timeout", "50ms", "--node", fake.address)
     assert done.status == 3
     assert done.err.splitlines() == [
-        "gossipkv: geo: version 2 does not serve yet: it is not known yet who builds it",
+        "gossipkv: geo: version 2 does not serve yet: its builders are not known yet",
         "gossipkv: words: version 7 does not serve yet: waits for n3",
     ]
     with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", judged()))) as fake:

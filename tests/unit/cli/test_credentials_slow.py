@@ -128,11 +128,11 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
     sealed.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, password) + pair.read_bytes())
     sealed.chmod(0o600)
     for arguments, why in (
-        (["--ca", nothing], f"--ca {nothing}: no certificate in PEM form"),
-        (["--cert", nothing], f"--cert {nothing}: no certificate and key in PEM form"),
-        (["--cert", pair, "--key", other], f"--cert {pair}: the key is of another certificate"),
-        (["--cert", sealed], "the key of --cert is sealed by a passphrase: give one that is not"),
-        (["--key", pair], "--key is of the certificate that --cert names: give both"),
+        (["--ca", nothing], f"--ca {nothing}: the file has no certificate in PEM form"),
+        (["--cert", nothing], f"--cert {nothing}: the file has no certificate and key in PEM form"),
+        (["--cert", pair, "--key", other], f"--cert {pair}: the key belongs to another certificate"),
+        (["--cert", sealed], "the key of --cert is encrypted with a passphrase: give an unencrypted key"),
+        (["--key", pair], "--key belongs to a certificate: give --cert as well"),
         (["--token-file", nothing], f"{nothing}: a token is one word of printable ASCII"),
         (["--token-file", tmp_path / "none"], "does not exist"),
         (["--token-file", loose], f"{loose}: others than its owner may read or write this token file (mode 0644)"),

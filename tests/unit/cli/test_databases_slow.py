@@ -33,11 +33,11 @@ SOURCE = {"status": lambda *_: STATUS, "refresh": lambda *_: {"geo": ["1", "2", 
 
 @pytest.mark.parametrize(("line", "methods", "asked", "said"), [
     ("databases hold geo 2", {"hold": told("2", "1")}, ("hold", ["geo", "2", {"local": False}]),
-     "all nodes hold 2 until it is released; before it was 1"),
+     "all nodes hold 2 until it is released; 1 was held before"),
     ("databases hold geo 2 --local", {"hold": told("2")}, ("hold", ["geo", "2", {"local": True}]),
      "this node holds 2 until it is released"),
     ("databases release geo", {"release": told(None, "2")}, ("release", ["geo", {"local": False}]),
-     "no version is held; before it was 2"),
+     "no version is held; 2 was held before"),
     ("rollback geo", {"hold": told("2"), **SOURCE}, ("hold", ["geo", "2", {"local": False}]),
      "all nodes hold 2 until it is released"),
     ("rollback geo 1", {"hold": told("1")}, ("hold", ["geo", "1", {"local": False}]),
@@ -69,4 +69,4 @@ def test_there_is_nothing_to_go_back_to(ask):
     oldest = {"geo": {"active": "1", "versions": {"1": {}}}}
     done, asked = ask("rollback", "geo", status=lambda *_: oldest, refresh=lambda *_: {"geo": ["1", "2"]})
     assert (done.status, [method for method, _ in asked]) == (1, ["status", "refresh"])
-    assert "no version of geo is known before 1" in done.err
+    assert "no version of geo before 1 is known" in done.err

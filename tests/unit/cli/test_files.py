@@ -65,7 +65,7 @@ def test_build(run, source, tmp_path, options):
     assert merged[b"twice"] == b"from file 2"
     assert merged[b"key1-7"] == b"value 7"
     assert f"601 records in {count} files by sequins, " in done.out
-    assert "2 more were replaced by later ones" in done.out
+    assert "2 more were replaced by later records of the same key" in done.out
     assert run("verify", target).status == 0
 
 
@@ -268,7 +268,7 @@ def test_verify_a_source_without_checksums(run, source):
     for place in (source, source.parent, source.parent.parent):
         done = run("verify", place)
         assert (done.status, done.err) == (0, "")
-        assert done.out == "3 files of a source, without checksums of GossipKV: not checked\n"
+        assert done.out == "3 files of a source not checked: GossipKV keeps no checksums of source files\n"
         told = json.loads(run("verify", place, "--json").out)
         assert told == {"kind": "source", "files": 0, "size_bytes": 0, "damaged": [], "source_files": 3}
 
@@ -301,7 +301,7 @@ def test_verify_what_is_not_ours(run, tmp_path):
     paths = ["/etc", "/etc/passwd", tmp_path / "prose", tmp_path / "mixed", tmp_path / "mixed" / "file"]
     for path in [*paths, tmp_path / "none"]:
         done = run("verify", path)
-        told = f"gossipkv: {path}: not ours: no file, data directory, cluster or source of GossipKV"
+        told = f"gossipkv: {path}: not a file, data directory, cluster or source of GossipKV"
         assert (done.status, done.out, done.err) == (2, "", f"{told} (see gossipkv verify --help)\n")
 
 
@@ -338,4 +338,4 @@ def test_a_place_or_a_table(run, arguments, tmp_path):
     """Exactly one of PATH and --table must be given."""
     (tmp_path / "here").touch()
     done = run("verify", *(str(tmp_path / one) if one == "here" else one for one in arguments))
-    assert (done.status, "give a PATH, or --table TABLE" in done.err) == (2, True)
+    assert (done.status, "give either PATH or --table TABLE" in done.err) == (2, True)

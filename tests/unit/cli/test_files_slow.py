@@ -23,6 +23,6 @@ def test_copies_of_a_table_are_compared(run, verdict, status):
     lines = [f"carts 00a2: {verdict}: n1 and n3", "carts: 2 partitions: 1 not equal"]
     assert (done.status, done.out.splitlines()) == (
         status,
-        lines if status else ["carts: 2 partitions: all copies equal"],
+        lines if status else ["carts: 2 partitions: all replicas are equal"],
     )
     assert (told["table"], told["partitions"], len(told["not_equal"])) == ("carts", 2, bool(status))

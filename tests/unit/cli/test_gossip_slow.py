@@ -161,7 +161,7 @@ def test_keys_below_keys(run, node):
 def test_a_path_with_nothing_below(run, forest):
     """Status 1 and a line, as for a missing key; JSON is an empty list."""
     done = run("tree", "/no/where/")
-    told = "not found: nobody publishes anything at or below no/where\n"
+    told = "not found: no member publishes a key at or below no/where\n"
     assert (done.status, done.out, done.err) == (1, "", told)
     done = run("tree", "nowhere", "--json")
     assert (done.status, json.loads(done.out)) == (1, [])
@@ -171,7 +171,7 @@ def test_nobody_publishes_anything(run, node):
     """The line names no path, since none was given."""
     node(children=lambda *_: [], entries=lambda *_: [])
     done = run("tree")
-    assert (done.status, done.out, done.err) == (1, "", "not found: nobody publishes anything\n")
+    assert (done.status, done.out, done.err) == (1, "", "not found: no member publishes a key\n")
 
 
 def test_the_key_at_a_path(run, forest):

@@ -134,7 +134,7 @@ def test_an_empty_database(run, engine):
     with FakeNode(store({})) as node:
         done = run("loadtest", "--node", node.address, "--db", "geo")
     assert (done.status, engine.plans, one_line(done.err)) == (2, [], True)
-    assert "geo has no key that could be asked for" in done.err
+    assert "geo has no keys to read" in done.err
 
 
 def test_a_node_that_is_silent_is_asked_again_for_keys(run, engine, monkeypatch):
@@ -160,10 +160,10 @@ def test_a_node_that_is_silent_is_asked_again_for_keys(run, engine, monkeypatch)
     with FakeNode(silent_at_times) as node:
         done = run("loadtest", "--node", node.address, "--db", "geo")
     assert (done.status, engine.keys) == (0, b"a\nb\nc\nd\n")
-    assert done.err.count("asked again for keys of geo\n") == 2
+    assert done.err.count("asking again for keys of geo\n") == 2
     with FakeNode(Connection.ignore) as node:
         done = run("loadtest", "--node", node.address, "--db", "geo")
-    assert (done.status, len(engine.plans), done.err.count("asked again")) == (FAILED, 1, 2)
+    assert (done.status, len(engine.plans), done.err.count("asking again")) == (FAILED, 1, 2)
     assert "did not answer" in done.err.splitlines()[-1]
 
 
@@ -173,7 +173,7 @@ def test_without_a_database(run, engine, keys):
     with FakeNode(answering(("databases", [[*names, {"name": "carts", "kind": "hash"}]]))) as node:
         done = run("loadtest", "--node", node.address, *keys)
     assert (done.status, done.out, engine.plans, one_line(done.err)) == (2, "", [], True)
-    assert f"say which database to read with --db: {node.address} has geo, numbers (see " in done.err
+    assert f"name the database to read with --db: {node.address} has geo, numbers (see " in done.err
     with FakeNode(
         answering(("databases", [[{"name": f"db{number}", "kind": "dataset"} for number in range(10)]]))
     ) as node:
@@ -181,7 +181,7 @@ def test_without_a_database(run, engine, keys):
     for nobody in (["--node", "127.0.0.1:1"], ["--target", "http://127.0.0.1:1"]):
         done = run("loadtest", *nobody, *keys)
         assert (done.status, one_line(done.err)) == (2, True)
-        assert "say which database to read with --db, as --db geo (see " in done.err
+        assert "name the database to read with --db, as --db geo (see " in done.err
     assert run("loadtest", "--target", "redis://127.0.0.1:6379/0", *keys).status == 0
 
 
@@ -328,7 +328,7 @@ def test_a_comparison_of_few_rounds(run, tmp_path):
     """The output says how many rounds are needed, unless there are enough."""
     few = write(tmp_path / "a.json", results.plain())
     many = write(tmp_path / "b.json", results.repeated([40.0] * 4, [900.0] * 4))
-    assert "make both results with --rounds 4" in run("loadtest", "--compare", few, few).out
+    assert "run both tests with --rounds 4" in run("loadtest", "--compare", few, few).out
     assert "Too few rounds" not in run("loadtest", "--compare", many, many).out
 
 
@@ -337,7 +337,7 @@ def test_a_comparison_runs_nothing(run, engine, tmp_path):
     file = write(tmp_path / "a.json", results.plain())
     done = run("loadtest", "--compare", file, file, "--connections", 4)
     assert (done.status, one_line(done.err)) == (2, True)
-    assert "leave --connections out" in done.err
+    assert "omit --connections" in done.err
     file.write_text("{}")
     done = run("loadtest", "--compare", file, file)
     assert (done.status, one_line(done.err), engine.plans) == (2, True, [])

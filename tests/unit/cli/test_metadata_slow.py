@@ -58,7 +58,7 @@ def test_status_of_what_is_stuck(ask):
     for as_json in ([], ["--json"]):
         done, _ = ask("status", *as_json, metadata_status=lambda *_: [STUCK])
         assert done.status == 3
-        assert "the catalogue: too few of those that decide on it answer" in done.err
+        assert "the catalogue: too few acceptors answer" in done.err
         assert "gossipkv metadata force" in done.err
     done, _ = ask("status", metadata_status=lambda *_: [STUCK])
     assert done.out.splitlines()[2].split() == ["n2", "1", "no", "no", "answer"]
@@ -67,7 +67,7 @@ def test_status_of_what_is_stuck(ask):
 def test_status_before_there_are_tables(ask):
     done, _ = ask("status", metadata_status=lambda *_: [])
     assert (done.status, done.out) == (0, "")
-    assert "no table was ever made" in done.err
+    assert "no table was ever created" in done.err
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), [
@@ -85,10 +85,10 @@ def test_membership(ask, word):
     """The catalogue or a table changes, and the output lists the new acceptors."""
     method = f"metadata_{word}"
     done, asked = ask(word, "n3", **{method: lambda *_: HEALTHY})
-    assert (done.status, done.out) == (0, "the catalogue: decided by n1, n2, n3\n")
+    assert (done.status, done.out) == (0, "the catalogue: the acceptors are n1, n2, n3\n")
     assert asked == [(method, [None, "n3"])]
     done, asked = ask(word, "n3", "--table", "carts", **{method: lambda *_: CHANGING})
-    assert done.out == "carts: decided by n1, n2 (leaves), n[3] (joins)\n"
+    assert done.out == "carts: the acceptors are n1, n2 (leaves), n[3] (joins)\n"
     assert asked == [(method, ["carts", "n3"])]
     done, _ = ask(word, "n3", "--json", **{method: lambda *_: HEALTHY})
     assert json.loads(done.out)["sequence"] == 42
@@ -123,7 +123,7 @@ def test_replacing(ask):
     assert [params for method, params in asked if method == "metadata_replace"] == [
         [table, "n3", "n4"] for table in (None, "carts", "logs")
     ]
-    assert (done.status, done.out, done.err) == (0, "the catalogue: decided by n1, n2, n4\n", "")
+    assert (done.status, done.out, done.err) == (0, "the catalogue: the acceptors are n1, n2, n4\n", "")
     done, _ = ask("replace", "n3", "n4", "--json", metadata_replace=replaced_all, databases=lambda: TABLES)
     assert [register["table"] for register in json.loads(done.out)] == [None, "carts", "logs"]
 
@@ -135,9 +135,9 @@ def replaced_all(table, *_):
 def test_replacing_twice(ask):
     done, _ = ask("replace", "n3", "n4", metadata_replace=replaced_all, databases=lambda: TABLES)
     assert (done.status, done.out) == (0, "")
-    assert "nothing to do: there are 3 registers, and n3 decides on none" in done.err
+    assert "nothing to do: there are 3 registers, and n3 is an acceptor of none" in done.err
     done, _ = ask("replace", "n3", "n3", metadata_replace=replaced_all, databases=lambda: TABLES)
-    assert "n3 decides with the store that it has" in done.err
+    assert "n3 is an acceptor with its present store" in done.err
 
 
 def test_replacing_where_something_stands_in_the_way(ask):
@@ -151,7 +151,7 @@ def test_replacing_where_something_stands_in_the_way(ask):
     done, _ = ask("replace", "n3", "n4", metadata_replace=change, databases=lambda: TABLES)
     assert (done.status, len(done.out.splitlines())) == (3, 2)
     assert done.err.splitlines()[0] == "gossipkv: carts: too few answer: see `gossipkv metadata force --help`"
-    assert "1 of 3 registers are as they were; repeat this" in done.err
+    assert "1 of 3 registers are unchanged; repeat the command" in done.err
     done, asked = ask("replace", "n3", "n9", metadata_replace=refuse)
     assert (done.status, done.err, len(asked)) == (3, "gossipkv: no majority answers\n", 1)
 
@@ -160,11 +160,20 @@ def test_force_says_first_what_may_be_lost(ask):
     """Nothing is done: the nodes that would be left out are named as far as known, with status 2."""
     done, asked = ask("force", "--survivor", "n1", metadata_status=lambda *_: [STUCK])
     assert (done.status, done.out, asked) == (2, "", [("metadata_status", [None, {"timeout_ms": 10_000}])])
-    for words in "nothing was done", "n1 alone would decide on the catalogue", "with n2, n3 and any other", "--yes":
+    for words in (
+        "nothing was done",
+        "n1 alone would decide on the catalogue",
+        "only n2, n3 and any other node",
+        "--yes",
+    ):
         assert words in done.err
     done, asked = ask("force", "--survivor", "n1", "--survivor", "n2", "--table", "carts", metadata_status=refuse)
     assert (done.status, asked) == (2, [("metadata_status", ["carts", {"timeout_ms": 10_000}])])
-    for words in "who decides now is not known: no majority answers", "n1, n2 alone would decide on carts", "--yes":
+    for words in (
+        "the present acceptors are not known: no majority answers",
+        "n1, n2 alone would decide on carts",
+        "--yes",
+    ):
         assert words in done.err
 
 
@@ -173,7 +182,7 @@ def test_force(ask):
     after = register([acceptor("n1")], generation=2, lost="what n2 and n3 alone knew")
     done, asked = ask("force", "--survivor", "n1", "--yes", metadata_force=lambda *_: after)
     assert asked == [("metadata_force", [None, ["n1"]])]
-    assert (done.status, done.out) == (0, "the catalogue: decided by n1\n")
+    assert (done.status, done.out) == (0, "the catalogue: the acceptors are n1\n")
     assert done.err == "gossipkv: what n2 and n3 alone knew\n"
     done, _ = ask("force", "--survivor", "n1", "--yes", "--json", metadata_force=lambda *_: after)
     assert json.loads(done.out)["generation"] == 2

@@ -26,14 +26,14 @@ COMMANDS = [
     (["add", "n4"], ("add_node", ["n4", {}]), "n4: weight 3, isolation group r"),
     (["add", "n4", "--isolation-group", "r", "--weight", "3"],
      ("add_node", ["n4", {"isolation_group": "r", "weight": 3}]), "n4: weight 3, isolation group r"),
-    (["remove", "n4"], ("remove_node", ["n4", {}]), "n4: others get its partitions"),
+    (["remove", "n4"], ("remove_node", ["n4", {}]), "n4: its partitions move to other nodes"),
     (["remove", "n4", "--force", "--yes"], ("remove_node", ["n4", {"force": True}]),
-     "n4: gone for good; nobody waits for what it alone has"),
+     "n4: lost for good; no node waits for its records"),
     (["replace", "n2", "n4"], ("replace_node", ["n2", "n4", {}]),
-     "n4: in the place of n2; weight 3, isolation group r"),
+     "n4: replaces n2; weight 3, isolation group r"),
     (["replace", "n2", "n4", "--force", "--yes", "--weight", "3", "--isolation-group", "r", "--timeout", "2s"],
      ("replace_node", ["n2", "n4", {"force": True, "isolation_group": "r", "weight": 3, "timeout_ms": 2000}]),
-     "n4: in the place of n2; weight 3, isolation group r"),
+     "n4: replaces n2; weight 3, isolation group r"),
     (["weight", "n4", "3"], ("set_weight", ["n4", 3, {}]), "n4: weight 3, isolation group r"),
 ]  # fmt: skip
 
@@ -45,7 +45,7 @@ def test_a_change(ask, arguments, question, line):
         told = changed(row("n1"), row("n4", 3, isolation_group="r"), is_new=is_new)
         done, asked = ask("node", *arguments, **{question[0]: lambda *_, told=told: told})
         assert (done.status, done.out, asked) == (0, f"{line}\n", [question])
-        assert done.err == ("" if is_new else "nothing to do: it was so already\n")
+        assert done.err == ("" if is_new else "nothing to do: no change was needed\n")
         done, _ = ask("node", *arguments, "--json", **{question[0]: lambda *_, told=told: told})
         assert (json.loads(done.out), done.err) == (told, "")
 
@@ -63,7 +63,7 @@ def test_force_says_first_what_may_be_lost(ask, arguments, gone):
     for more in ([], ["--json"]):
         done, asked = ask("node", *arguments, "--force", *more)
         assert (done.status, done.out, asked) == (2, "", [])
-        for words in "nothing was done", f"{gone} would count as gone for good", "would be lost", "--yes":
+        for words in "nothing was done", f"{gone} would count as lost for good", "would be lost", "--yes":
             assert words in done.err
 
 
@@ -83,7 +83,7 @@ def test_what_is_unknown_is_asked_again(ask):
     """A lost answer repeats the question, once."""
     done, asked = ask("node", "add", "n4", add_node=answering(EOFError(), changed(row("n4"), is_new=False)))
     assert (done.status, done.out, asked[0]) == (0, "n4: weight 1\n", asked[1])
-    assert "asking what became of it" in done.err
+    assert "asking for the outcome" in done.err
     done, asked = ask("node", "add", "n4", add_node=answering(EOFError(), EOFError()))
     assert (done.status, len(asked)) == (3, 2)
 
@@ -134,7 +134,7 @@ def test_nodes_are_listed(ask):
     done, _ = ask("node", "list", "--json", placement_nodes=lambda: told)
     assert json.loads(done.out) == told
     done, _ = ask("node", "list", placement_nodes=lambda: {"nodes": [], "waits_for": []})
-    assert (done.status, done.out, "names none yet" in done.err) == (0, "", True)
+    assert (done.status, done.out, "catalogue of tables is empty" in done.err) == (0, "", True)
 
 
 def move(source, target, size):
@@ -162,7 +162,7 @@ def test_a_plan(ask):
         ["carts", "n1", "n4", "2", "2.0", "KiB"], ["one", "n2", "n4", "1", "0", "B"],
     ]  # fmt: skip
     assert lines[4:] == [
-        "carts: 5,000 moves, 2.0 KiB and 1 of which nobody says how large they are; the first 3 are listed",
+        "carts: 5,000 moves, 2.0 KiB and 1 of unknown size; the first 3 are listed",
         "logs: nothing to move", "one: 1 move, 0 B",
     ]  # fmt: skip
     assert done.err == "gossipkv: logs: 3 nodes in 1 isolation groups\n"
@@ -184,7 +184,7 @@ def test_a_plan_of_ranges(ask):
     done, _ = ask("table", "plan", plan=lambda _: [told])
     assert [line.split() for line in done.out.splitlines()] == [line.split() for line in shown.splitlines()]
     done, _ = ask("table", "plan", plan=lambda _: [plan("events") | {"splits": splits * 2, "splits_count": 2}])
-    assert done.out.splitlines()[-1] == "events: nothing to move; 2 divisions"
+    assert done.out.splitlines()[-1] == "events: nothing to move; 2 splits"
     resting = [{"partition": 7, "slot": slot, "for_s": 340 - slot} for slot in range(12)]
     done, _ = ask("table", "plan", plan=lambda _: [plan("events") | {"resting": resting}])
     assert f"`{done.out.splitlines()[-1]}`" in page.replace("\n", " ")
@@ -204,5 +204,5 @@ def test_a_reshard(ask):
     assert json.loads(done.out) == told
     none = {"table": "carts", "changed": False, "groups": []}
     done, _ = ask("table", "reshard", "carts", "0", reshard=lambda *_: none)
-    assert done.out == "carts: no groups: each shard may lie on any node\n"
-    assert done.err == "nothing to do: it was so already\n"
+    assert done.out == "carts: no groups: each shard may be on any node\n"
+    assert done.err == "nothing to do: no change was needed\n"

@@ -57,7 +57,9 @@ def test_a_directory_becomes_a_version(world, ask):
     """The command says what it is, beside the version before; said again, it changes nothing."""
     done, asked = ask("publish", "geo", world.out, "--version", "1", "--wait", **world.methods())
     assert (done.status, done.err) == (0, "")
-    assert done.out == ("geo: 1: 2 records, 23 B in 1 file of tsv, partitioned by sequins, the first\ngeo: 1 serves\n")
+    assert done.out == (
+        "geo: 1: 2 records, 23 B in 1 file of tsv, partitioned by sequins, the first version\ngeo: 1 serves\n"
+    )
     assert [method for method, _ in asked] == ["info", "status", "members", "refresh", "verdict", "status"]
     assert (world.root / "geo" / "1" / "part-0").read_bytes() == LINES
     (world.out / "part-0").write_bytes(LINES + b"chile\tSantiago\n")
@@ -86,15 +88,15 @@ def test_a_command_that_ended_early_is_said_again(world, ask):
     before = world.versions
     done, _ = ask("publish", "geo", world.out, "--wait", **world.methods())
     assert (done.status, world.versions) == (0, before)
-    assert done.out.endswith(f"the first; there already\ngeo: {before[0]} serves\n")
+    assert done.out.endswith(f"the first version; published before\ngeo: {before[0]} serves\n")
 
 
 @pytest.mark.parametrize(("shown", "options", "said"), [
     (None, (), "has no source: give the root with --source ROOT"),
-    ("/not/here", (), "the node's source is /not/here, and there is no such directory on this machine: say where"),
-    ("s3://***@bucket/x", (), "the node's source is s3://***@bucket/x: give it in full"),
-    ("s3://bucket/x", (), "s3://bucket/x: a store has no rename"),
-    ("/srv", ("--source", "/not/there"), "the source is /not/there, and there is no such directory"),
+    ("/not/here", (), "the node's source is /not/here, and this machine has no such directory: give its path"),
+    ("s3://***@bucket/x", (), "the node's source is s3://***@bucket/x: give the full URL"),
+    ("s3://bucket/x", (), "s3://bucket/x: an object store has no rename"),
+    ("/srv", ("--source", "/not/there"), "the source is /not/there, and this machine has no such directory"),
 ])  # fmt: skip
 def test_a_source_out_of_reach_is_one_error(world, ask, shown, options, said):
     world.shown = shown
@@ -108,7 +110,7 @@ def test_another_source_than_the_nodes_is_noticed(world, ask, tmp_path):
     (tmp_path / "other").mkdir()
     for refused in (lambda *_: {"geo": ["0"]}, raising(UnknownDatabase("no database geo"))):
         done, _ = ask("publish", "geo", world.out, "--source", tmp_path / "other", **world.methods(refresh=refused))
-        assert (done.status, "does not see it: is its source another one?" in done.err) == (3, True)
+        assert (done.status, "does not see it: its source may be another directory" in done.err) == (3, True)
 
 
 def test_what_cannot_be_read_is_not_published(world, ask):
@@ -137,7 +139,7 @@ def test_it_is_read_by_the_settings_of_the_nodes(world, run, tmp_path, monkeypat
     told = json.loads(done.out)
     assert (told["first"][0], told["format"], told["version"]) == (["peru", "Lima"], "json", None)
     done = run("publish", "geo", world.out, "--dry-run")
-    assert (done.status, "if nodes have [databases.geo], say --config FILE" in done.err) == (3, True)
+    assert (done.status, "if the nodes have [databases.geo], give --config FILE" in done.err) == (3, True)
     assert world.versions == []
 
 
@@ -145,7 +147,7 @@ def test_a_table_is_not_published(world, run, tmp_path):
     file = tmp_path / "node.toml"
     file.write_text('[databases.geo]\nformat = "delta"\n')
     done = run("publish", "geo", world.out, "--dry-run", "--config", file)
-    assert (done.status, "each snapshot of it is a version: write to the table" in done.err) == (2, True)
+    assert (done.status, "each of its snapshots is a version: write to that table" in done.err) == (2, True)
 
 
 def test_too_few_records_are_not_published(world, ask, tmp_path):
@@ -166,7 +168,7 @@ def test_a_version_that_does_not_come_fails_the_wait(world, ask):
     (world.out / "part-0").write_bytes(b"france\tParis\n")
     world.hold = "1"
     done, _ = ask("publish", "geo", world.out, "--version", "2", "--wait", **world.methods())
-    assert (done.status, "geo is held on 1 until `gossipkv databases release geo`" in done.err) == (3, True)
+    assert (done.status, "version 1 of geo is held until `gossipkv databases release geo`" in done.err) == (3, True)
     stuck = {"version": "2", "state": "stuck", "waits": ["its disk is full"]}
     verdict = answering(WELL | {"coming": {"geo": stuck}})
     done, _ = ask("publish", "geo", world.out, "--version", "2", "--wait", **world.methods(verdict=verdict))

@@ -49,7 +49,7 @@ def test_copies_are_listed(ask):
 def test_nothing_is_set_aside(ask):
     """A note says so, and --json has an empty list."""
     done, _ = ask("list", quarantine_list=list)
-    assert (done.status, done.out, done.err) == (0, "", "nothing is set aside\n")
+    assert (done.status, done.out, done.err) == (0, "", "no quarantined replicas\n")
     done, _ = ask("list", "--json", quarantine_list=list)
     assert (done.status, done.out, done.err) == (0, "[]\n", "")
 
@@ -60,16 +60,16 @@ def test_a_node_that_does_not_answer(ask, more):
     silent = {"node": "n2", "error": "it has not answered"}
     done, _ = ask("list", *more, quarantine_list=lambda: [silent, row("n3", "2a")])
     assert (done.status, "2a" in done.out) == (3, True)
-    assert done.err == "gossipkv: n2: what is set aside there is not known: it has not answered\n"
+    assert done.err == "gossipkv: n2: its quarantined replicas are not known: it has not answered\n"
     assert not more or silent in json.loads(done.out)
 
 
 def test_a_drop_says_first_what_may_be_lost(ask):
     """Nothing is done, no node is asked, and the status is 2."""
-    for copies, words in (["2a"], "the copy at n3"), (["2a", "1f"], "2 copies at n3"):
+    for copies, words in (["2a"], "The replica at n3"), (["2a", "1f"], "2 replicas at n3"):
         done, asked = ask("drop", "n3", *copies)
         assert (done.status, done.out, asked) == (2, "", [])
-        for part in "nothing was done", words, "gone for good", "--yes":
+        for part in "nothing was done", words, "would be deleted", "--yes":
             assert part in done.err
 
 
@@ -89,7 +89,7 @@ def test_what_is_unknown_is_asked_again(ask):
         answers = answering(EOFError(), second)
         done, asked = ask("drop", "n3", "2a", "--yes", quarantine_drop=answers)
         assert (done.status, done.out, asked[0]) == (0, "n3: 2a: dropped\n", asked[1])
-        assert "asking what became of it" in done.err
+        assert "asking for the outcome" in done.err
         assert (f"{gone}" in done.err) is (second is gone)
 
 

@@ -16,13 +16,13 @@ def test_a_split(ask):
     """The output names the key and the children; --json passes on the answer."""
     done, asked = ask("table", "split", "t", "k", "--timeout", "3s", split=lambda *_: DIVIDED)
     assert (done.status, asked) == (0, [("split", ["t", b"k", {"timeout_ms": 3000}])])
-    assert done.out == "t: divided at 'k', into 8 and 9\n"
+    assert done.out == "t: split at 'k' into 8 and 9\n"
     done, asked = ask("table", "split", "t", "0x00ff", "--hex", split=lambda *_: DIVIDED)
-    assert (asked[0][1][1], done.out) == (b"\x00\xff", "t: divided at 0x00ff, into 8 and 9\n")
+    assert (asked[0][1][1], done.out) == (b"\x00\xff", "t: split at 0x00ff into 8 and 9\n")
     done, asked = ask("table", "split", "t", "0x00ff", split=lambda *_: DIVIDED)
-    assert (asked[0][1][1], done.out) == (b"0x00ff", "t: divided at '0x00ff', into 8 and 9\n")
+    assert (asked[0][1][1], done.out) == (b"0x00ff", "t: split at '0x00ff' into 8 and 9\n")
     done, asked = ask("table", "split", "--hex", "t", "0x0", split=lambda *_: DIVIDED)
-    assert (done.status, asked, "pairs of hexadecimal digits behind 0x" in done.err) == (2, [], True)
+    assert (done.status, asked, "pairs of hexadecimal digits after 0x" in done.err) == (2, [], True)
     done, _ = ask("table", "split", "t", "k", "--json", split=lambda *_: DIVIDED)
     assert [one["id"] for one in json.loads(done.out)["partitions"]] == [8, 9]
 
@@ -31,11 +31,11 @@ def test_a_split_of_which_nothing_is_known(ask):
     """The split is requested again; a range that begins at the key then means success, other conflicts are errors."""
     there = Conflict("divided already", {**DIVIDED, "partition": None})
     for error, status, out in (
-        (there, 0, "t: divided at 'k', into 8 and 9\n"), (Conflict("it moves"), 3, ""), (EOFError(), 3, ""),
+        (there, 0, "t: split at 'k' into 8 and 9\n"), (Conflict("it moves"), 3, ""), (EOFError(), 3, ""),
     ):  # fmt: skip
         done, asked = ask("table", "split", "t", "k", split=answering(EOFError(), error))
         assert (done.status, done.out, asked[0]) == (status, out, asked[1])
-        assert "asking what became of it" in done.err
+        assert "asking for the outcome" in done.err
     done, _ = ask("table", "split", "t", "k", split=raising(there))
     assert (done.status, done.err) == (3, "gossipkv: divided already\n")
 
@@ -49,10 +49,10 @@ def test_a_slot_moves(ask, method):
     command = ["table", method, "t", "k", "n4"]
     done, asked = ask(*command, "--timeout", "3s", **{method: lambda *_: MOVE})
     assert (done.status, asked) == (0, [(method, ["t", b"k", "n4", {"timeout_ms": 3000}])])
-    assert (done.out, done.err) == ("t: slot 2 of the range that 'k' is in moves from n1 to n4\n", "")
+    assert (done.out, done.err) == ("t: slot 2 of the range with 'k' moves from n1 to n4\n", "")
     done, _ = ask(*command, **{method: lambda *_: {**MOVE, "from": None, "changed": False}})
-    assert done.out == "t: slot 2 of the range that 'k' is in is on n4\n"
-    assert done.err == "nothing to do: it was so already\n"
+    assert done.out == "t: slot 2 of the range with 'k' is on n4\n"
+    assert done.err == "nothing to do: no change was needed\n"
     done, _ = ask(*command, "--json", **{method: lambda *_: MOVE})
     assert json.loads(done.out) == MOVE
 
@@ -61,7 +61,7 @@ def test_a_leave_of_which_nothing_is_known(ask):
     """The leave is requested again; a node that holds nothing then means success."""
     gone = Conflict("n1 holds nothing", {**MOVE, "slot": None, "to": None, "changed": False})
     done, asked = ask("table", "leave", "t", "k", "n1", leave=answering(EOFError(), gone))
-    assert (done.status, done.out, len(asked)) == (0, "t: the range that 'k' is in moves from n1\n", 2)
+    assert (done.status, done.out, len(asked)) == (0, "t: the range with 'k' moves from n1\n", 2)
     done, asked = ask("table", "leave", "t", "k", "n1", leave=raising(gone))
     assert (done.status, done.err, len(asked)) == (3, "gossipkv: n1 holds nothing\n", 1)
 
@@ -69,9 +69,9 @@ def test_a_leave_of_which_nothing_is_known(ask):
 def test_force_join_says_first_what_may_be_lost(ask):
     """Without --yes nothing is done, with status 2; with it the possible loss is named."""
     for copy, begins in (
-        (None, "set aside there, or with nothing"),
-        ("5", "with the copy 5"),
-        ("none", "n4, with nothing"),
+        (None, "quarantined replica there, or empty"),
+        ("5", "from the replica 5"),
+        ("none", "n4, empty"),
     ):
         more = [] if copy is None else ["--copy", copy]
         done, asked = ask("table", "force-join", "t", "k", "n4", *more)
@@ -84,7 +84,7 @@ def test_force_join_says_first_what_may_be_lost(ask):
         assert (done.status, asked) == (0, [("force_join", ["t", b"k", "n4", options])])
         assert (done.out, done.err) == ("t: partition 9 on n4: all that only n1 had\n", "")
     done, _ = ask("table", "force-join", "t", "k", "n4", "--yes", force_join=lambda *_: {**told, "changed": False})
-    assert (done.status, done.err) == (0, "nothing to do: it was so already\n")
+    assert (done.status, done.err) == (0, "nothing to do: no change was needed\n")
     done, _ = ask("table", "force-join", "t", "k", "n4", "--yes", "--json", force_join=lambda *_: told)
     assert json.loads(done.out) == told
 

@@ -86,7 +86,7 @@ def test_an_export_appears_when_it_is_whole(run, node, tmp_path, monkeypatch):
     assert run("table", "export", "t", path, "--prefix", "b", "--format", "json").status == 0
     assert path.read_bytes() == b'{"key": "b\\t", "value": "2"}\n{"key": "ba", "value": "3"}\n'
     for name in ("t.xml", "t.parquet.gz", "t"):
-        assert "of which format?" in run("table", "export", "t", tmp_path / name).err
+        assert "unknown format:" in run("table", "export", "t", tmp_path / name).err
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     done = run("table", "export", "t", tmp_path / "t.parquet")
     assert (done.status, "pip install 'gossipkv[parquet]'" in done.err) == (3, True)
@@ -130,7 +130,7 @@ def test_a_bad_row_is_named(run, node, tmp_path, bad):
     done = run("table", "import", "t", first, tmp_path / name)
     assert (done.status, len(node.records)) == (3, 100)
     assert words in done.err
-    assert "gossipkv: 100 records are put; the same command puts them again\n" in done.err
+    assert "gossipkv: 100 records were put; the same command puts them again\n" in done.err
 
 
 @pytest.mark.usefixtures("small")
@@ -149,7 +149,7 @@ def test_an_import_goes_on_at_its_state(run, node, tmp_path):
     command = ("table", "import", "t", *paths, "--state", state)
     node.fails = {number: ["BAD_REQUEST", "no", {}] for number in range(100, 999)}
     done = run(*command)
-    assert (done.status, "the same command goes on from there" in done.err) == (2, True)
+    assert (done.status, "the same command continues from there" in done.err) == (2, True)
     before, (file, records) = len(put(node)), json.loads(state.read_text())["position"]
     assert (file, 400 <= records <= 500) == (0, True)
     node.fails = {}
@@ -161,7 +161,7 @@ def test_an_import_goes_on_at_its_state(run, node, tmp_path):
     assert len(put(node)) - before == 1000 - records
     assert not state.exists()
     state.write_text("[]")
-    assert "this is no state of an import" in run(*command).err
+    assert "not the state of an import" in run(*command).err
 
 
 def test_an_import_that_is_killed(node, tmp_path):

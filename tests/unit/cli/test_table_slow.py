@@ -60,7 +60,7 @@ def test_what_is_unknown_is_asked_about(ask):
     assert (done.status, len(asked)) == (0, 2)
     assert asked[0] == asked[1]
     assert done.err.count("\n") == 1
-    assert "asking what became of it" in done.err
+    assert "asking for the outcome" in done.err
     done, asked = ask("table", "create", "carts", "--kind", "hash", create_table=answering(EOFError(), EOFError()))
     assert (done.status, len(asked)) == (3, 2)
 
@@ -116,7 +116,7 @@ def test_a_drop_that_may_or_may_not_be_done(ask):
     answers = [Unknown("no answer"), UnknownDatabase("the table carts is another one by now")]
     methods = {"partition_map": lambda _: MADE, "drop_table": lambda *_: raising(answers.pop(0))()}
     done, asked = ask("table", "drop", "carts", **methods)
-    assert (done.status, done.out, "asking what became of it" in done.err) == (0, "carts: dropped\n", True)
+    assert (done.status, done.out, "asking for the outcome" in done.err) == (0, "carts: dropped\n", True)
     assert asked[1] == asked[2] == ("drop_table", ["carts", {"table": MADE["table"]}])
 
 
@@ -151,7 +151,7 @@ def test_a_dataset_is_shown(ask):
     """The line refers to `gossipkv status`."""
     told = {"kind": "dataset", "partitioner": "sequins", "partitions": 8, "owners": {}}
     done, _ = ask("table", "show", "geo", partition_map=lambda _: told)
-    assert done.out == "geo: dataset, 8 partitions; `gossipkv status geo` shows who has them\n"
+    assert done.out == "geo: dataset, 8 partitions; `gossipkv status geo` shows their nodes\n"
 
 
 @pytest.mark.parametrize(("config", "told"), [

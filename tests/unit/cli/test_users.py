@@ -81,7 +81,7 @@ def test_remove(users):
 
 REFUSED = [
     (["new", "ana"], "there is a user ana"),
-    (["new", "a b"], "a name has"),
+    (["new", "a b"], "a name consists of"),
     (["new", "bob", "--may", "read"], "of which databases"),
     (["new", "bob", "--may", "peer"], "no such right"),
     (["remove", "bob"], "no user bob in it; there are ana"),
@@ -124,7 +124,7 @@ def test_the_file_is_that_of_the_settings(tmp_path, run, monkeypatch):
     """`--file` overrides the settings; without either the command refuses."""
     done = run("users", "list")
     assert (done.status, done.out) == (2, "")
-    assert "which file? --file FILE, or the setting `users`" in done.err
+    assert "no users file: give --file FILE, or set `users`" in done.err
     (tmp_path / "settings.toml").write_text(f'users = "{tmp_path / "first"}"\n')
     monkeypatch.setenv("GOSSIPKV_CONFIG", str(tmp_path / "settings.toml"))
     assert run("users", "new", "ana").status == 0
