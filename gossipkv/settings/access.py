@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LISTENERS: Final = ("listen", "resp_listen", "http_listen")
-_LISTENERS_FORM: Final = f"all, or some of {', '.join(LISTENERS)} with commas between"
+_LISTENERS_FORM: Final = f"all, or a comma-separated list of {', '.join(LISTENERS)}"
 
 
 def read_listeners(text: str) -> tuple[str, ...]:
@@ -27,32 +27,32 @@ class AccessSettings:
     """The users and peers that a node knows, and its own certificate."""
 
     users: Path | None = plain(
-        None, "path", "none", "a file of users that this user alone can read", read_path,
-        meaning="who may do what, by a token or by a certificate",
-        why="without one whoever reaches a port may do all that is done there",
+        None, "path", "none", "a users file that only the node's user can read", read_path,
+        meaning="file of users and their rights",
+        why="without users, every client that reaches a port has all rights there",
     )  # fmt: skip
     tls_certificate: Path | None = plain(
-        None, "path", "none", "a file in PEM, with those that signed it behind it", read_path,
-        meaning="this node's certificate, for TLS at its ports; goes with `tls_key`",
-        why="only whoever runs the node can say who it is",
+        None, "path", "none", "a PEM file with the certificate and its chain", read_path,
+        meaning="certificate of this node, for TLS on its ports; needs `tls_key`",
+        why="only the operator can name the node",
     )  # fmt: skip
     tls_key: Path | None = plain(
-        None, "path", "none", "a file in PEM that this user alone can read", read_path,
-        meaning="the key of `tls_certificate`",
-        why="only whoever runs the node has it",
+        None, "path", "none", "a PEM file that only the node's user can read", read_path,
+        meaning="key of `tls_certificate`",
+        why="only the operator has the key",
     )  # fmt: skip
     tls_listeners: tuple[str, ...] = plain(
         LISTENERS, "text", "all", _LISTENERS_FORM, read_listeners,
-        meaning="where TLS is spoken, once there is a `tls_certificate`, and nothing else",
-        why="a port that is forgotten must not be the open one",
+        meaning="listeners that accept only TLS if `tls_certificate` is set",
+        why="a forgotten port must not stay unencrypted",
     )  # fmt: skip
     tls_clients: Path | None = plain(
-        None, "path", "none", "a file of certificates in PEM", read_path,
-        meaning="authorities that sign certificates of clients, whose names are those of users",
-        why="tokens are enough for most",
+        None, "path", "none", "a PEM file of certificates", read_path,
+        meaning="authorities of client certificates, whose names are names of users",
+        why="tokens suffice for most clusters",
     )  # fmt: skip
     tls_peers: Path | None = plain(
-        None, "path", "none", "a file of certificates in PEM", read_path,
-        meaning="authorities that sign certificates of nodes, for TLS between them; goes with `tls_certificate`",
-        why="only whoever built the cluster knows who signs for it",
+        None, "path", "none", "a PEM file of certificates", read_path,
+        meaning="authorities of node certificates, for TLS between nodes; needs `tls_certificate`",
+        why="only the operator knows the cluster's authorities",
     )  # fmt: skip

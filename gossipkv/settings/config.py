@@ -74,20 +74,20 @@ class NodeSettings:
     data: Path = field(
         default_factory=_default_data,
         metadata=described(
-            "path", "a platform data directory", "a directory that this node alone uses", read_path,
-            meaning="where this node keeps its files; locked",
-            why="the place where the system expects a program's own data",
+            "path", "a platform data directory", "a directory that only this node uses", read_path,
+            meaning="directory of this node's files; locked while the node runs",
+            why="the system's standard place for a program's data",
         ),
     )  # fmt: skip
     listen: Address = plain(
-        Address("127.0.0.1", 7070), "address", "127.0.0.1:7070", "HOST:PORT, port 0 for any free one", parse_address,
-        meaning="where the node answers MessagePack-RPC, and gossip on the same number over UDP",
-        why="only this machine, as long as there is no authentication",
+        Address("127.0.0.1", 7070), "address", "127.0.0.1:7070", "HOST:PORT; port 0 means any free port", parse_address,
+        meaning="address for MessagePack-RPC over TCP, and for gossip on the same port over UDP",
+        why="only this machine, since there is no authentication by default",
     )  # fmt: skip
     advertise: Address | None = plain(
-        None, "address", "as listen", "HOST:PORT, port 0 for that of listen", read_advertised,
-        meaning="where other nodes reach this one",
-        why="as listen; where that is every interface, the address that leads to the first of join",
+        None, "address", "as listen", "HOST:PORT; port 0 means the port of `listen`", read_advertised,
+        meaning="address at which other nodes reach this node",
+        why="as `listen`; if that is every interface, the local address of the route to the first node of `join`",
     )  # fmt: skip
 
 
@@ -97,13 +97,13 @@ class LogSettings:
 
     log_level: str = choice(
         "info", ("debug", "info", "warning", "error"),
-        meaning="least level of the log lines written",
-        why="info is a few lines a start, and one for each change",
+        meaning="lowest level of log lines to write",
+        why="info has a few lines per start, and one for each change",
     )  # fmt: skip
     log_format: str = choice(
         "text", ("text", "json"),
-        meaning="form of the log lines on standard error",
-        why="text for people; json for a collector",
+        meaning="format of log lines on standard error",
+        why="text for people, json for log collectors",
     )  # fmt: skip
 
 
@@ -312,27 +312,29 @@ def _refuse_contradictions(config: Config) -> None:
 
     if config.origin("data") == "default" and not config.data.is_absolute():
         raise ConfigError(
-            f"data: user {os.geteuid()} has no home directory, where the default would be: give one with --data",
+            f"data: user {os.geteuid()} has no home directory for the default; give a directory with --data",
             {"setting": "data", "where": "default"},
         )
     if config.min_replication > config.replication:
         raise refuse(
             "min_replication", "replication",
-            f"min_replication = {config.min_replication} is above replication = {config.replication}: no partition "
-            "would ever be on as many nodes",
+                f"min_replication = {config.min_replication} is above replication = {config.replication}, so "
+                "no partition could reach it; lower min_replication",
         )  # fmt: skip
     stages = (config.replication + 1) * config.stage_timeout
     if stages > config.proxy_timeout and config.proxy_stage_timeout:
         raise refuse(
             "proxy_stage_timeout", "proxy_timeout",
-            f"proxy_timeout = {show(config.proxy_timeout, DURATION)} is shorter than replication + 1 = "
-            f"{config.replication + 1} stages of {show(config.stage_timeout, DURATION)}: not every copy would be asked",
+                f"proxy_timeout = {show(config.proxy_timeout, DURATION)} is shorter than replication + 1 = "
+                f"{config.replication + 1} stages of {show(config.stage_timeout, DURATION)}, so some replicas "
+                "would not be asked; raise proxy_timeout",
         )  # fmt: skip
     if config.source is not None and not is_url(config.source):
         tables = {f"databases.{name}.storage_options" for name, database in config.databases.items() if database.table}
         for name, where in config.origins.items():
             if name.endswith("storage_options") and name not in tables:
                 raise ConfigError(
-                    f"{where}: {name}: the source {config.source} is a directory, which has no such options; a URL has",
+                    f"{where}: {name}: the source {config.source} is a directory; only a source by URL has such "
+                    "options",
                     {"setting": name, "where": where},
                 )

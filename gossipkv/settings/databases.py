@@ -41,7 +41,7 @@ MAX_FIELDS: Final = 4_096
 
 _NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")
 # The rule for names, in messages.
-NAMES: Final = f"those match [-_a-zA-Z0-9]+ and have at most {MAX_NAME_CHARACTERS} characters"
+NAMES: Final = f"names match [-_a-zA-Z0-9]+ and have at most {MAX_NAME_CHARACTERS} characters"
 
 
 def is_name(name: str) -> bool:
@@ -64,18 +64,21 @@ class MinimumSettings:
 
     min_records: int = count(
         0, 0, 1_000_000_000_000,
-        meaning="records that a new version needs to become active; the same on every node",
-        why="nobody but its owner knows how large a database should be",
+        meaning="minimum of records for a new version to become active; the same on every node",
+        why="only the owner of a database knows its size",
     )  # fmt: skip
     min_ratio: int = ratio(
         "off",
-        meaning="part of the active version's records that a new one needs to become active; the same on every node",
+        meaning=(
+            "minimum of records for a new version to become active, as a share of the active version's "
+            "records; the same on every node"
+        ),
         why="some databases shrink rightly, and only their owners know which",
     )  # fmt: skip
     allow_empty: bool = switch(
         default=False,
-        meaning="whether a version without any record becomes active; the same on every node",
-        why="an export that failed in silence looks like that, and hardly anything else does",
+        meaning="true if a version without records may become active; the same on every node",
+        why="an empty version is almost always a failed export",
     )  # fmt: skip
 
     def shortage(self, records: int, before: str | None, records_before: int | None) -> str | None:
@@ -84,8 +87,8 @@ class MinimumSettings:
         `before`: the active version; `records_before`: its number of records.
         """
         if records == 0 and not self.allow_empty:
-            return "it has no record, and `allow_empty` is false"
-        has = f"it has {records:,} records"
+            return "the version has no records, and `allow_empty` is false"
+        has = f"the version has {records:,} records"
         if records < self.min_records:
             return f"{has}, and `min_records` is {self.min_records:,}"
         if records_before is not None and records * THOUSANDTHS < records_before * self.min_ratio:
@@ -152,51 +155,56 @@ class DatabaseSetting:
 
 DATABASE_SETTINGS: Final = (
     DatabaseSetting(
-        "format", "told from the data", " or ".join(FORMATS + TABLE_FORMATS),
-        "what the files are; of delta and iceberg the versions are the table's snapshots",
-        "files say themselves what they are",
+        "format", "detected from the data", " or ".join(FORMATS + TABLE_FORMATS),
+        "format of the files; with delta and iceberg, each snapshot of the table is a version",
+        "most formats are recognised by their content",
     ),
     DatabaseSetting(
         "table", "the database's directory in the source", "a directory or an fsspec URL, an Iceberg metadata file, "
-        "or a name in the catalog", "where the delta or iceberg table is", "most tables have a directory of their own",
+        "or a name in the catalog", "place of the Delta or Iceberg table", "most tables have a directory of their own",
     ),
     DatabaseSetting(
-        "catalog", "none", "a table", "properties of the catalog of the iceberg table, for pyiceberg",
-        "a metadata file, or a Hadoop table's directory, says all",
+        "catalog", "none", "a table", "properties of the Iceberg catalog, for pyiceberg",
+        "a metadata file, or the directory of a Hadoop table, needs no catalog",
     ),
     DatabaseSetting(
-        "key", "key", "a name, or a list of names", "field or fields of the key, where files have columns",
-        "what most call it",
+        "key", "key", "a name, or a list of names", "field or fields of the key, for files with columns",
+        "the most common name",
     ),
     DatabaseSetting(
         "value", "value", "a name, a list of names, or * for all",
-        "field of the value, or the fields of which rows are made", "what most call it",
+        "field of the value, or the fields of rows", "the most common name",
     ),
     DatabaseSetting(
-        "separator", "none", "a string", "between the fields of a key; without it they are a MessagePack array",
-        "any other bytes might be within a field",
+        "separator", "none", "a string",
+            "separator between the fields of a key; without a separator, the fields form a MessagePack "
+            "array",
+        "any other bytes could be part of a field",
     ),
-    DatabaseSetting("encoding", "json", " or ".join(ENCODINGS), "what a row becomes", "every language reads it"),
+    DatabaseSetting("encoding", "json", " or ".join(ENCODINGS), "encoding of rows", "every language can read JSON"),
     DatabaseSetting(
-        "nulls", "omit", " or ".join(NULLS), "whether null fields of a row are left out or null", "rows stay short"
-    ),
-    DatabaseSetting(
-        "csv", "header, commas and quotes", "a table", "how the fields of CSV are told apart",
-        "what most programs write",
+        "nulls", "omit", " or ".join(NULLS), "treatment of null fields in rows: omitted, or null", "rows stay short"
     ),
     DatabaseSetting(
-        "hold", "none", "a version", "serve this version, whatever newer ones there are", "the newest is what is wanted"
+        "csv", "header, commas and quotes", "a table", "dialect of CSV",
+        "the dialect of most programs",
+    ),
+    DatabaseSetting(
+        "hold", "none", "a version", "serve this version, even if newer versions exist",
+            "most clients want the newest version"
     ),
     DatabaseSetting(
         "presharded", "the node's", " or ".join(PRESHARDED),
-        "whether files of partitions that are not wanted here may be skipped", "one rule for all is what most need",
+        "permission to skip files of partitions that this node does not need",
+            "one rule for all databases suffices for most",
     ),
     DatabaseSetting(
         "content_type", "the node's", MEDIA_TYPE_FORM,
-        "what its values are by HTTP", "one rule for all is what most need",
+        "media type of the values by HTTP", "one rule for all databases suffices for most",
     ),
     DatabaseSetting(
-        "storage_options", "the root's", "a table", "how the store of this database is reached", "one store holds most",
+        "storage_options", "the root's", "a table", "options to reach the object store of this database",
+            "most databases are in one store",
     ),
     *(
         DatabaseSetting(name, "the node's", setting.allowed, setting.meaning, setting.why)
@@ -290,7 +298,11 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
         path = f"databases.{name}.{given}"
         raise _wrong(path, where(name, given), f"needs format = {' or '.join(map(repr, kinds))}")
     if "catalog" in table and "table" not in table:
-        raise _wrong(f"databases.{name}.catalog", where(name, "catalog"), "needs the table's name in it: table = ...")
+        raise _wrong(
+            f"databases.{name}.catalog",
+            where(name, "catalog"),
+            "needs the table's name in the catalog: set table = ...",
+        )
     return DatabaseSettings(
         format=texts.get("format"),
         table=texts.get("table"),
@@ -345,7 +357,7 @@ def _read_text(key: str, value: object, path: str, place: str) -> str:
     if key == "hold" and not is_name(value):
         raise _wrong(path, place, f"{value!r}: not the name of a version: {NAMES}")
     if key == "content_type" and not is_media_type(value):
-        raise _wrong(path, place, f"{value!r}: no media type; allowed: {MEDIA_TYPE_FORM}")
+        raise _wrong(path, place, f"{value!r}: not a media type; allowed: {MEDIA_TYPE_FORM}")
     if not 0 < len(value) <= MAX_FIELD_CHARACTERS:
         raise _wrong(path, place, f"expected 1 to {MAX_FIELD_CHARACTERS:,} characters")
     return value

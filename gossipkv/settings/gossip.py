@@ -32,70 +32,76 @@ class GossipSettings:
     cluster: str = plain(
         "gossipkv", "text", "gossipkv", NAME_FORM, read_name,
         meaning="name of the cluster; a data directory belongs to one cluster",
-        why="one cluster is what most machines run",
+        why="most machines run one cluster",
     )  # fmt: skip
     node: str | None = plain(
         None, "text", "kept in data", NAME_FORM, read_node_name,
-        meaning="this node's name",
-        why="drawn at the first start, so that two nodes never share one by accident",
+        meaning="name of this node",
+        why="random at the first start, so that two nodes never share a name by accident",
     )  # fmt: skip
     join: tuple[Address, ...] = plain(
-        (), "addresses", "none", "HOST:PORT, several with commas between", read_addresses,
+        (), "addresses", "none", "HOST:PORT, comma-separated", read_addresses,
         meaning="addresses or names of some members of the cluster",
-        why="without any a node begins a cluster of its own, or goes back to the one it knows",
+        why="without addresses, a node starts its own cluster, or returns to its former cluster",
     )  # fmt: skip
     profile: str = choice(
         "lan", ("lan", "wan", "local"),
-        meaning="constants of gossip by the network between the nodes: probe interval 1 s, 5 s or 0.5 s",
-        why="most clusters stand in one place; the same on every node",
+        meaning="constants of gossip for the network between nodes: probe interval 1 s, 5 s or 0.5 s",
+        why="most clusters are in one place; the same on every node",
     )  # fmt: skip
     shard_id: int = count(
         0, 1, 1_000_000, words={"auto": 0},
-        meaning="this node's place in the ring; nodes may share one on purpose",
-        why="auto: the smallest free number, kept in data",
+        meaning="place of this node in the ring; nodes may share a place on purpose",
+        why="auto: the smallest free number, kept in `data`",
     )  # fmt: skip
     time_to_converge: int = duration(
         "10s", "100ms", "1h",
-        meaning="how long a claim of a shard id must stand until it counts",
-        why="many times what a change takes to every node",
+        meaning="time for which a claim of a shard id must be uncontested",
+        why="many times the spread time of a change",
     )  # fmt: skip
     expected_members: int = count(
         0, 1, 65_536, words={"unknown": 0},
-        meaning="how many nodes a new cluster has: when so many are there, nothing waits for `time_to_converge`",
-        why="only whoever starts them knows; too few, and those that come later are waited for as any newcomer is",
+        meaning="number of nodes of a new cluster; when all of them are present, nothing waits for `time_to_converge`",
+        why="only the operator knows the number; nodes beyond the number join as newcomers",
     )  # fmt: skip
     key_ring: Path | None = plain(
-        None, "path", "none", "a file of keys that this user alone can read", read_path,
-        meaning="keys that seal gossip; needs the extra `secure`",
-        why="without one gossip is as open as everything else a node says",
+        None, "path", "none", "a file of keys that only the node's user can read", read_path,
+        meaning="file of keys that seal gossip; needs the extra `secure`",
+        why="without keys, gossip is as open as the node's other ports",
     )  # fmt: skip
     seal: str = choice(
         "require", ("accept", "send", "require"),
-        meaning="with keys: read sealed gossip too and send plain; send sealed too; take nothing that is plain",
-        why="keys are for this; the other two are steps on the way there in a running cluster",
+        meaning=(
+            "use of the keys: accept (send plain, read both), send (send sealed, read both), or require "
+            "(refuse plain)"
+        ),
+        why="accept and send are steps of the change in a running cluster",
     )  # fmt: skip
     insecure_gossip: bool = switch(
         default=False,
-        meaning="listen beyond this machine without keys: who can send a datagram there can speak for any node",
-        why="only whoever built the network knows that no stranger is on it",
+        meaning=(
+            "permit listening beyond this machine without keys, although any sender of a datagram can "
+            "then speak for any node"
+        ),
+        why="only the operator knows that the network has no strangers",
     )  # fmt: skip
     max_members: int = count(
         1024, 2, 65_536,
-        meaning="members remembered, the dead among them; further ones are not taken in",
-        why="as many branches of 256 KiB as `max_tree` has room for",
+        meaning="maximum number of members, including dead ones; further members are ignored",
+        why="the number of branches of 256 KiB that fit into `max_tree`",
     )  # fmt: skip
     max_entry: int = size(
         "4KiB", "256B", "32KiB",
-        meaning="longest key that this node publishes in the tree, path and value together",
-        why="values say who has what; what is long belongs elsewhere",
+        meaning="maximum size of one entry that this node publishes in the tree, path and value together",
+        why="entries are short statements about partitions",
     )  # fmt: skip
     max_branch: int = size(
         "256KiB", "16KiB", "256KiB",
-        meaning="all keys that this node publishes in the tree, at 256 bytes each beside path and value",
-        why="no branch may take more; less leaves room for what was withdrawn, which others then fetch in pieces",
+        meaning="maximum size of all entries that this node publishes in the tree, with 256 bytes of overhead each",
+        why="no branch may exceed this; a lower value leaves room for withdrawn entries",
     )  # fmt: skip
     max_tree: int = size(
         "256MiB", "1MiB", "64GiB",
-        meaning="what the tree may take in memory: at least 256 KiB for each of `max_members`",
-        why="room for 1,024 nodes; a node that promises less than its members may need does not start",
+        meaning="maximum memory of the tree: at least 256 KiB for each of `max_members`",
+        why="room for 1,024 nodes; with less than its members may need, a node does not start",
     )  # fmt: skip

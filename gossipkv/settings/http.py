@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # A media type of RFC 9110, including parameters; it cannot contain the start of another header.
 _MEDIA_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+( *;[ -~]*)?")
-MEDIA_TYPE_FORM: Final = "TYPE/SUBTYPE, parameters behind a semicolon"
+MEDIA_TYPE_FORM: Final = "TYPE/SUBTYPE, with parameters after a semicolon"
 USUAL_MEDIA_TYPE: Final = "application/octet-stream"
 
 
@@ -42,18 +42,19 @@ class HttpSettings:
     """
 
     http_listen: Address | None = plain(
-        None, "address", "off", "HOST:PORT, port 0 for any free one, or off", read_listen,
-        meaning="where the node answers HTTP and shows its page; all but plain reads by a child process",
-        why="a second port is opened by whoever wants it; `gossipkv cluster` does",
+        None, "address", "off", "HOST:PORT, or off; port 0 means any free port", read_listen,
+        meaning="address for HTTP and the status page; a child process answers all but plain reads",
+        why="a second port is opened on request only; `gossipkv cluster` opens it",
     )  # fmt: skip
     content_type: str = plain(
         USUAL_MEDIA_TYPE, "text", USUAL_MEDIA_TYPE, MEDIA_TYPE_FORM, read_media_type,
-        meaning="what values are by HTTP, unless a database says it of its own",
-        why="bytes that nobody has said anything about",
+        meaning="media type of values by HTTP, unless the database has its own",
+        why="bytes of unknown type",
     )  # fmt: skip
     http_max_connections: int = count(
         4096, 1, 1_000_000,
-        meaning="connections of HTTP that the gateway has open at once, for all but plain reads; for a further one "
-        "the longest idle makes room, else it is refused",
-        why="each costs a descriptor and some KiB of the gateway, a task of its own",
+        meaning=
+            "maximum of open connections of the HTTP gateway; for a further connection, the longest idle "
+            "connection is closed, else the new connection is refused",
+        why="each connection costs the gateway a descriptor, a task and some KiB",
     )  # fmt: skip

@@ -13,7 +13,8 @@ NODE_VARIABLE: Final = "GOSSIPKV_NODE"
 TOKEN_VARIABLE: Final = "GOSSIPKV_TOKEN"  # noqa: S105  # A name.
 OWN_NAME: Final = "GOSSIPKV_NODE_NAME"
 APART: Final = (
-    f"{NODE_VARIABLE} has HOST:PORT of the nodes that commands ask, {OWN_NAME} the name of the node that `serve` runs"
+    f"{NODE_VARIABLE} has the HOST:PORT of nodes that commands ask, and {OWN_NAME} the name of "
+    "the node that `serve` runs"
 )
 
 

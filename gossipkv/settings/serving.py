@@ -23,93 +23,105 @@ class ServingSettings:
 
     max_frame: int = size(
         "17MiB", "64KiB", "17MiB",
-        meaning="largest request",
-        why="holds the largest value with its key; clients, too, read nothing longer",
+        meaning="maximum size of a request",
+        why="the largest value fits with its key; clients have the same limit for answers",
     )  # fmt: skip
     max_depth: int = count(
         32, 4, 32,
-        meaning="containers within containers in a request",
+        meaning="maximum depth of nested containers in a request",
         why="the scanner has room for 32; plain requests need 4",
     )  # fmt: skip
     max_elements: int = count(
         16_384, 12_288, 1_048_576,
-        meaning="elements in a request, keys and values of maps each",
-        why="a get_many of 16,000 keys holds up others for about 2 ms; clients ask for more in parts",
+        meaning="maximum number of elements in a request; keys and values of maps count separately",
+        why="a get_many of 16,000 keys delays others by about 2 ms; clients split larger ones",
     )  # fmt: skip
     max_key: int = size(
         "65535B", "1B", "65535B",
-        meaning="longest key in a request",
-        why="the longest that a sorted file can hold",
+        meaning="maximum size of a key in a request",
+        why="the limit of sorted files",
     )  # fmt: skip
     max_value: int = size(
         "16MiB", "1B", "16MiB",
-        meaning="longest value in an answer; a longer one is refused as TOO_LARGE",
-        why="the longest that a sorted file can hold",
+        meaning="maximum size of a value in an answer; larger values are refused as TOO_LARGE",
+        why="the limit of sorted files",
     )  # fmt: skip
     max_connections: int = count(
         10_000, 1, 1_000_000,
-        meaning="connections open at once; further ones are closed, and before that silent ones make way",
-        why="each costs a descriptor and a few KiB, by TLS 15",
+        meaning=(
+            "maximum of open connections; for a further connection, a silent connection is closed, else "
+            "the new connection is closed"
+        ),
+        why="each connection costs a descriptor and a few KiB, with TLS 15",
     )  # fmt: skip
     max_connections_per_address: int = count(
         _HALF, 1, 1_000_000, words={"half": _HALF, "off": 0},
-        meaning="those of one IPv4 address or one IPv6 network of 64 bits; further ones are closed",
-        why="half of max_connections: no one can take all; off where everybody comes through one proxy",
+        meaning=(
+            "maximum of open connections from one IPv4 address or one IPv6 network of 64 bits; further "
+            "connections are closed"
+        ),
+        why="half of `max_connections`, so that no client can take all; set off if all clients come through one proxy",
     )  # fmt: skip
     max_in_flight: int = count(
         1000, 1, 100_000,
-        meaning="unanswered requests of one connection before its reading pauses",
-        why="ten times what a pipelining client needs to hide a round trip",
+        meaning="unanswered requests of a connection at which its reading pauses",
+        why="ten times the need of a pipelining client",
     )  # fmt: skip
     max_in_flight_total: int = count(
         65_536, 1, 1_000_000,
-        meaning="unanswered requests of all connections; a further one is refused as OVERLOADED",
-        why="an answer that takes time holds a task of some KiB",
+        meaning="maximum of unanswered requests of all connections; further requests are refused as OVERLOADED",
+        why="each waiting request holds a task of some KiB",
     )  # fmt: skip
     max_queued: int = size(
         "4MiB", "64KiB", "1GiB",
-        meaning="answers waiting for one connection's peer before its reading pauses",
-        why="a peer that does not read must not hold the node's memory",
+        meaning="size of answers waiting for a client at which reading from the client pauses",
+        why="a client that does not read must not fill the node's memory",
     )  # fmt: skip
     max_queued_total: int = size(
         "256MiB", "1MiB", "1TiB",
-        meaning="requests and answers held for all connections; beyond, whoever holds most is closed",
-        why="room for 15 of the largest requests, or 64 peers that do not read",
+        meaning=(
+            "maximum size of requests and answers held for all connections; beyond, the connection that "
+            "holds most is closed"
+        ),
+        why="room for 15 of the largest requests, or for 64 clients that do not read",
     )  # fmt: skip
     frame_timeout: int = duration(
         "10s", "100ms", "1h",
-        meaning="time for a half-sent request to arrive whole",
+        meaning="time for a begun request to arrive completely",
         why="the largest request needs 3 s on a 100 Mbit/s line",
     )  # fmt: skip
     output_timeout: int = duration(
         "10s", "100ms", "1h",
-        meaning="time in which a peer takes nothing of the answers that wait for it, until it is closed",
-        why="longer than a client's pause for garbage collection; its answers are held meanwhile",
+        meaning="time without progress in sending answers until a connection is closed",
+        why="longer than a client's pause of garbage collection; its answers are held meanwhile",
     )  # fmt: skip
     idle_timeout: int = duration(
         "1h", "1s", "30d", zero="off",
         meaning="time without a request until a connection is closed",
-        why="clients keep connections; those that vanished without a word must end one day",
+        why="clients keep connections, and connections of vanished clients must end",
     )  # fmt: skip
     drain_timeout: int = duration(
         "10s", "0s", "1h",
-        meaning="when the node stops: time for others to build what it alone has, then for requests in flight",
-        why="twice that is well below the 30 s after which supervisors kill",
+        meaning=(
+            "at a stop, time for other nodes to build data that only this node has, and again as much "
+            "for requests in flight"
+        ),
+        why="twice this time is below the 30 s after which supervisors kill",
     )  # fmt: skip
     busy_poll: str = choice(
         "auto", ("auto", "on", "off"),
-        meaning="whether the node looks out for the next request for up to 50 µs before it sleeps",
-        why="auto: while requests follow each other that closely, and only if it may run on a second core",
+        meaning="polling for the next request for up to 50 µs before sleep",
+        why="auto: while requests follow closely, and if a second core is granted",
     )  # fmt: skip
     pumps: int = count(
         _AUTO, 1, 64, words={"auto": _AUTO},
-        meaning="threads that serve; auto: as many as the cores granted, at most 8",
-        why="each serves connections of its own with a core of its own",
+        meaning="number of serving threads; auto: the granted cores, at most 8",
+        why="each thread serves its own connections on its own core",
     )  # fmt: skip
     scan_limit: int = count(
         1000, 1, 100_000,
-        meaning="most records in one answer to a scan",
-        why="a long scan comes in pages, so it holds up no one for more than a moment",
+        meaning="maximum of records in one page of a scan",
+        why="pages keep a long scan from delaying other requests",
     )  # fmt: skip
 
     def pumps_for(self, cores: int) -> int:
@@ -125,7 +137,7 @@ class ServingSettings:
 
 
 _NAME: Final = re.compile(r"[-_a-zA-Z0-9]{1,255}")
-_FORM: Final = "names of databases, several with commas between"
+_FORM: Final = "names of databases, comma-separated"
 
 
 def read_databases(text: str) -> tuple[str, ...]:
@@ -143,12 +155,15 @@ class RespSettings:
     """The answers of a node to Redis clients; limits are those of serving."""
 
     resp_listen: Address | None = plain(
-        None, "address", "off", "HOST:PORT, port 0 for any free one, or off", read_listen,
-        meaning="where the node answers RESP, protocol 2 and 3, for clients of Redis",
-        why="a further port is opened by whoever wants it",
+        None, "address", "off", "HOST:PORT, or off; port 0 means any free port", read_listen,
+        meaning="address for clients of Redis (RESP, protocols 2 and 3)",
+        why="a further port is opened on request only",
     )  # fmt: skip
     resp_databases: tuple[str, ...] = plain(
         (), "text", "none", _FORM, read_databases,
-        meaning="what SELECT 1, 2 and so on mean; with SELECT 0 the first colon of a key divides database and key",
-        why="clients of Redis number databases, and only who runs them knows the order",
+        meaning=(
+            "databases of SELECT 1, 2 and so on; with SELECT 0, the first colon of a key separates "
+            "database and key"
+        ),
+        why="clients of Redis number databases, and only the operator knows the order",
     )  # fmt: skip

@@ -272,7 +272,7 @@ def read_advertised(text: str) -> Address | None:
         return None
     address = parse_address(text)
     if address.host == "*" or _is_wildcard(address.host):
-        raise ValueError("expected an address that others can reach")
+        raise ValueError("expected an address that other nodes can reach")
     return address
 
 

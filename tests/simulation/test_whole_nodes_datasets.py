@@ -131,8 +131,8 @@ def test_memory_that_comes_and_goes(seed: int) -> None:
 async def test_a_version_that_shrinks_is_withheld(cluster: SimulatedCluster) -> None:
     """The active version stays, also after power loss; a later version that is large enough follows."""
     (machine,) = cluster.machines
-    why = {"v2": "it has no record, and `allow_empty` is false"}
-    why["v3"] = f"it has 3 records, version v1 has {KEYS}, and `min_ratio` is 0.5"
+    why = {"v2": "the version has no records, and `allow_empty` is false"}
+    why["v3"] = f"the version has 3 records, version v1 has {KEYS}, and `min_ratio` is 0.5"
     put(machine, "v1")
     await machine.start()
     await serves(cluster, machine, "v1")

@@ -505,4 +505,4 @@ def test_config_on_a_narrow_terminal(run, monkeypatch):
     monkeypatch.setattr("gossipkv.cli.settings.WIDE", 1000)
     lines = run("config").out.decode().splitlines()
     assert lines[0].split() == ["source", "-", "default"]
-    assert lines[1] == "    source root; below it DATABASE/VERSION/FILES"
+    assert lines[1] == "    source root, which contains DATABASE/VERSION/FILES"

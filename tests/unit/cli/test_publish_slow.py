@@ -135,7 +135,7 @@ def test_it_is_read_by_the_settings_of_the_nodes(world, run, tmp_path, monkeypat
     ]  # fmt: skip
     file.write_text(file.read_text().replace("= 3", "= 4"))
     done = run("publish", "geo", world.out, "--dry-run", "--config", file, "--json")
-    assert (done.status, "it has 3 records, and `min_records` is 4" in done.err) == (3, True)
+    assert (done.status, "the version has 3 records, and `min_records` is 4" in done.err) == (3, True)
     told = json.loads(done.out)
     assert (told["first"][0], told["format"], told["version"]) == (["peru", "Lima"], "json", None)
     done = run("publish", "geo", world.out, "--dry-run")
@@ -158,7 +158,7 @@ def test_too_few_records_are_not_published(world, ask, tmp_path):
     file.write_text("min_ratio = 0.9\n")
     done, _ = ask("publish", "geo", world.out, "--config", file, **world.methods())
     assert done.status == 3
-    assert "not published: it has 1 records, version 1 has 2, and `min_ratio` is 0.9" in done.err
+    assert "not published: the version has 1 records, version 1 has 2, and `min_ratio` is 0.9" in done.err
     assert world.versions == ["1"]
 
 

@@ -82,11 +82,11 @@ def test_without_tables_there_are_none(settings):
     ("[databases.geo]\nformat = 'dleta'", 2, "the nearest known one is delta"),
     ("[databases.geo]\ntable = '/t'", 2, "databases.geo.table: needs format = 'delta' or 'iceberg'"),
     ("[databases.geo]\nformat = 'delta'\ntable = 't'\ncatalog = { type = 'sql' }", 4, "needs format = 'iceberg'"),
-    ("[databases.geo]\nformat = 'iceberg'\ncatalog = { type = 'sql' }", 3, "needs the table's name in it: table"),
+    ("[databases.geo]\nformat = 'iceberg'\ncatalog = { type = 'sql' }", 3, "name in the catalog: set table"),
     ("[databases.geo]\npresharded = 'prob'", 2, "the nearest known one is probe; allowed: probe or declared or never"),
     ("[databases.geo]\nhold = 'v 1'", 2, "not the name of a version"),
     ("[databases.geo]\nhold = ''", 2, "not the name of a version"),
-    ("[databases.geo]\ncontent_type = 'plain'", 2, "geo.content_type: 'plain': no media type; allowed:"),
+    ("[databases.geo]\ncontent_type = 'plain'", 2, "geo.content_type: 'plain': not a media type; allowed:"),
     ("[databases.geo]\nmin_ratio = 1.5", 2, "geo.min_ratio: 1.5: expected a number above 0 and at most 1, with"),
     ("[databases.geo]\nmin_records = true", 2, "geo.min_records: True: expected a whole number"),
     ("[databases.geo]\nkey = ''", 2, "expected 1 to 1,000 characters"),
@@ -113,7 +113,7 @@ def test_a_mistake_names_line_and_what_is_allowed(settings, tmp_path, text, line
 @pytest.mark.parametrize("table", ["[storage_options]", "[databases.geo.storage_options]"])
 def test_options_without_a_store_are_a_mistake(settings, table):
     """A directory has no options; a later source may."""
-    with pytest.raises(ConfigError, match="the source /srv is a directory, which has no such options"):
+    with pytest.raises(ConfigError, match="the source /srv is a directory; only a source by URL has such options"):
         settings(f"source = '/srv'\n{table}\nkey = 'k'")
     settings(f"{table}\nkey = 'k'")
     at_a_store = "[databases.geo]\nformat = 'delta'\ntable = 's3://b/t'\n[databases.geo.storage_options]\nkey = 'k'"

@@ -91,17 +91,22 @@ def shrunk(records, minimum, *, before=100, database=None):
 
 HALF = MinimumSettings(min_ratio=500)
 WITHHELD = [
-    (0, MinimumSettings(), {}, "it has no record, and `allow_empty` is false"),
-    (0, MinimumSettings(), {"before": None}, "it has no record, and `allow_empty` is false"),
+    (0, MinimumSettings(), {}, "the version has no records, and `allow_empty` is false"),
+    (0, MinimumSettings(), {"before": None}, "the version has no records, and `allow_empty` is false"),
     (0, MinimumSettings(allow_empty=True), {}, None),
     (4, MinimumSettings(), {}, None),
-    (40, MinimumSettings(min_records=41), {}, "it has 40 records, and `min_records` is 41"),
+    (40, MinimumSettings(min_records=41), {}, "the version has 40 records, and `min_records` is 41"),
     (40, MinimumSettings(min_records=40), {}, None),
-    (48, HALF, {}, "it has 48 records, version 1 has 100, and `min_ratio` is 0.5"),
+    (48, HALF, {}, "the version has 48 records, version 1 has 100, and `min_ratio` is 0.5"),
     (52, HALF, {}, None),
     (48, HALF, {"before": None}, None),
     (48, HALF, {"database": active(TWO)}, None),  # Another member has accepted it.
-    (48, HALF, {"database": active(TWO, hold="2")}, "it has 48 records, version 1 has 100, and `min_ratio` is 0.5"),
+    (
+        48,
+        HALF,
+        {"database": active(TWO, hold="2")},
+        "the version has 48 records, version 1 has 100, and `min_ratio` is 0.5",
+    ),
 ]
 
 
@@ -125,7 +130,7 @@ def test_what_shrinks_is_compared_with_what_others_have_active():
     assert not node.passes("2")
     node.answered("c", answer(0, 1, 2, 3, records=25))
     assert node.passes("1")
-    assert node.core.withheld("2") == "it has 48 records, version 1 has 100, and `min_ratio` is 0.5"
+    assert node.core.withheld("2") == "the version has 48 records, version 1 has 100, and `min_ratio` is 0.5"
     silent = shrunk(48, HALF, before=None)
     silent.hear("c", statement("c", (0, 1, 2, 3)), database=active(ONE))
     silent.step(TERMS.grace_ms)
