@@ -156,7 +156,7 @@ def test_several_nodes_from_the_environment(run, node, monkeypatch):
     monkeypatch.setenv("GOSSIPKV_NODE", "")
     monkeypatch.setenv("GOSSIPKV_NODE_NAME", node.address)
     done = run("get", "geo", "k1")
-    assert (done.status, "is an address, not a name; GOSSIPKV_NODE has HOST:PORT" in done.err) == (2, True)
+    assert (done.status, "is an address, not a name; GOSSIPKV_NODE has the HOST:PORT" in done.err) == (2, True)
     monkeypatch.setenv("GOSSIPKV_NODE", node.address)
     assert run("get", "geo", "k1").status == 0
 
