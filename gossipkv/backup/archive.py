@@ -15,8 +15,10 @@ Everything here blocks, and raises StorageError if the destination refuses, Corr
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from heapq import merge
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -24,7 +26,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.dataset.offline.destinations import destination
 from gossipkv.errors import BadRequest, Corrupt, ProtocolError, StorageError
 from gossipkv.keyspace.time_key import TimeKey, time_key_of
-from gossipkv.settings.databases import is_name
 from gossipkv.storage.document import COVERED_AT, MAX_DOCUMENT_BYTES, decode, encode, text, whole
 from gossipkv.storage.sorted_file import SUFFIX, SortedFile
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 MANIFEST: Final = "MANIFEST"
 OWNER: Final = "OWNER"
+
+# Other directories at a destination are not touched.
+_NAME: Final = re.compile(r"\d{4}-\d\d-\d\d-\d{6}-[0-9a-f]{4}")
 
 # The first byte of each value in a file.
 DELETED: Final = b"\0"
@@ -120,6 +124,11 @@ class BackupManifest:
         return encode(MANIFEST, {name: _plain(field) for name, field in asdict(self).items()})
 
 
+def backup_name(wall_ms: int, number: int) -> str:
+    """Return the name of a backup that begins now; `number` tells two of one second apart."""
+    return f"{datetime.fromtimestamp(wall_ms / 1000, UTC):%Y-%m-%d-%H%M%S}-{number & 0xFFFF:04x}"
+
+
 class BackupOwner(NamedTuple):
     """The start of a node that writes a backup."""
 
@@ -149,7 +158,7 @@ class Archive:
         return [name for name in self._directories() if self._at(name).exists(MANIFEST)]
 
     def _directories(self) -> list[str]:
-        return [name for name in self._root.names() if is_name(name)]
+        return [name for name in self._root.names() if _NAME.fullmatch(name)]
 
     def manifest(self, backup: str) -> BackupManifest:
         """Return the manifest of a backup.  Raises BadRequest: there is no such complete backup."""
@@ -160,7 +169,7 @@ class Archive:
 
     def has(self, backup: str) -> bool:
         """Return True if there is a complete backup of that name."""
-        return is_name(backup) and self._at(backup).exists(MANIFEST)
+        return _NAME.fullmatch(backup) is not None and self._at(backup).exists(MANIFEST)
 
     def newest(self) -> BackupManifest:
         """Return the manifest of the newest backup.  Raises BadRequest: there is none."""
@@ -182,7 +191,11 @@ class Archive:
         place.remove(OWNER)
 
     def remove(self, backup: str) -> None:
-        """Remove an unfinished backup."""
+        """Remove an unfinished backup; its OWNER goes last, so that an interrupted removal is continued."""
+        place = self._at(backup)
+        for name in place.names():
+            if name != OWNER:
+                place.remove(name)
         self._root.remove(backup)
 
     def remove_unfinished(self, is_running: Callable[[str, BackupOwner], bool]) -> None:
@@ -193,6 +206,9 @@ class Archive:
         for name, owner in self._unfinished():
             if not is_running(name, owner):
                 self.remove(name)
+        for name in self._directories():
+            if not any(file in {OWNER, MANIFEST} or file.endswith(SUFFIX) for file in self._at(name).names()):
+                self._root.remove(name)  # A node was killed before it wrote OWNER, or when it had removed all else.
 
     def _unfinished(self) -> Iterator[tuple[str, BackupOwner]]:
         for name in self._directories():
@@ -215,18 +231,19 @@ class Archive:
         """
         for name in backups:
             self.manifest(name)
-        bases = {owner.since for _, owner in self._unfinished() if owner.since is not None}
-        if used := sorted(bases.intersection(backups)):
+        if used := sorted(self._bases().intersection(backups)):
             raise BadRequest(f"{self.place}: a backup since {used[0]} is being written; expire it afterwards")
         for name in backups:
             self._at(name).remove(MANIFEST)
-        needed = {path for name in self.names() for path in self.manifest(name).files}
+        finished = [name for name in self._directories() if not self._at(name).exists(OWNER)]
+        complete = self.names()  # Read after `finished`: MANIFEST is written before OWNER is removed.
+        if not self._bases() <= {*complete}:
+            return 0  # A backup since a removed one has begun meanwhile. The next removal continues.
+        needed = {path for name in complete for path in self.manifest(name).files}
         homes = {path.partition("/")[0] for path in needed}
         removed = 0
-        for name in self._directories():
+        for name in finished:
             place = self._at(name)
-            if place.exists(OWNER):
-                continue
             for file in place.names():
                 if file.endswith(SUFFIX) and f"{name}/{file}" not in needed:
                     with place.open(file) as opened:
@@ -235,6 +252,10 @@ class Archive:
             if name not in homes and not place.exists(MANIFEST):
                 self._root.remove(name)
         return removed
+
+    def _bases(self) -> set[str]:
+        """Return the backups whose files unfinished ones share."""
+        return {owner.since for _, owner in self._unfinished() if owner.since is not None}
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -259,7 +280,7 @@ class Archive:
         place, where = self._at(backup), f"{self.place}/{file.path}"
         if not place.exists(name):
             raise Corrupt(where, 0, "a file of the backup is missing")
-        with place.local(name) as path, SortedFile(path, name=where) as opened:
+        with place.local(name) as path, SortedFile(path, files=self._files, name=where) as opened:
             if opened.size_bytes != file.size_bytes:
                 raise Corrupt(where, opened.size_bytes, f"the file should have {file.size_bytes} bytes")
             yield opened
@@ -345,7 +366,7 @@ def _file_of(fields: Json) -> BackupFile:
     match fields:
         case [str(path), int(size_bytes), int(records)]:
             backup, _, name = path.partition("/")
-            if is_name(backup) and name.endswith(SUFFIX) and "/" not in name:
+            if _NAME.fullmatch(backup) and name.endswith(SUFFIX) and "/" not in name:
                 return BackupFile(path, size_bytes, records)
     raise ValueError
 

@@ -76,11 +76,13 @@ class BackupCreation:
             raise UnknownDatabase(f"there is no table {missing[0]}", {"database": missing[0]})
         names = sorted({*wanted} or known)
         since = self.owner.since
-        base = None if since is None else await run(self.archive.manifest, since)
+        if since is not None:
+            await run(self.archive.manifest, since)
         routes = [self.cluster.router().route(name) for name in names]
         self.progress.total = sum(sum(1 for _ in route.places()) for route in routes)
         try:
             await run(self.archive.begin, self.name, self.owner)
+            base = None if since is None else await run(self.archive.manifest, since)  # From now on it does not expire.
             saved = []
             for name, route in zip(names, routes, strict=True):
                 old = next((table for table in base.tables if table.id == route.table.id.hex()), None) if base else None
@@ -150,10 +152,12 @@ class BackupCreation:
         source, covering = best_source(clocks, avoided, self.progress.done)
         old = self._base.get(place.partition)
         first = b"" if route.is_hash else place.first
-        is_same = old is not None and old.first == first
-        if old is not None and is_same and clock.compare(old.clock, covering) == clock.EQUAL:
+        # Without a record of the earlier backup, which no majority had, the source may have an older one of that key.
+        if old is not None and (old.first != first or not clock.covers(covering, old.clock)):
+            old = None
+        if old is not None and clock.covers(old.clock, covering):
             return old
-        files = old.files if old is not None and is_same else ()
+        files = () if old is None else old.files
         avoided.add(source)  # Until it has given all pages.
         added = await self._build(reader, source, covering, old.clock if files and old is not None else b"", files)
         return SavedPartition(place.partition, first, reader.clock, (*files, *added))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.backup.archive import Archive, BackupOwner
+from gossipkv.backup.archive import Archive, BackupOwner, backup_name
 from gossipkv.backup.jobs import Jobs, Progress
 from gossipkv.errors import BadRequest, StorageError, Unavailable
 from gossipkv.settings.masking import is_url
@@ -65,7 +64,7 @@ class BackupMethods:
             archive, run = await self._archive(place), self._environment.threads.run
             await run(archive.remove_unfinished, self._is_running)
             uuid, epoch = self._cluster.own()
-            name = f"{datetime.now(UTC):%Y-%m-%d-%H%M%S}-{self._environment.random.getrandbits(16):04x}"
+            name = backup_name(self._environment.clock.wall_ms(), self._environment.random.getrandbits(16))
             creation = BackupCreation(
                 archive, self._cluster, self._environment, BackupOwner(uuid, epoch, since), name, progress
             )

@@ -132,6 +132,7 @@ class LocalDestination:
                 self._make(target.parent)
             self._files.rename(path, target)
             self._files.sync_directory(target.parent)
+            self._files.sync_directory(path.parent)  # A rename between directories is durable in both.
 
     def put(self, name: str, data: bytes) -> None:
         beside = self._directory / f"{attempt_name()}-{name}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from tests.world.nodes import views
+from tests.world.nodes.backups import backups
 from tests.world.nodes.bad_network import partition, storm, tree
 from tests.world.nodes.churn import blackout, crashes, death, join, leave, read_only, restarts
 from tests.world.nodes.deciding import (
@@ -173,7 +174,7 @@ DECIDING: Final = _named(
 )
 """Nodes decide on tables, and clients create and drop them."""
 
-RECORDS: Final = _named(records, remade)
-"""Nodes keep records of tables, and clients write and read."""
+RECORDS: Final = _named(records, remade, backups)
+"""Nodes keep records of tables, clients write and read, and backups bring the tables back."""
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({**MEMBERSHIP, **SHARING, **DECIDING, **RECORDS})
