@@ -107,11 +107,15 @@ class History:
             raise Violation(f"{self.table}: nobody wrote the restored keys {extra}")
         for key, writes in self.writes.items():
             covering, before = _place(saved, key), last.get(key, -1)
-            covered = [at for at, one in enumerate(writes) if one.dot and clock.covers(covering, one.dot)]
-            if before >= 0 and writes[before].dot and before not in covered:
+            # After a split, a clock does not name the assignments of the parent.
+            named = {origin for origin, _ in clock.entries(covering)}
+            known = [at for at, one in enumerate(writes) if one.dot and clock.entries(one.dot)[0][0] in named]
+            covered = [at for at in known if clock.covers(covering, writes[at].dot or b"")]
+            if before in {*known} - {*covered}:
                 raise Violation(f"{self.table}: write {before} of {key!r} came before the backup, which lacks it")
             newest = max(before, *covered, -1)
-            may_be = {None if newest < 0 else writes[newest].value, *(one.value for one in writes if not one.dot)}
+            may_be = {None if newest < 0 else writes[newest].value}
+            may_be |= {one.value for at, one in enumerate(writes) if one.dot is None or (at > newest and at not in known)}
             if restored.get(key) not in may_be:
                 raise Violation(f"{self.table}: {key!r} is restored as {restored.get(key)!r}, and not one of {may_be}")
 
