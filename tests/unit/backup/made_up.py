@@ -8,7 +8,7 @@ from gossipkv.backup.archive import (
     Archive,
     BackupFile,
     BackupManifest,
-    Owner,
+    BackupOwner,
     SavedPartition,
     SavedTable,
     backup_name,
@@ -45,7 +45,7 @@ def manifest_of(name, files, *, since=None, first=b"", table="t", clock=bytes(16
 
 
 def begin(archive, number, *, since=None, uuid=UUID):
-    archive.begin(name_of(number), Owner(uuid, 1, since))
+    archive.begin(name_of(number), BackupOwner(uuid, 1, since))
     return name_of(number)
 
 

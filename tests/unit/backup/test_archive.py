@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gossipkv.backup.archive import MANIFEST, OWNER, Archive, BackupFile, Owner, SavedPartition, SavedTable
+from gossipkv.backup.archive import MANIFEST, OWNER, Archive, BackupFile, BackupOwner, SavedPartition, SavedTable
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import BadRequest, Corrupt, UnsupportedFormat
@@ -18,7 +18,9 @@ from tests.world.simulated_files import SimulatedFiles
 @pytest.fixture(params=["directory", "file", "memory"])
 def place(request, tmp_path):
     """Return a destination on this machine: a directory, its URL, and a remote file system."""
-    return {"directory": f"{tmp_path}/b", "file": f"file://{tmp_path}/b", "memory": f"memory://{tmp_path}"}[request.param]
+    return {"directory": f"{tmp_path}/b", "file": f"file://{tmp_path}/b", "memory": f"memory://{tmp_path}"}[
+        request.param
+    ]
 
 
 def everything(files, place=made_up.PLACE):
@@ -40,7 +42,8 @@ def test_a_manifest_is_read_as_it_was_written():
     name = begin(kept, 1)
     key = TimeKey(0, 8, "ms")
     partitions = tuple(
-        SavedPartition(at << 60, bytes([at]) * at, b"\1" * 16, (BackupFile(f"{name}/{at}.gkv", at, 2),)) for at in range(3)
+        SavedPartition(at << 60, bytes([at]) * at, b"\1" * 16, (BackupFile(f"{name}/{at}.gkv", at, 2),))
+        for at in range(3)
     )
     tables = (SavedTable("t", "0f" * 16, "range", 3, "murmur3", key, True, partitions), *manifest_of(name, ()).tables)  # noqa: FBT003
     written = manifest_of(name, (), datasets={"geo": {"active": "7", "hold": None}})
@@ -144,7 +147,7 @@ def test_unfinished_backups_of_owners_that_may_write_stay():
     done = write(kept, 3, {b"a": b"1"})
     kept._at(done.name).put(OWNER, kept._read(runs, OWNER))
     kept.remove_unfinished(lambda *it: asked.append(it) or it[1].uuid == made_up.UUID)
-    assert asked == [(runs, Owner(made_up.UUID, 1, name_of(0))), (gone, Owner("cd" * 16, 1, None))]
+    assert asked == [(runs, BackupOwner(made_up.UUID, 1, name_of(0))), (gone, BackupOwner("cd" * 16, 1, None))]
     assert kept._root.names() == [runs, done.name]
     assert not kept._at(done.name).exists(OWNER)
 

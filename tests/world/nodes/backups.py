@@ -115,7 +115,9 @@ class History:
                 raise Violation(f"{self.table}: write {before} of {key!r} came before the backup, which lacks it")
             newest = max(before, *covered, -1)
             may_be = {None if newest < 0 else writes[newest].value}
-            may_be |= {one.value for at, one in enumerate(writes) if one.dot is None or (at > newest and at not in known)}
+            may_be |= {
+                one.value for at, one in enumerate(writes) if one.dot is None or (at > newest and at not in known)
+            }
             if restored.get(key) not in may_be:
                 raise Violation(f"{self.table}: {key!r} is restored as {restored.get(key)!r}, and not one of {may_be}")
 
