@@ -188,12 +188,13 @@ class Archive:
         """Write the manifest: the backup is complete."""
         place = self._at(manifest.name)
         place.put(MANIFEST, manifest.encode())
-        place.remove(OWNER)
+        with contextlib.suppress(StorageError):  # Or the next backup removes it.
+            place.remove(OWNER)
 
     def remove(self, backup: str) -> None:
-        """Remove an unfinished backup; its OWNER goes last, so that an interrupted removal is continued."""
+        """Remove an unfinished backup; MANIFEST goes first, and OWNER last: an interrupted removal is continued."""
         place = self._at(backup)
-        for name in place.names():
+        for name in sorted(place.names(), key=lambda name: name != MANIFEST):
             if name != OWNER:
                 place.remove(name)
         self._root.remove(backup)

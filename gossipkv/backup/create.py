@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 60.0  # Time for a partition without a new page; a dead node is detected sooner.
 RETRY_S: Final = 0.5
+MAX_COPIES: Final = 6  # Of one partition, begun and not finished.
 READ_AHEAD: Final = 2  # Pages that are asked for while one is sorted.
 RETRIED: Final = (NotReady, NotServed, Overloaded, ProtocolError, TimedOut, Unavailable, Unknown)
 
@@ -130,7 +131,7 @@ class BackupCreation:
     async def _partition(self, name: str, table: bytes, at: bytes | int) -> tuple[PartitionRoute, SavedPartition]:
         """Copy the shard of that number, or the range with that key; again after a failure that may pass."""
         avoided: set[bytes] = set()
-        give_up_at, bytes_then = trio.current_time() + PATIENCE_S, self.progress.bytes
+        give_up_at, bytes_then, copies = trio.current_time() + PATIENCE_S, self.progress.bytes, 0
         while True:
             try:
                 route = self.cluster.router().route(name)
@@ -141,7 +142,8 @@ class BackupCreation:
             except* RETRIED as errors:
                 if self.progress.bytes > bytes_then:
                     give_up_at, bytes_then = trio.current_time() + PATIENCE_S, self.progress.bytes
-                if trio.current_time() > give_up_at:
+                    copies += 1
+                if trio.current_time() > give_up_at or copies == MAX_COPIES:
                     cause = first_of(errors)
                     raise Unavailable(f"the table {name} cannot be backed up now: {cause.message}") from errors
             await trio.sleep(RETRY_S)

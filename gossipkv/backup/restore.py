@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
@@ -24,7 +25,7 @@ from gossipkv.settings.databases import HIDDEN, NAMES, is_name
 from gossipkv.table.rpc.requests import MAX_BOUNDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from gossipkv.backup.archive import Archive, BackupManifest, SavedTable
     from gossipkv.backup.cluster import BackedUpCluster
@@ -36,7 +37,7 @@ BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 512 << 10
 PUT_MS: Final = 10_000
 CREATE_MS: Final = 60_000
-PATIENCE_S: Final = 60.0  # Time for one batch; a dead node is detected sooner.
+PATIENCE_S: Final = 60.0  # Time for one step; a dead node is detected sooner.
 RETRY_S: Final = 0.5
 
 Rows = list[tuple[bytes, bytes]]
@@ -72,7 +73,7 @@ class Restore:
                 made[name] = await self._create(name, table)
                 await self._load(name, table, limit)
             for name, id_ in made.items():
-                await self.cluster.show(name, id_)
+                await self._again("the cluster does not show the tables now", partial(self.cluster.show, name, id_))
         except BaseException:
             with trio.CancelScope(shield=True):
                 for name, id_ in made.items():
@@ -178,16 +179,23 @@ class Restore:
     async def _write(self, name: str, receive: trio.MemoryReceiveChannel[Rows]) -> None:
         async for batch in receive:
             rows: list[Value] = [[key, value] for key, value in batch]
-            give_up_at = trio.current_time() + PATIENCE_S
-            while True:
-                try:
-                    await self.cluster.calls.call("put_many", name, rows, {"timeout_ms": PUT_MS})
-                    break
-                except RETRIED as error:  # The same rows may be put twice.
-                    if trio.current_time() > give_up_at:
-                        raise Unavailable(f"the cluster takes no records now: {error.message}") from error
-                await trio.sleep(RETRY_S)
+            # The same rows may be put twice.
+            put = partial(self.cluster.calls.call, "put_many", name, rows, {"timeout_ms": PUT_MS})
+            await self._again("the cluster takes no records now", put)
             self.progress.records += len(batch)
+
+    async def _again(self, refusal: str, act: Callable[[], Awaitable[object]]) -> None:
+        """Do it, again after a failure that may pass.  Raises Unavailable with these words, and other errors."""
+        give_up_at = trio.current_time() + PATIENCE_S
+        while True:
+            try:
+                await act()
+            except RETRIED as error:
+                if trio.current_time() > give_up_at:
+                    raise Unavailable(f"{refusal}: {error.message}") from error
+            else:
+                return
+            await trio.sleep(RETRY_S)
 
 
 def _batch(records: Iterator[tuple[bytes, bytes]]) -> Rows:
