@@ -161,8 +161,10 @@ class BackupMethods:
     def _place(self, arguments: Arguments) -> str:
         """Read a destination.  Raises BadRequest: the node may not or cannot write there."""
         place = arguments.directory("destination").rstrip("/")
-        path = PurePath(place)
-        if is_url(place):
+        scheme, _, rest = place.partition("://")
+        is_local_url = scheme in {"file", "local"}
+        path = PurePath(rest if is_local_url else place)
+        if is_url(place) and not is_local_url:
             return place
         if not path.is_absolute():
             words = f"{place!r} should be an absolute path on the node's machine, or a URL"
