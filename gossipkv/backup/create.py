@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 60.0  # Time for a partition without a new page; a dead node is detected sooner.
 RETRY_S: Final = 0.5
-MAX_COPIES: Final = 6  # Of one partition, begun and not finished.
+MAX_COPIES: Final = 6  # Attempts at one partition that fail in the middle.
 READ_AHEAD: Final = 2  # Pages that are asked for while one is sorted.
 RETRIED: Final = (NotReady, NotServed, Overloaded, ProtocolError, TimedOut, Unavailable, Unknown)
 

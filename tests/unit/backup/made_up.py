@@ -40,7 +40,7 @@ def build(archive, backup, file, records):
 
 def manifest_of(name, files, *, since=None, first=b"", table="t", clock=bytes(16), datasets=None):
     partition = SavedPartition(7, first, clock, tuple(files))
-    saved = SavedTable(table, "0f" * 16, "range", 3, "murmur3", None, False, (partition,))  # noqa: FBT003
+    saved = SavedTable(table, "0f" * 16, "range", 3, "murmur3", None, smears=False, partitions=(partition,))
     return BackupManifest(name, "2026-11-28T17:00:00+00:00", "c", "n1", since, (saved,), datasets or {})
 
 

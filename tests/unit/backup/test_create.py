@@ -265,7 +265,7 @@ async def test_since_a_backup_during_writes(cluster, autojump_clock):
 
 
 async def test_since_a_backup_with_a_record_that_no_majority_has(cluster, autojump_clock):
-    """That record was lost with its node: the older one of its key comes back."""
+    """The lost record goes, and the older one of its key comes back."""
     replicas = cluster.ranges[0]
     replicas.cut(cluster.one)
     cluster.one.write(k1=b"alone", k2=None)
