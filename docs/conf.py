@@ -28,6 +28,8 @@ copyright = author  # noqa: A001  # Sphinx's name for it.
 version = release = gossipkv.__version__
 root_doc = "index"
 default_role = "code"  # Docstrings are Markdown in this.
+smartquotes = False  # Options begin with two hyphens.
+highlight_language = "text"
 suppress_warnings = ["ref.python"]  # Three clients are called `Client`.
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["README.md"]  # index.rst has its text.
@@ -67,6 +69,8 @@ def lead_to_the_forge(_app: Sphinx, page: str, source: list[str]) -> None:
 
     if page.startswith("development/figures/"):  # The page of measurements links them.
         source[0] = f"---\norphan: true\n---\n{source[0]}"
+    elif page == "reference/messages":  # Every search would find all texts of the program.
+        source[0] = f"---\nnosearch: true\n---\n{source[0]}"
     source[0] = re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", changed, source[0])
 
 

@@ -28,13 +28,8 @@ DOCS = ROOT / "docs"
 SCREENSHOTS = ROOT / "build" / "screenshots"
 WIDTHS = (390, 1280)
 SHOWN = (
-    "index",
-    "tutorial",
-    "users/read",
-    "operators/placement",
-    "reference/settings",
-    "reference/metrics",
-    "reference/python",
+    *("index", "tutorial", "users/read", "users/wire", "operators/placement"),
+    *(f"reference/{page}" for page in ("commands", "methods", "metrics", "python", "settings")),
 )
 TALL = 1600  # Pixels of a page that a screenshot shows.
 
