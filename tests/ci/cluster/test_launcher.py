@@ -75,7 +75,7 @@ def up(directory: Path, *arguments: str, ignoring_interrupts: bool = False) -> I
         command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            while "Ctrl-C ends it" not in (line := process.stdout.readline()):
+            while "Ctrl-C ends the cluster" not in (line := process.stdout.readline()):
                 assert line, process.stderr.read()
             yield process
         finally:
