@@ -35,7 +35,8 @@ from tests.world.nodes.whole_cluster import simulated
 SAMPLES = {
     "database": "t", "table": "t", "table or nil": "t", "database or nil": "t", "key": b"k", "value": b"v",
     "[key, …]": [b"k"], "[[key, value], …]": [[b"k", b"v"]], "{start, end, prefix}": {"prefix": b"k"},
-    "version": "1", "path": "p", "directory": "/d", "node": "n1", "old node": "n1", "new node": "n1", "weight": 1,
+    "version": "1", "path": "p", "destination": "/d",
+    "destination or one of its backups": "/d", "node": "n1", "old node": "n1", "new node": "n1", "weight": 1,
     "groups": 0, "copy": "c", "token": b"x", "[node, …]": ["n1"],
 }  # fmt: skip
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
