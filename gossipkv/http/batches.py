@@ -105,4 +105,4 @@ def _values(result: object, count: int) -> tuple[list[bytes | None], str | bytes
             found = [value for value in values if value is None or isinstance(value, bytes)]
             if len(found) == count:
                 return found, checked_origin(origin)
-    raise ProtocolError(f"get_many was answered with something else than {count} values and a version")
+    raise ProtocolError(f"the answer to get_many is not {count} values and a version")

@@ -66,7 +66,7 @@ def answer(method: bytes, headers: Mapping[bytes, bytes], found: FoundValue) -> 
     """Return the answer to GET or HEAD for an existing value."""
     if not CONDITIONAL.isdisjoint(headers):
         if _has_failed(headers, found):
-            return text(412, "the value is not as If-Match wants it", headers=found.headers())
+            return text(412, "the value does not match If-Match", headers=found.headers())
         if _is_known(headers, found):
             return HttpAnswer(304, found.headers())
         if method == b"GET" and b"range" in headers and _is_unchanged(headers, found):
@@ -121,7 +121,7 @@ def _parts(header: bytes, found: FoundValue) -> HttpAnswer:
         return _whole(found)
     if not parts:
         headers = [(b"Content-Range", ranges.content_range(None, size)), *found.about]
-        return text(416, f"the value has {size} bytes, and none of them was asked for", headers=headers)
+        return text(416, f"the value has {size} bytes, and the range is outside", headers=headers)
     if len(parts) > 1:
         body, content_type = ranges.several(found.value, parts, found.content_type)
         return HttpAnswer(206, [(b"Content-Type", content_type), *found.headers()], body)

@@ -332,7 +332,9 @@ class HttpExchange:
         if lines > self._limits.max_fields + 2:
             raise _refused(431, f"the headers are more than {self._limits.max_fields}")
         if _FOLD.search(head) is not None:
-            raise _refused(400, "a header goes on in a second line, which HTTP has given up; write it in one")
+            raise _refused(
+                400, "a header continues on a second line, which HTTP no longer allows; write each header on one line"
+            )
 
     def _read_head(self, head: bytes) -> HttpRequest | None:
         line, _, fields = head.partition(b"\r\n")
@@ -359,11 +361,11 @@ class HttpExchange:
                 HttpRequest(event.method, event.target, headers, peer=self._peer), is_old=is_old, is_last=is_last
             )
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            raise _refused(400, "both Content-Length and Transfer-Encoding: which of them ends the body?")
+            raise _refused(400, "the request has both Content-Length and Transfer-Encoding; send only one of them")
         body = _Body(judge, event, headers)
         length = int(headers[b"content-length"]) if b"content-length" in headers else None
         if length != 0 and event.method in _NEVER_WITH_BODY:
-            raise _refused(400, f"{event.method.decode()} has no body here, only POST and PUT have one")
+            raise _refused(400, f"{event.method.decode()} may have no body here; only POST and PUT may")
         if length != 0 and event.method not in _WITH_BODY:
             self.left_unread = True
             return self._taken(
@@ -407,7 +409,7 @@ class HttpExchange:
                 return None
 
     def _too_long(self, size: int) -> RefusedRequest:
-        return _refused(413, f"the body has {size} bytes or more, and at most {self._limits.max_body} are taken")
+        return _refused(413, f"the body has {size} bytes or more; the limit is {self._limits.max_body}")
 
     def _taken(self, request: HttpRequest, *, is_old: bool, is_last: bool) -> HttpRequest:
         """Note that a request is owed its answer, and whether it is the last."""
@@ -430,7 +432,7 @@ def _judge_first(first: int) -> None:
     if first == _TLS_HANDSHAKE:
         raise _refused(400, f"{_HERE}: ask http://, not https://")
     if first in _MESSAGEPACK_ARRAYS:
-        raise _refused(400, f"{_HERE}; MessagePack-RPC is spoken at the port of the node's setting `listen`")
+        raise _refused(400, f"{_HERE}; for MessagePack-RPC, use the port of the node's setting `listen`")
     raise _refused(400, f"{_HERE}, and no request of it begins with the byte 0x{first:02x}")
 
 
@@ -470,9 +472,9 @@ def _judge_request(event: h11.Request, headers: dict[bytes, bytes]) -> None:
         version = event.http_version.decode()
         raise _refused(505, f"{_HERE}, not HTTP/{version}")
     if event.method == b"CONNECT":
-        raise _refused(400, "nothing is connected to from here: CONNECT is for proxies")
+        raise _refused(400, "CONNECT is for proxies, and this is no proxy")
     if b"expect" in headers and headers[b"expect"].lower() != b"100-continue":
-        raise _refused(417, "nothing but 100-continue can be expected")
+        raise _refused(417, "the only supported expectation is 100-continue")
 
 
 def _is_old(event: h11.Request) -> bool:

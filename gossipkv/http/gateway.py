@@ -122,7 +122,9 @@ class HttpGateway:
         try:
             return await self._site.answer(request)
         except Exception as error:  # noqa: BLE001  # The defect is logged, and serving goes on.
-            return text(500, f"a defect of the gateway, which it has logged as {self._defect(error)}", "INTERNAL")
+            return text(
+                500, f"a defect of the gateway; the log has the traceback under {self._defect(error)}", "INTERNAL"
+            )
 
     def broke(self, error: Exception) -> None:
         """Note that a defect has cut off a partly sent answer."""

@@ -29,7 +29,7 @@ ACTIVE: Final = "ACTIVE"
 # The flags of `info` under `ready`: the required value, and the texts for success and failure.
 READY: Final = (
     ("joined", True, "has joined its cluster", "has not joined its cluster yet"),
-    ("opened", True, "has opened what it holds", "has not opened yet all that it holds"),
+    ("opened", True, "has opened its data", "has not yet opened all its data"),
     ("draining", False, "is not draining", "is draining, and about to end"),
 )
 
@@ -90,7 +90,7 @@ async def _of_cluster(ask: Asker, may_see: Callable[[], Awaitable[bool]]) -> lis
     try:
         verdict = verdict_of(await ask.call("verdict", {"last": True}, timeout_ms=VERDICT_TIMEOUT_MS))
     except GossipKVError as error:
-        return [f"whether all is well is not known: {error.message}"]
+        return [f"the verdict is not known: {error.message}"]
     if verdict.level == WELL:
         return []
     reasons = [reason.text for reason in verdict.reasons if reason.level != WELL]

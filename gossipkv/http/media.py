@@ -50,7 +50,7 @@ def given(headers: Mapping[bytes, bytes], spoken: Sequence[Media]) -> Media:
         return Media.LINES
     listed = _listed(spoken)
     shown = header[:60].decode("ascii", "replace")
-    line = f"a body of {shown} is not read here; send {listed.replace(',', ' or')} as its Content-Type"
+    line = f"Content-Type {shown} is not supported here; send {listed.replace(',', ' or')}"
     raise RefusedRequest(text(415, line, headers=[(b"Accept-Post", listed.encode())]))
 
 
@@ -67,7 +67,7 @@ def wanted(headers: Mapping[bytes, bytes], spoken: Sequence[Media], usual: Media
     best = max([usual, *spoken], key=lambda media: _quality(media, accepted))  # `max` takes the first of equals.
     if _quality(best, accepted) > 0:
         return best
-    raise RefusedRequest(text(406, f"answers come as {_listed(spoken).replace(',', ' or')}, and Accept wants neither"))
+    raise RefusedRequest(text(406, f"answers are {_listed(spoken).replace(',', ' or')}, and Accept allows neither"))
 
 
 def _accepted(item: bytes) -> tuple[bytes, float]:

@@ -132,7 +132,7 @@ def _read(statement: Value) -> User | None:
             return None
         case [str(name), list(grants)]:
             return User(name, tuple(parse_grant(str(grant)) for grant in grants))
-    raise ProtocolError("the node says in no known way what a user may")
+    raise ProtocolError("the node described the user's rights in an unknown form")
 
 
 def is_of_its_origin(request: HttpRequest) -> bool:

@@ -32,9 +32,7 @@ STEERING: Final = frozenset({PIN, MIN_VERSION, TIMEOUT, WAIT, SHOWN})
 
 MAX_TIMEOUT_MS: Final = 60_000  # A load balancer in front has given up by then.
 
-_UNCONDITIONAL: Final = (
-    "nothing is written on a condition here yet: leave the header away, or read the key, and write without it"
-)
+_UNCONDITIONAL: Final = "conditional writes are not supported: omit the header, or read the key before you write"
 _PROXY: Final = "proxy"
 _LEVEL: Final = "level"
 _ANY_VERSION: Final = "true"  # The value in Sequins' manual; its nodes send the version.
@@ -94,7 +92,7 @@ def read_options(
     proxy = _proxy(target.options)
     if proxy is not None:
         if alone:
-            raise BadRequest("proxy: this gateway holds nothing that it could answer from; ask a node's own address")
+            raise BadRequest("proxy: this gateway has no data of its own; ask a node's address")
         wire["local"] = True
     version = _version(headers, proxy)
     min_version = _text(headers, MIN_VERSION) or None
@@ -119,11 +117,11 @@ def write_options(headers: Mapping[bytes, bytes], target: RequestTarget) -> Read
     if conditions:
         raise RefusedRequest(text(501, f"{conditions[0].decode('latin-1')}: {_UNCONDITIONAL}"))
     if b"content-range" in headers:
-        raise BadRequest("Content-Range: a part of a value is not written here; send all of it")
+        raise BadRequest("Content-Range: writing a part of a value is not supported; send the whole value")
     wire: dict[str, Value] = {}
     for name in target.options:
         if name != _LEVEL:
-            raise BadRequest(f"unknown option {name[:60]!r} behind the ? of a write, which has level alone")
+            raise BadRequest(f"unknown option {name[:60]!r} after the ?; a write has only level")
     for name, header in (("version", PIN), ("min_version", MIN_VERSION), (_LEVEL, LEVEL)):
         if (said := _text(headers, header) or None) is not None:
             wire[name] = said  # The node says that tables have no versions.
@@ -150,7 +148,7 @@ def _proxy(options: Mapping[str, str]) -> str | None:
     """Return the option `proxy`, or None if it is absent or empty."""
     for name in options:
         if name != _PROXY:
-            raise BadRequest(f"unknown option {name[:60]!r} behind the ?; a ? that belongs to the key is %3F")
+            raise BadRequest(f"unknown option {name[:60]!r} after the ?; write a ? of the key as %3F")
     return options.get(_PROXY) or None
 
 
@@ -158,7 +156,7 @@ def _version(headers: Mapping[bytes, bytes], proxy: str | None) -> str | None:
     """Return the only version that may answer, or None."""
     version = _text(headers, PIN)
     if version == "":
-        raise BadRequest("X-Sequins-Version is empty: name a version, or leave the header away")
+        raise BadRequest("X-Sequins-Version is empty: name a version, or omit the header")
     if proxy is None or proxy == _ANY_VERSION:
         return version
     if version not in {None, proxy}:

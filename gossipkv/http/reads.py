@@ -157,7 +157,7 @@ def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
     method = request.method[:20].decode("ascii", "replace")
     return text(
         405,
-        f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget, _scan "
+        f"{method} is not supported here: GET and HEAD read a key, POST has /<database>/_mget, _scan "
         f"and _mput; {WRITES_ARE}, by PUT and DELETE",
         headers=[allow],
     )
@@ -218,7 +218,7 @@ def checked_version(version: object) -> str:
     """
     if isinstance(version, str) and NAME.fullmatch(version) is not None:
         return version
-    raise ProtocolError("a node answered from a version of which the name is none")
+    raise ProtocolError("a node answered from a version with an invalid name")
 
 
 PROXIED_TO: Final = b"X-Sequins-Proxied-To"
@@ -246,7 +246,7 @@ async def _get(request: DataRequest) -> tuple[bytes | None, str | bytes, str | N
     match await request.call("get", request.key, {**request.options.wire, "explain": True}):
         case [bytes() | None as value, origin, *explained]:
             return value, checked_origin(origin), _node(explained)
-    raise ProtocolError("get was answered with something else than a value and a version")
+    raise ProtocolError("the answer to get is not a value and a version")
 
 
 def _node(explained: list[Value]) -> str | None:

@@ -88,7 +88,7 @@ def _check_escapes(raw: bytes) -> None:
     if (bad := _ESCAPE.search(raw)) is not None:
         shown = bad[0].decode("ascii", "backslashreplace")
         raise RefusedRequest(
-            text(400, f"{shown} at byte {bad.start()} of the request target is no escape; % itself is %25")
+            text(400, f"{shown} at byte {bad.start()} of the request target is not an escape; write % as %25")
         )
 
 

@@ -41,7 +41,7 @@ async def delete(request: DataRequest) -> HttpAnswer:
 async def put_many(request: DataRequest) -> HttpAnswer:
     """Return the answer to `_mput`."""
     if not is_of_its_origin(request.http):  # Browsers send a POST from any page, while PUT and DELETE ask first.
-        return text(403, "this came from a page of another site, which does not write here", Unauthorized.code)
+        return text(403, "the request came from a page of another site, which may not write here", Unauthorized.code)
     packed = media.given(request.http.headers, KNOWN) is Media.MESSAGEPACK
     rows: list[Value] = _packed_rows(request.http.body) if packed else [*_rows_in_lines(request.http.body)]
     tokens = list[bytes | None]()
@@ -69,7 +69,7 @@ async def _write(request: DataRequest, method: str, *params: Value) -> bytes | N
             return token
         case {"accepted": True}:
             return None
-    raise ProtocolError(f"{method} was answered with something else than a token")
+    raise ProtocolError(f"the answer to {method} is not a token")
 
 
 def _written(tokens: list[bytes | None]) -> HttpAnswer:

@@ -56,7 +56,7 @@ def of_tables(info: InfoReport) -> str | None:
 def of_certificate(info: InfoReport) -> str | None:
     """Name the expiry of the certificate; None: there is none."""
     expires_s = info.certificate_expires_s
-    return None if expires_s is None else f"certificate: holds until {time_text(expires_s)}"
+    return None if expires_s is None else f"certificate: expires at {time_text(expires_s)}"
 
 
 # Sentences about versions on that node
@@ -72,7 +72,7 @@ def remarks(version: VersionStatus, progress: str = "", *, is_held: bool, alike:
     if version.waited_s is not None:
         phrases.append(f"waiting {duration_text(int(version.waited_s))}")
     if alike and version.functions[1:]:
-        phrases.append(f"{' and '.join(version.functions[1:])} would do as well")
+        phrases.append(f"{' and '.join(version.functions[1:])} would fit as well")
     if version.duplicates:
         phrases.append(f"{version.duplicates:,} duplicates")
     if version.scrubbed:
@@ -80,7 +80,7 @@ def remarks(version: VersionStatus, progress: str = "", *, is_held: bool, alike:
     if version.kept_by:
         phrases.append(f"kept for {some_text(version.kept_by)}")
     if version.source_differs:
-        phrases.append("source has changed since")
+        phrases.append("source changed after the build")
     return "; ".join(phrases)
 
 

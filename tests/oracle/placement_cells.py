@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Missing, building, disagreeing, under-replicated, on a dead node, ready. A partition that is being built is unreadable
-# everywhere in the row of all nodes; in the row of a node it is on its way, which is better than files that differ.
+# everywhere in the row of all nodes; in the row of a node it is coming, which is better than files that differ.
 OF_ALL = "mbdur"
 OF_NODE = "dbugr"
 

@@ -64,7 +64,7 @@ def contained(where: str) -> Iterator[None]:
     except Exception as error:  # Any exception ends one answer, and not the process.
         incident = uuid.uuid4().hex[:16]
         _log.error("page_failed", page=where, id=incident, exc_info=error)
-        message = f"a defect in the page; the log has the traceback under {incident}"
+        message = f"a defect of the page; the node's log has the traceback under {incident}"
         raise Internal(message, {"id": incident}) from error
 
 
@@ -143,10 +143,10 @@ class StatusPages:
             key = typed(asked.key) if asked.is_hex else asked.key.encode()
         except ValueError:
             return asked, FoundKey(
-                asked.database, b"", None, "", "", f"{asked.key!r} is not pairs of hexadecimal digits"
+                asked.database, b"", None, "", "", f"{asked.key!r} does not consist of pairs of hexadecimal digits"
             )
         if REPLACED in asked.key and not asked.is_hex:
-            return asked, FoundKey(asked.database, b"", None, "", "", "the key is no UTF-8: give it as hex")
+            return asked, FoundKey(asked.database, b"", None, "", "", "the key is not UTF-8; give the key as hex")
         return asked, await look_up(self._ask, asked.database, key)
 
     async def _survey(self, database: str | None) -> PageSurvey:
@@ -187,6 +187,6 @@ def failure(error: GossipKVError) -> HttpAnswer:
     status = STATUS_BY_CODE.get(error.code, 500)
     title = "No such database" if error.code == "UNKNOWN_DATABASE" else "The node does not answer"
     if status == STATUS_BY_CODE["INTERNAL"]:
-        title = "Something is broken"
+        title = "The page has a defect"
     headers = [*_HEADERS, (b"X-GossipKV-Error", error.code.encode())]
     return HttpAnswer(status, headers, rendering.failure(status, title, error.message))

@@ -96,7 +96,7 @@ def _answer(found: FoundKey) -> LookupAnswer:
     if found.error:
         return LookupAnswer("", "", f"Not read: {found.error}")
     if found.value is None:
-        return LookupAnswer("", "", f"There is no key {shown(found.key)} in {where}{by}.")
+        return LookupAnswer("", "", f"{where} has no key {shown(found.key)}{by}.")
     part = found.value[:MAX_SHOWN]
     try:
         text = part.decode() if len(part) == len(found.value) else part.decode("utf-8", "ignore")

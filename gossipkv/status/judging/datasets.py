@@ -100,9 +100,9 @@ class DatasetJudge:
         yield from self._differing(coming)
         for hold, nodes in grouped(self._entries, lambda entry: entry.hold).items():
             if coming is None:
-                release = f"`gossipkv databases release {self.name}` when a newer one is good"
+                release = f"run `gossipkv databases release {self.name}` when a newer version is good"
                 if all(self._entries[node].held_by == "settings" for node in nodes):
-                    release = f"take `hold` out of [databases.{self.name}] there when a newer one is good"
+                    release = f"remove `hold` from [databases.{self.name}] there when a newer version is good"
                 yield WELL, f" is held on {hold} at {some_text(nodes)}: {release}", None
 
     def _is_unread(self) -> bool:
@@ -112,12 +112,12 @@ class DatasetJudge:
     def _unread(self, coming: Coming | None) -> Iterator[Finding]:
         """Yield a reason that nothing can be read, unless the reason for a stuck version says so."""
         if coming is None:
-            empty = "Put a first version at the source: DATABASE/VERSION/FILES below its root."
-            yield TROUBLE, ": nothing of it can be read: there is no version of it", empty
+            empty = "Publish a first version: DATABASE/VERSION/FILES below the source root."
+            yield TROUBLE, ": nothing can be read: there is no version", empty
         elif coming.state == COMES:
             progress = f", {coming.progress}" if coming.progress else ""
             waits = grouped(self._by_member(coming.version), lambda version: version.waiting_for)
-            how = f"waits for {next(iter(waits))}" if waits and not progress else f"is on its way{progress}"
+            how = f"waits for {next(iter(waits))}" if waits and not progress else f"is coming{progress}"
             yield ATTENTION, f" cannot be read yet: {coming.name} {how}", None
 
     def _lost(self) -> Iterator[Finding]:
@@ -131,14 +131,14 @@ class DatasetJudge:
 
     def _missing(self, name: str, version: VersionStatus) -> Finding:
         """Return a reason that partitions have no live owner."""
-        owners = some_text(version.away) if version.away else "those that had it"
-        advice = f"What is missing of {self.name} comes back with {owners}."
+        owners = some_text(version.away) if version.away else "its former owners"
+        advice = f"To restore the missing partitions of {self.name}, start {owners}."
         able = self._groups.able.difference(*(failure.nodes for failure in self._failures(name)))
         reports = self._by_member(name)
         if any(node not in reports or reports[node].at_source is not False for node in able):
-            advice += " After `reassign_after` others build it."
+            advice += " After `reassign_after`, other nodes build them."
         if version.missing.count >= version.total:
-            return TROUBLE, f" {name}: nothing of it can be read: no partition has a live owner", advice
+            return TROUBLE, f" {name}: nothing can be read: no partition has a live owner", advice
         missing = version.missing.first_runs(version.total)
         return TROUBLE, f" {name}: {_counted(version.missing, version)} without a live owner: {missing}", advice
 
@@ -148,18 +148,18 @@ class DatasetJudge:
         is_young = version.switched_ms is not None and version.switched_ms < version.reassign_after_ms
         if not (is_young or building) or not self._groups.dead.isdisjoint(version.away):
             replication = "-" if version.replication is None else version.replication
-            more = "Have as many nodes as there are to be copies (`replication`)."
+            more = "Start at least as many nodes as `replication`."
             is_small = len(self._groups.believed) < (version.replication or 0) and not version.away
             few_nodes = f"on fewer than {replication} live nodes"
             text = f" {name}: {_counted(few, version)} {few_nodes}: {few.first_runs(version.total)}"
             return ATTENTION, text, more if is_small else None
         left_s = max((builder.remaining_s for builder in building if builder.remaining_s is not None), default=None)
-        text = f" {name}: further copies are on their way{left_text(left_s)}: {_counted(few, version)}"
+        text = f" {name}: more copies are being made{left_text(left_s)}: {_counted(few, version)}"
         return WELL if is_young else ATTENTION, text, None
 
     def _of_version(self, version: str, coming: Coming | None) -> Iterator[Finding]:
         awaited = coming if coming is not None and coming.version == version else None
-        lost = "nothing of it can be read: " if awaited is not None and awaited.is_first else ""
+        lost = "nothing can be read: " if awaited is not None and awaited.is_first else ""
         is_over, reports = self._is_over(version), self._by_member(version)
         comes = awaited is not None and awaited.state == COMES
         for failure in self._failures(version):
@@ -170,7 +170,7 @@ class DatasetJudge:
                 yield TROUBLE, f"{node} waits for {report.waiting_for or '-'}", room
         for why, nodes in grouped(reports, lambda report: report.withheld).items():
             accept = f"`gossipkv databases hold {self.name} {version}`, then `gossipkv databases release {self.name}`"
-            advice = f"If {self.name} {version} is right as it is, accept it: {accept}. Else publish a newer version."
+            advice = f"If {self.name} {version} is right, accept it: {accept}. Otherwise, publish a newer version."
             yield TROUBLE if lost else ATTENTION, f"{lost}{some_text(nodes)} will not switch to it: {why}", advice
         yield from self._contents(version)
         strays = grouped(reports, lambda report: report.first_stray and stray_text(report, report.first_stray))
@@ -181,33 +181,34 @@ class DatasetJudge:
 
     def _failed(self, version: str, failure: BuildFailure, *, lost: str, comes: bool, is_over: bool) -> Finding:
         """Return the reason that nodes cannot build a version."""
-        how = "; it is tried again" if failure.again else "; others can" if comes else ""
+        how = "; the build is retried" if failure.again else "; other nodes can" if comes else ""
         text = f"{lost}{some_text(failure.nodes)} cannot build it{how}: {failure.error}"
         if is_over:
             return WELL, text, None
         level: Level = ATTENTION if comes else TROUBLE
         if failure.file is None or failure.again:
             return level, text, None
-        there = f"or take {self.name} {version} away there; it is tried again by itself"
-        return level, text, f"Mend {failure.file} at the source, {there}."
+        there = f"or remove {self.name} {version} there; the build is retried by itself"
+        return level, text, f"Repair {failure.file} at the source, {there}."
 
     def _contents(self, version: str) -> Iterator[Finding]:
         """Yield differing files of one name, and unpublished statements."""
         one_name = (
-            f"Let all nodes see the same files of {self.name} {version}, "
-            "and give other contents another version's name."
+            f"Give all nodes the same files of {self.name} {version}, and publish other contents under another version."
         )
         findings: dict[str, str | None] = {}
         for node, report in self._believed(version):
             if report.conflicts:
                 contents = "; ".join(map(_content, report.conflicts))
-                findings[f"different contents by one name: {contents}"] = one_name
+                findings[f"different contents under one name: {contents}"] = one_name
             for dispute in report.disputes:
                 runs = dispute.partitions.first_runs(report.total)
                 differing = f"differ for {_counted(dispute.partitions, report)}: {runs}"
                 findings[f"the files of {names_text(dispute.nodes)} {differing}"] = one_name
             if report.unpublished:
-                findings[f"the tree has no room for what {node} has of it, so others do not ask it for that"] = None
+                findings[
+                    f"the tree has no room for the statements of {node} on it, so other nodes do not ask {node}"
+                ] = None
         for text, advice in findings.items():
             yield TROUBLE, text, advice
 

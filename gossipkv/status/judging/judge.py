@@ -31,8 +31,11 @@ def judge(heard: MemberReports) -> ClusterVerdict:
     answering = acceptors(stated.reports, here)
     reasons = [*of_members(stated, states, cut), *of_nodes(stated), *of_acceptors(answering), *of_databases]
     if not stated.databases and not any(report.source_error for report in stated.reports.values()):
-        empty = "Put a first version at the source, DATABASE/VERSION/FILES, or make a table (`gossipkv table create`)."
-        reasons.append(Reason(WELL, "no databases: nothing is built, and the source shows none", None, empty))
+        empty = (
+            "Publish a first version (DATABASE/VERSION/FILES below the source root), or create a table "
+            "(`gossipkv table create`)."
+        )
+        reasons.append(Reason(WELL, "no databases: nothing is built, and the source has none", None, empty))
     reasons.sort(key=lambda reason: -LEVELS.index(reason.level))  # The sort is stable: an isolated node comes first.
     databases = "1 database" if stated.databases == 1 else f"{stated.databases:,} databases"
     counted = f"{databases}, {counted_members(states.values())}"

@@ -22,29 +22,29 @@ FEW: Final = 2  # In a cluster of this size, a node that misses the other is not
 # Each state of absent members has a phrase.
 _AWAY: Final = {
     "dead": "dead",
-    "left": "stopped, and to hold partitions of tables",
-    "gone": "not heard of by any node, and to hold partitions of tables",
-    "suspect": "suspected to be dead",
+    "left": "stopped, although tables have partitions there",
+    "gone": "not known to any node, although tables have partitions there",
+    "suspect": "suspect",
 }
 
 # Faults that a node reports about itself: key, level, phrase and advice.
 _OF_NODES: Final[tuple[tuple[str, Level, str, str | None], ...]] = (
-    ("silent", TROUBLE, "{nodes}: silent, so nothing is built or switched there, and no node hears of it: {why}",
-     "Make room on the disk of {nodes}, or make the data directory writable."),
+    ("silent", TROUBLE, "{nodes}: silent, so nothing is built or switched there, and other nodes do not see it: {why}",
+     "Free space on the disk of {nodes}, or make the data directory writable."),
     ("source_error", TROUBLE, "{nodes}: source: {why}",
-     "Make the source readable for every node, or mend the setting `source`."),
-    ("tables_closed", TROUBLE, "{nodes}: tables are closed: {why}", "Look at the disk and the log of {nodes}."),
+     "Make the source readable for every node, or correct the setting `source`."),
+    ("tables_closed", TROUBLE, "{nodes}: tables are closed: {why}", "Check the disk and the log of {nodes}."),
     ("tables_lost", TROUBLE, "{nodes}: tables are closed for good: {why}",
-     "Put back the store of the tables of {nodes}; only where that is lost, start with `--forget-tables`."),
+     "Put back the table store of {nodes}; only if the store is lost, start with `--forget-tables`."),
     ("log_damage", TROUBLE,
-     "{nodes}: tables: log that was kept for its readers alone is damaged, and was let go of: {why}", None),
-    ("publish_error", TROUBLE, "{nodes}: others do not learn of all that is there: {why}",
-     "Let nodes publish more (`max_branch`), or have fewer databases."),
-    ("copies_aside", ATTENTION, "{nodes}: {why} copies of tables are set aside",
-     "See what was set aside (`gossipkv table quarantine list`)."),
-    ("certificate_over", TROUBLE, "{nodes}: the certificate has held until {why}: whoever checks it refuses it",
+     "{nodes}: tables: log kept for lagging replicas was damaged and dropped: {why}", None),
+    ("publish_error", TROUBLE, "{nodes}: other nodes do not learn all that is there: {why}",
+     "Raise `max_branch`, or serve fewer databases."),
+    ("copies_aside", ATTENTION, "{nodes}: {why} replicas of tables are quarantined",
+     "List the quarantined replicas (`gossipkv table quarantine list`)."),
+    ("certificate_over", TROUBLE, "{nodes}: the certificate expired at {why}, so clients that check it refuse it",
      "Replace tls_certificate and tls_key of {nodes}."),
-    ("certificate_close", ATTENTION, "{nodes}: the certificate holds until {why}",
+    ("certificate_close", ATTENTION, "{nodes}: the certificate expires at {why}",
      "Replace tls_certificate and tls_key of {nodes}."),
     ("draining", ATTENTION, "{nodes}: about to end", None),
 )  # fmt: skip
@@ -63,7 +63,7 @@ def of_members(stated: Statements, states: Mapping[str, str], cut: Mapping[Link,
             yield Reason(ATTENTION, f"{some_text(names)} {verb} {words}", None, advice)
     for (first, second), why in sorted(cut.items()):
         words = f"{first} and {second} do not reach each other, though other nodes reach both: {why}"
-        yield Reason(ATTENTION, words, None, f"Look at the network between {first} and {second}.")
+        yield Reason(ATTENTION, words, None, f"Check the network between {first} and {second}.")
     silent: dict[str, list[str]] = {}
     for name, why in sorted(stated.silent.items()):
         if states.get(name) not in _AWAY and _link(name, stated.node) not in cut:
@@ -77,9 +77,9 @@ def _replacing(stated: Statements, names: list[str]) -> str:
     """Return advice for nodes that are down, by the data that they may hold."""
     ways = [f"Start {some_text(names)} again"]
     if not placed_away(stated.all_tables).keys().isdisjoint(names):
-        ways.append("move the tables of one that is lost for good with `gossipkv node replace NODE NEW --force`")
+        ways.append("if a node is lost for good, move its tables with `gossipkv node replace NODE NEW --force`")
     if stated.has_datasets:
-        ways.append("give a new node the `shard_id` of a dead one: it takes its place")
+        ways.append("give a new node the `shard_id` of a dead node, to replace that node")
     return f"{', or '.join(ways)}."
 
 
@@ -106,12 +106,12 @@ def _link(node: str, target: str) -> Link:
 
 def _cut_off(stated: Statements, states: Mapping[str, str]) -> Iterator[Reason]:
     node, reports = stated.node, stated.reports
-    advice = f"Look at the network between {node} and the other nodes, and whether they have the same key ring."
+    advice = f"Check the network between {node} and the other nodes, and that all have the same key ring."
     if node in reports and reports[node].isolated and len(states) > FEW:
-        text = f"{node} is cut off: it hears from no other node, and what it knows of them is stale"
+        text = f"{node} is cut off: it hears from no other node, and its knowledge of them is stale"
         yield Reason(TROUBLE, text, None, advice)
     elif len(states) > FEW and (heard := sum(name in reports for name in states)) * 2 < len(states):
-        text = f"{node} hears {heard:,} of {len(states):,} members: it may be cut off"
+        text = f"{node} hears {heard:,} of {len(states):,} members, so it may be cut off"
         yield Reason(TROUBLE, text, None, advice)
     for name, report in reports.items():
         if report.isolated and name != node:
@@ -131,10 +131,10 @@ def of_nodes(stated: Statements) -> Iterator[Reason]:
             yield Reason(level, text, None, do, is_of_tables=field in _OF_TABLES)
     if twice := _named(stated, lambda report: report.claimed_twice):
         words = f"two nodes are called {twice}; `gossipkv tree duplicates` says where"
-        yield Reason(TROUBLE, words, None, f"Give one of the two that are called {twice} another name (`node`).")
+        yield Reason(TROUBLE, words, None, f"Give one of the two nodes called {twice} another name (`node`).")
     if unread := _named(stated, lambda report: report.unreadable):
-        words = f"{unread}: not every node can read what is said there"
-        yield Reason(TROUBLE, words, None, "Bring all nodes to one release.")
+        words = f"{unread}: some nodes cannot read its statements"
+        yield Reason(TROUBLE, words, None, "Upgrade all nodes to one release.")
 
 
 def _of_tables(stated: Statements, node: str) -> int:

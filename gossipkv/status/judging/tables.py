@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Entries = Mapping[str, TableReport]  # By member.
 
 MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # Moving copies have these states, in this order.
-LOOK_ASIDE: Final = "See what was set aside (`gossipkv table quarantine list`)."
+LOOK_ASIDE: Final = "List the quarantined replicas (`gossipkv table quarantine list`)."
 LATE_S: Final = 1.0  # A shorter lag is normal replication.
 LONG_S: Final = 60.0  # A node with a longer lag does not keep up.
 
@@ -32,7 +32,7 @@ def of_table(name: str, entries: Entries, here: Collection[str]) -> Iterator[Rea
     yield from _unwell(name, entries)
     yield from _lacking(name, entries, here)
     answering = {node: node in here for node in _most_named(entry.no_majority for entry in entries.values())}
-    yield from _no_majority(f"{name}: {{}} decide on its partitions", answering, "none can move or divide", name)
+    yield from _no_majority(f"{name}: {{}} decide on its partitions", answering, "none can move or split", name)
     yield from _placed(name, entries)
     yield from _moving(name, entries)
     yield from _late(name, entries)
@@ -74,17 +74,19 @@ def _lacking(name: str, entries: Entries, here: Collection[str]) -> Iterator[Rea
 def _placed(name: str, entries: Entries) -> Iterator[Reason]:
     """Yield missing copies, wait reasons of moves, quarantined copies, and placements that could be safer."""
     if missing := max(entry.missing for entry in entries.values()):
-        words = "copy of a partition is" if missing == 1 else "copies of partitions are"
-        yield Reason(ATTENTION, f"{name}: {missing:,} {words} missing, and to be made anew", name)
+        words = "replica of a partition is" if missing == 1 else "replicas of partitions are"
+        yield Reason(ATTENTION, f"{name}: {missing:,} {words} missing, and will be made again", name)
     for node in sorted({node for entry in entries.values() for node in entry.waits_for}):
-        advice = f"Start {node}; if it is gone for good: `gossipkv node remove {node} --force` says what may be lost."
-        yield Reason(ATTENTION, f"{name}: partitions that are to move wait for {node}, which is down", name, advice)
+        advice = (
+            f"Start {node}. If {node} is lost for good, `gossipkv node remove {node} --force` says what may be lost."
+        )
+        yield Reason(ATTENTION, f"{name}: moves of partitions wait for {node}, which is down", name, advice)
     for node, entry in entries.items():
         if entry.aside.copies:
             yield Reason(ATTENTION, f"{name}: {_aside(node, entry.aside)}", name, LOOK_ASIDE)
     for node, left_s in sorted(_highest(entry.passed_over for entry in entries.values()).items()):
-        words = f"{name}: nothing moves to {node} for {duration_text(left_s)}: it took nothing, twice"
-        advice = f"Look at the disk and the connections of {node}, and whether it is up."
+        words = f"{name}: nothing moves to {node} for {duration_text(left_s)}, because two moves there made no progress"
+        advice = f"Check that {node} is up, its disk and its connections."
         yield Reason(ATTENTION, words, name, advice)
     for warning, nodes in grouped(entries, lambda entry: entry.warning).items():
         yield Reason(ATTENTION, f"{name}: {warning}{at(nodes, entries)}", name)
@@ -148,8 +150,8 @@ def _smeared(name: str, node: str, entry: TableReport) -> Reason:
     waits = f"{name}: {smeared.puts:,} {'put waits' if smeared.puts == 1 else 'puts wait'} at {node}"
     if smeared.why is None:
         return Reason(WELL, f"{waits}, for {duration_text(round(smeared.until_s))} at most", name)
-    advice = f"They are on the disk of {node} alone: do not take it away before they are forwarded."
-    return Reason(ATTENTION, f"{waits}, and nobody takes them: {smeared.why}", name, advice)
+    advice = f"Keep {node}: these puts are only on its disk until they are forwarded."
+    return Reason(ATTENTION, f"{waits}, and no replica takes them: {smeared.why}", name, advice)
 
 
 def acceptors(reports: Mapping[str, NodeReport], here: Collection[str]) -> dict[str, bool]:
@@ -172,6 +174,6 @@ def _no_majority(decide: str, answering: Mapping[str, bool], so: str, name: str 
     here, away = ([node for node, answers in answering.items() if answers is wanted] for wanted in (True, False))
     if answering and len(here) * 2 <= len(answering):
         verb = "answers" if len(here) == 1 else "answer"
-        advice = f"Replace those of {some_text(away)} that are lost for good (`gossipkv metadata replace`)."
+        advice = f"If one of {some_text(away)} is lost for good, replace it (`gossipkv metadata replace`)."
         words = decide.format(f"{len(here):,} of the {len(answering):,} nodes that")
         yield Reason(TROUBLE, f"{words} {verb}: {so}", name, advice, is_of_tables=True)

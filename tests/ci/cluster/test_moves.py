@@ -22,7 +22,7 @@ def test_a_node_more_and_one_less(tmp_path):
     with newcomer_to(tmp_path, SETTINGS, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=1) as traffic:
             traffic.goes_on(0.5, LEAST)
-            # This fails while n5 is suspected to be dead.
+            # This fails while n5 is suspect.
             until(lambda: nodes.ask(2, "add_node", "n5"), lambda _: True)
             grown = shares(nodes, range(1, 6), range(1, 6))
             traffic.goes_on(0.5, LEAST)
@@ -44,7 +44,7 @@ def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
     with newcomer_to(tmp_path, slowly, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=3) as traffic:
             traffic.goes_on(0.5, LEAST)
-            # This fails while n5 is suspected to be dead.
+            # This fails while n5 is suspect.
             until(lambda: nodes.ask(1, "add_node", "n5"), lambda _: True)
             until(lambda: coming(nodes, 1), bool)
             deaths = [restart(nodes, 5, asked=1)]

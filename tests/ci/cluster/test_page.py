@@ -110,7 +110,7 @@ def test_the_page_goes_along_with_an_upgrade_and_kills(tmp_path, browser):
         assert_programs_are_told_the_same(node)
 
         cluster.kill(3)
-        shown.until("n3 is suspected to be dead", r"n3 .*suspect")
+        shown.until("n3 is suspect", r"n3 .*suspect")
         shown.until(
             "Everything can be read; .* 1 dead", r"on fewer than 2 live nodes", r"Start n3 again", "under-replicated"
         )

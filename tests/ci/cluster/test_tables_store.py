@@ -102,7 +102,7 @@ def test_log_that_only_followers_need_is_damaged(data, tmp_path):
             shown = gossipkv("status", node=node.address).stdout.decode()
             assert node.stop() == 0
         assert told["state"] == "open"
-        assert [str(kept[1]) in str(told["log_damage"]), "log that was kept" in shown] == [not starts] * 2
+        assert [str(kept[1]) in str(told["log_damage"]), "log kept for lagging" in shown] == [not starts] * 2
         assert node.said().count("tables_log_damaged") == 1
         assert [path.exists() for path in kept] == [False, False, True]
     with Store.open(data / "tables", create=False) as store:

@@ -159,7 +159,7 @@ def test_a_cluster_without_databases_waits_for_nothing(tmp_path):
         status, out, err = command(addresses_of(cluster)[0], "--wait")
     assert (status, err) == (0, "")
     assert "All is well. 0 databases, 1 member, alive." in out
-    assert "→ Put a first version at the source" in out
+    assert "→ Publish a first version" in out
 
 
 def test_who_does_what_the_advice_says_is_told_that_it_helps(tmp_path):
@@ -171,7 +171,7 @@ def test_who_does_what_the_advice_says_is_told_that_it_helps(tmp_path):
     with running(tmp_path, 3, 2) as cluster:
         addresses = addresses_of(cluster)
         told = agreed(addresses, lambda told: told["coming"].get("geo", {}).get("state") == "stuck")
-        assert any(text.startswith("empty: nothing of it can be read") for text in texts(told))
+        assert any(text.startswith("empty: nothing can be read") for text in texts(told))
         (parts / "part-0.tsv").write_bytes(b"".join(b"key%d\tvalue\n" % number for number in range(200_000)))
         (tmp_path / "source" / "empty").rmdir()
         agreed(addresses, lambda told: told["coming"].get("geo", {}).get("state") != "stuck")

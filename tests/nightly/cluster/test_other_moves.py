@@ -77,7 +77,7 @@ def test_a_newcomer_gets_ranges(tmp_path):
         cluster.add()
         nodes.all_alive(range(1, 5))
         with traffic_at(nodes, seed=1) as traffic:
-            # This fails while n4 is suspected to be dead.
+            # This fails while n4 is suspect.
             until(lambda: nodes.ask(1, "add_node", "n4"), lambda _: True)
             until(lambda: Counter(one.node for one in held(nodes, 1))["n4"], lambda count: count >= 2)
             traffic.goes_on(0.5, LEAST)

@@ -155,7 +155,7 @@ STUCK = Unread("names", "n1", "names has no version ready yet: version 1 is in e
 
 
 def test_what_cannot_be_read_yet_is_waited_for(up, monkeypatch):
-    """`up` waits while a database is on its way; a stuck one is named once, with the most specific reason."""
+    """`up` waits while a database is coming; a stuck one is named once, with the most specific reason."""
     for_others = STUCK._replace(node="n0", why="version 1 waits for others", is_coming=True)
     answers = [[COMING, STUCK], [for_others, STUCK, COMING], [for_others, STUCK, STUCK._replace(node="n2")]]
     shown = []

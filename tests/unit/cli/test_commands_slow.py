@@ -312,9 +312,9 @@ def test_status_for_people(run, database):
             "2.0 KiB",
             "25%, 1 min 5 s left; waiting 1 min 15 s",
             "waits for a file _SUCCESS",
-            "source has changed since",
+            "source changed after the build",
             "sequence",
-            "held; string would do as well; 1,012 duplicates" if database else "held; 1,012 duplicates",
+            "held; string would fit as well; 1,012 duplicates" if database else "held; 1,012 duplicates",
             "being scrubbed; scrubbed 2 h 2 min ago",
             "waits for room",
         ):
@@ -368,7 +368,7 @@ def test_status_for_programs(run):
 REASONS = (
     Reason(TROUBLE, "geo: a\nb\x1b[31mc", "geo", "Mend [it]."),
     Reason(ATTENTION, "n2 is dead", None, "Start n2 again."),
-    Reason(WELL, "geo 1: further copies are on their way", "geo"),
+    Reason(WELL, "geo 1: more copies are being made", "geo"),
 )
 
 
@@ -388,7 +388,7 @@ def test_status_says_whether_all_is_well(run, count, status):
     assert (whole.status, short.status) == (status, status)
     text = ["1 thing is wrong.", "Everything can be read; something deserves attention.", "All is well."][3 - count]
     assert whole.out.decode().splitlines()[1][2:] == f"{text} 1 database."
-    lines = ["geo: a\\nb\\x1b[31mc", "n2 is dead", "geo 1: further copies are on their way"]
+    lines = ["geo: a\\nb\\x1b[31mc", "n2 is dead", "geo 1: more copies are being made"]
     advice = ["→ Mend [it].", "→ Start n2 again."]
     assert short.out.decode().splitlines()[1:] == lines[3 - count :] + advice[3 - count :]
     assert (
@@ -399,7 +399,7 @@ def test_status_says_whether_all_is_well(run, count, status):
 
 
 def test_status_waits_until_everything_serves(run, monkeypatch):
-    """The command waits while a version is on its way; a terminal shows the progress."""
+    """The command waits while a version is coming; a terminal shows the progress."""
     monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
     shown = []
     monkeypatch.setattr("rich.progress.Progress.update", lambda _bar, _task, **fields: shown.append(fields))

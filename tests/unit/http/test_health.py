@@ -89,9 +89,9 @@ async def test_readyz_asks_for_one_thing():
     ("changed", "words"),
     [
         ({"joined": False}, ["has not joined"]),
-        ({"opened": False}, ["has not opened"]),
+        ({"opened": False}, ["has not yet opened"]),
         ({"draining": True}, ["is draining"]),
-        ({"opened": False, "draining": True}, ["has not opened", "is draining"]),
+        ({"opened": False, "draining": True}, ["has not yet opened", "is draining"]),
     ],
 )
 async def test_what_makes_a_node_unready(changed, words):
@@ -144,7 +144,7 @@ async def test_why_the_cluster_is_not_well_is_told_to_whoever_may_see_it():
 async def test_a_sound_node_has_no_warnings():
     answer = await readyz(Node(info=info(), verdict=WELL), verbose=True, may_see=yes)
     assert lines(answer) == [
-        "[+] the node answers", "[+] has joined its cluster", "[+] has opened what it holds", "[+] is not draining",
+        "[+] the node answers", "[+] has joined its cluster", "[+] has opened its data", "[+] is not draining",
         "ready",
     ]  # fmt: skip
 
@@ -153,7 +153,7 @@ async def test_a_verdict_that_fails_is_a_warning():
     """An unknown verdict is a warning, and does not make the node unready."""
     answer = await readyz(Node(info=info(), verdict=TimedOut("not in time")), verbose=True, may_see=yes)
     assert (answer.status, lines(answer)[-1]) == (200, "ready")
-    assert "[!] whether all is well is not known: not in time" in lines(answer)
+    assert "[!] the verdict is not known: not in time" in lines(answer)
 
 
 @pytest.mark.parametrize("verbose", [False, True])

@@ -263,7 +263,7 @@ async def test_a_gateway_alone():
     """A gateway without a node refuses `proxy`, and always names the answering node."""
     node = baby_names()
     status, _, body = await get("/baby-names/1881/boy?proxy=true", node=node, alone=True)
-    assert (status, b"holds nothing" in body, node.calls) == (400, True, [])
+    assert (status, b"has no data of its own" in body, node.calls) == (400, True, [])
     assert (await get("/baby-names/1881/boy", node=node, alone=True))[1]["X-Sequins-Proxied-To"] == "n1"
 
 

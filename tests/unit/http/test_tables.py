@@ -180,13 +180,8 @@ async def test_no_write_is_conditional(name, path, method):
     node = TableNode()
     status, _, body = await get("/carts/" + path, node, method=method, headers={name: "*"}, body=b"")
     assert (status, node.calls) == (501, [])
-    assert (
-        body
-        == (
-            f"{name.lower()}: nothing is written on a condition here yet: leave the header away, or read the key, and "
-            "write without it\n"
-        ).encode()
-    )
+    refusal = "conditional writes are not supported: omit the header, or read the key before you write"
+    assert body == f"{name.lower()}: {refusal}\n".encode()
 
 
 async def test_a_write_accepted_for_later_is_no_part_of_a_session():

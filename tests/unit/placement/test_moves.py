@@ -62,7 +62,7 @@ class World:
         return sum(step.unassign is None for step in taken)
 
     def under_way(self):
-        """Return every assignment that is on its way in or out, with its partition."""
+        """Return every assignment that is coming in or out, with its partition."""
         return [(at, one) for at, partition in enumerate(self.now) for one in partition.assignments if one.state != A]
 
     def node_step(self):

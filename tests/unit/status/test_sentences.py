@@ -13,7 +13,7 @@ def test_remarks_leave_out_what_stands_elsewhere():
     """Functions that fit as well have a column of their own on the page."""
     told = {"state": "BUILDING", "function": "a", "alike": ["a", "b"], "waited_s": 61, "progress": {"done": 0.5}}
     version = decode(VersionStatus, told)
-    assert sentences.remarks(version, is_held=False) == "waiting 1 min 1 s; b would do as well"
+    assert sentences.remarks(version, is_held=False) == "waiting 1 min 1 s; b would fit as well"
     assert sentences.remarks(version, "half", is_held=True, alike=False) == "held; half; waiting 1 min 1 s"
     assert sentences.progress_text(version) == "50%"
 
@@ -51,7 +51,7 @@ def test_nothing_is_mapped(info):
 
 def test_until_when_a_certificate_holds():
     ends, never = ({"certificate_expires_s": expires_s} for expires_s in (86_400, None))
-    assert sentences.of_certificate(decode(InfoReport, ends)) == "certificate: holds until 1970-01-02 00:00 UTC"
+    assert sentences.of_certificate(decode(InfoReport, ends)) == "certificate: expires at 1970-01-02 00:00 UTC"
     assert sentences.of_certificate(decode(InfoReport, never)) is None
     assert sentences.of_certificate(decode(InfoReport, {})) is None
 

@@ -33,7 +33,7 @@ SITUATIONS = [
     ("nothing at all", said(n1={"geo": PLAIN}), WELL, None, None),
     # Members
     ("one is dead", said(members={"n3": "dead"}), ATTENTION, "n3 is dead", None),
-    ("one is suspected", said(members={"n3": "suspect"}, silent={"n3": "x"}), ATTENTION, "n3 is suspected", None),
+    ("one is suspected", said(members={"n3": "suspect"}, silent={"n3": "x"}), ATTENTION, "n3 is suspect", None),
     ("suspected, and answers", said(members={"n3": "suspect"}), WELL, None, None),
     (
         "one does not answer",
@@ -73,14 +73,14 @@ SITUATIONS = [
         "a certificate ends",
         said(all_say={"certificate_close": "a day"}),
         ATTENTION,
-        "n1, n2 and n3: the certificate holds until a day",
+        "n1, n2 and n3: the certificate expires at a day",
         None,
     ),
     (
         "a certificate has ended",
         said(n2={"certificate_over": "x"}),
         TROUBLE,
-        "n2: the certificate has held until",
+        "n2: the certificate expired at",
         None,
     ),
     # Troubles of nodes
@@ -88,11 +88,11 @@ SITUATIONS = [
     ("no source anywhere", said(all_say={"source_error": "gone"}), TROUBLE, "n1, n2 and n3: source: gone", None),
     ("tables closed", said(n3={"tables_closed": "EIO"}), TROUBLE, "n3: tables are closed: EIO", None),
     ("tables lost", said(n3={"tables_lost": "damaged"}), TROUBLE, "n3: tables are closed for good: damaged", None),
-    ("log damaged", said(n3={"log_damage": "log 3"}), TROUBLE, "n3: tables: log that was kept", None),
-    ("unpublished", said(n1={"publish_error": "full"}), TROUBLE, "n1: others do not learn of all", None),
+    ("log damaged", said(n3={"log_damage": "log 3"}), TROUBLE, "n3: tables: log kept for lagging", None),
+    ("unpublished", said(n1={"publish_error": "full"}), TROUBLE, "n1: other nodes do not learn all", None),
     ("claimed twice", said(all_say={"claimed_twice": ["n2"]}), TROUBLE, "two nodes are called n2", None),
-    ("unreadable", said(n1={"unreadable": ["n3"]}), TROUBLE, "n3: not every node can read", None),
-    ("copies aside", said(n1={"copies_aside": 3}), ATTENTION, "n1: 3 copies of tables are set aside", None),
+    ("unreadable", said(n1={"unreadable": ["n3"]}), TROUBLE, "n3: some nodes cannot read", None),
+    ("copies aside", said(n1={"copies_aside": 3}), ATTENTION, "n1: 3 replicas of tables are quarantined", None),
     # Datasets
     ("an error of all", said(databases={"geo": entry(error="hold: no 3")}), TROUBLE, "geo: hold: no 3", None),
     ("an error of one", said(n2={"geo": entry(error="EIO")}), TROUBLE, "geo: EIO (n2)", None),
@@ -107,23 +107,23 @@ SITUATIONS = [
         "the first version",
         said(databases={"geo": entry(None, "1", HALF)}),
         ATTENTION,
-        "geo cannot be read yet: version 1 is on its way, 50 % done, 40 s left; 3 nodes build",
+        "geo cannot be read yet: version 1 is coming, 50 % done, 40 s left; 3 nodes build",
         COMES,
     ),
     (
         "not looked at yet",
         said(databases={"geo": entry(None, "")}),
         ATTENTION,
-        "geo cannot be read yet: a version is on its way",
+        "geo cannot be read yet: a version is coming",
         COMES,
     ),
     ("a newcomer", said(n3={"geo": entry(None, "")}), WELL, None, COMES),
-    ("no version", said(databases={"geo": entry(None)}), TROUBLE, "geo: nothing of it can be read", None),
+    ("no version", said(databases={"geo": entry(None)}), TROUBLE, "geo: nothing can be read", None),
     (
         "the first version is broken",
         said(databases={"geo": entry(None, "1", BROKEN)}),
         TROUBLE,
-        "geo 1: nothing of it can be read: n1, n2 and n3 cannot build it: part-0: line 2: no TAB",
+        "geo 1: nothing can be read: n1, n2 and n3 cannot build it: part-0: line 2: no TAB",
         STUCK,
     ),
     (
@@ -143,7 +143,7 @@ SITUATIONS = [
             n2={"geo": entry(awaits="2", version=BROKEN)},
         ),
         ATTENTION,
-        "geo 2: n2 cannot build it; others can: part-0",
+        "geo 2: n2 cannot build it; other nodes can: part-0",
         COMES,
     ),
     (
@@ -153,7 +153,7 @@ SITUATIONS = [
             n2={"geo": entry(awaits="2", version={"state": "ERROR", "error": {"message": "out of memory"}})},
         ),
         ATTENTION,
-        "geo 2: n2 cannot build it; others can: out of memory",
+        "geo 2: n2 cannot build it; other nodes can: out of memory",
         COMES,
     ),
     (
@@ -174,7 +174,7 @@ SITUATIONS = [
             n1={"geo": entry(awaits="2", version=HALF)},
         ),
         ATTENTION,
-        "geo 2: n2 and n3 cannot build it; others can: part-0",
+        "geo 2: n2 and n3 cannot build it; other nodes can: part-0",
         COMES,
     ),
     (
@@ -202,7 +202,7 @@ SITUATIONS = [
             n3={"geo": entry(awaits="2", version=changing(7))},
         ),
         ATTENTION,
-        "geo 2: n1, n2 and n3 cannot build it; it is tried again: part-1 changed: 5 bytes",
+        "geo 2: n1, n2 and n3 cannot build it; the build is retried: part-1 changed: 5 bytes",
         COMES,
     ),
     (
@@ -230,7 +230,7 @@ SITUATIONS = [
         "a first version that is empty",
         said(databases={"geo": entry(None, "1", {"state": "AVAILABLE", "brought": True, "withheld": "none"})}),
         TROUBLE,
-        "geo 1: nothing of it can be read: n1, n2 and n3 will not switch to it: none",
+        "geo 1: nothing can be read: n1, n2 and n3 will not switch to it: none",
         STUCK,
     ),
     (
@@ -254,7 +254,7 @@ SITUATIONS = [
         "geo 1: 2 of 8 partitions without a live",
         None,
     ),
-    ("all missing", said(**lacking("missing", *range(8))), TROUBLE, "geo 1: nothing of it can be read", None),
+    ("all missing", said(**lacking("missing", *range(8))), TROUBLE, "geo 1: nothing can be read", None),
     (
         "too few, since one is dead",
         said(members={"n3": "dead"}, **lacking("under_replicated", 1, 2, 3, away=["n3"], switched_ms=5)),
@@ -268,14 +268,14 @@ SITUATIONS = [
         "second copies on their way",
         said(**lacking("under_replicated", 1, switched_ms=5_000, **HALF)),
         WELL,
-        "geo 1: further copies are on their way, 40 s left: 1 of 8 partitions",
+        "geo 1: more copies are being made, 40 s left: 1 of 8 partitions",
         None,
     ),
     (
         "second copies that take long",
         said(**lacking("under_replicated", 1, switched_ms=61_000, **HALF)),
         ATTENTION,
-        "geo 1: further copies are on their way, 40 s left: 1 of 8 partitions",
+        "geo 1: more copies are being made, 40 s left: 1 of 8 partitions",
         None,
     ),
     ("conflicts", said(**lacking("conflicts")), WELL, None, None),
@@ -283,7 +283,7 @@ SITUATIONS = [
         "different contents",
         said(databases={"geo": entry(version={"conflicts": [{"nodes": ["n1"], "digest": "ab"}, {"nodes": ["n2"]}]})}),
         TROUBLE,
-        "geo 1: different contents by one name",
+        "geo 1: different contents under one name",
         None,
     ),
     (
@@ -306,14 +306,14 @@ SITUATIONS = [
         "held by an order",
         said(databases={"geo": entry("0", hold="0", held_by="cluster")}),
         WELL,
-        "geo is held on 0 at n1, n2 and n3: `gossipkv databases release geo` when a newer one is good",
+        "geo is held on 0 at n1, n2 and n3: run `gossipkv databases release geo` when a newer version is good",
         None,
     ),
     (
         "held by settings",
         said(databases={"geo": entry("0", hold="0", held_by="settings")}),
         WELL,
-        "geo is held on 0 at n1, n2 and n3: take `hold` out of [databases.geo] there when a newer one is good",
+        "geo is held on 0 at n1, n2 and n3: remove `hold` from [databases.geo] there when a newer version is good",
         None,
     ),
     (
@@ -367,14 +367,14 @@ SITUATIONS = [
         "waits for who was forgotten",
         said(databases={"carts": {**TABLE, "waits_for": ["n9"]}}),
         ATTENTION,
-        "carts: partitions that are to move wait for n9, which is down",
+        "carts: moves of partitions wait for n9, which is down",
         None,
     ),
     (
         "copies are missing",
         said(n1={"carts": {**TABLE, "missing": 1200}}),
         ATTENTION,
-        "carts: 1,200 copies of partitions are missing, and to be made anew",
+        "carts: 1,200 replicas of partitions are missing, and will be made again",
         None,
     ),
     (
@@ -388,7 +388,7 @@ SITUATIONS = [
         "smeared late",
         said(n2={"carts": {**TABLE, "smeared": {"puts": 1200, "bytes": 5, "until_s": 9.0, "why": "no host"}}}),
         ATTENTION,
-        "carts: 1,200 puts wait at n2, and nobody takes them: no host",
+        "carts: 1,200 puts wait at n2, and no replica takes them: no host",
         None,
     ),
     ("aside", said(n2={"carts": {**TABLE, "aside": {"copies": 1, "bytes": 5}}}), ATTENTION, "carts: a copy is", None),
@@ -396,11 +396,17 @@ SITUATIONS = [
         "passed over",
         said(n2={"carts": {**TABLE, "passed_over": {"n3": 3599}}}),
         ATTENTION,
-        "carts: nothing moves to n3 for 59 min 59 s: it took nothing, twice",
+        "carts: nothing moves to n3 for 59 min 59 s, because two moves there made no progress",
         None,
     ),
-    ("nobody remembers a host", without_n3(n1={"carts": AWAY}), ATTENTION, "n3 is not heard of by any node", None),
-    ("a host was stopped", without_n3(n1={"carts": LEFT}), ATTENTION, "n3 is stopped, and to hold partitions", None),
+    ("nobody remembers a host", without_n3(n1={"carts": AWAY}), ATTENTION, "n3 is not known to any node", None),
+    (
+        "a host was stopped",
+        without_n3(n1={"carts": LEFT}),
+        ATTENTION,
+        "n3 is stopped, although tables have partitions",
+        None,
+    ),
     ("it lives elsewhere", said(n1={"carts": AWAY}), WELL, None, None),
     ("another map's majority", said(databases={"carts": UNDECIDED}), WELL, None, None),
     (
@@ -454,7 +460,9 @@ def test_an_empty_cluster_is_told_how_to_begin():
     made = judge(said(databases={})._replace(reports={"n1": {"databases": {}}}, members={"n1": "alive"}))
     assert (made.level, made.coming, made.databases) == (WELL, {}, 0)
     assert made.text == "All is well. 0 databases, 1 member, alive."
-    assert made.advice[0].startswith("Put a first version at the source, DATABASE/VERSION/FILES, or make a table")
+    assert made.advice[0].startswith(
+        "Publish a first version (DATABASE/VERSION/FILES below the source root), or create a table"
+    )
 
 
 @pytest.mark.parametrize(
@@ -463,17 +471,17 @@ def test_an_empty_cluster_is_told_how_to_begin():
         (said(members={"n3": "dead"}), "Start n3 again, or give a new node the `shard_id`"),
         (
             without_n3(n1={"carts": AWAY}),
-            "Start n3 again, or move the tables of one that is lost for good with `gossipkv node replace NODE NEW",
+            "Start n3 again, or if a node is lost for good, move its tables with `gossipkv node replace NODE NEW",
         ),
-        (said(n3={"tables_closed": "EIO"}), "Look at the disk and the log of n3."),
-        (said(n3={"tables_lost": "damaged"}), "Put back the store of the tables of n3; only where that is lost"),
-        (said(n1={"unreached": {"n2": "reset"}}), "Look at the network between n1 and n2."),
-        (said(n2={"silent": "full"}), "Make room on the disk of n2, or make the data directory writable."),
-        (said(n1={"isolated": True}), "Look at the network between n1 and"),
-        (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Mend part-0 at the source, or take geo 2 away"),
+        (said(n3={"tables_closed": "EIO"}), "Check the disk and the log of n3."),
+        (said(n3={"tables_lost": "damaged"}), "Put back the table store of n3; only if the store is lost"),
+        (said(n1={"unreached": {"n2": "reset"}}), "Check the network between n1 and n2."),
+        (said(n2={"silent": "full"}), "Free space on the disk of n2, or make the data directory writable."),
+        (said(n1={"isolated": True}), "Check the network between n1 and"),
+        (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Repair part-0 at the source, or remove geo 2"),
         (
             said(**lacking("missing", 1, away=["n3"])),
-            "What is missing of geo comes back with n3. After `reassign_after` others build it.",
+            "To restore the missing partitions of geo, start n3. After `reassign_after`, other nodes build them.",
         ),
     ],
 )
@@ -486,11 +494,11 @@ def test_what_to_do(told, advice):
 def test_nobody_is_said_to_build_where_nobody_can(beside):
     """Without a source, or without the version in it, no other node can build missing partitions."""
     missing = lacking("missing", 1, away=["n3"])
-    assert "What is missing of geo comes back with n3." in judge(said(**missing, **beside)).advice
+    assert "To restore the missing partitions of geo, start n3." in judge(said(**missing, **beside)).advice
     gone = lacking("missing", 1, away=["n3"], at_source=False)
-    assert judge(said(**gone)).advice == ["What is missing of geo comes back with n3."]
+    assert judge(said(**gone)).advice == ["To restore the missing partitions of geo, start n3."]
     alone = said(members={"n2": "dead", "n3": "dead"}, n1={"isolated": True}, **missing)
-    assert "What is missing of geo comes back with n3." in judge(alone).advice
+    assert "To restore the missing partitions of geo, start n3." in judge(alone).advice
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=[each[0] for each in SITUATIONS])

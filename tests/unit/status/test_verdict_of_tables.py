@@ -46,8 +46,8 @@ def test_who_is_waited_for_is_told_once():
     """The advice is to start the node or to declare it lost."""
     told = {**TABLE, "waits_for": ["n9"]}
     made = judge(said(n1={"carts": told}, n2={"carts": told}))
-    assert [reason.text for reason in made.reasons] == ["carts: partitions that are to move wait for n9, which is down"]
-    assert made.advice == ["Start n9; if it is gone for good: `gossipkv node remove n9 --force` says what may be lost."]
+    assert [reason.text for reason in made.reasons] == ["carts: moves of partitions wait for n9, which is down"]
+    assert made.advice == ["Start n9. If n9 is lost for good, `gossipkv node remove n9 --force` says what may be lost."]
 
 
 def test_copies_that_are_set_aside_are_told_once():
@@ -59,7 +59,7 @@ def test_copies_that_are_set_aside_are_told_once():
     assert reason.text == "carts: 2 copies are set aside at n2, 5.0 MiB: their places were given away"
     assert "gossipkv table quarantine list" in made.advice[0]
     made = judge(said(n2={**told, "copies_aside": 3}))
-    assert {one.text for one in made.reasons} == {reason.text, "n2: 1 copies of tables are set aside"}
+    assert {one.text for one in made.reasons} == {reason.text, "n2: 1 replicas of tables are quarantined"}
 
 
 @pytest.mark.parametrize(("away", "is_told"), [(("n3",), False), (("n2", "n3"), True)])
@@ -75,8 +75,8 @@ def test_who_decides_on_tables_needs_a_majority(away, is_told):
     [
         (
             said(members={"n2": "dead", "n3": "dead"}, databases={"carts": UNDECIDED}),
-            ["n1 hears 1 of 3 members: it may be cut off",
-             "carts: 1 of the 3 nodes that decide on its partitions answers: none can move or divide",
+            ["n1 hears 1 of 3 members, so it may be cut off",
+             "carts: 1 of the 3 nodes that decide on its partitions answers: none can move or split",
              "n2 and n3 are dead"],
         ),
         # The end of a cut link takes the other end for alive, since a third node reaches it.

@@ -45,9 +45,9 @@ async def test_a_replica_that_is_lacking_is_told_by_placement(cluster, ends):
             await machine.start()
     else:
         await third.stop()
-    state = "not heard of by any node" if ends == "killed" else "stopped"
+    state = "not known to any node" if ends == "killed" else "stopped"
     lacking = f"carts: 8 of 8 partitions lack their replica on {third.name}"
-    await say(cluster, others, f"{third.name} is {state}, and to hold partitions of tables", lacking)
+    await say(cluster, others, f"{third.name} is {state}, although tables have partitions there", lacking)
     _, (advice,) = await texts(cluster, others[0])
     assert "gossipkv node replace NODE NEW --force" in advice
     assert "shard_id" not in advice
@@ -83,7 +83,7 @@ async def test_a_link_that_is_cut_is_told_by_all_three(cluster):
         await cluster.until(holds, within_s=60)
         _, said, advice = await told(machine)
         assert not any("lacks" in text for text in said), said
-        assert advice == [f"Look at the network between {one.name} and {other.name}."]
+        assert advice == [f"Check the network between {one.name} and {other.name}."]
     cluster.network.heal()
     await say(cluster, cluster.machines)
 
@@ -107,7 +107,7 @@ async def test_of_two_nodes_the_one_that_died_is_named(cluster):
         said, _ = await texts(cluster, one)
         assert not any("cut off" in text for text in said), said
         # The acceptor of the table is drawn.
-        undecided = "carts: 0 of the 1 nodes that decide on its partitions answer: none can move or divide"
+        undecided = "carts: 0 of the 1 nodes that decide on its partitions answer: none can move or split"
         return {*said} - {undecided} == wanted
 
     await cluster.until(holds, within_s=60)

@@ -71,7 +71,7 @@
 
   const complain = (why) => {
     failedSince ??= new Date().toLocaleTimeString();
-    const line = `No answer since ${failedSince}: ${why}. What is below is older; trying again every two seconds.`;
+    const line = `No answer since ${failedSince}: ${why}. The page shows older data and tries again every two seconds.`;
     if (stale.textContent !== line) stale.textContent = line;
     stale.hidden = false;
   };
@@ -92,7 +92,7 @@
         complain(`HTTP ${answer.status}${code ? `, ${code}` : ""}`);
       }
     } catch (error) {
-      complain(error.name === "AbortError" ? "the node takes too long" : "the node cannot be reached");
+      complain(error.name === "AbortError" ? "the node did not answer in time" : "the node cannot be reached");
     } finally {
       clearTimeout(limit);
     }

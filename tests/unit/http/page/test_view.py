@@ -255,7 +255,7 @@ def test_the_page_says_the_verdict_and_whose_it_is():
     assert made.verdict.text in text
     assert all(reason.text.replace("`", "") in text for reason in made.verdict.reasons)
     assert all(line.replace("`", "") in text for line in made.verdict.advice)
-    assert "as n1 sees it" in text
+    assert "as seen by n1" in text
     assert "All is well. 3 databases, 4 members, all alive." in page(view(survey(told("calm")), [])).decode()
 
 
@@ -287,7 +287,7 @@ def test_second_copies_on_their_way_are_no_warning():
     made = view(survey(further_copies(1_000)), [])
     body = page(made).decode()
     assert made.survey.verdict.level == "well"
-    assert "further copies are on their way, 40 s left: 4 of 8 partitions" in body
+    assert "more copies are being made, 40 s left: 4 of 8 partitions" in body
     assert "is-attention" not in body
     assert 'class="c-u"' not in body
     assert 'class="c-b"' in body

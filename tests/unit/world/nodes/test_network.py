@@ -43,7 +43,7 @@ async def read_all(stream: SimulatedStream) -> bytes:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bytes_arrive_in_order_and_whole(seed: int) -> None:
-    """A third of the segments are lost, others are late, and more than a window is on its way in each direction."""
+    """A third of the segments are lost, others are late, and more than a window is coming in each direction."""
     sent = bytes(range(256)) * (3 * WINDOW_BYTES // 256)
 
     async def check(network: SimulatedNetwork) -> None:
