@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.table.participant.participant import MetadataParticipant
@@ -44,9 +44,9 @@ class BackedUpCluster:
         return self.participant.board
 
     @property
-    def live_nodes(self) -> int:
-        """The number of nodes that seem to be alive."""
-        return len(self.participant.directory.alive())
+    def live_nodes(self) -> Sequence[bytes]:
+        """The nodes that seem to be alive."""
+        return self.participant.directory.alive()
 
     @property
     def cluster_id(self) -> str:

@@ -135,7 +135,7 @@ class Restore:
         bounds: list[Value] = [*firsts[1 :: 1 + len(firsts) // MAX_BOUNDS]]
         options: dict[str, Value] = {
             "kind": table.kind,
-            "replication": max(1, min(table.replication, self.cluster.live_nodes)),
+            "replication": max(1, min(table.replication, len(self.cluster.live_nodes))),
             **({"partitions": len(firsts), "partitioner": table.partitioner} if table.kind == HASH else {}),
             **({"bounds": bounds} if bounds and table.kind != HASH else {}),
             **({"time_key": [*table.time_key], "smear": table.smears} if table.time_key is not None else {}),
@@ -158,8 +158,9 @@ class Restore:
         self.progress.table = name
         async with trio.open_nursery() as nursery:
             send, receive = trio.open_memory_channel[Rows](0)
-            for _ in range(WRITERS):
-                nursery.start_soon(self._write, HIDDEN + name, receive)
+            nodes = self.cluster.live_nodes
+            for number in range(WRITERS):  # Each node originates a share of the writes.
+                nursery.start_soon(self._write, HIDDEN + name, nodes[number % len(nodes)], receive)
             async with send:
                 for partition in table.partitions:
                     stack, run = ExitStack(), self.environment.threads.run
@@ -176,13 +177,17 @@ class Restore:
                             await run(stack.close)
                     self.progress.done += 1
 
-    async def _write(self, name: str, receive: trio.MemoryReceiveChannel[Rows]) -> None:
+    async def _write(self, name: str, node: bytes, receive: trio.MemoryReceiveChannel[Rows]) -> None:
         async for batch in receive:
             rows: list[Value] = [[key, value] for key, value in batch]
             # The same rows may be put twice.
-            put = partial(self.cluster.calls.call, "put_many", name, rows, {"timeout_ms": PUT_MS})
-            await self._again("the cluster takes no records now", put)
+            await self._again("the cluster takes no records now", partial(self._put, node, name, rows))
             self.progress.records += len(batch)
+
+    async def _put(self, node: bytes, name: str, rows: list[Value]) -> None:
+        """Put rows by a node, or by this one if that node seems dead."""
+        asked = node if node in self.cluster.live_nodes else self.cluster.me
+        await self.cluster.calls.ask(asked, "put_many", [name, rows, {"timeout_ms": PUT_MS}], PUT_MS / 1000)
 
     async def _again(self, refusal: str, act: Callable[[], Awaitable[object]]) -> None:
         """Do it, again after a failure that may pass.  Raises Unavailable with these words, and other errors."""
