@@ -50,7 +50,8 @@ class Route:
 class MadeUpCluster:
     """The parts that `BackedUpCluster` has, and hooks that see each call first."""
 
-    me, node, transfer, cluster_id, live_nodes = b"\1" * 16, "n1", 1e12, "c", 3
+    me, node, transfer, cluster_id = b"\1" * 16, "n1", 1e12, "c"
+    live_nodes = tuple(bytes([number]) * 16 for number in (1, 2, 3))
 
     def __init__(self, disk=None):
         self.disk = SimulatedFiles() if disk is None else disk
@@ -105,6 +106,8 @@ class MadeUpCluster:
 
     async def ask(self, node, method, params, timeout_s):
         number = node[0]
+        if method == "put_many":
+            return await self.call(method, *params)
         for look in self.before:
             look(number, method, params)
         self.asked.append((number, method, params))
