@@ -489,7 +489,7 @@ def test_the_foreground_tells_of_a_node_that_dies(tmp_path):
         assert "ready" in process.stderr.readline()
         run("down", "--data", tmp_path)
         assert process.wait(PATIENCE_S) == 0
-        assert "ended from elsewhere" in process.stderr.read()
+        assert "another command ended the cluster" in process.stderr.read()
 
 
 def test_wrong_use(tmp_path):
