@@ -1,18 +1,15 @@
 """Drops hidden tables whose restore has ended without a result: the node that restored was killed, or lost its store.
 
 A node that restores a backup publishes the hidden table's id (`peers.hints`), like an ephemeral node of ZooKeeper. The
-mover of a hidden table drops it after nobody has published its id for a while.
+mover of a hidden table drops it after nobody has published its id for a while: the rebalancer looks in each round.
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.environment.ticks import next_look
-from gossipkv.errors import GossipKVError
 from gossipkv.log import Log
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.settings.databases import HIDDEN
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
 
     from gossipkv.table.controllers.local_tables import LocalTables
 
-LOOK_S: Final = 10.0
 ABANDONED_S: Final = 60.0  # Longer than gossip needs to spread the id, and than a node stays suspect.
 
 
@@ -34,13 +30,6 @@ class AbandonedRestores:
         self._tables, self._mover_of = tables, mover_of
         self._since: dict[bytes, float] = {}  # By table: the time since when nobody publishes its id.
         self._log = Log("gossipkv.node")
-
-    async def run(self) -> None:
-        """Look repeatedly, until cancelled."""
-        while True:
-            await trio.sleep_until(next_look(LOOK_S))
-            with contextlib.suppress(GossipKVError):  # The next look tries again.
-                await self.look()
 
     async def look(self) -> None:
         """Drop the hidden tables that were abandoned for long enough.  Raises GossipKVError."""

@@ -34,6 +34,7 @@ from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.table.controllers.abandoned_restores import AbandonedRestores
 from gossipkv.table.controllers.pause import Pause
 from gossipkv.table.controllers.plan import ASK_FACTOR, ASK_S, RangePlanner
 
@@ -159,6 +160,7 @@ class Rebalancer:
         self._failures: Counter[bytes] = Counter()
         self._failed_at: dict[bytes, float] = {}  # Failures soon afterwards have the same cause.
         self.passed_over: dict[bytes, float] = {}  # Nodes that are no targets until these times.
+        self._abandoned_restores = AbandonedRestores(tables, self.mover_of)
         self.pause = Pause(LOOK_S)
         self._log = Log("gossipkv.node")
 
@@ -168,8 +170,9 @@ class Rebalancer:
             nursery.start_soon(self._measure)
             while True:
                 began = trio.current_time()
-                with contextlib.suppress(GossipKVError):  # The next round tries again.
-                    await self.look()
+                for look in (self.look, self._abandoned_restores.look):
+                    with contextlib.suppress(GossipKVError):  # The next round tries again.
+                        await look()
                 await self.pause.rest(began)
 
     async def _measure(self) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv.errors import Corrupt, StorageError
-from gossipkv.table.controllers.abandoned_restores import AbandonedRestores
 from gossipkv.table.controllers.load_stats import LoadStats
 from gossipkv.table.controllers.migrator import Migrator
 from gossipkv.table.controllers.plan import DIVIDE_S, RangeHosts
@@ -41,7 +40,6 @@ class Controllers:
             tables, RangeHosts(self.load_stats.of, self._divide, tables.split_limits, is_on=is_on)
         )
         self.splitter = Splitter(tables)
-        self.abandoned_restores = AbandonedRestores(tables, self.rebalancer.mover_of)
         smearing = SmearSchedule(tables.random, is_on=tables.settings.smear == "on")
         self.smear_buffer = SmearBuffer(tables, smearing, forward)
 
@@ -82,7 +80,6 @@ class Controllers:
                         self.splitter,
                         self.load_stats,
                         self.smear_buffer,
-                        self.abandoned_restores,
                     ):
                         nursery.start_soon(controller.run)
                     has_begun = True
