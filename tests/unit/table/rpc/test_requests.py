@@ -44,7 +44,7 @@ def test_a_table_that_is_to_be(options, expected):
 @pytest.mark.parametrize(("params", "message"), [
     ([], "m: the table is missing"),
     ([1], "m: the table must be a string"),
-    (["a b", {"kind": "hash"}], "m: 'a b' is no name of a table: those match"),
+    (["a b", {"kind": "hash"}], "m: 'a b' is no name of a table: names match"),
     (["x" * 201, {"kind": "hash"}], "is no name of a table"),
     (["", {"kind": "hash"}], "is no name of a table"),
     (["t"], "m: the kind must be hash or range, not None"),
