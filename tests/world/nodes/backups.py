@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final, cast, final
 import trio
 
 from gossipkv.backup.archive import Archive
-from gossipkv.errors import GossipKVError, NotReady, Overloaded, UnknownDatabase
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, UnknownDatabase
 from gossipkv.keyspace.partitioner import TABLE_HASHES
 from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.replication.replica import clock
+from gossipkv.settings.databases import HIDDEN
 from gossipkv.storage.directories import remove_tree
 from gossipkv.table.session.token import CHECKSUM, HEAD, decode_body
 from tests.world.nodes.phases import EVEN, HEALED_S, begin, settle
@@ -45,6 +46,12 @@ TABLES: Final[dict[str, dict[str, Value]]] = {
     "hash": {"kind": "hash", "partitions": 4, "replication": 3},
     "range": {"kind": "range", "bounds": [b"key 07"], "replication": 3},
 }
+HIDDEN_TABLES: Final = [HIDDEN + name for name in TABLES]
+OF_CLIENTS: Final[list[tuple[str, list[Value]]]] = [
+    ("get", [b"key 00"]), ("get_many", [[b"key 00"]]), ("scan", []), ("put", [b"key 00", b"planted"]),
+    ("delete", [b"key 00"]), ("put_many", [[[b"key 00", b"planted"]]]), ("delete_many", [[b"key 00"]]),
+    ("delete_range", [b"", None]), ("create_table", [{"kind": "hash"}]),
+]  # fmt: skip
 
 
 @dataclass
@@ -246,7 +253,7 @@ async def _interrupt(cluster: SimulatedCluster, machines: Sequence[NodeMachine],
         """The hidden tables of an interrupted restore are gone."""
         told = await cluster.ask(machines[-1], "metadata_status", None, timeout_s=PATIENCE_S)
         assert isinstance(told, list)
-        return len(told) == 1  # The catalogue's register alone.
+        return len(told) < 2  # Only the register of the catalogue, if it was founded.
 
     await cluster.until(is_gone, within_s=GONE_S)
 
@@ -269,11 +276,22 @@ async def _observe(cluster: SimulatedCluster, machines: Sequence[NodeMachine]) -
                 names = {str(one["name"]) for one in told if isinstance(one, dict)}
                 if hidden := names - TABLES.keys():
                     raise Violation(f"{machine.name} shows {hidden}")
+                await _ask_hidden(cluster, machine)
                 for name in sorted(names):
                     rows = await rows_of(cluster, machine, name)
                     if whole.setdefault(name, rows) != rows:
                         raise Violation(f"{machine.name} shows {name} before it is whole")
         await trio.sleep(LOOK_S)
+
+
+async def _ask_hidden(cluster: SimulatedCluster, machine: NodeMachine) -> None:
+    """Ask a node for a hidden table by one of the methods of clients, which do not know it."""
+    method, params = cluster.chance.choice(OF_CLIENTS)
+    try:
+        told = await cluster.ask(machine, method, cluster.chance.choice(HIDDEN_TABLES), *params, timeout_s=PATIENCE_S)
+    except (UnknownDatabase, BadRequest):
+        return
+    raise Violation(f"{machine.name} answers {method} of a hidden table with {told!r}")
 
 
 async def job(
