@@ -11,14 +11,17 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, cast, final
+from unittest.mock import patch
 
 import trio
 
 from gossipkv.backup.archive import Archive
+from gossipkv.dataset.offline import destinations
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, UnknownDatabase
 from gossipkv.keyspace.partitioner import TABLE_HASHES
 from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.replication.replica import clock
+from gossipkv.replication.snapshot import transfer
 from gossipkv.settings.databases import HIDDEN
 from gossipkv.storage.directories import remove_tree
 from gossipkv.table.session.token import CHECKSUM, HEAD, decode_body
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 PLACE: Final = "/backups"
 DATA: Final = PurePath("/data")
 KEYS: Final = 16
-PACE_S: Final = 0.05
+PACE_S: Final = 0.02
 LOOK_S: Final = 0.2
 PATIENCE_S: Final = 2.0  # Twice a write's time-out.
 DONE_S: Final = 300.0  # A backup or a restore that is said again after each failure.
@@ -131,6 +134,15 @@ class History:
 
 async def backups(cluster: SimulatedCluster) -> None:
     """Backups are made during writes and faults; then the cluster is lost, and two new nodes restore one of them."""
+    attempts = cluster.streams["attempts"]
+    with (
+        patch.multiple(transfer, PAGE_RECORDS=2, PAGE_BYTES=1),  # Writes come between pages.
+        patch.object(destinations, "attempt_name", lambda: f"{destinations.ATTEMPT}{attempts.getrandbits(64):x}"),
+    ):
+        await _backups(cluster)
+
+
+async def _backups(cluster: SimulatedCluster) -> None:
     await begin(cluster)
     chance = cluster.chance
     driver = chance.choice(cluster.machines)
