@@ -10,7 +10,6 @@ import trio
 
 from gossipkv.backup.partition import Page, PartitionBuilder, PartitionReader
 from gossipkv.backup.restore import Restore
-from gossipkv.replication.replica import clock
 from gossipkv.settings.databases import HIDDEN
 from gossipkv.table.rpc.local_calls import LocalCalls
 from tests.world.nodes.replay import WholePlan, run
@@ -22,19 +21,12 @@ if TYPE_CHECKING:
 
 SEEDS = range(8)
 
-_page, _clocks, _create, _call = PartitionReader._page, PartitionReader.clocks, Restore._create, LocalCalls.call
+_page, _create, _call = PartitionReader._page, Restore._create, LocalCalls.call
 
 
 async def without_log(self: PartitionReader, source: bytes, start: bytes, since: bytes) -> Page:
     page = await _page(self, source, start, since)
     return page._replace(records=msgpack.packb([])) if page.is_log else page
-
-
-async def of_one_host(self: PartitionReader) -> dict[bytes, bytes]:
-    """Return the clock of the host that has the least."""
-    found = await _clocks(self)
-    host = min(found, key=lambda node: sum(count for _, count in clock.entries(found[node])))
-    return {host: found[host]}
 
 
 async def shown_at_once(self: Restore, name: str, table: SavedTable) -> bytes:
@@ -57,7 +49,6 @@ def nothing(*_: object) -> None:
 
 PLANTED: dict[str, tuple[list[tuple[type, str, object]], str]] = {
     "the log behind the pages is not read": ([(PartitionReader, "_page", without_log)], "is restored as"),
-    "one host's clock is enough": ([(PartitionReader, "clocks", of_one_host)], "came before the backup"),
     "a deleted key is kept": ([(PartitionBuilder, "_add_deleted", nothing)], "is restored as"),
     "a table is shown before its records are in": (
         [(Restore, "_create", shown_at_once), (LocalCalls, "call", by_name)],

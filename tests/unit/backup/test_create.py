@@ -6,6 +6,7 @@ import msgpack
 import pytest
 import trio
 
+from gossipkv.backup.partition import PartitionReader
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError, NotServed, StorageError, Unavailable, UnknownDatabase
 from gossipkv.replication.replica.keys import RECORD
 from tests.unit.backup.made_up import PLACE, archive
@@ -115,6 +116,22 @@ async def test_a_source_that_lags_is_waited_for(cluster, autojump_clock):
     at_pages(cluster, lambda page: replicas.connect() if page == 20 else None)
     manifest = await cluster.back_up()
     assert cluster.saved(manifest).items() >= {b"other": b"2", b"alone": b"3", b"late": b"1"}.items()
+
+
+async def test_the_clock_of_one_host_would_not_be_enough(cluster, monkeypatch, autojump_clock):
+    """Planted: then an acknowledged write is missing."""
+    cluster.ranges[0].cut(cluster.three)
+    cluster.one.write(late=b"1")
+    clocks = PartitionReader.clocks
+
+    async def least(reader):
+        found = await clocks(reader)
+        return {cluster.three.uuid: found[cluster.three.uuid]}
+
+    monkeypatch.setattr(PartitionReader, "clocks", least)
+    assert b"late" not in cluster.saved(await cluster.back_up())
+    monkeypatch.undo()
+    assert cluster.saved(await cluster.back_up(2)) == cluster.one.live
 
 
 async def test_a_source_that_lags_for_ever_is_given_up(cluster, autojump_clock):

@@ -156,6 +156,8 @@ async def _backups(cluster: SimulatedCluster) -> None:
         await trio.sleep(chance.uniform(1, 3))
         since: str | None = None
         for _ in range(3):
+            if chance.choice(EVEN):
+                await _delay(cluster, driver)
             async with trio.open_nursery() as striking:
                 striking.start_soon(_strike, cluster, driver)
                 since, points_then = await _back_up(cluster, driver, since, histories)
@@ -191,6 +193,16 @@ async def _back_up(
             await trio.sleep(1.0)
         else:
             return str(told["backup"]), points
+
+
+async def _delay(cluster: SimulatedCluster, driver: NodeMachine) -> None:
+    """Clog the link between two nodes that the driver reaches: each lacks acknowledged writes of the other."""
+    one, other = (machine.host for machine in cluster.machines if machine is not driver)
+    cluster.struck["clog"] += 1
+    until_us = int((trio.current_time() + cluster.chance.uniform(1, 3)) * 1e6)
+    for link in (cluster.network.link(one, other), cluster.network.link(other, one)):
+        link.clogged_until_us = until_us
+    await trio.sleep(cluster.chance.uniform(0.2, 1))
 
 
 async def _strike(cluster: SimulatedCluster, driver: NodeMachine) -> None:
