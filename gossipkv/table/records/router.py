@@ -6,17 +6,19 @@ A *route* is a table's map, decoded for lookups. Partition ids have an encoding 
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import BadRequest, NotReady, StaleConfig, UnknownDatabase
 from gossipkv.gossip.member import MemberState
+from gossipkv.keyspace.key_index import KeyIndex
 from gossipkv.keyspace.partitioner import TABLE_HASHES
 from gossipkv.placement.candidates import candidates
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.partition import AssignmentState
 from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, shard_key
+from gossipkv.replication.replica.intern import shared
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -54,11 +56,14 @@ class TableRoute:
         self.table, self.config = decode_table(tree.root.meta), tree.root.config
         self.is_hash = self.table.kind == HASH
         self._hash = TABLE_HASHES[self.table.partitioner]
-        self._leaves: dict[tuple[bytes, bytes | None], _RouteLeaf] = {}  # By page and end; decoded on first use.
+        leaves = tree.root.leaves
+        self._numbers = KeyIndex([leaf.first for leaf in leaves], range(len(leaves)))
+        ends = [*(leaf.first for leaf in leaves[1:]), None]
+        self._pages = [(leaf.name, end) for leaf, end in zip(leaves, ends, strict=True)]
+        decoded: dict[tuple[bytes, bytes | None], KeyIndex[PartitionRoute] | None] = {}
         if before is not None:
-            names = {leaf.name for leaf in tree.root.leaves}
-            decoded = before._leaves.items()  # noqa: SLF001  # A former self.
-            self._leaves = {page: leaf for page, leaf in decoded if page[0] in names}
+            decoded.update(zip(before._pages, before._leaves, strict=True))  # noqa: SLF001  # A former self.
+        self._leaves: list[KeyIndex[PartitionRoute] | None] = [*map(decoded.get, self._pages)]  # None: not decoded yet.
         self._shards: list[PartitionRoute | None] = [None] * (self.table.shards if self.is_hash else 0)
         self._origins: dict[int, PartitionRoute] = {}
 
@@ -77,19 +82,19 @@ class TableRoute:
 
     def _find(self, key: bytes) -> PartitionRoute:
         """Find the partition with the last first key up to a key of the map."""
-        leaf = self._leaf(self._tree.leaf_of(key))
-        return leaf.places[bisect_right(leaf.firsts, key) - 1]
+        number = self._numbers.find(key)
+        return (self._leaves[number] or self._leaf(number)).find(key)
 
     def before(self, bound: bytes | None) -> PartitionRoute:
         """Find the range of the last keys below `bound`, which is above the lowest key; None: the last range."""
-        number = len(self._tree.root.leaves) - 1 if bound is None else self._tree.leaf_of(bound)
+        number = len(self._leaves) - 1 if bound is None else self._numbers.find(bound)
         leaf = self._leaf(number)
-        at = len(leaf.firsts) if bound is None else bisect_left(leaf.firsts, bound)
-        return leaf.places[at - 1] if at else self._leaf(number - 1).places[-1]
+        at = len(leaf.keys) if bound is None else bisect_left(leaf.keys, bound)
+        return leaf.values[at - 1] if at else self._leaf(number - 1).values[-1]
 
     def places(self) -> Iterator[PartitionRoute]:
         """Iterate over all partitions, in key order."""
-        return chain.from_iterable(self._leaf(at).places for at in range(len(self._tree.root.leaves)))
+        return chain.from_iterable(self._leaf(number).values for number in range(len(self._leaves)))
 
     def check(self, config: int, places: Iterable[PartitionRoute]) -> None:
         """Check that the client's map is new enough for these partitions; `config` 0: the client uses no map.
@@ -108,22 +113,13 @@ class TableRoute:
             self._origins = {origin: place for place in self.places() for origin in place.origins}
         return self._origins
 
-    def _leaf(self, at: int) -> _RouteLeaf:
-        leaves = self._tree.root.leaves
-        page = leaves[at].name, leaves[at + 1].first if at + 1 < len(leaves) else None
-        leaf = self._leaves.get(page)
+    def _leaf(self, number: int) -> KeyIndex[PartitionRoute]:
+        leaf = self._leaves[number]
         if leaf is None:
-            entries, (_, end) = self._tree.leaf(at), page
+            entries, (_, end) = self._tree.leaf(number), self._pages[number]
             firsts = [entry.key for entry in entries]
-            leaf = self._leaves[page] = _RouteLeaf(firsts, [*map(_place_of, entries, [*firsts[1:], end])])
+            leaf = self._leaves[number] = KeyIndex(firsts, map(_place_of, entries, [*firsts[1:], end]))
         return leaf
-
-
-class _RouteLeaf(NamedTuple):
-    """Consecutive partitions and their first keys; lookups bisect a plain list."""
-
-    firsts: list[bytes]
-    places: list[PartitionRoute]
 
 
 def together(places: Iterable[PartitionRoute]) -> Iterable[Sequence[PartitionRoute]]:
@@ -150,9 +146,9 @@ def _place_of(entry: MapEntry, end: bytes | None) -> PartitionRoute:
     partition = decode_partition(entry.record)
     available = [host for host in partition.assignments if host.state == AssignmentState.AVAILABLE]
     moving = tuple(assignment for assignment in partition.assignments if assignment not in available)
-    hosts = sorted(assignment.node for assignment in available)
+    hosts = shared(tuple(sorted(assignment.node for assignment in available)))
     origins = (*partition.named, *(ended.assignment for ended in partition.ends))
-    return PartitionRoute(partition.id, entry.key, end, tuple(hosts), origins, entry.version, moving)
+    return PartitionRoute(partition.id, entry.key, end, hosts, origins, entry.version, moving)
 
 
 class _Routed(NamedTuple):

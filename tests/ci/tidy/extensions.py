@@ -114,6 +114,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.client.session": Proof("tests/unit/client/test_session.py", "tests.oracle.session"),
     "gossipkv.dataset.build._assigner": Proof("tests/unit/dataset/build/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
+    "gossipkv.keyspace._key_index": Proof("tests/unit/keyspace/test_key_index.py", "tests.oracle.key_index"),
     "gossipkv.wire.latency": Proof("tests/unit/wire/test_latency.py", "tests.oracle.histogram"),
     "gossipkv.loadtest.dialect": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest.generator": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),

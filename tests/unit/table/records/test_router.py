@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 
 import pytest
@@ -34,6 +35,22 @@ def test_the_range_of_a_key(firsts, long, keys):
         if key:
             assert route.before(key).first == max(bound for bound in bounds if bound < key)
     assert route.before(None).first == bounds[-1]
+
+
+@pytest.mark.parametrize("ranges", [16, 5000])
+def test_a_lookup_makes_two_calls(ranges):
+    """The number of ranges and of leaves adds none."""
+    bounds = [b"%05d" % number if number else b"" for number in range(ranges)]
+    records = Records(1)
+    records.make("t", RANGE, firsts=bounds, holders=lambda _: records.nodes, adopted=False)
+    route, called = records.nodes[0].methods.routing.route("t"), []
+    assert len({place.hosts for place in route.places()}) == len({id(place.hosts) for place in route.places()}) == 1
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    found = [*map(route.place, bounds)]
+    sys.setprofile(before)
+    assert [place.first for place in found] == bounds
+    assert called == ["place", "_find"] * ranges
 
 
 @given(key=st.binary(), shards=st.sampled_from([1, 7, 1500]))

@@ -1,0 +1,13 @@
+from collections.abc import Iterable
+from typing import Generic, TypeVar, final
+
+_Value = TypeVar("_Value")
+
+@final
+class KeyIndex(Generic[_Value]):
+    def __new__(cls, keys: Iterable[bytes], values: Iterable[_Value]) -> KeyIndex[_Value]: ...
+    @property
+    def keys(self) -> tuple[bytes, ...]: ...
+    @property
+    def values(self) -> tuple[_Value, ...]: ...
+    def find(self, key: bytes, /) -> _Value: ...
