@@ -208,8 +208,8 @@ class Gossiping:
             own.name, own.uuid, own.epoch, own.address, shard_id=str(record.shard_id) if record.shard_id else None
         )
 
-    def members_known(self) -> list[Member]:
-        """Return all members, including this node, as gossip knows them."""
+    def members_known(self) -> Sequence[Member]:
+        """Return all members, including this node, as gossip knows them: the same object until one changes."""
         return self._core.members.list()
 
     def spoken(self) -> dict[str, int]:

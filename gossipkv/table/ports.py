@@ -156,7 +156,7 @@ class ClusterView(Protocol):
         ...
 
     def members_known(self) -> Sequence[Member]:
-        """Return all members, this node among them."""
+        """Return all members, this node among them: the same object until one changes."""
         ...
 
     def spoken(self) -> Mapping[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
 from gossipkv.gossip.member import REACHABLE, MemberState
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.protocols import GossipRandom
 
-    Listed = list[Member]  # Within the class, `list` is the method.
-    Drawn = list["MemberPeer"]
+    Drawn = list["MemberPeer"]  # Within the class, `list` is the method.
 
 ALIVE = MemberState.ALIVE
 
@@ -37,7 +37,7 @@ class MemberPeer:
 class MemberTable:
     """This node and its peers; `peers` excludes this node."""
 
-    __slots__ = ("_gone", "_places", "_reachable", "heard_ms", "most", "own", "peers")
+    __slots__ = ("_gone", "_listed", "_places", "_reachable", "heard_ms", "most", "own", "peers")
 
     def __init__(self, own: Member, most: int) -> None:
         self.own = own
@@ -47,6 +47,7 @@ class MemberTable:
         self._reachable: list[MemberPeer] = []  # Alive or suspect, in no order, so that drawing one takes one step.
         self._places: dict[bytes, int] = {}
         self._gone: dict[bytes, MemberPeer] = {}
+        self._listed: tuple[Member, ...] = ()  # The last `list`; empty after a change.
 
     def __len__(self) -> int:
         return len(self.peers) + 1
@@ -68,18 +69,20 @@ class MemberTable:
         peer = self.peers.get(id_)
         return None if peer is None else peer.member
 
-    def list(self) -> Listed:
-        """Return all members, including this node, by name."""
-        return sorted(self, key=lambda member: member.name)
+    def list(self) -> tuple[Member, ...]:
+        """Return all members, including this node, by name: the same object until one of them changes."""
+        if not self._listed:
+            self._listed = tuple(sorted(self, key=attrgetter("name")))
+        return self._listed
 
-    def live(self) -> Listed:
+    def live(self) -> tuple[Member, ...]:
         """Return the alive members, including this node, by name."""
-        return [member for member in self.list() if member.state is ALIVE]
+        return tuple(member for member in self.list() if member.state is ALIVE)
 
     def put_own(self, own: Member) -> None:
         """Replace this node's own record; its rank only rises, and only this node raises it."""
         assert own.rank > self.own.rank, (own.rank, self.own.rank)
-        self.own = own
+        self.own, self._listed = own, ()
 
     def hear(self, peer: MemberPeer | None, now_ms: int) -> None:
         """Note the arrival of a packet; `peer` is None for a stranger."""
@@ -90,6 +93,7 @@ class MemberTable:
     def put(self, member: Member, now_ms: int) -> MemberState | None:
         """Replace the record of a peer, and return the state before."""
         assert member.id != self.own.id, member
+        self._listed = ()
         peer = self.peers.get(member.id)
         before = None
         if peer is None:
@@ -117,6 +121,7 @@ class MemberTable:
 
     def forget(self, id_: bytes) -> None:
         """Remove a peer from the table."""
+        self._listed = ()
         self._lose(self.peers.pop(id_))
         self._gone.pop(id_, None)
         self._assert_counted()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import TYPE_CHECKING, Final, final
 
@@ -11,8 +10,9 @@ from gossipkv.gossip.member import MemberState
 from gossipkv.register.configuration import AcceptorId
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from gossipkv.gossip.member import Member
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tables import NamedNode
@@ -46,6 +46,8 @@ class NodeDirectory:
         self._service = service
         self._take_part = take_part
         self.members = cluster.members_known  # Returns the members that gossip knows.
+        # The last `known_names`, and the members and catalogue's nodes that it is made from.
+        self._names: tuple[Sequence[Member], Mapping[bytes, NamedNode], Mapping[bytes, str]] = (), {}, {}
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, in their order, this one among them."""
@@ -55,12 +57,20 @@ class NodeDirectory:
         """Return the names of all known members, by uuid."""
         return {member.uuid: member.name for member in self.members()}
 
-    def known_names(self) -> dict[bytes, str]:
+    def known_names(self) -> Mapping[bytes, str]:
         """Return the names of all members, and of former members with tables, unless another node has the name."""
-        names, catalogue = self.names(), self._service.catalogue
-        with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
-            return names if catalogue is None else catalogue.nodes.names_beside(names) | names
-        return names
+        catalogue = self._service.catalogue
+        if catalogue is None:
+            return self.names()
+        try:
+            named = catalogue.nodes.named()
+        except NotReady:  # A page of the catalogue is yet to come.
+            return self.names()
+        members = self.members()
+        if self._names[0] is not members or self._names[1] is not named:
+            names = self.names()
+            self._names = members, named, catalogue.nodes.names_beside(names) | names
+        return self._names[2]
 
     def name_of(self, uuid: bytes) -> str:
         """Return the name of a node, or the digits of its uuid if the name is unknown."""

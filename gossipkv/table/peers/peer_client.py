@@ -84,7 +84,7 @@ class PeerClient:
             answers.append(answer)
             answered.set()
 
-        name = self._name(node)
+        name = self._names.get(node) or self._name(node)
         with trio.move_on_after(min(timeout_s, CONNECT_S)):
             while self._peers.store(name) is None:
                 await self._connected.wait()

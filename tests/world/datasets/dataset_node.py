@@ -44,7 +44,7 @@ from tests.world.gossip.rig import rig_of
 from tests.world.scheduler import MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gossipkv.dataset.cluster.effects import Effect
     from gossipkv.dataset.cluster.question import Packed
@@ -151,7 +151,7 @@ class DatasetNode:
         self._isolation_ms = now_ms
         self._decides = True
         self._watches = [core.tree.watch(path, self._wake) for path in ("partitions", "databases", NODES)]
-        self._members: list[GossipMember] = []
+        self._members: Sequence[GossipMember] = ()
         self._told: dict[str, OwnCopy] = {}
         self.wakes_at_ms = now_ms
         self._open()

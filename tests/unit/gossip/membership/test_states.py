@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from gossipkv.gossip.member import NEXT, MemberEvidence, MemberState, member_id
+from gossipkv.gossip.membership.members import MemberTable
 from tests.unit.gossip.membership.believing import Believer, member
 
 ALIVE, SUSPECT, DEAD, LEFT = MemberState
@@ -122,3 +123,18 @@ def test_an_own_name_is_no_peer():
     believer = Believer(member("a"))
     assert believer.members.get(member_id("me")) == believer.members.own
     assert [one.name for one in believer.members.list()] == ["a", "me"]
+
+
+def test_the_list_is_the_same_until_a_member_changes():
+    members = MemberTable(member("b"), 8)
+    listed = members.list()
+    for change in (
+        lambda: members.put(member("a"), 0),
+        lambda: members.put(member("a", SUSPECT), 1),
+        lambda: members.put_own(member("b", incarnation=1)),
+        lambda: members.forget(member_id("a")),
+    ):
+        assert members.list() is listed
+        change()
+        assert members.list() != listed
+        listed = members.list()
