@@ -64,7 +64,7 @@ class Names:
     def _disputes(self, names: Iterable[str]) -> dict[str, str]:
         """Return a sentence for each of these names that a dataset and a table share, with the remedy."""
         refused = {*self._datasets.refused()}
-        tables = {str(table["name"]) for table in self._tables.tables()}  # Not those that may exist, as for `has`.
+        tables = self._tables.names()  # Not those that may exist, as for `has`.
         found: dict[str, str] = {}
         for name in names:
             if name in refused:

@@ -17,9 +17,9 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.gossip.member import MemberState
 from gossipkv.log import Log
-from gossipkv.status.codec import decode, facts
+from gossipkv.status.codec import facts
 from gossipkv.status.judging.judge import judge
-from gossipkv.status.reports import NodeReport, TablesState
+from gossipkv.status.reports import NodeReport
 from gossipkv.status.verdict import LEVELS, MemberReports
 from gossipkv.status.words import time_text
 
@@ -65,7 +65,7 @@ class VerdictReport:
 
     async def make(self) -> dict[str, Value]:
         """Return the report as of now."""
-        cluster, store = self.cluster, decode(TablesState, {**self.store.to_map(), **self.tables.to_map()})
+        cluster, is_lost, closed = self.cluster, self.store.is_lost, self.store.closed
         # The certificate is judged by this node's own clock, which is the one that counts for it.
         ends_s, left_s, ends = self.certificate(), inf, ""
         if ends_s is not None:
@@ -83,10 +83,10 @@ class VerdictReport:
             certificate_expires_s=ends_s,
             certificate_over=ends if left_s <= 0 else None,
             certificate_close=ends if 0 < left_s < CERTIFICATE_CLOSE_S else None,
-            tables_lost=store.why if store.lost else None,
-            tables_closed=None if store.lost else store.why,
-            log_damage=store.log_damage,
-            copies_aside=store.copies_aside,
+            tables_lost=closed if is_lost else None,
+            tables_closed=None if is_lost else closed,
+            log_damage=self.store.log_damage,
+            copies_aside=self.tables.copies_aside(),
             acceptors=(*self.tables.acceptors(),),
             away={
                 member.name: member.state.name.lower()

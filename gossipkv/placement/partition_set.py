@@ -112,12 +112,12 @@ class PartitionSet:
 
 def in_at_least(count: int, partitions: int, sets: Iterable[PartitionSet]) -> PartitionSet:
     """Return the partitions that at least `count` of the sets have."""
-    # Entry k has the partitions in at least k sets.
-    reached = [PartitionSet.whole(partitions)] + [PartitionSet.empty(partitions)] * count
+    reached = [(1 << partitions) - 1, *[0] * count]  # Entry k has the partitions in at least k sets.
     for subset in sets:
+        assert subset.partitions == partitions, (subset.partitions, partitions)
         for times in range(count, 0, -1):
-            reached[times] |= reached[times - 1] & subset
-    return reached[count]
+            reached[times] |= reached[times - 1] & subset.bits
+    return PartitionSet(partitions, reached[count])
 
 
 def _run_text(run: tuple[int, int]) -> str:

@@ -65,10 +65,11 @@ def spread(
 
 def lacks(nodes: Sequence[SpreadNode], replication: int, groups: Sequence[Collection[bytes]] = ()) -> str:
     """Say if there are fewer isolation groups than replicas; empty if there are enough."""
-    for shape, _ in _shapes(nodes, replication, 0, groups):
-        if len(shape.of_group) < replication:
+    for group in groups or [{node.id for node in nodes}]:
+        isolation = [node.isolation_group or node.id for node in nodes if node.id in group]
+        if (count := len({*isolation})) < replication:
             return (
-                f"{len(shape.nodes)} nodes in {len(shape.of_group)} isolation groups are to hold {replication} "
+                f"{len(isolation)} nodes in {count} isolation groups are to hold {replication} "
                 "replicas: some share a group, or are missing"
             )
     return ""

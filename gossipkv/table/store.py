@@ -312,13 +312,23 @@ class TableStore:
             return CLOSED
         return NONE if self._store is None else OPEN
 
+    @property
+    def is_lost(self) -> bool:
+        """True if only a restored or a forgotten store helps."""
+        return FORGET in (self.closed or "")
+
+    @property
+    def log_damage(self) -> str | None:
+        """The damage that made the log begin later; None: there is none, or the store is closed."""
+        return None if self._store is None else self._store.log_damage
+
     def to_map(self) -> dict[str, Detail]:
         """Return the section of `info` about the store."""
         record, store = self._identity.record, self._store
         entries: dict[str, Detail] = {
             "state": self.state,
             "why": self.closed,
-            "lost": FORGET in (self.closed or ""),  # True: only a restored or a forgotten store helps.
+            "lost": self.is_lost,
             "store": f"{record.store:016x}" if record.store else None,
             "life": record.life,
         }

@@ -87,7 +87,7 @@ class FixedSeals:
 
     def wrong(self) -> Iterator[tuple[str, PartitionSet]]:
         """Yield the owners with different files, by name, and their differing partitions."""
-        return ((name, judged.wrong) for name, judged in sorted(self._judged.items()) if judged.wrong)
+        return ((name, judged.wrong) for name, judged in sorted(self._judged.items()) if judged.wrong.bits)
 
     def keeper(self, partitions: PartitionSet) -> str | None:
         """Return an owner that was found right for most of these partitions; None if there is none."""

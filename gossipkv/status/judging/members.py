@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.status.judging.merging import grouped
 from gossipkv.status.judging.tables import placed_away
 from gossipkv.status.verdict import ATTENTION, TROUBLE, Level, Reason
 from gossipkv.status.words import some_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gossipkv.status.judging.merging import Statements
-    from gossipkv.status.reports import NodeReport
 
     Link = tuple[str, str]  # The nodes at its ends, in order.
 
@@ -122,17 +120,21 @@ def _cut_off(stated: Statements, states: Mapping[str, str]) -> Iterator[Reason]:
 def of_nodes(stated: Statements) -> Iterator[Reason]:
     """Yield the faults that nodes report about themselves; equal ones are merged."""
     for field, level, words, advice in _OF_NODES:
-        faults = {node: getattr(report, field) for node, report in stated.reports.items()}
-        if field == "copies_aside":
-            faults = {node: max(0, copies - _of_tables(stated, node)) for node, copies in faults.items()}
-        for why, nodes in grouped(faults, lambda fault: fault).items():
+        faults: dict[str, list[str]] = {}  # The nodes with each fault.
+        for node, report in stated.reports.items():
+            fault = getattr(report, field)
+            if fault and field == "copies_aside":
+                fault = max(0, fault - _of_tables(stated, node))
+            if fault:
+                faults.setdefault(str(fault), []).append(node)
+        for why, nodes in faults.items():
             names = some_text(nodes)
             text, do = words.format(nodes=names, why=why), advice and advice.format(nodes=names)
             yield Reason(level, text, None, do, is_of_tables=field in _OF_TABLES)
-    if twice := _named(stated, lambda report: report.claimed_twice):
+    if twice := _named(report.claimed_twice for report in stated.reports.values()):
         words = f"two nodes are called {twice}; `gossipkv tree duplicates` says where"
         yield Reason(TROUBLE, words, None, f"Give one of the two nodes called {twice} another name (`node`).")
-    if unread := _named(stated, lambda report: report.unreadable):
+    if unread := _named(report.unreadable for report in stated.reports.values()):
         words = f"{unread}: some nodes cannot read its statements"
         yield Reason(TROUBLE, words, None, "Upgrade all nodes to one release.")
 
@@ -142,9 +144,9 @@ def _of_tables(stated: Statements, node: str) -> int:
     return sum(by_node[node].aside.copies for by_node in stated.tables.values() if node in by_node)
 
 
-def _named(stated: Statements, names_in: Callable[[NodeReport], Iterable[str]]) -> str:
+def _named(lists: Iterable[Iterable[str]]) -> str:
     """Return the names that members list, in words; empty if there are none."""
-    names = sorted({name for report in stated.reports.values() for name in names_in(report)})
+    names = sorted(set().union(*lists))
     return some_text(names) if names else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gossipkv.status.codec import decode
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Sized
 
     from gossipkv.status.verdict import MemberReports
+    from gossipkv.wire.rpc import Value
 
 R = TypeVar("R")
 
@@ -40,35 +42,42 @@ class Statements:
 
 def statements(heard: MemberReports) -> Statements:
     """Decode the members' reports."""
-    reports = {node: decode(NodeReport, heard.reports[node]) for node in sorted(heard.reports)}
+    reports: dict[str, NodeReport] = {}
+    seen_report: Value = None
+    for node in sorted(heard.reports):
+        if not reports or heard.reports[node] != seen_report:  # Most members report the same.
+            seen_report = heard.reports[node]
+            report = decode(NodeReport, seen_report)
+        reports[node] = report
     by_name: dict[str, dict[str, object]] = {}
     for node, report in reports.items():
         for name, database in report.databases.items() if isinstance(report.databases, dict) else ():
             by_name.setdefault(name, {})[node] = database
     datasets: dict[str, dict[str, DatasetReport]] = {}
     tables: dict[str, dict[str, TableReport]] = {}
-    for raw_name, by_node in sorted(by_name.items(), key=lambda pair: plain(pair[0])):
-        name = plain(raw_name)
+    has_datasets = False
+    for name, by_node in sorted([(plain(name), by_node) for name, by_node in by_name.items()], key=itemgetter(0)):
+        if _are_calm(by_node):
+            has_datasets = has_datasets or not is_table(next(iter(by_node.values())))
+            continue
         seen, found = None, entry(None)
-        for node, database in () if _are_calm(by_node) else by_node.items():
+        for node, database in by_node.items():
             if database != seen:  # Most members state the same.
                 seen, found = database, entry(database)
             if isinstance(found, TableReport):
                 tables.setdefault(name, {})[node] = found
             else:
                 datasets.setdefault(name, {})[node] = found
-    has_datasets = any(not is_table(database) for by_node in by_name.values() for database in by_node.values())
+    has_datasets = has_datasets or bool(datasets)
     return Statements(heard.node, heard.members, heard.silent, reports, datasets, tables, len(by_name), has_datasets)
 
 
 def _are_calm(by_node: Mapping[str, object]) -> bool:
     """Return True if all members report only the same active version, so that there is no reason."""
-    first = next(iter(by_node.values()))
+    first, *others = by_node.values()
     if not isinstance(first, dict) or first.keys() - _NO_DEVIATION:
         return False
-    return (is_table(first) or first.get("active") is not None) and all(
-        database == first for database in by_node.values()
-    )
+    return (is_table(first) or first.get("active") is not None) and others.count(first) == len(others)
 
 
 def grouped(statements: Mapping[str, R], field: Callable[[R], object]) -> dict[str, list[str]]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.partitions import TableMeta
     from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tables import NamedTable
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
@@ -73,16 +74,17 @@ class AdminMethods:
 
     def tables(self) -> list[dict[str, Value]]:
         """Return the tables for `databases`; none while the catalogue cannot be read, since datasets still answer."""
+        return [{"name": name, "kind": table.kind, **self._timed(table.id)} for name, table in self._shown()]
+
+    def names(self) -> set[str]:
+        """Return the names of the tables for `databases`."""
+        return {name for name, _ in self._shown()}
+
+    def _shown(self) -> list[tuple[str, NamedTable]]:
         catalogue = self._service.catalogue
-        if catalogue is None:
-            return []
         with contextlib.suppress(GossipKVError):
-            tables = catalogue.tables().items()
-            return [
-                {"name": name, "kind": table.kind, **self._timed(table.id)}
-                for name, table in tables
-                if not name.startswith(HIDDEN)
-            ]
+            tables = {} if catalogue is None else catalogue.tables()
+            return [(name, table) for name, table in tables.items() if not name.startswith(HIDDEN)]
         return []
 
     def _timed(self, table: bytes) -> dict[str, Value]:

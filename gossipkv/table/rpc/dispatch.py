@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gossipkv.table.records.router import Router
     from gossipkv.table.rpc.admin import AdminMethods
     from gossipkv.table.rpc.peer_rpc import PeerMethods
-    from gossipkv.table.rpc.status import TableReporter
+    from gossipkv.table.rpc.status import NodesNow, TableReporter
     from gossipkv.wire.results import Later
     from gossipkv.wire.rpc import Value
 
@@ -81,6 +81,10 @@ class TableMethods:
     def tables(self) -> list[dict[str, Value]]:
         """Return the tables for `databases`."""
         return [] if self._service.catalogue is None else self._clients.tables()
+
+    def names(self) -> set[str]:
+        """Return the names of the tables for `databases`."""
+        return set() if self._service.catalogue is None else self._clients.names()
 
     async def tables_of_others(self) -> list[dict[str, Value]]:
         """Return the tables from another node; none while no node answers, since datasets still answer."""
@@ -136,9 +140,10 @@ class TableMethods:
             return {}
         tables = catalogue.tables()
         statuses: dict[str, dict[str, Detail]] = {}
+        nodes = self._nodes()
         for table in tables if name is None else {name} & {*tables}:
             try:
-                statuses[table] = await self._reporter.status(table)
+                statuses[table] = await self._reporter.status(table, nodes)
             except GossipKVError as error:
                 statuses[table] = {"kind": tables[table].kind, "error": error.message}
         return statuses
@@ -147,9 +152,10 @@ class TableMethods:
         """Return the condition of each table, for the verdict."""
         catalogue = self._service.catalogue
         conditions: dict[str, dict[str, Detail]] = {}
+        nodes = self._nodes()
         for name, table in ({} if catalogue is None else catalogue.tables()).items():
             try:
-                conditions[name] = await self._reporter.condition(name)
+                conditions[name] = await self._reporter.condition(name, nodes)
             except NotReady as error:
                 conditions[name] = {"kind": table.kind, "pending": error.message}
             except GossipKVError as error:
@@ -161,7 +167,16 @@ class TableMethods:
         metadata = self._service.metadata
         known_map = None if metadata is None else metadata.known.get(self._service.register)
         acceptors = () if known_map is None else known_map.acceptors.new
-        return sorted(self._directory.name_of(acceptor.node) for acceptor in acceptors)
+        names = self._directory.known_names()
+        return sorted([names.get(acceptor.node) or acceptor.node.hex() for acceptor in acceptors])
+
+    def copies_aside(self) -> int:
+        """Return the number of replicas on this node that are quarantined or take no writes."""
+        return 0 if self._service.replication is None else self._reporter.copies_aside()
+
+    def _nodes(self) -> NodesNow | None:
+        """Look at the nodes for the statuses of several tables; None if there are no replicas."""
+        return None if self._service.replication is None else self._reporter.nodes()
 
     def to_map(self) -> dict[str, Detail]:
         """Return the values about replicas and records for `info`; empty if there are no replicas."""

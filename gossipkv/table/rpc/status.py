@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
@@ -23,16 +24,20 @@ from gossipkv.replication.replica.acks import MAJORITY, slots_needed
 from gossipkv.replication.replica.hlc import ms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gossipkv.errors import Detail
+    from gossipkv.placement.spread import SpreadNode
     from gossipkv.register.metadata.partitions import TableMeta
     from gossipkv.register.metadata.tables import NamedNode
     from gossipkv.replication.replica.keys import KeyBounds
     from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.replica.spaces import QuarantinedReplica
     from gossipkv.replication.shell import Replication
+    from gossipkv.table.participant.node_directory import NodeDirectory
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.table.records.router import PartitionRoute, Router
+    from gossipkv.table.service import TableService
 
 MAX_NAMED: Final = 100  # Unhealthy partitions in one answer.
 FEW: Final = 64  # Partitions processed before other tasks run.
@@ -58,12 +63,9 @@ _NO_LAG: Final = ReplicaLag(0, 0.0)
 class _MoveCounts:
     """The moves of a table, and the nodes that they wait for, by the conditions of `controllers.move_step`."""
 
-    def __init__(self, table: TableMeta, alive: Collection[bytes], nodes: Mapping[bytes, NamedNode]) -> None:
-        """`nodes`: the nodes of tables in the catalogue."""
+    def __init__(self, table: TableMeta, nodes: NodesNow) -> None:
         self._slots = table.replication
-        self._alive = alive
-        self._gone = {uuid for uuid, node in nodes.items() if node.weight is None}
-        self._removed = {uuid for uuid, node in nodes.items() if node.weight == 0}
+        self._alive, self._gone, self._removed = nodes.alive, nodes.gone, nodes.removed
         self.states, self.missing = Counter[AssignmentState](), 0
         self.comes, self.leaves = Counter[bytes](), Counter[bytes]()  # Partitions, by node.
         self.waits_for: set[bytes] = set()  # Nodes that are down.
@@ -94,6 +96,53 @@ class _MoveCounts:
 
 
 @final
+class NodesNow:
+    """The facts about nodes that the statuses of all tables share, looked up once for all of them."""
+
+    def __init__(self, service: TableService, directory: NodeDirectory) -> None:
+        """Raises as `TableService.replicating`."""
+        replication, members = service.replicating(), directory.members()
+        self.states = {member.uuid: member.state for member in members}
+        self.alive = {node for node, state in self.states.items() if state in REACHABLE}
+        self.refusal = replication.refusal
+        self.quarantined = [*replication.replicas.spaces.all_quarantined()]
+        self._names = directory.known_names()
+        self._service, self._replication = service, replication
+
+    @cached_property
+    def named(self) -> Mapping[bytes, NamedNode]:
+        """The nodes of tables in the catalogue.  Raises `NotReady`."""
+        return self._service.taking_part()[1].nodes.named()
+
+    @cached_property
+    def gone(self) -> set[bytes]:
+        """The nodes that are lost for good."""
+        return {uuid for uuid, node in self.named.items() if node.weight is None}
+
+    @cached_property
+    def removed(self) -> set[bytes]:
+        return {uuid for uuid, node in self.named.items() if node.weight == 0}
+
+    @cached_property
+    def placed(self) -> list[SpreadNode]:
+        """The nodes that may hold partitions."""
+        return placed(self.named)
+
+    @cached_property
+    def lags(self) -> dict[bytes, dict[bytes, ReplicaLag]]:
+        """The lag of each node behind the replicas here, by table."""
+        return {node: _lags(self._replication, node, self.alive) for node in self._replication.replicas.peers}
+
+    def name_of(self, node: bytes) -> str:
+        """Return the name of a node, or the digits of its uuid if the name is unknown."""
+        return self._names.get(node) or node.hex()
+
+    def by_name(self, nodes: Iterable[bytes]) -> list[tuple[str, bytes]]:
+        """Return nodes with their names, in the order of the names."""
+        return sorted([(self._names.get(node) or node.hex(), node) for node in nodes])
+
+
+@final
 class TableReporter:
     """Reports the status of tables and of the replicas on this node."""
 
@@ -108,16 +157,15 @@ class TableReporter:
         records: dict[str, dict[str, Detail]] = {name: {} for name in self._routing.names()}
         seconds: dict[str, dict[str, Detail]] = {name: {} for name in records}
         names = {table: name for name, table in self._routing.names().items()}
-        alive = {member.uuid for member in self._directory.members() if member.state in REACHABLE}
-        for node in replication.replicas.peers:
-            for table, lag in _lags(replication, node, alive).items():
+        nodes = self.nodes()
+        for node, lags in nodes.lags.items():
+            for table, lag in lags.items():
                 if (name := names.get(table)) is not None:  # The table may have been dropped a moment ago.
-                    records[name][self._directory.name_of(node)] = lag.records
-                    seconds[name][self._directory.name_of(node)] = lag.seconds
+                    records[name][nodes.name_of(node)] = lag.records
+                    seconds[name][nodes.name_of(node)] = lag.seconds
         return {
             "copies": len(replicas),
-            "copies_aside": sum(replica.barred is not None for replica in replicas)
-            + sum(1 for _ in replication.replicas.spaces.all_quarantined()),
+            "copies_aside": self.copies_aside(),
             "refusal": replication.refusal,
             "lag_records": {**records},
             "lag_s": {**seconds},
@@ -127,73 +175,87 @@ class TableReporter:
             **({} if self._service.smear_buffer is None else self._service.smear_buffer.to_map()),
         }
 
-    async def status(self, name: str) -> dict[str, Detail]:
-        """Return the status of a table.
+    def copies_aside(self) -> int:
+        """Return the number of quarantined replicas on this node, with those that take no writes."""
+        replicas = self._service.replicating().replicas
+        barred = [replica for replica in replicas.by_partition.values() if replica.barred is not None]
+        return len(barred) + sum(map(len, replicas.spaces.quarantined.values()))
+
+    def nodes(self) -> NodesNow:
+        """Look at the nodes, for the statuses of several tables.  Raises `NotReady`."""
+        return NodesNow(self._service, self._directory)
+
+    async def status(self, name: str, nodes: NodesNow | None = None) -> dict[str, Detail]:
+        """Return the status of a table; `nodes`: those looked at for other tables.
 
         Raises:
             UnknownDatabase: there is no such table.
             NotReady: its map is not known here yet.
         """
         route, replication = self._routing.route(name), self._service.replicating()
-        replicas = replication.replicas
-        states = {member.uuid: member.state for member in self._directory.members()}
-        alive = {node for node, state in states.items() if state in REACHABLE}
-        held, partitions, not_named = Counter[bytes](), 0, 0
-        moves = _MoveCounts(route.table, alive, self._service.taking_part()[1].nodes.named())
+        replicas, now, table = replication.replicas, nodes or self.nodes(), route.table
+        hosts, partitions, not_named = list[bytes](), 0, 0
+        moves = _MoveCounts(table, now)
         unwell: list[Detail] = []
         for partitions, place in enumerate(route.places(), 1):
-            held.update(place.hosts)
-            moves.look(place)
-            why = self._why_unwell(place, replication, route.table, alive)
-            if why and len(unwell) < MAX_NAMED:
-                unwell.append({"partition": str(place.partition), "why": why})
-            elif why:
-                not_named += 1
+            hosts += place.hosts
+            is_whole = len(place.hosts) == table.replication and not place.moving
+            is_calm = is_whole and now.alive.issuperset(place.hosts)  # Only a replica here can have a problem.
+            if not is_calm:
+                moves.look(place)
+            if not is_calm or (table.id, place.partition) in replicas.by_partition:
+                why = self._why_unwell(place, replication, table, now.alive)
+                if why and len(unwell) < MAX_NAMED:
+                    unwell.append({"partition": str(place.partition), "why": why})
+                elif why:
+                    not_named += 1
             if partitions % FEW == 0:
                 await trio.lowlevel.checkpoint()
-        nodes: list[Detail] = []
-        for node in sorted({*held, *moves.comes, *moves.leaves}, key=self._directory.name_of):
-            lag = _lags(replication, node, alive).get(route.table.id, _NO_LAG)
-            state = states[node].name.lower() if node in states else "gone"
-            row: dict[str, Detail] = {"node": self._directory.name_of(node), "state": state, "partitions": held[node]}
+        rows: list[Detail] = []
+        held = Counter(hosts)
+        for node_name, node in now.by_name({*held, *moves.comes, *moves.leaves}):
+            lag = now.lags.get(node, {}).get(table.id, _NO_LAG)
+            state = now.states[node].name.lower() if node in now.states else "gone"
+            row: dict[str, Detail] = {"node": node_name, "state": state, "partitions": held[node]}
             row |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
-            nodes.append({**row, "lag_records": lag.records, "lag_s": lag.seconds})
-        refusal = f"this node takes no writes: {replication.refusal}"
+            rows.append({**row, "lag_records": lag.records, "lag_s": lag.seconds})
+        refusal = f"this node takes no writes: {now.refusal}"
         passed_over_s, smears = self._service.controllers().rebalancer.passed_over_s(), self._service.smear_buffer
         return {
-            **({"error": refusal} if replication.refusal is not None and replicas.me in held else {}),
-            "kind": route.table.kind,
-            "replication": route.table.replication,
+            **({"error": refusal} if now.refusal is not None and replicas.me in held else {}),
+            "kind": table.kind,
+            "replication": table.replication,
             "partition_count": partitions,
-            "nodes": nodes,
+            "nodes": rows,
             "moving": {state.name: count for state, count in sorted(moves.states.items())},
             "missing": moves.missing,
-            "waits_for": [*sorted(map(self._directory.name_of, moves.waits_for))],
-            **self._progress(route.table, moves, replication),
-            "passed_over": {self._directory.name_of(node): int(s) for node, s in passed_over_s.items()},
-            "aside": self._quarantined(route.table, replication),
-            "warning": self._warning(route.table),
-            "no_majority": self._no_majority(route.table, alive),
-            "smeared": None if smears is None else smears.backlog_of(route.table.id),
-            "loading": sum(replica.identity.table == route.table.id for replica in replicas.loader.loads),
-            "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
+            "waits_for": [*sorted(map(now.name_of, moves.waits_for))],
+            **self._progress(table, moves, replication),
+            "passed_over": {now.name_of(node): int(s) for node, s in passed_over_s.items()},
+            "aside": self._quarantined(table, replication, now.quarantined),
+            "warning": self._warning(table, now),
+            "no_majority": self._no_majority(table, now),
+            "smeared": None if smears is None else smears.backlog_of(table.id),
+            "loading": len([replica for replica in replicas.loader.loads if replica.identity.table == table.id]),
+            "tombstones_held_by": [*sorted(self._holders_back(replication, table.id))],
             "unwell": unwell,
             "unwell_not_named": not_named,
         }
 
-    async def condition(self, name: str) -> dict[str, Detail]:
+    async def condition(self, name: str, nodes: NodesNow | None = None) -> dict[str, Detail]:
         """Return the condition of a table for the verdict: its kind, and its problems.
 
         Raises:
             UnknownDatabase: there is no such table.
             NotReady: its map is not known here yet.
         """
-        status = await self.status(name)
-        nodes = status["nodes"]
-        assert isinstance(nodes, list)
+        status = await self.status(name, nodes)
+        rows = status["nodes"]
+        assert isinstance(rows, list)
         lags: dict[str, Detail] = {}
         away: dict[str, Detail] = {}
-        for node in (node for node in nodes if isinstance(node, dict)):
+        for node in rows:
+            assert isinstance(node, dict)
             if node["state"] not in _REACHABLE:  # It lacks every write since its last report.
                 away |= {str(node["node"]): {"state": node["state"], "partitions": node["partitions"]}}
             elif node["lag_records"]:
@@ -224,25 +286,25 @@ class TableReporter:
         }
 
     @staticmethod
-    def _quarantined(table: TableMeta, replication: Replication) -> dict[str, Detail] | None:
+    def _quarantined(
+        table: TableMeta, replication: Replication, quarantined: Sequence[QuarantinedReplica]
+    ) -> dict[str, Detail] | None:
         """Return the number and bytes of a table's replicas quarantined here; None if there are none."""
-        quarantined = replication.replicas.spaces.all_quarantined()
         here = [replica for replica in quarantined if replica.identity.table == table.id]
         sizes = [_size(replication, replica.space, replica.identity.bounds) for replica in here]
         return {"copies": len(sizes), "bytes": sum(sizes)} if sizes else None
 
-    def _warning(self, table: TableMeta) -> str | None:
+    @staticmethod
+    def _warning(table: TableMeta, now: NodesNow) -> str | None:
         """Return a warning if there are fewer isolation groups than replicas."""
-        _, catalogue = self._service.taking_part()
-        nodes = placed(catalogue.nodes.named())
-        return lacks(nodes, table.replication, [*map(set, table.groups)]) or None if nodes else None
+        return lacks(now.placed, table.replication, [*map(set, table.groups)]) or None if now.placed else None
 
-    def _no_majority(self, table: TableMeta, alive: Collection[bytes]) -> list[Detail]:
+    def _no_majority(self, table: TableMeta, now: NodesNow) -> list[Detail]:
         """Return the nodes with acceptors of the table's map if no majority of them is alive; else no nodes."""
         metadata, _ = self._service.taking_part()
         nodes = {acceptor.node for acceptor in metadata.known[table.id].acceptors.new}
-        has_majority = len(nodes.intersection(alive)) * 2 > len(nodes)
-        return [] if has_majority else [*sorted(map(self._directory.name_of, nodes))]
+        has_majority = len(nodes.intersection(now.alive)) * 2 > len(nodes)
+        return [] if has_majority else [*sorted(map(now.name_of, nodes))]
 
     def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
         """Return the nodes for which tombstones of a table are kept."""
@@ -255,20 +317,23 @@ class TableReporter:
         }
 
     def _why_unwell(
-        self, place: PartitionRoute, replication: Replication, table: TableMeta, alive: Collection[bytes]
+        self, place: PartitionRoute, replication: Replication, table: TableMeta, alive: set[bytes]
     ) -> str | None:
         """Return the problem of a partition in words; None if it has none."""
         replicas = replication.replicas
-        replica, up = replicas.by_partition.get((table.id, place.partition)), sum(node in alive for node in place.hosts)
+        replica, up = replicas.by_partition.get((table.id, place.partition)), len(alive.intersection(place.hosts))
         if replica is not None:
-            own = f"its copy at {self._directory.name_of(replicas.me)}"
-            if (why := replicas.refusal(replica)) is not None:
-                return f"{own} takes no writes: {why}"
-            if differing := replication.digests.differ.get(replica):
-                names = ", ".join(sorted(map(self._directory.name_of, differing)))
-                return f"{own} has other records than {names}, with all that was written in both"
-            if replica in replicas.loader.log_too_small:
-                return f"{own} loads again and again: `table_log` is too small for what is written meanwhile"
+            name_of = self._directory.name_of
+            why = replicas.refusal(replica)
+            if why is not None:
+                why = f"takes no writes: {why}"
+            elif differing := replication.digests.differ.get(replica):
+                names = ", ".join(sorted(map(name_of, differing)))
+                why = f"has other records than {names}, with all that was written in both"
+            elif replica in replicas.loader.log_too_small:
+                why = "loads again and again: `table_log` is too small for what is written meanwhile"
+            if why is not None:
+                return f"its copy at {name_of(replicas.me)} {why}"
         if not up:
             return "none of its nodes is alive: it cannot be read or written"
         if replica is not None and replica.originates:
@@ -291,7 +356,7 @@ def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> di
 
     A live node without a connection to this node may get all records from other nodes, so no lag is reported for it.
     """
-    if node not in replication.replicas.peers or (node in alive and not replication.replicas.reaches(node)):
+    if node in alive and not replication.replicas.reaches(node):
         return {}
     sender, tail = replication.replicas.peers[node].sender, replication.replicas.tail
     lacks: set[Replica] = set()
@@ -304,6 +369,8 @@ def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> di
         if count:
             lacks.add(replica)
             oldest[table] = min(replica.time, oldest.get(table, replica.time))
+    if not lacks:
+        return dict.fromkeys(records, _NO_LAG)
     not_found, position = {*oldest}, max(sender.place, tail.first)
     for _ in range(MAX_BATCHES):
         batch = tail.next(position) if not_found else ()

@@ -46,14 +46,15 @@ class Made:
             members_known=lambda: members, isolated=lambda: False, silence=None, publish_error=lambda: None,
             claimed_twice=list,
         )  # fmt: skip
-        tables = SimpleNamespace(conditions=self.no_tables, acceptors=lambda: ["n1"], to_map=dict)
+        tables = SimpleNamespace(conditions=self.no_tables, acceptors=lambda: ["n1"], copies_aside=int)
+        self.store = SimpleNamespace(closed="EIO", is_lost=False, log_damage=None)
         self.report = VerdictReport(
             node="n1",
             has_source=True,
             datasets=SimpleNamespace(conditions=lambda **_: conditions or {}, trouble=lambda: None),
             tables=tables,
             names=SimpleNamespace(with_disputes=dict),
-            store=SimpleNamespace(to_map=lambda: {"state": "closed", **self.closed}),
+            store=self.store,
             cluster=self.cluster,
             unreached=lambda: self.unreached,
             unreadable=list,
@@ -63,7 +64,6 @@ class Made:
         )
         self.expires_s: int | None = None
         self.unreached: dict[str, str] = {}
-        self.closed = {"why": "EIO"}
         self.verdicts = NodeVerdicts(self.report, self.ask, Threads(), self)
 
     def wall_ms(self):
@@ -95,7 +95,7 @@ async def test_a_report_has_only_what_is_so():
         "draining": True,
         "databases": {"geo": {"active": "1"}},
     }
-    made.unreached, made.closed = {"n2": "no answer"}, {"why": "damaged", "lost": True}
+    made.unreached, made.store.closed, made.store.is_lost = {"n2": "no answer"}, "damaged", True
     told = await made.report.make()
     assert (told["unreached"], told["tables_lost"], told.get("tables_closed")) == ({"n2": "no answer"}, "damaged", None)
 

@@ -32,6 +32,9 @@ class MadeUpTables:
     def tables(self) -> list[Value]:
         return [{"name": "orders", "kind": "hash"}]
 
+    def names(self) -> set[str]:
+        return {str(table["name"]) for table in self.tables()}
+
     async def status(self, name: str | None) -> dict[str, dict[str, Value]]:
         """Report an ordinary table, and a table with a dataset's name."""
         told: dict[str, dict[str, Value]] = {"orders": {"kind": "hash"}, "db": {"kind": "hash"}}

@@ -71,6 +71,7 @@ def of(records, by=0):
     deciding = participant(
         replicating=lambda *_: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
         name_of=lambda uuid: records.node(uuid).name, taking_part=lambda *_: (records, catalogue), metadata=records,
+        known_names=lambda: {node.uuid: node.name for node in records.nodes},
         controllers=lambda: SimpleNamespace(rebalancer=SimpleNamespace(passed_over_s=lambda: records.passed_over)),
         smear_buffer=None,
     )  # fmt: skip
