@@ -1,4 +1,4 @@
-"""Counts of the Python calls that a put and a get cost each node of a simulated cluster.
+"""Counts of the Python calls that a put, a get and a verdict cost each node of a simulated cluster.
 
 `python -m tests.simulation.calls` prints them. A call counts if its function is the package's; an entry into a
 suspended coroutine or generator is a re-entry. The counts of idle nodes over the same virtual time are subtracted, so
@@ -18,8 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 import gossipkv
+from tests.world.datasets.contents import DATABASE
+from tests.world.datasets.sharing_cluster import content_of
 from tests.world.nodes.machine import SPEAKER
 from tests.world.nodes.phases import begin
+from tests.world.nodes.sharing import PARTITIONS, SharedDatabase
+from tests.world.nodes.sources import upload
 from tests.world.nodes.table_clients import TableClients
 from tests.world.nodes.whole_cluster import simulate
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.whole_cluster import Connection, SimulatedCluster
 
 SEED: Final = 0  # Python answers all requests of tables at the first node.
@@ -36,6 +41,11 @@ PACKAGE: Final = f"{Path(gossipkv.__file__).parent}/"
 TABLE: Final = "t"
 VALUE: Final = b"v" * 100
 SETTLED_S: Final = 5.0  # The time until the creation of the table and the first puts have no more effect.
+NODES: Final = 20  # The cluster that a verdict is made over.
+DATASETS: Final = (DATABASE, *(f"dataset-{number}" for number in range(4)))
+TABLES: Final = tuple(f"table-{number}" for number in range(5))
+WELL_S: Final = 120.0  # The time until everything serves.
+QUIET_S: Final = 30.0  # The time until all nodes have reported what they hold.
 LONGEST: Final = 25  # The functions in a message.
 USUALLY: Final = 0.5  # A file counts if each second request calls one of its functions.
 RESUMED: Final = 3  # The bits of the argument of RESUME that are zero at the start of a function.
@@ -129,12 +139,12 @@ async def _count(cluster: SimulatedCluster, method: str, *value: bytes, in_fligh
         with idle.running():
             await trio.sleep(took_s)
     asked.entries.subtract(idle.entries)
-    return {machine.name: _of(machine.name, asked.entries) for machine in cluster.machines}
+    return {machine.name: _of(machine.name, asked.entries, REQUESTS) for machine in cluster.machines}
 
 
-def _of(machine: str, entries: Counter[tuple[str, Function, bool]]) -> Calls:
+def _of(machine: str, entries: Counter[tuple[str, Function, bool]], requests: int) -> Calls:
     mine = [
-        (function, again, number / REQUESTS) for (name, function, again), number in entries.items() if name == machine
+        (function, again, number / requests) for (name, function, again), number in entries.items() if name == machine
     ]
     return Calls(
         {function: number for function, again, number in mine if not again},
@@ -160,8 +170,44 @@ def count_calls() -> dict[str, Calls]:
     return found
 
 
+def count_verdict() -> dict[str, Calls]:
+    """Return the calls of one verdict over twenty nodes with five datasets and five tables, where all is well."""
+    found: dict[str, Calls] = {}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        first, other, *_ = cluster.machines
+        shared = SharedDatabase(cluster, replication=2)
+        for machine in cluster.machines:
+            for name in DATASETS:
+                upload(machine.disk, content_of("101"), range(PARTITIONS), database=name)
+        await shared.start()
+
+        async def is_well(databases: int) -> bool:
+            """Everything serves at all nodes."""
+            verdict = await cluster.ask(first, "verdict")
+            assert isinstance(verdict, dict)
+            return (verdict["level"], verdict["databases"], verdict["reasons"]) == ("well", databases, [])
+
+        await cluster.until(partial(is_well, len(DATASETS)), within_s=WELL_S, every_s=1)
+        for name in TABLES:
+            table: Value = {"kind": "hash", "partitions": 8, "replication": 3}
+            await cluster.ask(first, "create_table", name, table, timeout_s=WELL_S)
+        await cluster.until(partial(is_well, len(DATASETS) + len(TABLES)), within_s=WELL_S, every_s=1)
+        await trio.sleep(QUIET_S)
+        async with cluster.connected(first) as connection:
+            asked = _Profile()
+            with asked.running():  # For a few milliseconds, in which an idle node does next to nothing.
+                await connection.send("verdict")
+                await connection.read()
+        found["verdict, the asked node"] = _of(first.name, asked.entries, 1)
+        found["verdict, another node"] = _of(other.name, asked.entries, 1)
+
+    simulate(scenario, SEED, machines=NODES)
+    return found
+
+
 def main() -> None:
-    found = count_calls()
+    found = count_calls() | count_verdict()
     lines = ["| request | calls | re-entries | files |", "|---|---|---|---|"]
     lines += [
         f"| {name} | {calls.total:.0f} | {calls.reentries:.0f} | {len(calls.files)} |" for name, calls in found.items()

@@ -66,10 +66,13 @@ class LaidOutSources:
                 upload(machine.disk, content, range(content.partitions))
 
 
-def upload(disk: SimulatedFiles, content: Content, files: Iterable[int], *, part: float = 1.0) -> None:
+def upload(
+    disk: SimulatedFiles, content: Content, files: Iterable[int], *, part: float = 1.0, database: str = DATABASE
+) -> None:
     """Write the missing files of a version, each up to `part` of its bytes."""
-    directory = f"{ROOT}/{DATABASE}/{content.version}"
-    _make_directory(disk, directory)
+    directory = f"{ROOT}/{database}/{content.version}"
+    for path in (f"{ROOT}/{database}", directory):
+        _make_directory(disk, path)
     there = {entry.name: entry.size_bytes for entry in disk.list_directory(directory)}
     for number in files:
         name, data = f"part-{number:05}", records(content, number)
