@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.register.metadata.pages import LeafReference
+    from gossipkv.register.metadata.pages import PageReference
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.deadlines import ParkedRequest
@@ -58,7 +58,7 @@ class CalmTables:
         self._roots: dict[str, bytes] = {}  # By name: the root of the map by which the table is served.
         self._lacking: set[str] = set()  # Tables with a local replica that is not calm.
         # By name: the partition ids of a hash table's shards in each leaf of its map.
-        self._shards: dict[str, Mapping[LeafReference, Sequence[int]]] = {}
+        self._shards: dict[str, Mapping[PageReference, Sequence[int]]] = {}
         self._held: ParkedRequest | None = None  # The deadline until which loops hold writes.
         opened.store.serve(loops.guards)
         opened.store.on_written = self._begin_writes
@@ -157,7 +157,7 @@ class CalmTables:
         before = self._shards.get(name, {})
         self._shards[name] = {
             leaf: before.get(leaf) or [decode_partition(entry.record).id for entry in tree.leaf(number)]
-            for number, leaf in enumerate(tree.root.leaves)
+            for number, leaf in enumerate(tree.leaves)
         }
         return chain.from_iterable(self._shards[name].values())
 

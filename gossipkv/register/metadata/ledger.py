@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, final
 import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, ProtocolError
-from gossipkv.register.metadata.pages import MissingPage, decode_root, name_of
+from gossipkv.register.metadata.pages import MAX_MAP_BYTES, MissingPage, decode_root, name_of
 from gossipkv.register.metadata.tree import check_all, check_change, pages_of
 from gossipkv.register.space import MAP, MAX_BATCH_BYTES
 
@@ -43,10 +43,12 @@ _PAGE: Final = b"\1"
 _CONFIG_BYTES: Final = 8
 _ABSENT: Final[Mapping[bytes, bytes | None]] = {}
 
-MAX_PAGES: Final = 8  # Bounds one question: half a megabyte.
+MAX_PAGES: Final = 256  # Bounds one question.
+MAX_ANSWER_BYTES: Final = 256 << 10  # No more pages follow in one answer.
+MAX_FETCH_BYTES: Final = 2 * MAX_MAP_BYTES  # Pages that are held for a check: the leaves of a map and what names them.
 MAX_LENT: Final = 8  # Roots that stay while other nodes fetch their pages from a changing map.
 MAX_PINS: Final = 256  # Undecided roots: honest servers have a few, one for each swap.
-FEW_PAGES: Final = 8  # Up to this many pages are checked in the loop, more in a thread: a page has some 400 partitions.
+FEW_PAGES: Final = 64  # Up to this many pages are checked in the loop, more in a thread.
 ASK_S: Final = 2.0
 
 
@@ -116,17 +118,17 @@ class RegisterLedger:
         self._kept: list[bytes] = []  # Roots that `keeping` protects.
         self._lent: deque[bytes] = deque(maxlen=MAX_LENT)  # Roots that other nodes have asked for last.
         self.sources: list[bytes] = []  # Nodes that have provided changes last.
-        configs: dict[bytes, int] = {}
-        for key, value in records:  # Pins come before pages.
-            tag, name = key[:1], key[1:]
-            if tag == _PIN:
-                configs[name] = int.from_bytes(value, "big")
-                continue
-            self._here[name] = None
-            if name in configs:
-                self._add(name, _Pin(configs.pop(name), pages_of(name, value)))
-        if configs:
-            raise MissingPage(min(configs))
+        stored = dict(records)
+
+        def read(name: bytes) -> bytes:
+            if _PAGE + name not in stored:
+                raise MissingPage(name)
+            return stored[_PAGE + name]
+
+        self._here = {key[1:]: None for key in stored if key[:1] == _PAGE}
+        for key, value in stored.items():
+            if key[:1] == _PIN:
+                self._add(key[1:], _Pin(int.from_bytes(value, "big"), pages_of(read, key[1:])))
         self._here = dict.fromkeys(self._here.keys() & self._uses.keys())  # Pages without a pinned root do not count.
 
     @property
@@ -159,11 +161,15 @@ class RegisterLedger:
         A node that asks for a root asks for the rest next, so the root stays until others were asked for.
         """
         found: list[bytes | None] = []
+        size_bytes = 0
         for name in names[:MAX_PAGES]:
+            if size_bytes > MAX_ANSWER_BYTES:
+                break
             if name in self._pins and name not in self._lent:
                 self._lent.append(name)
             try:
                 found.append(self.read(name))
+                size_bytes += len(found[-1] or b"")
             except MissingPage:
                 found.append(None)
         return found
@@ -187,16 +193,16 @@ class RegisterLedger:
             Unavailable: the store is closed; or nothing of the map is here, and only what frees room is written.
         """
         self._check_room(root)
-        for piece in _pieces(root, pages):
-            await self._write(self._pinned(root, config, piece))
+        for records in self._pinned(root, config, pages):
+            await self._write(records)
         if not self.holds(root):
             raise MissingPage(root)
 
     def append(self, changed: ChangedPages, config: int) -> None:
         """Append a change of a root that is here, before any later append. Raises as `pin`."""
         self._check_room(changed.root)
-        for piece in _pieces(changed.root, changed.pages):
-            self._space.append(*self._batch(self._pinned(changed.root, config, piece)))
+        for records in self._pinned(changed.root, config, changed.pages):
+            self._space.append(*self._batch(records))
         if not self.has(changed.root):
             raise MissingPage(changed.root)
 
@@ -218,20 +224,37 @@ class RegisterLedger:
         if root not in self._pins and len(self._pins) >= MAX_PINS:
             raise Overloaded(f"{MAX_PINS} maps of this register are held already, and none of them is decided")
 
-    def _pinned(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
-        """Pin a root; return the records of the pin and of the new pages."""
+    def _pinned(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes | None]]:
+        """Pin a root; yield the records of the pin and of the new pages, in batches that end after whole pages.
+
+        A page comes after the one that names it, so after a crash each stored page is found from the pinned root.
+        """
         pinned = self._pins.get(root)
         if pinned is None and root not in pages:
             raise MissingPage(root)
-        names = pages_of(root, pages[root]) if pinned is None else pinned.names
+        names = pages_of(self._reading(pages), root) if pages or pinned is None else pinned.names
         if not pages.keys() <= set(names) or any(name_of(page) != name for name, page in pages.items()):
             raise ProtocolError(f"pages that root {root.hex()[:16]} does not name, or of another name than their own")
-        if pinned is None:
-            self._add(root, _Pin(config, names))
-        elif pinned.config < config:
-            self._pins[root] = pinned._replace(config=config)
-        pin = self._pins[root].config.to_bytes(_CONFIG_BYTES, "big")
-        return {_PIN + root: pin, **{_PAGE + name: page for name, page in pages.items() if name not in self._here}}
+        self._add(root, _Pin(max(config, pinned.config if pinned is not None else config), names))
+        records: dict[bytes, bytes | None] = {}
+        size_bytes = 0
+        for name in names:
+            if name in pages and name not in self._here:
+                if records and size_bytes + len(pages[name]) > MAX_BATCH_BYTES:
+                    yield self._with_pin(root, records)
+                    records, size_bytes = {}, 0
+                records[_PAGE + name] = pages[name]
+                size_bytes += len(pages[name])
+        yield self._with_pin(root, records)
+
+    def _with_pin(self, root: bytes, records: dict[bytes, bytes | None]) -> dict[bytes, bytes | None]:
+        if root not in self._pins:
+            raise MissingPage(root)
+        return {_PIN + root: self._pins[root].config.to_bytes(_CONFIG_BYTES, "big"), **records}
+
+    def _reading(self, pages: Mapping[bytes, bytes]) -> Callable[[bytes], bytes]:
+        """Return a function that reads these pages, and those that are here."""
+        return lambda name: pages[name] if name in pages else self.read(name)
 
     async def take(self, offer: Offer) -> None:
         """Hold a transaction's change; its source provides missing pages.
@@ -287,11 +310,17 @@ class RegisterLedger:
             if root in self._pins and not pages:  # The pages were checked, and are on their way to the disk.
                 await self.pin(root, config, {})
                 return
-            first = pages.pop(root, None) or self.read(root)
-            new = {name: pages[name] for name in pages_of(root, first) if name in pages} | {root: first}
-            if decode_root(root, first).config != config:
+            read: dict[bytes, bytes] = {}  # The root and the branches, for a thread that cannot read the store.
+
+            def note(name: bytes) -> bytes:
+                read[name] = self._reading(pages)(name)
+                return read[name]
+
+            names = pages_of(note, root)
+            new = {name: pages[name] for name in names if name in pages} | {root: read[root]}
+            if decode_root(root, read[root]).config != config:
                 raise ProtocolError(f"a root of another config id than {config}")
-            check = partial(check_all, new.__getitem__, self.kind, root, only=new.keys())
+            check = partial(check_all, (read | new).__getitem__, self.kind, root, only=new.keys())
             if len(new) > FEW_PAGES:
                 await self._beside(check)
             else:
@@ -300,7 +329,7 @@ class RegisterLedger:
 
     def _missing(self, root: bytes, pages: Mapping[bytes, bytes]) -> list[bytes]:
         try:
-            names = pages_of(root, pages[root] if root in pages else self.read(root))
+            names = pages_of(self._reading(pages), root)
         except MissingPage:
             return [root]
         return [name for name in names if name not in self._here and name not in pages]
@@ -318,6 +347,8 @@ class RegisterLedger:
             if not new:
                 return
             pages |= new
+            if sum(map(len, pages.values())) > MAX_FETCH_BYTES:
+                raise ProtocolError(f"a map of more than {MAX_FETCH_BYTES} bytes of pages")
 
     async def collect(self, chosen: int, kept: Collection[bytes]) -> None:
         """End the pins that no node can need any more.
@@ -338,6 +369,8 @@ class RegisterLedger:
         await self.discard()
 
     def _add(self, root: bytes, pin: _Pin) -> None:
+        if root in self._pins:
+            self._uses.subtract(self._pins[root].names)
         self._pins[root] = pin
         if root in self._taking:
             self._taking.pop(root).set()
@@ -371,14 +404,3 @@ class RegisterLedger:
                     self._here[name] = None
 
         return batch, on_synced
-
-
-def _pieces(root: bytes, pages: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
-    """Yield pages in batches: a small change in one, a large map in several, its root first."""
-    piece: dict[bytes, bytes] = {root: pages[root]} if root in pages else {}
-    for name, page in pages.items():
-        if sum(map(len, piece.values())) + len(page) > MAX_BATCH_BYTES:
-            yield piece
-            piece = {}
-        piece[name] = page
-    yield piece

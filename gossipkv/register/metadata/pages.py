@@ -2,11 +2,14 @@
 
 A page is one array in MessagePack, at most 64 KiB. `docs/development/metadata.md` draws each, byte by byte:
 
-    root   [1, format, kind of map, config id, version, meta, [leaf, ...], [page of ids, ...]]
-             leaf         [first key, name, entries, size in bytes, newest version in it]
-             page of ids  [first config id, last config id, name]
-    leaf   [2, format, [[key, version, record], ...]]
-    ids    [3, format, [[config id, ids], ...]]    ids: per operation 20 bytes, 4 of its digest, 1 of its outcome
+    root    [1, format, kind of map, config id, version, meta, height, [page below, ...], [page of ids, ...]]
+              page below   [first key, name, entries, bytes of its leaves, newest version in it]
+              page of ids  [first config id, last config id, name]
+    leaf    [2, format, [[key, version, record], ...]]
+    ids     [3, format, [[config id, ids], ...]]    ids: per operation 20 bytes, 4 of its digest, 1 of its outcome
+    branch  [4, format, [page below, ...]]
+
+The pages below a root of height 0 are leaves; otherwise they are branches, and a leaf has that many above it.
 
 A config id is (generation, sequence) as one number, 16 bits above 48. Invariant: each content has one encoding, and any
 other is refused, so names can be compared instead of contents. A change of a page's meaning raises `FORMAT`.
@@ -30,13 +33,15 @@ if TYPE_CHECKING:
 _Decoded = TypeVar("_Decoded")
 
 FORMAT: Final = 1
-ROOT, LEAF, IDS = 1, 2, 3
+ROOT, LEAF, IDS, BRANCH = 1, 2, 3, 4
 
 NAME_BYTES: Final = 32
 MAX_PAGE_BYTES: Final = 64 << 10
-MAX_IDS_BYTES: Final = 16 << 10  # Bounds a page of ids, since every transaction writes one.
+MAX_IDS_BYTES: Final = 16 << 10
+MAX_MAP_BYTES: Final = 32 << 20  # Bounds the leaves of a map: 240,000 partitions of 130 bytes.
+MAX_HEIGHT: Final = 8  # More than a map of that size needs, even with the longest keys.
 MAX_KEY_BYTES: Final = 255
-MAX_RECORD_BYTES: Final = 8 << 10  # A leaf can thus be cut into pieces of similar size.
+MAX_RECORD_BYTES: Final = 8 << 10
 MAX_META_BYTES: Final = 4 << 10
 MAX_KIND_CHARACTERS: Final = 32
 
@@ -49,6 +54,7 @@ MAX_CONFIG: Final = (1 << 64) - 1
 
 _ID_ROW: Final = OPERATION_ID_BYTES + DIGEST_BYTES + 1
 _MAX_MEMO: Final = 16  # Cached pages of a kind: a transaction reads pages of the last one several times.
+_MAX_BRANCHES: Final = 512  # Cached branches: those of a map of 100,000 partitions, which each new root needs.
 
 
 class MissingPage(NotReady):
@@ -76,14 +82,25 @@ class MapEntry(NamedTuple):
     record: bytes
 
 
-class LeafReference(NamedTuple):
-    """A leaf as referenced by its root: keys from `first` up to the next leaf's."""
+class PageReference(NamedTuple):
+    """A leaf or a branch as referenced by the page above it: keys from `first` up to the next reference's."""
 
     first: bytes
     name: bytes
     entries: int
-    size_bytes: int
-    newest: int  # The highest version in the leaf.
+    size_bytes: int  # The bytes of the leaf, or of all leaves under the branch.
+    newest: int  # The highest version under it.
+
+    @classmethod
+    def of_leaf(cls, entries: Sequence[MapEntry], page: bytes, name: bytes) -> PageReference:
+        """Return the reference of a leaf."""
+        return cls(entries[0].key, name, len(entries), len(page), max(entry.version for entry in entries))
+
+    @classmethod
+    def of_branch(cls, below: Sequence[PageReference], name: bytes) -> PageReference:
+        """Return the reference of a branch."""
+        entries, size_bytes = sum(page.entries for page in below), sum(page.size_bytes for page in below)
+        return cls(below[0].first, name, entries, size_bytes, max(page.newest for page in below))
 
 
 class IdsReference(NamedTuple):
@@ -101,13 +118,9 @@ class Root(NamedTuple):
     config: int  # The config id of the transaction that made this root.
     version: int  # The config id of the last operation that touched the whole map.
     meta: bytes
-    leaves: tuple[LeafReference, ...]
+    height: int  # The number of branches above each leaf.
+    below: tuple[PageReference, ...]
     ids: tuple[IdsReference, ...]
-
-    @property
-    def names(self) -> tuple[bytes, ...]:
-        """The names of the pages below the root."""
-        return (*(leaf.name for leaf in self.leaves), *(page.name for page in self.ids))
 
 
 class KeptOutcome(NamedTuple):
@@ -170,6 +183,11 @@ def encode_leaf(entries: Sequence[MapEntry]) -> bytes:
     return pack((LEAF, FORMAT, entries))
 
 
+def encode_branch(below: Sequence[PageReference]) -> bytes:
+    """Return the bytes of a branch."""
+    return pack((BRANCH, FORMAT, below))
+
+
 def encode_ids(rows: Sequence[Judged]) -> bytes:
     """Return the bytes of a page of ids."""
     return pack((IDS, FORMAT, rows))
@@ -179,12 +197,12 @@ def encode_ids(rows: Sequence[Judged]) -> bytes:
 class _Memo(Generic[_Decoded]):
     """Recently decoded or made pages of one kind, by their names; their content never changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MAX_MEMO) -> None:
         def make(name: bytes) -> list[tuple[bytes, _Decoded]]:
             del name
             return []
 
-        self._cell = lru_cache(maxsize=_MAX_MEMO)(make)  # Threads may read at the same time.
+        self._cell = lru_cache(maxsize=most)(make)  # Threads may read at the same time.
 
     def get(self, name: bytes, page: bytes) -> _Decoded | None:
         for kept, decoded in self._cell(name):
@@ -200,6 +218,7 @@ class _Memo(Generic[_Decoded]):
 _ROOTS: Final = _Memo[Root]()
 _LEAVES: Final = _Memo[tuple[MapEntry, ...]]()
 _IDS: Final = _Memo[tuple[Judged, ...]]()
+_BRANCHES: Final = _Memo[tuple[PageReference, ...]](_MAX_BRANCHES)
 
 
 def decode_root(name: bytes, page: bytes) -> Root:
@@ -212,13 +231,18 @@ def decode_root(name: bytes, page: bytes) -> Root:
     decoded = _ROOTS.get(name, page)
     if decoded is not None:
         return decoded
-    kind, config, version, meta, leaves, ids = _fields(ROOT, 6, name, page)
+    kind, config, version, meta, height, below, ids = _fields(ROOT, 7, name, page)
     if not isinstance(kind, str) or len(kind) > MAX_KIND_CHARACTERS or not isinstance(meta, bytes):
         raise ProtocolError("a root begins with the kind of its map", {"got": repr(kind)[:80]})
     if not is_whole(config) or not is_whole(version, config) or len(meta) > MAX_META_BYTES:
         raise ProtocolError("a root has a config id, a version that is no newer, and a small meta")
-    root = Root(kind, config, version, meta, _leaves_of(leaves, config), _ids_of(ids, config))
-    if len(set(root.names)) != len(root.names):
+    if not is_whole(height, MAX_HEIGHT) or (height and not below):
+        raise ProtocolError(f"a root has a height of at most {MAX_HEIGHT}, and none without pages below it")
+    root = Root(kind, config, version, meta, height, _references_of(below), _ids_of(ids, config))
+    if any(page.newest > config for page in root.below) or sum(page.size_bytes for page in root.below) > MAX_MAP_BYTES:
+        raise ProtocolError(f"a root has no version above its own, and at most {MAX_MAP_BYTES} bytes of leaves")
+    names = {*(page.name for page in root.below), *(page.name for page in root.ids)}
+    if len(names) < len(root.below) + len(root.ids):
         raise ProtocolError("a root names a page twice")
     return _ROOTS.keep(name, page, root)
 
@@ -240,6 +264,18 @@ def decode_leaf(name: bytes, page: bytes) -> tuple[MapEntry, ...]:
     if not entries or any(before.key >= after.key for before, after in pairwise(entries)):
         raise ProtocolError("the keys of a leaf do not ascend")
     return _LEAVES.keep(name, page, tuple(entries))
+
+
+def decode_branch(name: bytes, page: bytes) -> tuple[PageReference, ...]:
+    """Read the references of a branch; raises as `decode_root`."""
+    decoded = _BRANCHES.get(name, page)
+    if decoded is not None:
+        return decoded
+    (rows,) = _fields(BRANCH, 1, name, page)
+    below = _references_of(rows)
+    if not below:
+        raise ProtocolError("a branch has pages below it")
+    return _BRANCHES.keep(name, page, below)
 
 
 def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
@@ -282,6 +318,13 @@ def keep_leaf(entries: Sequence[MapEntry], page: bytes) -> bytes:
     """Return the name of a leaf, and cache its entries."""
     name = name_of(page)
     _LEAVES.keep(name, page, tuple(entries))
+    return name
+
+
+def keep_branch(below: Sequence[PageReference], page: bytes) -> bytes:
+    """Return the name of a branch, and cache its references."""
+    name = name_of(page)
+    _BRANCHES.keep(name, page, tuple(below))
     return name
 
 
@@ -332,17 +375,17 @@ def _rows(value: object, width: int) -> tuple[tuple[object, ...], ...]:
     raise ProtocolError(f"a page has rows of {width} fields", {"got": repr(value)[:80]})
 
 
-def _leaves_of(value: object, config: int) -> tuple[LeafReference, ...]:
-    leaves = []
+def _references_of(value: object) -> tuple[PageReference, ...]:
+    below = []
     for first, name, entries, size_bytes, newest in _rows(value, 5):
         if not isinstance(first, bytes) or not _is_name(name) or len(first) > MAX_KEY_BYTES:
-            raise ProtocolError("a leaf is named by its first key and 32 bytes")
-        if not is_whole(entries) or not is_whole(size_bytes, MAX_PAGE_BYTES) or not is_whole(newest, config):
-            raise ProtocolError("a leaf has a number of entries, a size and a newest version")
-        leaves.append(LeafReference(first, name, entries, size_bytes, newest))
-    if any(before.first >= after.first for before, after in pairwise(leaves)):
-        raise ProtocolError("the leaves of a root do not ascend")
-    return tuple(leaves)
+            raise ProtocolError("a leaf or a branch is named by its first key and 32 bytes")
+        if not is_whole(entries) or not is_whole(size_bytes, MAX_MAP_BYTES) or not is_whole(newest):
+            raise ProtocolError("a leaf or a branch has a number of entries, a size and a newest version")
+        below.append(PageReference(first, name, entries, size_bytes, newest))
+    if any(before.first >= after.first for before, after in pairwise(below)):
+        raise ProtocolError("the pages below a root or a branch do not ascend")
+    return tuple(below)
 
 
 def _ids_of(value: object, config: int) -> tuple[IdsReference, ...]:

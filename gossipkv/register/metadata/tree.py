@@ -1,19 +1,24 @@
-"""An ordered map on immutable pages: a root above leaves, and above the ids of judged operations.
+"""An ordered map on immutable pages: a root above branches and leaves, and above the ids of judged operations.
 
-A `MapTree` reads one root. An `Edit` makes the next one, and reads and writes only the leaves that it changes. A server
-checks an edit of another node by `check_change`: it repeats the edit from the difference, and requires equal bytes. So
-the rules for borders, sizes, versions and ids exist once. Invariants of every root that an edit made:
+A `MapTree` reads one root. An `Edit` makes the next one. It writes a path of small pages to each leaf that it changes,
+so its size hardly depends on that of the map. A server checks an edit of another node by `check_change`: it repeats the
+edit from the difference, and requires equal bytes. So the rules for borders, sizes, versions and ids exist once:
 
-* A leaf has at least a quarter of a page, unless it is the only one. A smaller leaf joins the one before it (the first
-  leaf: the one after it); a larger one than a page is cut into pieces of about three quarters of a page.
+* A changed leaf or branch above 2 KiB is cut into pieces of about three quarters of that, of one item or more. One
+  under a quarter joins the page before it under the same branch or root (the first page: the one after it).
+* References above 2 KiB in the root go to branches, one level higher. A single branch there is replaced by its content.
 * Equal edits of equal roots give equal bytes.
 * An outcome is in one page of ids, and is kept for 4,096 sequences. An operation based on config id b is judged by b +
-  64, so looking it up reads few pages. A root has room for 500 leaves; 100,000 entries of 130 bytes take 300.
+  64, so looking it up reads few pages. Each transaction rewrites the last page of ids, which stays under 1 KiB; from
+  there rows go to the page before, which grows up to 16 KiB.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
+from functools import lru_cache
+from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
@@ -23,23 +28,27 @@ from gossipkv.register.metadata.pages import (
     MAX_IDS_BYTES,
     MAX_JUDGED,
     MAX_KEY_BYTES,
+    MAX_MAP_BYTES,
     MAX_META_BYTES,
-    MAX_PAGE_BYTES,
     MAX_RECORD_BYTES,
     OPERATION_ID_BYTES,
     IdsReference,
     Judged,
     KeptOutcome,
-    LeafReference,
     MapEntry,
+    MissingPage,
     OperationOutcome,
+    PageReference,
     Root,
+    decode_branch,
     decode_ids,
     decode_leaf,
     decode_root,
+    encode_branch,
     encode_ids,
     encode_leaf,
     encode_root,
+    keep_branch,
     keep_ids,
     keep_leaf,
     last_judged,
@@ -52,17 +61,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     Read = Callable[[bytes], bytes]  # Maps a page's name to its bytes; raises MissingPage.
+    _Items = Sequence[MapEntry | PageReference]  # The content of a leaf, or of a branch.
 
 LIFE: Final = 64  # Sequences after its base in which an operation can be judged.
 KEPT: Final = 4096  # Sequences for which its outcome is kept.
 
-_MIN_BYTES: Final = MAX_PAGE_BYTES // 4
-_PIECE_BYTES: Final = MAX_PAGE_BYTES * 3 // 4
-# Share of a root for its pages of ids: 13 transactions of 48 rows fill a page, so 4,096 take 316 of 53 bytes.
-_IDS_SHARE_BYTES: Final = 20 << 10
+_CUT_BYTES: Final = 2 << 10  # A larger leaf or branch is cut: a change writes one of each level.
+_MIN_BYTES: Final = _CUT_BYTES // 4
+_PIECE_BYTES: Final = _CUT_BYTES * 3 // 4
+_LAST_IDS_BYTES: Final = 1 << 10  # Every transaction writes the last page of ids.
+_MAX_KEPT: Final = 16  # Maps whose leaves stay listed: a list takes a read of each branch.
+_MAX_NAMES: Final = 1 << 17  # Pages of one map: more than one of 32 MiB has that edits made.
 
 _key = itemgetter(0)
-_version = itemgetter(1)
 
 
 class EntryRules(Protocol):
@@ -93,12 +104,13 @@ class ChangedPages(NamedTuple):
 class MapTree:
     """A view of a map at one head, with a cache of its pages; use it for that head alone."""
 
-    __slots__ = ("_firsts", "_ids", "_leaves", "_read", "root")
+    __slots__ = ("_all", "_firsts", "_ids", "_leaves", "_read", "root")
 
     def __init__(self, read: Read, root: Root) -> None:
         self.root = root
         self._read = read
-        self._firsts = [leaf.first for leaf in root.leaves]
+        self._all: tuple[PageReference, ...] | None = None
+        self._firsts: list[bytes] = []
         self._leaves: dict[int, tuple[MapEntry, ...]] = {}
         self._ids: dict[bytes, tuple[Judged, ...]] = {}
 
@@ -118,14 +130,40 @@ class MapTree:
     @classmethod
     def empty(cls, kind: str) -> MapTree:
         """Return a tree without entries, which was never written: the base of a first edit."""
-        return cls(_read_nothing, Root(kind, 0, 0, b"", (), ()))
+        return cls(_read_nothing, Root(kind, 0, 0, b"", 0, (), ()))
 
     def __len__(self) -> int:
-        return sum(leaf.entries for leaf in self.root.leaves)
+        return sum(page.entries for page in self.root.below)
+
+    @property
+    def leaves(self) -> tuple[PageReference, ...]:
+        """The references of all leaves, in order; raises as `opened`, as all reads do."""
+        if self._all is not None:
+            return self._all
+        kept = _leaves_kept(self.root.below, self.root.height)
+        if kept:
+            self._all, self._firsts = kept[0]
+        else:
+            below: Sequence[PageReference] = self.root.below
+            for _ in range(self.root.height):
+                below = [reference for branch in below for reference in self.branch(branch)]
+            self._firsts = [leaf.first for leaf in below]
+            if any(before >= after for before, after in pairwise(self._firsts)):
+                raise ProtocolError("the leaves of a map do not ascend")
+            self._all = tuple(below)
+            kept[:] = [(self._all, self._firsts)]
+        return self._all
+
+    def branch(self, reference: PageReference) -> tuple[PageReference, ...]:
+        """Read a branch, and compare it with its reference."""
+        below = decode_branch(reference.name, self._read(reference.name))
+        if PageReference.of_branch(below, reference.name) != reference:
+            raise ProtocolError(f"branch {reference.name.hex()[:16]} is not as the page above it says")
+        return below
 
     def get(self, key: bytes) -> MapEntry | None:
-        """Return the entry at a key; raises as `opened`, as all reads do."""
-        at = bisect_right(self._firsts, key) - 1
+        """Return the entry at a key."""
+        at = bisect_right(self._firsts, key) - 1 if self.leaves else -1
         if at < 0:
             return None
         entries = self._leaves[at] = self.leaf(at)
@@ -134,7 +172,7 @@ class MapTree:
 
     def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[MapEntry]:
         """Yield entries from `start` up to before `end`, in order."""
-        for at in range(self.leaf_of(start), len(self._firsts)):
+        for at in range(self.leaf_of(start), len(self.leaves)):
             for entry in self.leaf(at):
                 if end is not None and entry.key >= end:
                     return
@@ -183,18 +221,24 @@ class MapTree:
 
     def leaf_of(self, key: bytes) -> int:
         """Return the number of the leaf that has a key, or would have it."""
-        return max(0, bisect_right(self._firsts, key) - 1)
+        return max(0, bisect_right(self._firsts, key) - 1) if self.leaves else 0
 
     def leaf(self, at: int) -> tuple[MapEntry, ...]:
-        """Read a leaf, and compare it with its root's reference."""
+        """Read a leaf, and compare it with its reference."""
         if at in self._leaves:
             return self._leaves[at]
-        reference = self.root.leaves[at]
+        reference = self.leaves[at]
+        entries = self.entries(reference)
+        if at + 1 < len(self._firsts) and entries[-1].key >= self._firsts[at + 1]:
+            raise ProtocolError(f"leaf {reference.name.hex()[:16]} has keys of the next one")
+        return entries
+
+    def entries(self, reference: PageReference) -> tuple[MapEntry, ...]:
+        """Read a leaf, and compare it with its reference, but not with the next leaf."""
         page = self._read(reference.name)
         entries = decode_leaf(reference.name, page)
-        end = self._firsts[at + 1] if at + 1 < len(self._firsts) else None
-        if _refer(entries, page, reference.name) != reference or (end is not None and entries[-1].key >= end):
-            raise ProtocolError(f"leaf {reference.name.hex()[:16]} is not what its root says of it")
+        if PageReference.of_leaf(entries, page, reference.name) != reference:
+            raise ProtocolError(f"leaf {reference.name.hex()[:16]} is not as the page above it says")
         return entries
 
     def page(self, name: bytes) -> bytes:
@@ -213,7 +257,7 @@ class MapTree:
 class Edit:
     """Changes to a tree, all of one config id; reads show the changed map."""
 
-    __slots__ = ("_kept", "_puts", "_tree", "config", "meta", "version")
+    __slots__ = ("_kept", "_opened", "_puts", "_tree", "config", "meta", "version")
 
     def __init__(self, tree: MapTree, config: int) -> None:
         """Requires: a sequence above that of the transaction which made the tree."""
@@ -225,6 +269,7 @@ class Edit:
         self._tree = tree
         self._puts: dict[bytes, bytes | None] = {}
         self._kept: dict[bytes, KeptOutcome] = {}
+        self._opened: set[bytes] = set()  # Names of pages below the root before that `finish` has read.
 
     @property
     def is_empty(self) -> bool:
@@ -287,90 +332,98 @@ class Edit:
         """Return the new pages.
 
         Raises:
-            LimitExceeded: the map has outgrown its root.
+            LimitExceeded: the map has become too large.
         """
         before = self._tree.root
         pages: dict[bytes, bytes] = {}
-        leaves = self._leaves(pages)
-        ids = self._ids(pages)
-        root = Root(before.kind, self.config, self.version, self.meta, leaves, ids)
-        page = encode_root(root)
-        size_bytes = max(len(encode_root(root._replace(ids=()))) + _IDS_SHARE_BYTES, len(page))
-        if size_bytes > MAX_PAGE_BYTES:
+        below, height = self._replaced(before.below, before.height, sorted(self._puts), pages), before.height
+        while height and len(below) <= 1:
+            height -= 1
+            for branch in below:  # One, or none if the map is empty.
+                page = pages.pop(branch.name, None)
+                below = [*(decode_branch(branch.name, page) if page is not None else self._tree.branch(branch))]
+        while len(pack(below)) > _CUT_BYTES:
+            height += 1
+            below = [_write(piece, pages) for piece in _cut(below)]
+        size_bytes = sum(page.size_bytes for page in below)
+        if size_bytes > MAX_MAP_BYTES:
             raise LimitExceeded(
-                f"a map of {sum(leaf.entries for leaf in leaves)} entries in {len(leaves)} leaves needs {size_bytes} "
-                f"bytes of root, ids of operations included, where {MAX_PAGE_BYTES} are allowed: it cannot grow"
+                f"a map of {sum(page.entries for page in below)} entries needs {size_bytes} bytes of leaves, where "
+                f"{MAX_MAP_BYTES} are allowed: it cannot grow"
             )
-        for old_name in before.names:  # A leaf may have joined a neighbour and been cut off again.
+        for old_name in self._opened:  # A page may have joined a neighbour and been cut off again.
             pages.pop(old_name, None)
+        ids = self._ids(pages)
+        page = encode_root(Root(before.kind, self.config, self.version, self.meta, height, tuple(below), ids))
         name = name_of(page)
         pages[name] = page
         return ChangedPages(name, pages)
 
-    def _leaves(self, pages: dict[bytes, bytes]) -> tuple[LeafReference, ...]:
-        """Write the leaves with a touched key, and their neighbours if they join."""
-        touched: dict[int, dict[bytes, MapEntry | None]] = {}
-        for key in sorted(self._puts):
-            touched.setdefault(self._tree.leaf_of(key), {})[key] = self.get(key)
-        joined: list[LeafReference | _NewLeaf] = []
-        for at in range(max(1, len(self._tree.root.leaves))):
-            if at not in touched:
-                leaf: LeafReference | _NewLeaf | None = self._tree.root.leaves[at] if self._tree.root.leaves else None
-            else:
-                before = self._tree.leaf(at) if self._tree.root.leaves else ()
-                entries = [entry for entry in before if entry.key not in touched[at]]
-                entries += [entry for entry in touched[at].values() if entry is not None]
-                leaf = _NewLeaf.of(sorted(entries))
-            if leaf is None or (isinstance(leaf, _NewLeaf) and not leaf.entries):
-                continue
-            if joined and min(joined[-1].size_bytes, leaf.size_bytes) < _MIN_BYTES:
-                leaf = _NewLeaf.of([*self._entries(joined.pop()), *self._entries(leaf)])
-            joined.append(leaf)
-        return tuple(
-            reference
-            for leaf in joined
-            for reference in ([leaf] if isinstance(leaf, LeafReference) else leaf.write(pages))
-        )
+    def _replaced(
+        self, below: Sequence[PageReference], level: int, keys: list[bytes], pages: dict[bytes, bytes]
+    ) -> list[PageReference]:
+        """Return the references that replace those at a level (0: leaves), with the entries at `keys` edited.
 
-    def _entries(self, leaf: LeafReference | _NewLeaf) -> Sequence[MapEntry]:
-        return leaf.entries if isinstance(leaf, _NewLeaf) else self._tree.leaf(self._tree.leaf_of(leaf.first))
+        Writes the pages with a touched key, and their neighbours if they join.
+        """
+        if not below:
+            entries = [entry for key in keys if (entry := self.get(key)) is not None]
+            return [_write(piece, pages) for piece in _cut(entries) if piece]
+        joined: list[PageReference | _Items] = []
+        start = 0
+        for at, reference in enumerate(below):
+            end = bisect_left(keys, below[at + 1].first) if at + 1 < len(below) else len(keys)
+            touched, start = keys[start:end], end
+            page: PageReference | _Items = reference
+            if touched:
+                self._opened.add(reference.name)
+            if touched and level:
+                page = self._replaced(self._tree.branch(reference), level - 1, touched, pages)
+            elif touched:
+                kept = {entry.key: entry for entry in self._tree.entries(reference)}
+                edited = kept | {key: self.get(key) for key in touched}
+                page = [entry for key in sorted(edited) if (entry := edited[key]) is not None]
+            if not page:
+                continue
+            if joined and (_is_small(joined[-1]) or _is_small(page)):
+                page = [*self._items(joined.pop(), level), *self._items(page, level)]
+            joined.append(page)
+        return [
+            reference
+            for page in joined
+            for reference in (
+                [page] if isinstance(page, PageReference) else [_write(piece, pages) for piece in _cut(page)]
+            )
+        ]
+
+    def _items(self, page: PageReference | _Items, level: int) -> _Items:
+        if not isinstance(page, PageReference):
+            return page
+        self._opened.add(page.name)
+        return self._tree.branch(page) if level else self._tree.entries(page)
 
     def _ids(self, pages: dict[bytes, bytes]) -> tuple[IdsReference, ...]:
-        """Drop old pages of ids; rewrite the last page, or append a new one."""
+        """Drop old pages of ids; rewrite the last page, or append a new one and move its rows to the page before."""
         oldest = sequence_of(self.config) - KEPT
         kept = [page for page in self._tree.root.ids if sequence_of(page.last) >= oldest]
         if self._kept:
             row = Judged.of(self.config, self._kept)
-            rows = [*self._tree.judged(kept[-1]), row] if kept else [row]
-            page = encode_ids(rows)
-            if len(page) > MAX_IDS_BYTES:
-                rows, page = [row], encode_ids([row])
+            last = [*self._tree.judged(kept[-1])] if kept else []
+            if len(encode_ids([*last, row])) > _LAST_IDS_BYTES:
+                if len(kept) > 1 and len(encode_ids(rows := [*self._tree.judged(kept[-2]), *last])) <= MAX_IDS_BYTES:
+                    kept[-2:] = [_keep_ids(rows, pages)]
+                last = []
             elif kept:
                 kept.pop()
-            name = keep_ids(rows, page)
-            pages[name] = page
-            kept.append(IdsReference(rows[0].config, self.config, name))
+            kept.append(_keep_ids([*last, row], pages))
         return tuple(kept)
 
 
-class _NewLeaf(NamedTuple):
-    entries: list[MapEntry]
-    page: bytes
-
-    @classmethod
-    def of(cls, entries: list[MapEntry]) -> _NewLeaf:
-        return cls(entries, encode_leaf(entries))
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.page)
-
-    def write(self, pages: dict[bytes, bytes]) -> list[LeafReference]:
-        """Return the references of its page, or of several if it is too large for one."""
-        pieces = [self] if self.size_bytes <= MAX_PAGE_BYTES else [_NewLeaf.of(piece) for piece in _cut(self.entries)]
-        references = [_refer(piece.entries, piece.page, keep_leaf(piece.entries, piece.page)) for piece in pieces]
-        pages.update((reference.name, piece.page) for reference, piece in zip(references, pieces, strict=True))
-        return references
+@lru_cache(maxsize=_MAX_KEPT)
+def _leaves_kept(below: tuple[PageReference, ...], height: int) -> list[tuple[tuple[PageReference, ...], list[bytes]]]:
+    """Return a list for the leaves under these references and their first keys, which never change."""
+    del below, height
+    return []
 
 
 def fits(key: bytes, record: bytes) -> bool:
@@ -393,9 +446,9 @@ def check_change(read: Read, kind: MapKind, before: bytes | None, changed: Chang
         raise ProtocolError(
             f"a root of config id {new.root.config}, where {config} above {old.root.config} was expected"
         )
-    entries = _entries_beside(new, old)
+    entries, gone = _apart(new, old)
     try:
-        again = _replayed(old, new, entries).finish()
+        again = _replayed(old, new, entries, gone).finish()
     except LimitExceeded as error:
         raise ProtocolError(str(error)) from error
     if again != changed:
@@ -405,7 +458,7 @@ def check_change(read: Read, kind: MapKind, before: bytes | None, changed: Chang
     for entry in new.scan() if is_anew else entries.values():
         if is_anew or entry.version == config:
             rules.check_entry(entry.key, entry.record)
-    rules.check_whole(len(new), new.root.leaves[0].first if new.root.leaves else None)
+    rules.check_whole(len(new), new.root.below[0].first if new.root.below else None)
 
 
 def check_all(read: Read, kind: MapKind, name: bytes, only: Collection[bytes] | None = None) -> None:
@@ -415,35 +468,57 @@ def check_all(read: Read, kind: MapKind, name: bytes, only: Collection[bytes] | 
     """
     tree = MapTree.opened(read, name, kind.name)
     rules = kind.rules(tree.root.meta)
-    for at, leaf in enumerate(tree.root.leaves):
+    for at, leaf in enumerate(tree.leaves):
         if only is None or leaf.name in only:
             for entry in tree.leaf(at):
                 rules.check_entry(entry.key, entry.record)
-    rules.check_whole(len(tree), tree.root.leaves[0].first if tree.root.leaves else None)
+    rules.check_whole(len(tree), tree.root.below[0].first if tree.root.below else None)
     for page in tree.root.ids:
         if only is None or page.name in only:
             tree.judged(page)
 
 
-def pages_of(name: bytes, root: bytes) -> tuple[bytes, ...]:
-    """Return the names of all pages of a tree, its root's first; raises as `decode_root`."""
-    return (name, *decode_root(name, root).names)
+def pages_of(read: Read, name: bytes) -> tuple[bytes, ...]:
+    """Return the names of all pages of a tree, each after the page that names it.
+
+    Pages below a missing branch are left out. Raises as `MapTree.opened`; MissingPage: the root is missing.
+    """
+    root = decode_root(name, read(name))
+    tree, names, below = MapTree(read, root), [name], root.below
+    for _ in range(root.height):
+        names += [branch.name for branch in below]
+        found: list[PageReference] = []
+        for branch in below:
+            with suppress(MissingPage):
+                found += tree.branch(branch)
+        below = tuple(found)
+        if len(names) + len(below) > _MAX_NAMES:
+            raise ProtocolError(f"a map of more than {_MAX_NAMES} pages")
+    return (*names, *(leaf.name for leaf in below), *(page.name for page in root.ids))
 
 
-def _entries_beside(tree: MapTree, other: MapTree) -> dict[bytes, MapEntry]:
-    """Return the entries of leaves that `other` lacks."""
-    unchanged = set(other.root.leaves)
-    places = (at for at, leaf in enumerate(tree.root.leaves) if leaf not in unchanged)
-    return {entry.key: entry for at in places for entry in tree.leaf(at)}
+def _apart(new: MapTree, old: MapTree) -> tuple[dict[bytes, MapEntry], dict[bytes, MapEntry]]:
+    """Return the entries of leaves that the old tree lacks, and of those that the new tree lacks."""
+    sides = [(new, new.root.below), (old, old.root.below)]
+    height = new.root.height
+    if height != old.root.height:
+        sides, height = [(new, new.leaves), (old, old.leaves)], 0
+    for level in range(height, -1, -1):
+        shared = {*sides[0][1]}.intersection(sides[1][1])
+        sides = [(tree, tuple(page for page in below if page not in shared)) for tree, below in sides]
+        if level:
+            sides = [(tree, tuple(page for branch in below for page in tree.branch(branch))) for tree, below in sides]
+    entries, gone = ({entry.key: entry for page in below for entry in tree.entries(page)} for tree, below in sides)
+    return entries, gone
 
 
-def _replayed(old: MapTree, new: MapTree, entries: dict[bytes, MapEntry]) -> Edit:
-    """Return the edit that leads from one tree to another whose changed leaves have these entries."""
+def _replayed(old: MapTree, new: MapTree, entries: dict[bytes, MapEntry], gone: dict[bytes, MapEntry]) -> Edit:
+    """Return the edit that leads from one tree to another, by the entries of the leaves that differ."""
     edit = old.edit(new.root.config)
     for key, entry in entries.items():
         if entry.version == edit.config:
             edit.put(key, entry.record)
-    for key in _entries_beside(old, new).keys() - entries.keys():
+    for key in gone.keys() - entries.keys():
         edit.delete(key)
     if new.root.version == edit.config:
         edit.set_meta(new.root.meta)
@@ -457,22 +532,43 @@ def _sequence(row: Judged) -> int:
     return sequence_of(row.config)
 
 
-def _refer(entries: Sequence[MapEntry], page: bytes, name: bytes) -> LeafReference:
-    return LeafReference(entries[0].key, name, len(entries), len(page), max(map(_version, entries)))
+def _write(items: _Items, pages: dict[bytes, bytes]) -> PageReference:
+    """Add a leaf or a branch to `pages`."""
+    if below := [item for item in items if isinstance(item, PageReference)]:
+        page = encode_branch(below)
+        reference = PageReference.of_branch(below, keep_branch(below, page))
+    else:
+        entries = [item for item in items if isinstance(item, MapEntry)]
+        page = encode_leaf(entries)
+        reference = PageReference.of_leaf(entries, page, keep_leaf(entries, page))
+    pages[reference.name] = page
+    return reference
 
 
-def _cut(entries: list[MapEntry]) -> Iterator[list[MapEntry]]:
-    """Yield pieces of similar size, none larger than a page."""
-    sizes = [len(pack(entry)) for entry in entries]
+def _keep_ids(rows: Sequence[Judged], pages: dict[bytes, bytes]) -> IdsReference:
+    page = encode_ids(rows)
+    name = keep_ids(rows, page)
+    pages[name] = page
+    return IdsReference(rows[0].config, rows[-1].config, name)
+
+
+def _is_small(page: PageReference | _Items) -> bool:
+    """Return True for the items of a changed page that must join another."""
+    return not isinstance(page, PageReference) and len(pack(page)) < _MIN_BYTES
+
+
+def _cut(items: _Items) -> Iterator[_Items]:
+    """Yield pieces of similar size; all at once if they fit in a page."""
+    sizes = [len(pack(item)) for item in items]
     sum_bytes = sum(sizes)
-    pieces = -(-sum_bytes // _PIECE_BYTES)
+    pieces = -(-sum_bytes // _PIECE_BYTES) if sum_bytes > _CUT_BYTES else 1
     start, number, filled = 0, 1, 0
     for at, size_bytes in enumerate(sizes):
         if filled * pieces >= sum_bytes * number:
-            yield entries[start:at]
+            yield items[start:at]
             start, number = at, number + 1
         filled += size_bytes
-    yield entries[start:]
+    yield items[start:]
 
 
 def _read_nothing(name: bytes) -> bytes:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.moves import MoveStep
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Slots, SpreadNode
-    from gossipkv.register.metadata.pages import LeafReference, MapEntry
+    from gossipkv.register.metadata.pages import MapEntry, PageReference
     from gossipkv.register.metadata.partitions import TableMeta
     from gossipkv.register.metadata.tree import MapTree
     from gossipkv.table.controllers.local_tables import LocalTables
@@ -127,7 +127,7 @@ class _TableView:
     """The decoded map of one table, and the state of its moves."""
 
     root: bytes = b""
-    leaves: dict[LeafReference, _MapLeaf] = field(default_factory=dict)
+    leaves: dict[PageReference, _MapLeaf] = field(default_factory=dict)
     partitions: dict[bytes, Partition] = field(default_factory=dict)
     moving: list[Partition] = field(default_factory=list)
     wanted_of: object = None  # Input of `wanted`: nodes, table, first keys.
@@ -139,7 +139,7 @@ class _TableView:
     def read(self, tree: MapTree, root: bytes) -> None:
         """Read a map; unchanged leaves are not decoded again."""
         before, self.leaves, self.partitions, self.moving = self.leaves, {}, {}, []
-        for at, reference in enumerate(tree.root.leaves):
+        for at, reference in enumerate(tree.leaves):
             leaf = self.leaves[reference] = before.get(reference) or _MapLeaf.of(tree.leaf(at))
             self.partitions |= leaf.partitions
             self.moving += leaf.moving

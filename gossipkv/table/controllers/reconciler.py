@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from gossipkv.placement.partition import Assignment, Partition
-    from gossipkv.register.metadata.pages import LeafReference
+    from gossipkv.register.metadata.pages import PageReference
     from gossipkv.register.metadata.partitions import TableMeta
     from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.replica.replica import Replica
@@ -101,15 +101,15 @@ class _Reconciled(NamedTuple):
 
     root: bytes = b""
     config: int = -1
-    leaves: Collection[LeafReference] = frozenset()
+    leaves: Collection[PageReference] = frozenset()
 
 
 NOTHING: Final = _Reconciled()
 
 
-def _changed(tree: MapTree, reconciled: Collection[LeafReference]) -> Iterator[LocalPartition]:
+def _changed(tree: MapTree, reconciled: Collection[PageReference]) -> Iterator[LocalPartition]:
     """Yield the partitions of a map in leaves that are not `reconciled`, in order."""
-    leaves = tree.root.leaves
+    leaves = tree.leaves
     for leaf, following in zip(leaves, [*leaves[1:], None], strict=True):
         if leaf not in reconciled:
             yield from parts_of(tree, KeyBounds(leaf.first, None if following is None else following.first))
@@ -188,7 +188,7 @@ class Reconciler:
             if waits is not None:
                 refused = waits
                 continue
-            self._reconciled[table.id] = _Reconciled(known_map.head.root, tree.root.config, frozenset(tree.root.leaves))
+            self._reconciled[table.id] = _Reconciled(known_map.head.root, tree.root.config, frozenset(tree.leaves))
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
         if refused is not None:
@@ -242,7 +242,7 @@ class Reconciler:
         else:
             self._replication.departs(replica)
 
-    async def _divide(self, described: TableMeta, tree: MapTree, leaves: Collection[LeafReference]) -> None:
+    async def _divide(self, described: TableMeta, tree: MapTree, leaves: Collection[PageReference]) -> None:
         """Divide the replicas whose ranges the map has divided; `leaves`: leaves that were reconciled before.
 
         Raises:
@@ -255,7 +255,7 @@ class Reconciler:
         for number, replica in enumerate([replica for replica in here if replica not in self._replication.departed]):
             if number % FEW == FEW - 1:
                 await trio.lowlevel.checkpoint()
-            if tree.root.leaves[tree.leaf_of(replica.bounds.first)] in leaves or _is_named(tree, replica):
+            if tree.leaves[tree.leaf_of(replica.bounds.first)] in leaves or _is_named(tree, replica):
                 continue
             if replica.partition in replicas.making:
                 raise NotReady("a range was divided whose copy here is about to be made")

@@ -56,7 +56,7 @@ class TableRoute:
         self.table, self.config = decode_table(tree.root.meta), tree.root.config
         self.is_hash = self.table.kind == HASH
         self._hash = TABLE_HASHES[self.table.partitioner]
-        leaves = tree.root.leaves
+        leaves = tree.leaves
         self._numbers = KeyIndex([leaf.first for leaf in leaves], range(len(leaves)))
         ends = [*(leaf.first for leaf in leaves[1:]), None]
         self._pages = [(leaf.name, end) for leaf, end in zip(leaves, ends, strict=True)]

@@ -17,9 +17,9 @@ from gossipkv.errors import GossipKVError
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.register.metadata.known import known_of
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, decode_root
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import MAP, MAX_CHILDREN, RANGE, TableMeta, first_body
-from gossipkv.register.metadata.tree import MapTree
+from gossipkv.register.metadata.tree import MapTree, pages_of
 from gossipkv.table.controllers.splitter import DIVIDE, division
 from gossipkv.table.records.router import TableRoute
 from tests.bench import data, goals, machine
@@ -114,12 +114,16 @@ class Ranges:
         """Return the root of the map that a node knows."""
         return known_of(self._asked.call(number, "metadata_head", self._register)).head.root
 
-    def pages(self, root: bytes) -> dict[bytes, int]:
-        """Return the names of a map's pages, and the size of its root."""
-        (page,) = self._asked.call(self._server, "metadata_pages", self._register, [root])
-        if page is None:
-            raise WrongAnswerError("a map that was known a moment ago is not there any more")
-        return {root: len(page), **dict.fromkeys(decode_root(root, page).names, 0)}
+    def pages(self, root: bytes) -> set[bytes]:
+        """Return the names of a map's pages."""
+
+        def read(name: bytes) -> bytes:
+            (page,) = self._asked.call(self._server, "metadata_pages", self._register, [name])
+            if page is None:
+                raise WrongAnswerError("a map that was known a moment ago is not there any more")
+            return bytes(page)
+
+        return {*pages_of(read, root)}
 
     def size_bytes(self, names: set[bytes]) -> int:
         found = [self._asked.call(self._server, "metadata_pages", self._register, [name])[0] for name in names]
@@ -137,7 +141,7 @@ class Ranges:
         while perf_counter() < answered + AFTER_S:
             if (root := self.root(self.other)) != roots[-1]:
                 pages = self.pages(root)
-                fetched += self.size_bytes(pages.keys() - known.keys())
+                fetched += self.size_bytes(pages - known)
                 roots.append(root)
                 known = pages
             sleep(0.02)

@@ -216,13 +216,20 @@ class Witness:
     def holds(self, disk: Disk, register: bytes, root: bytes) -> bool:
         """Return True if a root is pinned on a disk, with all its pages."""
         prefix = MAP + register
-        page = disk.records.get(prefix + PAGE + root)
-        if page is None or prefix + PIN + root not in disk.records:
+
+        def read(name: bytes) -> bytes:
+            page = disk.records.get(prefix + PAGE + name)
+            if page is None:
+                raise MissingPage(name)
+            return page
+
+        if prefix + PAGE + root not in disk.records or prefix + PIN + root not in disk.records:
             return False
-        names = self._roots.get(root)
-        if names is None:
-            names = self._roots[root] = pages_of(root, page)
-        return all(prefix + PAGE + name in disk.records for name in names)
+        names = self._roots.get(root) or pages_of(read, root)
+        if not all(prefix + PAGE + name in disk.records for name in names):
+            return False
+        self._roots[root] = names  # None is missing, so these are the names of all pages.
+        return True
 
     def _check_held(self, register: bytes, when: str) -> None:
         """Check that the top's pages are on a majority of its acceptors, unless the register is not named."""

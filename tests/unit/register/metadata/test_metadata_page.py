@@ -45,7 +45,7 @@ def example():
     changed = edit.finish()
     store = new_store()
     root = store.open(store.take(changed), partitions.MAP.name).root
-    return [changed.pages[root.leaves[0].name], changed.pages[root.ids[0].name], changed.pages[changed.root]]
+    return [changed.pages[root.below[0].name], changed.pages[root.ids[0].name], changed.pages[changed.root]]
 
 
 def test_every_byte_that_is_drawn():
@@ -77,8 +77,10 @@ def test_every_operation_is_listed():
         f"record, up to {pages.MAX_RECORD_BYTES:,} bytes", f"At most {pages.MAX_IDS_BYTES:,} bytes.",
         f"kept for {tree.KEPT:,} sequences", f"at most {pages.MAX_JUDGED} of them",
         f"up to {pages.MAX_JUDGED} of", f"the first {pages.DIGEST_BYTES} bytes of", operations.ID_USED,
-        f"meta, up to {pages.MAX_META_BYTES:,} bytes", f"of which {tree._IDS_SHARE_BYTES:,} are kept free",
-        f"about {tree._PIECE_BYTES:,} bytes each", f"One under {tree._MIN_BYTES:,} bytes",
+        f"meta, up to {pages.MAX_META_BYTES:,} bytes", f"at most {pages.MAX_MAP_BYTES:,} bytes. Beyond",
+        f"up to {pages.MAX_HEIGHT} |", f"the kind {pages.BRANCH}", f"branch above {tree._CUT_BYTES:,} bytes",
+        f"stays under {tree._LAST_IDS_BYTES:,} bytes", f"about {tree._PIECE_BYTES:,} bytes each",
+        f"One under {tree._MIN_BYTES:,} bytes",
         f"replication, 1 to {partitions.MAX_REPLICATION}", f"shards, up to {partitions.MAX_SHARDS:,}",
         f"at most {operations.MAX_OPERATION_BYTES:,} bytes:", f"more than {tree.LIFE} sequences behind",
         f"with `{operations.TOO_LARGE}`", f"16 bits above {pages.SEQUENCE_BITS}",

@@ -13,15 +13,17 @@ from gossipkv.register.metadata.pages import (
     IdsReference,
     Judged,
     KeptOutcome,
-    LeafReference,
     MapEntry,
     MissingPage,
     OperationOutcome,
+    PageReference,
     Root,
     config_id,
+    decode_branch,
     decode_ids,
     decode_leaf,
     decode_root,
+    encode_branch,
     encode_ids,
     encode_leaf,
     encode_root,
@@ -32,9 +34,9 @@ from gossipkv.register.metadata.pages import (
 )
 
 NAME, OTHER = b"n" * 32, b"o" * 32
-LEAF = LeafReference(b"a", NAME, 2, 100, 5)
+LEAF = PageReference(b"a", NAME, 2, 100, 5)
 IDS = IdsReference(3, 5, OTHER)
-ROOT = Root("any", 9, 7, b"meta", (LEAF, LEAF._replace(first=b"b", name=b"p" * 32)), (IDS,))
+ROOT = Root("any", 9, 7, b"meta", 0, (LEAF, LEAF._replace(first=b"b", name=b"p" * 32)), (IDS,))
 KEPT = {bytes([at]) * 20: KeptOutcome(OperationOutcome(1 + at % 3), b"%04d" % at) for at in range(5)}
 ROW = Judged.of(3, KEPT)
 
@@ -53,7 +55,7 @@ def test_a_config_id_is_two_numbers(generation, sequence):
 
 def test_pages_are_read_as_they_were_written():
     assert read(decode_root, encode_root(ROOT)) == ROOT
-    assert ROOT.names == (NAME, b"p" * 32, OTHER)
+    assert read(decode_branch, encode_branch(ROOT.below)) == ROOT.below
     entries = [MapEntry(b"", 0, b""), MapEntry(b"k" * 255, (1 << 64) - 1, b"r" * 8192)]
     assert read(decode_leaf, encode_leaf(entries)) == tuple(entries)
     rows = [ROW, ROW._replace(config=4)]
@@ -61,10 +63,12 @@ def test_pages_are_read_as_they_were_written():
     assert ROW.kept == KEPT
 
 
-@pytest.mark.parametrize("page", [encode_root(ROOT), encode_leaf([MapEntry(b"k", 1, b"r")]), encode_ids([ROW])])
+@pytest.mark.parametrize(
+    "page", [encode_root(ROOT), encode_leaf([MapEntry(b"k", 1, b"r")]), encode_ids([ROW]), encode_branch([LEAF])]
+)
 def test_each_byte_counts(page):
     """A page with a byte changed, cut or added does not match its name, and kinds are told apart."""
-    decoders = (decode_root, decode_leaf, decode_ids)
+    decoders = (decode_root, decode_leaf, decode_ids, decode_branch)
     right = decoders[page[1] - 1]
     name = name_of(page)
     for at in range(len(page)):
@@ -76,12 +80,14 @@ def test_each_byte_counts(page):
             decode(name, page)
 
 
-@pytest.mark.parametrize("page", [encode_root(ROOT), encode_leaf([MapEntry(b"k", 1, b"r")]), encode_ids([ROW])])
+@pytest.mark.parametrize(
+    "page", [encode_root(ROOT), encode_leaf([MapEntry(b"k", 1, b"r")]), encode_ids([ROW]), encode_branch([LEAF])]
+)
 def test_a_newer_format_is_refused_by_its_number(page):
     """The format number alone causes the refusal."""
     newer = [page[1], 2, "what nobody knows yet"]
     with pytest.raises(UnsupportedFormat, match="has format 2, and this program reads up to 1"):
-        read((decode_root, decode_leaf, decode_ids)[page[1] - 1], msgpack.packb(newer))
+        read((decode_root, decode_leaf, decode_ids, decode_branch)[page[1] - 1], msgpack.packb(newer))
 
 
 def test_pages_are_at_most_64_kib():
@@ -97,16 +103,18 @@ def test_pages_are_at_most_64_kib():
     [
         ROOT._replace(kind=3), ROOT._replace(kind="k" * 33), ROOT._replace(meta="text"),
         ROOT._replace(meta=b"m" * 4097),
-        ROOT._replace(config=-1), ROOT._replace(config=1.5), ROOT._replace(config=True, version=0, leaves=(), ids=()),
-        ROOT._replace(version=10), ROOT._replace(version=None), ROOT._replace(leaves=None), ROOT._replace(ids=3),
-        ROOT._replace(leaves=(LEAF, LEAF._replace(name=b"p" * 32))), ROOT._replace(leaves=(ROOT.leaves[1], LEAF)),
-        ROOT._replace(leaves=(LEAF._replace(first="a"),)), ROOT._replace(leaves=(LEAF._replace(first=b"a" * 256),)),
-        ROOT._replace(leaves=(LEAF._replace(name=b"short"),)), ROOT._replace(leaves=(LEAF._replace(newest=10),)),
-        ROOT._replace(leaves=(LEAF._replace(size_bytes=(64 << 10) + 1),)), ROOT._replace(leaves=(LEAF[:4],)),
-        ROOT._replace(leaves=(LEAF._replace(entries=-1),)), ROOT._replace(leaves=(LEAF._replace(name=OTHER),)),
+        ROOT._replace(config=-1), ROOT._replace(config=1.5), ROOT._replace(config=True, version=0, below=(), ids=()),
+        ROOT._replace(version=10), ROOT._replace(version=None), ROOT._replace(below=None), ROOT._replace(ids=3),
+        ROOT._replace(below=(LEAF, LEAF._replace(name=b"p" * 32))), ROOT._replace(below=(ROOT.below[1], LEAF)),
+        ROOT._replace(below=(LEAF._replace(first="a"),)), ROOT._replace(below=(LEAF._replace(first=b"a" * 256),)),
+        ROOT._replace(below=(LEAF._replace(name=b"short"),)), ROOT._replace(below=(LEAF._replace(newest=10),)),
+        ROOT._replace(below=(LEAF._replace(size_bytes=(32 << 20) + 1),)), ROOT._replace(below=(LEAF[:4],)),
+        ROOT._replace(below=(LEAF._replace(entries=-1),)), ROOT._replace(below=(LEAF._replace(name=OTHER),)),
         ROOT._replace(ids=(IDS._replace(first=6),)), ROOT._replace(ids=(IDS._replace(last=10),)),
         ROOT._replace(ids=(IDS, IDS._replace(name=b"q" * 32))), ROOT._replace(ids=(IDS._replace(name=b"short"),)),
-        ROOT._replace(ids=(IDS, IDS._replace(first=5, last=6, name=b"q" * 32))), (*ROOT, 1), ROOT[:5],
+        ROOT._replace(ids=(IDS, IDS._replace(first=5, last=6, name=b"q" * 32))), (*ROOT, 1), ROOT[:6],
+        ROOT._replace(height=9), ROOT._replace(height=True), ROOT._replace(height=1, below=()),
+        ROOT._replace(below=(LEAF._replace(size_bytes=32 << 20), ROOT.below[1])),
     ],
 )  # fmt: skip
 def test_what_is_no_root(root):

@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
         outcomes = [(b"%020d" % seed, OperationOutcome.DONE)] if seed % 2 else []
         root = self.world.take(put_all(self.world.open(name), config + 1, puts, outcomes))
         self.roots.append((root, config + 1))
-        names = set(pages_of(root, self.world.pages[root]))
+        names = set(pages_of(self.world.read, root))
         for keeper in self.keepers:
             keeper.below[root] = names
 
@@ -196,7 +196,7 @@ def world():
 
 
 def pages(store, root):
-    return {name: store.pages[name] for name in pages_of(root, store.pages[root])}
+    return {name: store.pages[name] for name in pages_of(store.read, root)}
 
 
 def test_a_root_is_held_once_it_is_synced():
@@ -289,3 +289,54 @@ def test_a_start_that_finds_too_little_or_too_much():
     assert not ledger.holds(third)
     again.sync()
     assert ledger.holds(third)
+
+
+def tall():
+    """Return the pages of a map with branches, and its root."""
+    store = new_store()
+    root = store.take(put_all(MapTree.empty("any"), 1, {b"%04d" % at: bytes(40) for at in range(3_000)}))
+    return store, root
+
+
+def run(coroutine):
+    """Run a coroutine through all its waits for the disk."""
+    with contextlib.suppress(StopIteration):
+        while True:
+            coroutine.send(None)
+
+
+def test_a_crash_between_batches_leaves_no_page_that_no_root_names(monkeypatch):
+    """Each stored page of a map in several batches is found from its root, and goes with its pin."""
+    monkeypatch.setattr("gossipkv.register.metadata.ledger.MAX_BATCH_BYTES", 9_000)
+    store, root = tall()
+    space = Space()
+    with pytest.raises(MissingPage):  # Nothing was synced meanwhile.
+        run(ledger_of(space).pin(root, 1, pages(store, root)))
+    assert len(space.after) > 9
+    for records in space.after[1:]:
+        after = Space(records)
+        ledger = ledger_of(after)
+        assert {page_key(name) for name in ledger._here} == records.keys() - {pin_key(root)}
+        assert ledger.has(root) == (records == space.after[-1])
+        begin(ledger.discard())
+        assert after.after[-1] == {}
+
+
+def test_the_pages_below_a_missing_branch_come_later():
+    """A pin without a branch is no map; the branch and its leaves complete it."""
+    store, root = tall()
+    branch = store.open(root).root.below[1]
+    late = {branch.name, *(leaf.name for leaf in store.open(root).branch(branch))}
+    space = Space()
+    ledger = ledger_of(space)
+    first = {name: page for name, page in pages(store, root).items() if name not in late}
+    begin(ledger.pin(root, 1, first))
+    assert missing(ledger, late) == [*late]
+    with pytest.raises(ProtocolError, match="does not name"):
+        begin(ledger.pin(root, 1, {name: store.pages[name] for name in late - {branch.name}}))
+    begin(ledger.pin(root, 1, {name: store.pages[name] for name in late}))
+    assert ledger.has(root)
+    space.sync(2)
+    assert ledger.holds(root)
+    begin(ledger.collect(1, []))
+    assert space.after[-1] == {}

@@ -17,16 +17,19 @@ from gossipkv.register.metadata.pages import (
     MapEntry,
     MissingPage,
     OperationOutcome,
+    PageReference,
     config_id,
+    decode_branch,
     decode_ids,
     decode_leaf,
     decode_root,
+    encode_branch,
     encode_ids,
     encode_leaf,
     encode_root,
     name_of,
 )
-from gossipkv.register.metadata.tree import KEPT, ChangedPages, MapTree, check_all, check_change
+from gossipkv.register.metadata.tree import KEPT, ChangedPages, MapTree, check_all, check_change, pages_of
 from tests.unit.register.metadata.maps import ANY, FORBIDDEN, NO_DIGEST, new_store, put_all
 
 
@@ -40,8 +43,8 @@ def identity(number):
 
 def test_a_root_that_outgrows_its_page():
     """The error states the numbers."""
-    puts = {b"%0250d" % number: bytes(7000) for number in range(1500)}
-    with pytest.raises(LimitExceeded, match=r"a map of 1500 entries in \d+ leaves needs \d+ bytes of root"):
+    puts = {b"%0250d" % number: bytes(7000) for number in range(4_800)}
+    with pytest.raises(LimitExceeded, match=r"a map of 4800 entries needs \d+ bytes of leaves"):
         put_all(MapTree.empty("any"), 1, puts)
 
 
@@ -51,7 +54,7 @@ def test_ids_of_4096_full_transactions_fit():
         config_id(1, 0), {identity(number): KeptOutcome(OperationOutcome.DONE, bytes(4)) for number in range(48)}
     )
     fitting = next(number for number in range(99) if len(encode_ids([row] * (number + 1))) > 16 << 10)
-    number = -(-(KEPT + 1) // fitting) + 1
+    number = -(-(KEPT + 1) // fitting) + 2
     pages = tuple(IdsReference(config_id(1, at), config_id(1, at), b"n" * 32) for at in range(number))
     store = new_store()
     root = store.open(store.take(put_all(MapTree.empty("any"), 1, {}))).root
@@ -67,17 +70,17 @@ def grown(size, number, store):
 
 
 def test_leaves_are_cut_and_join():
-    """A leaf above a page becomes two halves; a small one joins its predecessor, the first one its successor."""
+    """A leaf above 2 KiB becomes two halves; a small one joins its predecessor, the first one its successor."""
     store = new_store()
-    root = grown(8000, 9, store)
-    assert [leaf.entries for leaf in store.open(root).root.leaves] == [5, 4]
+    root = grown(230, 9, store)
+    assert [leaf.entries for leaf in store.open(root).root.below] == [5, 4]
     first = put_all(store.open(root), 10, {key(at): None for at in range(4)})
-    assert [leaf.entries for leaf in store.open(store.take(first)).root.leaves] == [5]
+    assert [leaf.entries for leaf in store.open(store.take(first)).leaves] == [5]
     last = put_all(store.open(root), 10, {key(at): None for at in (5, 6, 7)})
-    assert [leaf.entries for leaf in store.open(store.take(last)).root.leaves] == [6]
+    assert [leaf.entries for leaf in store.open(store.take(last)).root.below] == [6]
     none = put_all(store.open(root), 10, {key(at): None for at in range(9)})
-    assert store.open(store.take(none)).root.leaves == ()
-    assert store.open(store.take(put_all(store.open(root), 10, {b"": b""}))).root.leaves[0].first == b""
+    assert store.open(store.take(none)).root.below == ()
+    assert store.open(store.take(put_all(store.open(root), 10, {b"": b""}))).root.below[0].first == b""
 
 
 def test_what_is_too_large_is_refused():
@@ -139,9 +142,9 @@ def test_a_leaf_that_overlaps_the_next_is_refused_where_it_is_read():
     store, _, changed = base()
     forged = dict(leaf_forgeries(changed))["an entry that is the next leaf's"]
     store.pages.update(forged.pages)
-    with pytest.raises(ProtocolError, match="not what its root says"):
+    with pytest.raises(ProtocolError, match="has keys of the next one"):
         check_all(store.read, ANY, forged.root)
-    with pytest.raises(ProtocolError, match="not what its root says"):
+    with pytest.raises(ProtocolError, match="has keys of the next one"):
         store.open(forged.root).get(key(50))
 
 
@@ -152,12 +155,12 @@ def test_outcomes_are_kept_for_4096_sequences():
         outcomes = [(b"%010d%010d" % (config, at), OperationOutcome.DONE) for at in range(48)]
         root = store.take(put_all(store.open(root), config, {}, outcomes))
     pages = store.open(root).root.ids
-    assert [(page.first, page.last) for page in pages] == [(1, 13), (14, 26), (27, 29)]
-    for config, left in ((13 + KEPT, 3), (14 + KEPT, 2), (29 + KEPT, 1), (30 + KEPT, 0)):
+    assert [(page.first, page.last) for page in pages] == [(1, 13), (14, 26), (27, 28), (29, 29)]
+    for config, left in ((13 + KEPT, 4), (14 + KEPT, 3), (27 + KEPT, 2), (29 + KEPT, 1), (30 + KEPT, 0)):
         tree = store.open(store.take(put_all(store.open(root), config, {})))
-        assert tree.root.ids == pages[3 - left :]
+        assert tree.root.ids == pages[4 - left :]
         asked = [tree.outcome(b"%010d%010d" % (at, 47), at - 1) is OperationOutcome.DONE for at in (13, 14, 26, 27, 29)]
-        assert asked == [left >= 3, left >= 2, left >= 2, left >= 1, left >= 1]
+        assert asked == [left >= 4, left >= 3, left >= 3, left >= 2, left >= 1]
 
 
 def test_a_map_of_another_kind_is_refused():
@@ -171,10 +174,10 @@ def test_a_map_of_another_kind_is_refused():
 def base():
     """Return a store with a map of four leaves and two pages of ids, its root, and an honest next change."""
     store = new_store()
-    puts = {key(at): b"%d" % at * 600 for at in range(120)}
+    puts = {key(at): b"%d" % at * 12 for at in range(120)}
     root = store.take(put_all(MapTree.empty("any"), 1, puts, meta=b"meta"))
     for config in range(2, 15):
-        outcomes = [(b"%010d%010d" % (config, at), OperationOutcome.DONE) for at in range(48)]
+        outcomes = [(b"%010d%010d" % (config, at), OperationOutcome.DONE) for at in range(48 if config < 14 else 1)]
         root = store.take(put_all(store.open(root), config, {key(config): b"r"}, outcomes))
     root = store.take(put_all(store.open(root), 14 + KEPT - 2, {}))
     changed = put_all(
@@ -190,9 +193,9 @@ def forge(changed, replaced, **fields):
     """Return a change with some pages and root fields replaced, all rightly named."""
     root = decode_root(changed.root, changed.pages[changed.root])
     names = {name: name_of(page) for name, page in replaced.items()}
-    leaves = tuple(leaf._replace(name=names.get(leaf.name, leaf.name)) for leaf in root.leaves)
+    leaves = tuple(leaf._replace(name=names.get(leaf.name, leaf.name)) for leaf in root.below)
     ids = tuple(page._replace(name=names.get(page.name, page.name)) for page in root.ids)
-    page = encode_root(root._replace(leaves=leaves, ids=ids)._replace(**fields))
+    page = encode_root(root._replace(below=leaves, ids=ids)._replace(**fields))
     others = {name: one for name, one in changed.pages.items() if name != changed.root and name not in replaced}
     return ChangedPages(
         name_of(page), others | {name_of(one): one for one in replaced.values()} | {name_of(page): page}
@@ -211,7 +214,7 @@ def is_taken(store, root, changed):
 def parts(changed):
     """Return the root of a change, its one new leaf and its one new page of ids."""
     root = decode_root(changed.root, changed.pages[changed.root])
-    (leaf,) = (one for one in root.leaves if one.name in changed.pages)
+    (leaf,) = (one for one in root.below if one.name in changed.pages)
     (ids,) = (one for one in root.ids if one.name in changed.pages)
     return root, leaf, ids
 
@@ -220,7 +223,7 @@ def test_the_honest_change_passes():
     """The forgeries below start from this change."""
     store, root, changed = base()
     made, _, _ = parts(changed)
-    assert (len(made.leaves), len(made.ids)) == (4, 1)
+    assert (len(made.below), len(made.ids)) == (4, 1)
     assert is_taken(store, root, changed)
     assert is_taken(store, root, forge(changed, {}))
 
@@ -228,11 +231,11 @@ def test_the_honest_change_passes():
 def leaf_forgeries(changed):
     """Yield leaves that no edit makes, with matching fields of the root."""
     root, leaf, _ = parts(changed)
-    at = root.leaves.index(leaf)
+    at = root.below.index(leaf)
     rows = decode_leaf(leaf.name, changed.pages[leaf.name])
     older = [row for row in rows if row.version < CONFIG]
     own = next(row for row in rows if row.version == CONFIG)
-    after = root.leaves[at + 1].first
+    after = root.below[at + 1].first
     for words, made in {
         "a record changed under its old version": [
             row._replace(record=b"x") if row is older[0] else row for row in rows
@@ -241,7 +244,7 @@ def leaf_forgeries(changed):
         "the change under an older version": [row._replace(version=2) if row is own else row for row in rows],
         "a version of the future": [row._replace(version=CONFIG + 1) if row is own else row for row in rows],
         "an entry that is the next leaf's": [*rows, MapEntry(after, CONFIG, b"x")],
-        "an entry below its border": [MapEntry(root.leaves[0].first, CONFIG, b"x"), *rows],
+        "an entry below its border": [MapEntry(root.below[0].first, CONFIG, b"x"), *rows],
         "an entry of an old version that is new": [*rows, MapEntry(rows[-1].key + b"\0", 2, b"x")],
         "no order": [rows[1], rows[0], *rows[2:]],
         "a key twice": [rows[0], *rows],
@@ -251,30 +254,30 @@ def leaf_forgeries(changed):
             first=made[0].key, name=name_of(page), entries=len(made), size_bytes=len(page),
             newest=max(row.version for row in made),
         )  # fmt: skip
-        yield words, forge(changed, {leaf.name: page}, leaves=(*root.leaves[:at], said, *root.leaves[at + 1 :]))
+        yield words, forge(changed, {leaf.name: page}, below=(*root.below[:at], said, *root.below[at + 1 :]))
 
 
 def root_forgeries(changed):
     root, leaf, ids = parts(changed)
-    at = root.leaves.index(leaf)
+    at = root.below.index(leaf)
 
     def said(**fields):
-        return (*root.leaves[:at], leaf._replace(**fields), *root.leaves[at + 1 :])
+        return (*root.below[:at], leaf._replace(**fields), *root.below[at + 1 :])
 
     rows = decode_ids(ids.name, changed.pages[ids.name])
     alone = encode_ids(rows[-1:])
     for words, fields in {
-        "one entry more": {"leaves": said(entries=leaf.entries + 1)},
-        "another size": {"leaves": said(size_bytes=leaf.size_bytes - 1)},
-        "an older newest version": {"leaves": said(newest=2)},
-        "a lower border": {"leaves": said(first=leaf.first[:-1])},
-        "a higher border": {"leaves": said(first=leaf.first + b"\0")},
-        "a leaf that stands, with another count": {"leaves": (root.leaves[0]._replace(entries=1), *root.leaves[1:])},
+        "one entry more": {"below": said(entries=leaf.entries + 1)},
+        "another size": {"below": said(size_bytes=leaf.size_bytes - 1)},
+        "an older newest version": {"below": said(newest=2)},
+        "a lower border": {"below": said(first=leaf.first[:-1])},
+        "a higher border": {"below": said(first=leaf.first + b"\0")},
+        "a leaf that stands, with another count": {"below": (root.below[0]._replace(entries=1), *root.below[1:])},
         "a leaf that stands, with another border": {
-            "leaves": (*root.leaves[:-1], root.leaves[-1]._replace(first=key(119)))
+            "below": (*root.below[:-1], root.below[-1]._replace(first=key(119)))
         },
-        "a leaf in no order": {"leaves": root.leaves[::-1]},
-        "a leaf that is not there": {"leaves": (*root.leaves, leaf._replace(first=b"\xff" * 9, name=b"n" * 32))},
+        "a leaf in no order": {"below": root.below[::-1]},
+        "a leaf that is not there": {"below": (*root.below, leaf._replace(first=b"\xff" * 9, name=b"n" * 32))},
         "another meta under the old version": {"meta": b"other"},
         "a version of nobody": {"version": 3},
         "a config id of yesterday": {"config": CONFIG - 1},
@@ -309,7 +312,7 @@ def test_a_cut_that_no_edit_makes_is_refused():
     """One leaf in two pieces or two leaves in one give the same map with other bytes."""
     store, root, changed = base()
     made, leaf, _ = parts(changed)
-    at = made.leaves.index(leaf)
+    at = made.below.index(leaf)
     rows = decode_leaf(leaf.name, changed.pages[leaf.name])
     pieces = [encode_leaf(rows[:9]), encode_leaf(rows[9:])]
     refer = [
@@ -320,7 +323,7 @@ def test_a_cut_that_no_edit_makes_is_refused():
         )
     ]
     pages = {name: page for name, page in changed.pages.items() if name not in {leaf.name, changed.root}}
-    page = encode_root(made._replace(leaves=(*made.leaves[:at], *refer, *made.leaves[at + 1 :])))
+    page = encode_root(made._replace(below=(*made.below[:at], *refer, *made.below[at + 1 :])))
     forged = ChangedPages(name_of(page), pages | {name_of(one): one for one in (*pieces, page)})
     together = new_store()
     together.pages.update(store.pages | forged.pages)
@@ -394,7 +397,7 @@ def test_what_is_missing_is_named():
     store, root, changed = base()
     old = decode_root(root, store.pages[root])
     _, leaf, _ = parts(changed)
-    (gone,) = (one.name for one in old.leaves if one.first == leaf.first)
+    (gone,) = (one.name for one in old.below if one.first == leaf.first)
     keep = {root, gone, *(page.name for page in old.ids)}
     few = new_store()
     few.pages.update({name: store.pages[name] for name in keep})
@@ -410,6 +413,91 @@ def test_kinds_of_pages_have_their_numbers():
     assert LEAF != IDS
     store, root, changed = base()
     made, leaf, ids = parts(changed)
-    swapped = tuple(one._replace(name=ids.name) if one == leaf else one for one in made.leaves)
-    assert not is_taken(store, root, forge(changed, {}, leaves=swapped, ids=(ids._replace(name=leaf.name),)))
+    swapped = tuple(one._replace(name=ids.name) if one == leaf else one for one in made.below)
+    assert not is_taken(store, root, forge(changed, {}, below=swapped, ids=(ids._replace(name=leaf.name),)))
     assert MAX_PAGE_BYTES == 65536
+
+
+def tall():
+    """Return a store with a map of height 1, its root, an honest next change, and its changed branch."""
+    store = new_store()
+    root = store.take(put_all(MapTree.empty("any"), 1, {key(at): b"%d" % at * 12 for at in range(3_000)}))
+    changed = put_all(store.open(root), CONFIG, {key(500): b"new"})
+    made = decode_root(changed.root, changed.pages[changed.root])
+    (branch,) = (page for page in made.below if page.name in changed.pages)
+    assert made.height == 1
+    assert len(changed.pages) == 3
+    return store, root, changed, branch
+
+
+def branch_forgeries():
+    """Yield branches that no edit makes, each under a root that agrees with it if possible."""
+    store, _, changed, branch = tall()
+    made = decode_root(changed.root, changed.pages[changed.root])
+    below = decode_branch(branch.name, changed.pages[branch.name])
+    (leaf,) = (page for page in below if page.name in changed.pages)
+    old = next(page for page in below if page != leaf)
+    at = made.below.index(branch)
+    for words, rows in {
+        "a leaf that stands, with another count": [page._replace(entries=1) if page == old else page for page in below],
+        "a leaf of another branch": [*below, made.below[at + 1]],
+        "no order": below[::-1],
+        "no leaf": (),
+    }.items():
+        page = encode_branch(rows)
+        said = PageReference.of_branch(rows, name_of(page)) if rows else branch._replace(name=name_of(page))
+        yield words, forge(changed, {branch.name: page}, below=(*made.below[:at], said, *made.below[at + 1 :]))
+    for words, fields in {
+        "another count": {"entries": branch.entries + 1},
+        "another size": {"size_bytes": branch.size_bytes - 1},
+        "an older newest version": {"newest": 1},
+        "another first key": {"first": branch.first + b"\0"},
+    }.items():
+        yield words, forge(changed, {}, below=(*made.below[:at], branch._replace(**fields), *made.below[at + 1 :]))
+    leaves = store.open(store.take(changed)).leaves
+    yield "leaves where branches must be", forge(changed, {}, height=0)
+    yield "a lower tree", forge(changed, {}, height=0, below=leaves)
+    yield "a higher tree", forge(changed, {}, height=2)
+
+
+def test_a_forged_branch_is_refused():
+    """Each forgery is refused alone, with all names right."""
+    store, root, changed, _ = tall()
+    assert is_taken(store, root, changed)
+    for words, forged in branch_forgeries():
+        assert not is_taken(store, root, forged), words
+
+
+def test_trees_grow_and_shrink():
+    """A map gains and loses levels, each change passes the check, and pages are small."""
+    store, root, heights = new_store(), None, []
+    for config, puts in enumerate(
+        (
+            {key(at): bytes(40) for at in range(3_000)},
+            {key(at): bytes(40) for at in range(3_000, 60_000)},
+            {key(at): None for at in range(10, 60_000) if at % 1_000},
+            {key(at): None for at in range(10, 60_000) if not at % 1_000},
+        ),
+        1,
+    ):
+        changed = put_all(store.open(root), config, puts)
+        check_change(store.read, ANY, root, changed, config)
+        root = store.take(changed)
+        check_all(store.read, ANY, root)
+        heights.append(store.open(root).root.height)
+        assert max(map(len, changed.pages.values())) <= 3 << 10
+    assert heights[0] == heights[2] == 1
+    assert heights[1] == 2
+    assert heights[3] == 0
+
+
+def test_names_below_a_missing_branch_are_left_out():
+    """All names are listed, each after the page that names it."""
+    store, _, changed, branch = tall()
+    store.take(changed)
+    names = pages_of(store.read, changed.root)
+    leaves = {page.name for page in store.open(changed.root).leaves}
+    assert leaves < set(names)
+    assert names.index(branch.name) < min(names.index(page.name) for page in store.open(changed.root).leaves)
+    inside = {page.name for page in decode_branch(branch.name, store.pages.pop(branch.name))}
+    assert set(names) - set(pages_of(store.read, changed.root)) == inside

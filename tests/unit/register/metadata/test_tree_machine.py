@@ -35,6 +35,9 @@ class Machine(RuleBasedStateMachine):
         self.wants = {}  # The first operation under each id.
         self.stamp = 0
 
+    def names(self, root):
+        return () if root is None else pages_of(self.store.read, root)
+
     def record(self, size):
         self.stamp += 1
         return None if size is None else (b"%d " % self.stamp * size)[:size]
@@ -61,7 +64,9 @@ class Machine(RuleBasedStateMachine):
         assert again.changed == judgement.changed
         if judgement.changed is None:
             return
-        assert not judgement.changed.pages.keys() & set(tree.root.names)  # An older root may have had the same leaf.
+        assert not judgement.changed.pages.keys() & set(
+            self.names(self.root)
+        )  # An older root may have had the same leaf.
         check_change(self.store.read, ANY, self.root, judgement.changed, config)
         self.root, self.head = self.store.take(judgement.changed), config
 
@@ -81,11 +86,10 @@ class Machine(RuleBasedStateMachine):
         assert list(found) == sorted(found)
         assert len(tree) == len(found)
         assert (tree.root.version, tree.root.config) == (self.model.version, self.model.config)
-        leaves = tree.root.leaves
-        assert len(leaves) == 1 or all(leaf.size_bytes >= MAX_PAGE_BYTES // 4 for leaf in leaves)
+        assert sum(leaf.entries for leaf in tree.leaves) == len(found)
         if self.root is not None:
             check_all(self.store.read, ANY, self.root)
-            names = pages_of(self.root, self.store.pages[self.root])
+            names = self.names(self.root)
             assert all(len(self.store.pages[name]) <= MAX_PAGE_BYTES for name in names)
 
     @rule(key=KEYS, end=st.one_of(st.none(), KEYS))

@@ -33,13 +33,13 @@ def map_of_many() -> tuple[MapTree, dict[bytes, bytes]]:
 def test_of_one_change_one_leaf(map_of_many: tuple[MapTree, dict[bytes, bytes]], key: bytes) -> None:
     """The partitions of the changed leaf have the same bounds and records as in the whole map."""
     before, pages = map_of_many
-    assert len(before.root.leaves) > 3
+    assert len(before.leaves) > 3
     edit = before.edit(1 << 48 | 2)
     edit.put(key, encode_partition(Partition(9, (Assignment(7, bytes(16), 0, AssignmentState.AVAILABLE),))))
     changed = edit.finish()
     after = tree_of(pages | changed.pages, changed.root)
-    looked_at = [*_changed(after, frozenset(before.root.leaves))]
-    assert 0 < len(looked_at) < 2 * RANGES // len(before.root.leaves)
+    looked_at = [*_changed(after, frozenset(before.leaves))]
+    assert 0 < len(looked_at) < 2 * RANGES // len(before.leaves)
     whole = {part.bounds: part for part in parts_of(after)}
     assert all(whole[part.bounds] == part for part in looked_at)
     assert [part.bounds.first for part in whole.values() if part.version == 1 << 48 | 2] == [key]
@@ -50,7 +50,7 @@ def test_of_nothing_known_all(map_of_many: tuple[MapTree, dict[bytes, bytes]]) -
     """An unknown map yields all partitions, and a known map none."""
     tree, _ = map_of_many
     assert [*_changed(tree, frozenset())] == [*parts_of(tree)]
-    assert [*_changed(tree, frozenset(tree.root.leaves))] == []
+    assert [*_changed(tree, frozenset(tree.leaves))] == []
 
 
 def test_a_map_that_went_back_is_looked_at_where_it_differs(map_of_many: tuple[MapTree, dict[bytes, bytes]]) -> None:
@@ -61,11 +61,11 @@ def test_a_map_that_went_back_is_looked_at_where_it_differs(map_of_many: tuple[M
         edit.delete(b"%06d" % number)
     changed = edit.finish()
     after = tree_of(pages | changed.pages, changed.root)
-    back = [*_changed(before, frozenset(after.root.leaves))]
+    back = [*_changed(before, frozenset(after.leaves))]
     assert {part.bounds for part in parts_of(before)} - {part.bounds for part in parts_of(after)} <= {
         part.bounds for part in back
     }
-    there = [*_changed(after, frozenset(before.root.leaves))]
+    there = [*_changed(after, frozenset(before.leaves))]
     assert {part.bounds for part in parts_of(after)} - {part.bounds for part in parts_of(before)} <= {
         part.bounds for part in there
     }
