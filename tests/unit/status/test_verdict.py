@@ -597,9 +597,3 @@ def test_one_cause_is_one_reason():
 def test_that_everything_can_be_read_is_said_where_all_have_answered(told, is_sure):
     """Partitions of a suspected member may be unreadable at this moment."""
     assert judge(told).text.startswith("Everything can be read; something" if is_sure else "Something") is True
-
-
-def test_what_is_wrong_with_tables_is_no_matter_of_a_dataset():
-    """A dataset's verdict ignores tables, and vice versa."""
-    made = judge(said(n2={"tables_closed": "lost"}, databases={"carts": TABLE}))
-    assert (made.about("geo").level, made.about("carts", is_table=True).level) == (WELL, TROUBLE)

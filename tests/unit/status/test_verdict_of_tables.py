@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.status.judging.judge import judge
-from gossipkv.status.verdict import ATTENTION, WELL, verdict_of
+from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, verdict_of
 from tests.unit.status.reports import AWAY, TABLE, UNDECIDED, said
 
 MOVES = [
@@ -90,3 +90,9 @@ def test_who_decides_on_tables_needs_a_majority(away, is_told):
 def test_all_that_is_said(told, texts):
     """Each cause is told once, by the placement, whichever nodes are remembered."""
     assert [reason.text for reason in judge(told).reasons] == texts
+
+
+def test_what_is_wrong_with_tables_is_no_matter_of_a_dataset():
+    """A dataset's verdict ignores tables, and vice versa."""
+    made = judge(said(n2={"tables_closed": "lost"}, databases={"carts": TABLE}))
+    assert (made.about("geo").level, made.about("carts", is_table=True).level) == (WELL, TROUBLE)
