@@ -222,13 +222,13 @@ class Access:
     def _refuse_token(self, address: str) -> DeferredResult:
         """Refuse an unknown token, at once or after a pause."""
         self.note_refused(address, "auth")
-        refusal = Unauthorized("this token is nobody's")
+        refusal = Unauthorized("no user has this token")
         if not self._throttle.wrong(address, self._now()):
             raise refusal
 
         async def refuse_later() -> Never:
             if self._paused >= MAX_PAUSED:
-                raise Overloaded("too many wrong tokens are to be refused; try again later", {"limit": MAX_PAUSED})
+                raise Overloaded("too many wrong tokens were sent; try again later", {"limit": MAX_PAUSED})
             self._paused += 1
             try:
                 await trio.sleep(PAUSE_S)
@@ -248,8 +248,8 @@ def access_of(config: Config) -> Access:
     if config.users is not None and config.join and config.key_ring is None and config.tls_peers is None:
         where = config.origin("users")
         raise ConfigError(
-            f"{where}: with users nodes are to prove to each other that they are some; "
-            "make keys (`gossipkv keys new`, key_ring), or certificates (`gossipkv certificates new`, tls_peers)",
+            f"{where}: with users, nodes must prove their identity to each other; make keys (`gossipkv "
+            "keys new`, key_ring), or certificates (`gossipkv certificates new`, tls_peers)",
             {"setting": "key_ring", "where": where},
         )
     return Access(

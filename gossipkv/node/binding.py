@@ -126,7 +126,7 @@ async def advertised(
         except (OSError, trio.TooSlowError) as error:
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else "the name service is silent"
             raise LocalError(
-                f"the address to advertise, {wanted}, is not known: {reason}; see --advertise",
+                f"the advertised address {wanted} cannot be resolved: {reason}; see --advertise",
                 {"address": str(wanted)},
             ) from error
         host = next((address.host for address in addresses if _is_heard(bound, address)), None)
@@ -134,7 +134,7 @@ async def advertised(
             hosts = ", ".join(address.host for address in addresses)
             reason = f"the node, on {bound}, is not heard at {hosts}" if addresses else _LINK_LOCAL
             raise LocalError(
-                f"the address to advertise, {wanted}, is of no use: {reason}; see --advertise",
+                f"other nodes cannot use the advertised address {wanted}: {reason}; see --advertise",
                 {"address": str(wanted)},
             )
         return Address(host, wanted.port or bound.port)
@@ -143,9 +143,9 @@ async def advertised(
     log = Log("gossipkv.node")
     found = Address(await _way(sockets, bound, joins) or ("::1" if ":" in bound.host else "127.0.0.1"), bound.port)
     if ipaddress.ip_address(found.host).is_loopback:
-        log.warning("advertised", address=str(found), reason="reached from this machine alone: see --advertise")
+        log.warning("advertised", address=str(found), reason="only this machine can reach it: see --advertise")
     else:
-        log.info("advertised", address=str(found), reason="leads to the members to join")
+        log.info("advertised", address=str(found), reason="leads to the members of `join`")
     return found
 
 

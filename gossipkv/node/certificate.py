@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import EnvironmentClock, Threads
     from gossipkv.settings.config import Config
 
-KEY: Final = small_file.Kind("tls_key", 64 * 1024, ", and make another pair if somebody may have read it")
+KEY: Final = small_file.Kind("tls_key", 64 * 1024, ", and replace the pair if others may have read it")
 
 LOOK_PERIOD_S: Final = 5.0  # Time between two checks of the files, each of which takes three system calls.
 
@@ -96,7 +96,7 @@ class Certificate:
     def _over(self, tls: Tls) -> str | None:
         """Return why the certificate has expired by this node's clock; None if it has not."""
         is_over = tls.expires_s * 1000 <= self._clock.wall_ms()
-        return f"it has held until {time_text(tls.expires_s)}: make another pair" if is_over else None
+        return f"the certificate expired at {time_text(tls.expires_s)}: make another pair" if is_over else None
 
     def _tell(self, tls: Tls) -> None:
         for use in self._users:
@@ -113,10 +113,10 @@ def read(config: Config) -> Tls | None:
     if config.tls_certificate is None or config.tls_key is None:
         for name in ("tls_certificate", "tls_key", "tls_clients", "tls_peers"):
             if getattr(config, name) is not None:
-                raise _wrong(config, name, "is of no use without both tls_certificate and tls_key")
+                raise _wrong(config, name, "needs both tls_certificate and tls_key")
         return None
     if config.tls_peers is not None and "listen" not in config.tls_listeners:
-        raise _wrong(config, "tls_listeners", "tls_peers is for `listen`, where nodes dial each other; name it as well")
+        raise _wrong(config, "tls_listeners", "tls_peers applies to `listen`; add `listen` to tls_listeners")
     if config.tls_peers is None and "listen" in config.tls_listeners and config.join:
         raise _wrong(
             config,

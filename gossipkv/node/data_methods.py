@@ -86,7 +86,7 @@ class DataMethods:
     def _check_writes(self, verb: str) -> None:
         silence = self._cluster.silence
         if silence is not None:
-            raise NotReady(f"this node is silent, and {verb} nothing until it can write: {silence}")
+            raise NotReady(f"this node is silent and {verb} nothing until its data directory is writable: {silence}")
 
     def _order(self, arguments: Arguments) -> DeferredResult:
         """Answer `hold [database, version, {options}]` or `release [database, {options}]`."""
@@ -94,7 +94,7 @@ class DataMethods:
         version = arguments.text("version") if arguments.method == "hold" else None
         is_here = arguments.options("local").flag("local")
         if version is not None and not is_name(version):
-            raise BadRequest(f"{version[:80]!r} is no name of a version: {NAMES}")
+            raise BadRequest(f"{version[:80]!r} is not a name of a version: {NAMES}")
         if self._names.is_table(database):
             raise BadRequest(f"{database} is a table, which has no versions", {"database": database})
         self._names.check_known(database)

@@ -137,7 +137,7 @@ class Gossiping:
             NotReady: the node has no cluster id yet; nothing was changed.
         """
         if not self._directory.record.cluster_id:
-            raise NotReady("this node is of no cluster yet: it was told to join others, and none of them has answered")
+            raise NotReady("this node is in no cluster yet: no address of `join` has answered")
         await self.agent.pin()
         record = self._directory.record
         assert record.pinned, record
@@ -284,9 +284,9 @@ class Gossiping:
         reply = self.agent.reply(request)
         if reply is None:
             if self._core.silent:
-                raise Unavailable("this node is silent: it cannot write to its data directory, and joins when it can")
+                raise Unavailable("this node is silent: its data directory is not writable; the node joins when it is")
             raise Unavailable(
-                "this is no request that the node answers: of another cluster, sealed otherwise, or damaged"
+                "the node does not answer this request: it is from another cluster, sealed with other keys, or damaged"
             )
         return reply
 
@@ -470,8 +470,8 @@ def refuse_strangers(config: Config, bound: Address) -> None:
     if config.key_ring is None and not (config.insecure_gossip or ipaddress.ip_address(bound.host).is_loopback):
         where = config.origin("listen")
         raise ConfigError(
-            f"{where}: listen = {str(config.listen)!r}: who can send a datagram there can speak for any node; "
-            "make keys (`gossipkv keys new`, key_ring), or say that no stranger can (insecure_gossip)",
+            f"{where}: listen = {str(config.listen)!r}: without keys, any sender of a datagram can speak "
+            "for any node; make keys (`gossipkv keys new`, key_ring), or permit this with insecure_gossip",
             {"setting": "insecure_gossip", "where": where},
         )
 
@@ -487,7 +487,7 @@ def read_key_ring(config: Config, environment: Environment) -> Sealing | None:
         where = config.origin("seal")
         if where != "default":  # A node that was told to seal must not send plain packets.
             raise ConfigError(
-                f"{where}: seal = {config.seal!r}: there is no key ring to seal with; see key_ring",
+                f"{where}: seal = {config.seal!r} needs a key ring; set key_ring",
                 {"setting": "seal", "where": where},
             )
         return None

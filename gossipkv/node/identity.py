@@ -122,8 +122,8 @@ def next_life(
         record = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=0)
     elif record.cluster != cluster:
         raise UnsupportedFormat(
-            f"{path}: belongs to cluster {record.cluster!r}, and this node is to join {cluster!r}; "
-            "set the same cluster, or give --data another directory",
+            f"{path}: belongs to cluster {record.cluster!r}, and this node has cluster = {cluster!r}; set "
+            "the same cluster, or another directory with --data",
             {"file": str(path / NODE), "expected": record.cluster, "got": cluster},
         )
     if node is not None and node != record.node:

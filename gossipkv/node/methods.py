@@ -182,7 +182,7 @@ class Handlers:
 def _unknown(arguments: Arguments) -> Value:
     name = arguments.method
     instead = f": {WRITES_ARE}" if name in {"set", "del"} else ""  # Other stores call their writes by these names.
-    raise UnknownMethod(f"there is no method {name} here{instead}", {"method": name})
+    raise UnknownMethod(f"this node has no method {name}{instead}", {"method": name})
 
 
 def _make_packer() -> msgpack.Packer:

@@ -91,7 +91,8 @@ class Names:
         else:
             return
         raise Conflict(
-            f"{name} is the name of a dataset that {where}: name the table otherwise, since both share their names",
+            f"{name} is the name of a dataset that {where}: choose another name, since tables and "
+            "datasets share their names",
             {"database": name},
         )
 

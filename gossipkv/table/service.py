@@ -184,8 +184,8 @@ class TableService:
                 self.check_knows()
                 if table is not None:
                     raise no_table(table)
-            why = self.store.closed or "no table was ever made here"
-            raise NotReady(f"this node takes no part in deciding on tables: {why}")
+            why = self.store.closed or "no table was ever created here"
+            raise NotReady(f"this node takes no part in decisions on tables: {why}")
         return self.metadata, self.catalogue
 
     def replicating(self, table: str | None = None) -> Replication:
@@ -253,7 +253,7 @@ class TableService:
     def check_knows(self) -> None:
         """Raise `NotReady` if this node has just come and does not know the catalogue yet."""
         if self.has_just_come:
-            raise NotReady("this node has just come, and does not know yet which tables there are", {"coming": True})
+            raise NotReady("this node has just joined, and does not know the tables yet", {"coming": True})
 
     def known_of(self, register: bytes) -> bytes:
         """Return this node's hint about a register; empty: it knows none, or the table was dropped."""

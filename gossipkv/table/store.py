@@ -64,7 +64,7 @@ FORGET: Final = (
     "(`--forget-tables`), and have it take its own place (`gossipkv metadata replace NODE NODE`)"
 )
 
-AGAIN: Final = "it is opened again by and by"
+AGAIN: Final = "the node retries to open it"
 
 NONE, OPEN, CLOSED = "none", "open", "closed"
 
@@ -249,7 +249,7 @@ class TableStore:
             case Corrupt():
                 return f"{error.message}: {FORGET}"
             case StorageError():
-                return f"{error.message}; {AGAIN if self._reopens else 'start the node again when that is mended'}"
+                return f"{error.message}; {AGAIN if self._reopens else 'start the node again after the repair'}"
         return error.message
 
     def _settle(self) -> None:

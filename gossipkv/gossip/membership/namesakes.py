@@ -163,7 +163,7 @@ class Namesakes:
         loses = (own.uuid, own.address) > (other.uuid, record.address)
         may_stop = sealed or self._age_ms(now_ms) < self._profile.converge_ms
         if may_stop and must_stop(asked, other, waited_ms, slack_ms=slack_ms, loses=loses):
-            why = "this one is the younger and stops. Give each node a name and a data directory of its own"
+            why = "this node is the younger and stops. Give each node its own name and data directory"
             self._outbox.effects.append(Stop(self._error(record, why)))
         else:
             # The other node finds out by itself if it must stop: it asks when it hears of this node's epoch.
@@ -195,14 +195,14 @@ class Namesakes:
         is_new = self._twin is None or self._twin.address != record.address
         self._twin, self._twin_until_ms = record, until_ms
         if is_new:
-            why = "this one goes on. Give each a name and a data directory of its own"
+            why = "this node continues. Give each node its own name and data directory"
             self._outbox.effects.append(Complain(self._error(record, why)))
             self._listener.on_claimed_twice(record)
 
     def _error(self, record: Member, advice: str) -> LocalError:
         own = self._members.own
         return LocalError(
-            f"two nodes are called {own.name!r}, this one at {own.address} and another at {record.address}: {advice}",
+            f"two nodes are called {own.name!r}, this node at {own.address} and another at {record.address}: {advice}",
             {"node": own.name, "address": str(own.address), "other_address": str(record.address)},
         )
 

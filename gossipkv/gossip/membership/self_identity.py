@@ -118,9 +118,9 @@ class SelfIdentity:
             return False
         uuid = own.uuid.hex()
         error = LocalError(
-            f"the node {uuid} was in this cluster already, as {record.name!r} at {record.address}, and its data is not "
-            "here: as that node this one cannot join. Give it its data directory, or another certificate "
-            "(`gossipkv certificates new DIR NAME --host HOST`)",
+            f"the node {uuid} was in this cluster before, as {record.name!r} at {record.address}, and its "
+            "data is not here, so this node cannot join as that node. Give this node the old data "
+            "directory, or another certificate (`gossipkv certificates new DIR NAME --host HOST`)",
             {"uuid": uuid, "node": record.name, "other_address": str(record.address)},
         )
         self._outbox.effects.append(Stop(error, forget=True))

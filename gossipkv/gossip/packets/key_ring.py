@@ -59,9 +59,9 @@ def parse(text: str, name: str) -> tuple[Key, ...]:
             raise ConfigError(f"{name}: line {number}: key {ring_key.id.hex()} stands there twice")
         keys.append(ring_key)
     if not keys:
-        raise ConfigError(f"{name}: there is no key in it; `gossipkv keys new` makes a file with one")
+        raise ConfigError(f"{name}: the file has no key; make a key with `gossipkv keys new`")
     if len(keys) > MAX_KEYS:
-        raise ConfigError(f"{name}: {len(keys)} keys, at most {MAX_KEYS}; remove what no node uses any more")
+        raise ConfigError(f"{name}: {len(keys)} keys, at most {MAX_KEYS}; remove keys that no node uses")
     return tuple(keys)
 
 
@@ -112,7 +112,7 @@ def removed(text: str, chosen: bytes, name: str) -> str:
     places = _places(lines, name)
     place = _place(places, chosen, name)
     if place == min(places.values()):
-        raise ConfigError(f"{name}: key {chosen.hex()} is the one that seals; use another first, on every node")
+        raise ConfigError(f"{name}: key {chosen.hex()} seals gossip; first use another key on every node")
     del lines[place]
     return "".join(lines)
 
@@ -125,5 +125,5 @@ def _places(lines: Sequence[str], name: str) -> dict[bytes, int]:
 def _place(places: Mapping[bytes, int], chosen: bytes, name: str) -> int:
     if chosen not in places:
         ids = ", ".join(id_.hex() for id_ in places)
-        raise ConfigError(f"{name}: no key {chosen.hex()} in it; there are {ids}")
+        raise ConfigError(f"{name}: the file has no key {chosen.hex()}; its keys are {ids}")
     return places[chosen]

@@ -83,7 +83,7 @@ class Seeds:
                 reason = error.strerror or str(error)
             else:
                 hosts = ", ".join(address.host for address in addresses)
-                reason = f"only of the other address family: {hosts}" if addresses else "only link-local addresses"
+                reason = f"only addresses of the other family: {hosts}" if addresses else "only link-local addresses"
                 found[name] = list(filter(self._reaches, addresses))
                 for other in limits if found[name] else ():
                     other.deadline = min(other.deadline, trio.current_time() + FIRST_PAUSE_S)

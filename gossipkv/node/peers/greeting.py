@@ -71,7 +71,7 @@ class Greeter:
         mine.check(theirs)
         if theirs.uuid != uuid:
             raise Unauthorized(
-                f"{to} is the node {theirs.uuid.hex()} now, not {name}",
+                f"{to} is now the node {theirs.uuid.hex()}, not {name}",
                 {"uuid": uuid.hex(), "other": theirs.uuid.hex()},
             )
         if self._prover is not None and (again := self._prover.ask(mine, theirs)) is not None:

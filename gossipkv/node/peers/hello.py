@@ -51,13 +51,12 @@ class Hello(NamedTuple):
         """
         if other.protocol != self.protocol:
             raise Unauthorized(
-                f"this node speaks protocol {self.protocol}, the other one {other.protocol}: "
-                "let them run versions that fit",
+                f"this node speaks protocol {self.protocol}, the other node {other.protocol}: run compatible releases",
                 {"protocol": self.protocol, "other": other.protocol},
             )
         if other.cluster_id != self.cluster_id:
             raise Unauthorized(
-                "this node is of another cluster than who says hello; `gossipkv inspect DATA/NODE` shows of which"
+                "this node is in another cluster than the sender of hello; compare with `gossipkv inspect DATA/NODE`"
             )
 
 
@@ -68,7 +67,7 @@ def prove(proven: bytes | None, uuid: bytes | None) -> None:
         Unauthorized: it does not.
     """
     if proven is None:
-        raise Unauthorized("no certificate by tls_peers proves a uuid: whoever this is, it is no node")
+        raise Unauthorized("no certificate by tls_peers proves a uuid, so the peer is not accepted as a node")
     if uuid not in {None, proven}:
         raise Unauthorized(
             f"the certificate is that of the node {proven.hex()}, and not of {uuid.hex()}",

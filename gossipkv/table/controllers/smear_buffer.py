@@ -112,7 +112,7 @@ class SmearBuffer:
         batch.put(space, *put.row())
 
         def late() -> None:
-            complete(Unknown("the put was not synced in time: it may become visible", {"table": table.hex()}))
+            complete(Unknown("the put was not synced in time, and may become visible", {"table": table.hex()}))
 
         def on_synced(error: StorageError | None) -> None:
             is_late = waiter.on_late is None

@@ -172,7 +172,7 @@ class HostRequest(ABC, Generic[T]):
         remaining = [node for node in self.nodes if node != me]
         if self.is_write:  # A dead host would leave the outcome unknown.
             down = routing.down(remaining)
-            self._refusals |= dict.fromkeys(down, Unavailable("it is dead, as far as gossip knows"))
+            self._refusals |= dict.fromkeys(down, Unavailable("the node is dead according to gossip"))
             remaining = [node for node in remaining if name_of(node) not in down]
         self._left = routing.hosts(remaining)
         self._go_on()
@@ -254,7 +254,7 @@ class HostRequest(ABC, Generic[T]):
         kinds = {*map(type, refusals.values())}
         kind = next((refusal for refusal in (Overloaded, TimedOut) if kinds == {refusal}), Unavailable)
         return kind(
-            f"{self._what()}: no host {done}: {reasons or 'none has answered in time'}",
+            f"{self._what()}: no host {done}: {reasons or 'no host answered in time'}",
             {"asked": {name: error.message for name, error in refusals.items()}},
         )
 
@@ -304,4 +304,4 @@ def serving(replica: Replica | None, partition: int) -> Replica:
     """Return the replica if it answers for its partition. Raises `NotServed` if it does not, or is None."""
     if replica is not None and replica.role is not None and replica.role.available:
         return replica
-    raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
+    raise NotServed("the node does not hold the partition, or not yet", {"partition": partition})

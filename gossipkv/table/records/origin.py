@@ -110,7 +110,7 @@ class OriginWrite(HostRequest[T]):
             replication.waiting.end(self._parked)
             match error:
                 case StorageError():
-                    raise Unavailable(f"its store takes no writes: {error.message}") from error
+                    raise Unavailable(f"its store refuses writes: {error.message}") from error
                 case LimitExceeded():
                     words = f"the log has no room for so much at once: {error.message}"
                     raise TooLarge(words, error.details) from error
@@ -248,7 +248,7 @@ def token_of_host(body: bytes) -> Token:
 
 def not_in_time(level: str, partition: int) -> Unknown:
     """Return the error of a write that is applied and has not reached its level by its deadline."""
-    words = f"the write was applied, and did not reach the level {level} in time: it may become visible"
+    words = f"the write was applied, but did not reach the level {level} in time, and may become visible"
     return Unknown(words, {"level": level, "partition": partition})
 
 

@@ -218,7 +218,7 @@ class KeysRead(HostRequest[FoundRecords]):
                     return FoundRecords(found, decode_body(seen))
                 except ProtocolError as damaged:
                     raise Unavailable(f"a node answered with what is no token: {damaged.message}") from damaged
-        raise Unavailable("a node answered something else than records")
+        raise Unavailable("the answer of a node is not a list of records")
 
     def encoded(self, result: FoundRecords) -> Value:
         """Return the records, and the body of the token."""

@@ -210,7 +210,7 @@ class Router:
         known_map = metadata.known.get(named.id)
         if known_map is None:
             raise NotReady(
-                f"what is decided of the table {name} is not known here yet", {"table": name, "coming": True}
+                f"this node does not know the state of the table {name} yet", {"table": name, "coming": True}
             )
         routed = self._routes.get(name)
         before = routed.route if routed is not None and routed.table == named.id else None

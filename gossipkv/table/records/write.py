@@ -84,7 +84,7 @@ class TableWrites:
         limit = self._services.most_value
         if len(value) > limit:
             raise TooLarge(
-                f"the value has {len(value)} bytes, and may have {limit}", {"limit": limit, "size": len(value)}
+                f"the value has {len(value)} bytes; the limit is {limit}", {"limit": limit, "size": len(value)}
             )
         return value
 
@@ -189,7 +189,7 @@ class ClientWrite(ClientRequest[T]):
         """Take the arguments. Raises BadRequest: the level or the token is malformed."""
         level = (options is not DEFAULTS and options.given.text("level")) or MAJORITY
         if level not in LEVELS:
-            raise BadRequest(f"the level is one of {', '.join(LEVELS)}, not {level[:80]}", {"option": "level"})
+            raise BadRequest(f"the level must be one of {', '.join(LEVELS)}, not {level[:80]}", {"option": "level"})
         super().__init__(services, name, options)
         self.level = level
 

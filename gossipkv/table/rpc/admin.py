@@ -49,9 +49,7 @@ STATUS_PART: Final = 0.8  # Share of that timeout for the acceptors; the rest is
 FORWARD_S: Final = 60.0
 FOUNDING_PART: Final = 0.8  # Share of the timeout for finding the founder; the rest is for asking it.
 SPREAD_S: Final = 1.0  # Wait until live nodes know a new table: most do within 200 ms.
-START_OR_FORCE: Final = (
-    "too few of those that decide on it answer: start them again, or see `gossipkv metadata force --help`"
-)
+START_OR_FORCE: Final = "too few acceptors answer: start them again, or see `gossipkv metadata force --help`"
 
 
 @final
@@ -239,7 +237,7 @@ class AdminMethods:
             if joins:
                 members.add(await self._directory.invite(node))
             if not members:
-                raise BadRequest(f"{name} is the last that decides, and cannot leave")
+                raise BadRequest(f"{name} is the last acceptor and cannot leave")
             await catalogue.reconfigure(register, sorted(members), before)
             return await self._tell(metadata, catalogue, table)
 
@@ -253,7 +251,7 @@ class AdminMethods:
             try:
                 leaving = self._directory.uuid_of(old)
             except Unavailable as error:
-                raise Unavailable(f"{error.message}: `gossipkv metadata status` names those that decide") from error
+                raise Unavailable(f"{error.message}: `gossipkv metadata status` lists the acceptors") from error
             newcomer = await self._invite(new)
             register = await _register_of(metadata, catalogue, table)
             name = table or "the catalogue"

@@ -99,7 +99,7 @@ class NodeAdminMethods:
     async def _weigh(self, wanted: _Wanted, _deadline: Deadline, named: Named) -> Argued:
         node = self._transactions.named(named, wanted.node)
         if not named[node].weight:
-            raise BadRequest(f"{wanted.node} was taken out: `gossipkv node add` puts it in")
+            raise BadRequest(f"{wanted.node} was removed: add the node with `gossipkv node add`")
         return "set_node", (node, *named[node]._replace(weight=wanted.weight), None, 0)
 
     def _list(self, arguments: Arguments) -> DeferredResult:
@@ -174,8 +174,8 @@ class NodeAdminMethods:
         """Raise Conflict if a live node is declared lost for good."""
         if is_gone and node in self._directory.alive():
             raise Conflict(
-                f"{self._directory.name_of(node)} is alive, and --force is for nodes that are gone for good: what it "
-                "alone has would be lost. Stop it first, or leave --force out"
+                f"{self._directory.name_of(node)} is alive, and --force is for nodes that are lost for good: "
+                "records that only it has would be lost. Stop the node first, or omit --force"
             )
 
     def _check_groups(self, node: bytes, named: Named) -> None:

@@ -77,7 +77,7 @@ class QuarantineMethods:
             replication = self._service.replicating()
             named = [replica for replica in replication.replicas.spaces.all_quarantined() if replica.name == name]
             if not named:
-                raise BadRequest(f"{node} has no copy {name[:40]} that is set aside: `quarantine_list` names them")
+                raise BadRequest(f"{node} has no quarantined replica {name[:40]}: `quarantine_list` lists them")
             await replication.drop_quarantined(named[0])
             return {"node": node, "copy": name}
 

@@ -100,11 +100,11 @@ class RangeAdminMethods:
     def _divisible(self, tree: MapTree, wanted: RangeArguments) -> tuple[bytes, Partition]:
         """Return the first key and the range to divide at a key.  Raises BadRequest, Conflict."""
         key, name_of, alive = wanted.key, self._directory.name_of, self._directory.alive()
-        first, partition = _range_of(tree, key, f"{wanted.table} has shards, which are never cut: ranges are divided")
+        first, partition = _range_of(tree, key, f"{wanted.table} has shards, which are never split: only ranges are")
         if first == key:
             before = TableRoute(tree).before(key)
             rows = _rows([(before.first, before.partition), (first, partition.id)])
-            words = f"{wanted.table} is divided at {shown(key)} already: a range begins there"
+            words = f"{wanted.table} is already split at {shown(key)}: a range begins there"
             raise Conflict(words, {"table": wanted.table, "partition": None, "partitions": rows})
         self._check_rests(key, partition, "divide it")
         if partition.has_too_many_former:

@@ -331,11 +331,11 @@ class TableReporter:
                 names = ", ".join(sorted(map(name_of, differing)))
                 why = f"has other records than {names}, with all that was written in both"
             elif replica in replicas.loader.log_too_small:
-                why = "loads again and again: `table_log` is too small for what is written meanwhile"
+                why = "bulk-loads repeatedly: `table_log` is too small for the writes meanwhile"
             if why is not None:
                 return f"its copy at {name_of(replicas.me)} {why}"
         if not up:
-            return "none of its nodes is alive: it cannot be read or written"
+            return "none of its nodes is alive, so it cannot be read or written"
         if replica is not None and replica.originates:
             up = replicas.acks[replica].confirming(replicas.confirms)
         needed = slots_needed(MAJORITY, table.replication)

@@ -113,9 +113,11 @@ class ReplicaReadiness:
                 if replica in replication.departed and seen.config > replica.config:
                     return replica, _behind(replica, "this node does not hold the partition any more", "map")
                 if replica.rules.ends and not _ends_are_known(replica, seen):
-                    return replica, _behind(replica, "it is not known yet what is kept of a node that is gone", "ends")
+                    return replica, _behind(replica, "the writes kept of a lost node are not known yet", "ends")
                 if not clock.covers(replica.synced, clock.named(seen.clock, replica.named)):
-                    return replica, _behind(replica, "this replica has not yet what the session has seen", "records")
+                    return replica, _behind(
+                        replica, "this replica does not yet have the writes that the session has seen", "records"
+                    )
         return None
 
     def _wait(self, replica: Replica, waits: _ParkedOnReplica) -> None:
@@ -177,7 +179,9 @@ def _ends_are_known(replica: Replica, seen: TableSeen) -> bool:
             raise WriteLost(
                 "the range began anew by force since the session began: what that has seen there may be lost"
                 if assignment == LEFT_OUT
-                else "the session has seen a write that only a node had which is gone for good, and was taken by force",
+                else (
+                    "the session has seen a write that was only on a node lost for good, and its range was force-joined"
+                ),
                 {"partition": replica.identity.partition, "assignment": f"{assignment:016x}", "kept": end},
             )
     return all(end is not None for _, end in lacked)

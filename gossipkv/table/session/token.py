@@ -149,7 +149,7 @@ def decode(data: bytes, cluster: bytes) -> Token:
         if format_ != FORMAT:
             raise _refused(f"it has the form {format_}, which this node does not know")
         if checksum != crc32c(cluster + data[at:end]):
-            raise _refused("it is damaged, or of another cluster")
+            raise _refused("the token is damaged, or of another cluster")
         try:
             tokens.append(decode_body(data[at + HEAD.size : end]))
         except ProtocolError as error:
@@ -159,7 +159,7 @@ def decode(data: bytes, cluster: bytes) -> Token:
 
 
 def _refused(why: str) -> BadRequest:
-    return BadRequest(f"the token is not one that this cluster has given: {why}", {"option": "token"})
+    return BadRequest(f"the token was not given by this cluster: {why}", {"option": "token"})
 
 
 MAX_MET: Final = 1024  # Clients may make up ids. A forgotten id counts as not ended until it is met and read again.

@@ -176,7 +176,7 @@ def test_pynvim_reads_from_a_node(address: str) -> None:
     assert done
     assert bytes.fromhex(info[b"name".hex()]) == b"gossipkv"
     assert refused == [
-        [False, "there is no method nope here"],
+        [False, "this node has no method nope"],
         [False, "no database nowhere here"],
         [False, "get: unknown option versoin; did you mean version?"],
     ]

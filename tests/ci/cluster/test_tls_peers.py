@@ -215,7 +215,7 @@ def test_a_lost_data_directory_needs_another_certificate(tmp_path):
             shutil.rmtree(tmp_path / "n2" / "data", ignore_errors=attempt == "again")
             with started(tmp_path, source, "n2", files.settings("n2"), *join) as lost:
                 assert lost.process.wait(PATIENCE_S) == 3
-                assert f"the node {UUIDS['n2'].hex} was in this cluster already, as 'n2'" in lost.said()
+                assert f"the node {UUIDS['n2'].hex} was in this cluster before, as 'n2'" in lost.said()
             assert not (tmp_path / "n2" / "data" / "NODE").exists()
         signed = new_certificate((authority.certificate, authority.key), Subject("n2", (), uuid4()), NOW)
         files.write("n2.key", signed.key)

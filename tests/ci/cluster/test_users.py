@@ -187,7 +187,7 @@ def everything_told(node: NodeProcess, token: str, path: Path) -> dict[str, byte
     told |= {"load": by_command(node.address, token, *load.split()), "report": report.read_bytes()}
     assert b'"errors": {}' in told["load"], told["load"]
     told["refused"] = by_command(node.address, WRONG, "status")
-    assert b"this token is nobody's" in told["refused"]
+    assert b"no user has this token" in told["refused"]
     parent = node.process.pid
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     for process in (str(parent), *children):

@@ -83,7 +83,7 @@ REFUSED = [
     (["use", "00"], "expected the id of a key"),
     (["use", "00000000"], "no key 00000000 in it"),
     (["remove", "00000000"], "no key 00000000 in it"),
-    (["remove", "FIRST"], "is the one that seals"),
+    (["remove", "FIRST"], "seals gossip"),
 ]
 
 

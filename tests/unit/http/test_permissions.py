@@ -52,7 +52,7 @@ class Asked:
         token, _, name = params
         user = self.users.named.get(name, self.users.anonymous) if token is None else self.users.by_token(token)
         if user is None:
-            raise Unauthorized("this token is nobody's")
+            raise Unauthorized("no user has this token")
         return [user.name, [str(grant) for grant in user.grants]]
 
     def let(self, **may: str) -> None:
@@ -164,7 +164,7 @@ async def test_what_was_said_of_a_token_stands_for_a_second(autojump_clock, site
     node.let()
     await trio.sleep(KEPT_S)
     gone = await site.answer(bearer("ana", b"/db/key"))
-    assert (gone.status, await whole(gone)) == (401, b"this token is nobody's\n")
+    assert (gone.status, await whole(gone)) == (401, b"no user has this token\n")
     node.users = None
     for number in range(MAX_KEPT + 10):
         assert (await site.answer(bearer(f"t{number}", b"/db/key"))).status == 200

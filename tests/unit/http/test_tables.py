@@ -86,7 +86,7 @@ async def test_a_scan():
 
 
 @pytest.mark.parametrize(("failure", "status"), [
-    (NotReady("what is decided of the table carts is not known here yet", {"table": "carts", "coming": True}), 503),
+    (NotReady("this node does not know the state of the table carts yet", {"table": "carts", "coming": True}), 503),
     (NotReady("no replica that was asked is ready", {"waits_for": "records"}), 503),
     (NotReady("this node is about to open its tables"), 503),
     (BadRequest("get: a table has no versions"), 400),

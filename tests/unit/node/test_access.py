@@ -196,7 +196,7 @@ async def test_auth_says_who_it_is():
         with pytest.raises(BadRequest):
             of.auth(Arguments(b"auth", msgpack.packb(wrong)), STRANGER)
     for token in (b"", b"token-an", b"token-anaa", b"x" * (1 << 20), b"\xff", b"anonymous"):
-        with pytest.raises(Unauthorized, match=r"^this token is nobody's$"):
+        with pytest.raises(Unauthorized, match=r"^no user has this token$"):
             access(users(ana=[])).prove(token, STRANGER)
     assert access(None).prove(b"anything", STRANGER) == ProvenUser(ANONYMOUS, "anonymous")
     with pytest.raises(Unauthorized):
@@ -315,7 +315,7 @@ def test_users_among_others_need_keys(tmp_path):
     path.write_text("[ana]\nmay = []\n")
     path.chmod(0o600)
     assert access_of(load(flags={"users": str(path)})).may(ANONYMOUS, Right.NONE)
-    with pytest.raises(ConfigError, match="with users nodes are to prove to each other"):
+    with pytest.raises(ConfigError, match="with users, nodes must prove their identity to each other"):
         access_of(load(flags={"users": str(path), "join": "10.0.0.1:7070"}))
     path.chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):

@@ -105,7 +105,7 @@ async def test_the_address_that_others_are_told(bound, wanted, joins, expected):
 
 async def test_an_address_to_advertise_that_nobody_knows():
     """The start fails; otherwise no other node could find this one."""
-    with pytest.raises(LocalError, match="the address to advertise, public:7, is not known: nobody knows"):
+    with pytest.raises(LocalError, match="the advertised address public:7 cannot be resolved: nobody knows"):
         await advertised(Sockets(), Address("0.0.0.0", 7), wanted=Address("public", 7), joins=[])
 
 
@@ -116,7 +116,9 @@ async def test_an_address_to_advertise_that_nobody_knows():
 async def test_an_address_to_advertise_that_leads_elsewhere(bound, stands_for, told):
     """An unusable family or a link-local address is an error in words."""
     wanted = Address("public", 7)
-    with pytest.raises(LocalError, match=f"the address to advertise, public:7, is of no use: .*{told}.*--advertise"):
+    with pytest.raises(
+        LocalError, match=f"other nodes cannot use the advertised address public:7: .*{told}.*--advertise"
+    ):
         await advertised(Sockets(names={"public": stands_for}), Address(bound, 7), wanted=wanted, joins=[])
 
 
@@ -133,7 +135,7 @@ async def test_a_silent_name_service(autojump_clock):
     """A silent name service delays a start by seconds only."""
     began_s = trio.current_time()
     silent = Address("silent", 7)
-    with pytest.raises(LocalError, match="not known: the name service is silent"):
+    with pytest.raises(LocalError, match="cannot be resolved: the name service is silent"):
         await advertised(Sockets(), Address("0.0.0.0", 7), wanted=silent, joins=[])
     found = await advertised(Sockets(), Address("0.0.0.0", 7), wanted=None, joins=[silent])
     assert found == Address("127.0.0.1", 7)

@@ -106,7 +106,7 @@ async def test_one_that_is_over(tmp_path: Path, nursery: trio.Nursery, autojump_
         authority.pair("node", "localhost", began=over)
         await kept.read_again()
     assert [entry["event"] for entry in logs] == ["certificate_over", "certificate", "certificate_unchanged"]
-    assert "it has held until " in logs[2]["reason"]
+    assert "the certificate expired at " in logs[2]["reason"]
     assert len(used) == 2
     assert kept.expires_s == used[1].expires_s > NOW.timestamp()
 
@@ -182,7 +182,7 @@ def test_nodes_that_are_to_know_each_other(tmp_path: Path) -> None:
     assert read(unnamed, tls_listeners=("resp_listen",), join=at) is not None
     for pair, settings, reason in [
         (unnamed, {"tls_peers": authority.path}, "it names no uuid, and nodes prove theirs"),
-        (named, {"tls_peers": authority.path, "tls_listeners": ("resp_listen",)}, "tls_peers is for `listen`"),
+        (named, {"tls_peers": authority.path, "tls_listeners": ("resp_listen",)}, "tls_peers applies to `listen`"),
         (named, {"join": at}, "tls_certificate: nodes that are to join each other by TLS need tls_peers"),
         (named, {"tls_peers": named.key}, "tls_peers = .*expected certificates of authorities"),
     ]:

@@ -73,7 +73,7 @@ def test_a_directory_of_another_cluster_is_refused_and_untouched(tmp_path):
     """The error has both names."""
     opened(tmp_path, cluster="one").close()
     (tmp_path / "building" / "x").mkdir()
-    with pytest.raises(UnsupportedFormat, match="belongs to cluster 'one', and this node is to join 'two'"):
+    with pytest.raises(UnsupportedFormat, match="belongs to cluster 'one', and this node has cluster = 'two'"):
         opened(tmp_path, cluster="two")
     assert (tmp_path / "building" / "x").exists()
     opened(tmp_path, cluster="one").close()

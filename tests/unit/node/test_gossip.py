@@ -157,7 +157,7 @@ def test_seals_without_keys_are_refused() -> None:
     """A node that asks for seals without a key ring must not run unencrypted."""
     world = trio_world.real()
     assert read_key_ring(load(), world) is None
-    with pytest.raises(ConfigError, match="GOSSIPKV_SEAL: seal = 'require': there is no key ring"):
+    with pytest.raises(ConfigError, match="GOSSIPKV_SEAL: seal = 'require' needs a key ring"):
         read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world)
 
 
@@ -166,7 +166,9 @@ def test_strangers_can_speak_only_where_that_is_said(host: str) -> None:
     """Beyond loopback a node needs keys, or an explicit setting."""
     bound = Address(host, 7)
     environ = {"GOSSIPKV_LISTEN": str(bound)}
-    with pytest.raises(ConfigError, match=r"GOSSIPKV_LISTEN: listen = .*: who .*; make keys .*insecure_gossip"):
+    with pytest.raises(
+        ConfigError, match=r"GOSSIPKV_LISTEN: listen = .*: without keys, .*; make keys .*insecure_gossip"
+    ):
         refuse_strangers(load(environ=environ), bound)
     refuse_strangers(load(environ={**environ, "GOSSIPKV_INSECURE_GOSSIP": "true"}), bound)
     for here in ("127.0.0.1", "127.9.9.9", "::1"):

@@ -40,7 +40,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
 def test_a_table_is_not_made_beside_a_dataset(node: Node) -> None:
     """A dataset counts if this node knows it or a member publishes it; other names are free."""
     for name, where in (("db", "this node serves or sees"), ("empty", "this node"), ("x", "members publish")):
-        with pytest.raises(Conflict, match=f"^{name} is the name of a dataset that {where}.*name the table otherwise"):
+        with pytest.raises(Conflict, match=f"^{name} is the name of a dataset that {where}.*choose another name"):
             node.ask("create_table", name, {"kind": "hash"})
     for free in ("more", "gone"):  # Members report that nothing is left of the latter.
         assert node.ask("create_table", free, {"kind": "hash"}) == f"create_table {free}"
@@ -61,7 +61,7 @@ def test_a_dataset_takes_no_writes(node: Node, method: str, params: list[object]
 @pytest.mark.parametrize("method", ["set", "del"])
 def test_words_of_other_stores(node: Node, method: str) -> None:
     """`set` and `del` are no methods here, and the error names the right ones."""
-    with pytest.raises(UnknownMethod, match=f"no method {method} here: {re.escape(WRITES_ARE)}$"):
+    with pytest.raises(UnknownMethod, match=f"this node has no method {method}: {re.escape(WRITES_ARE)}$"):
         node.ask(method, "db", b"k")
 
 

@@ -142,7 +142,7 @@ async def test_a_closed_store_is_left_as_it_is(tmp_path):
 
 @pytest.mark.parametrize(("error", "told"), [
     (Corrupt("/t/log/1", 4096, "torn"), r"/t/log/1: damaged at byte 4096: torn: .*--forget-tables"),
-    (StorageError("/t/log: no room"), "no room; start the node again when that is mended"),
+    (StorageError("/t/log: no room"), "no room; start the node again after the repair"),
     (OSError(5, "Input/output error"), "the store of this node's tables cannot be opened: Input/output error; start"),
     (UnsupportedFormat("/t/MANIFEST: a newer one"), "/t/MANIFEST: a newer one$"),
 ])  # fmt: skip
@@ -222,7 +222,7 @@ async def test_a_store_that_fails(autojump_clock):
     async with open_on(SimulatedFiles(), stores) as (tables, directory):
         stores.open[0].fail(EIO)
         assert tables.state == "closed"
-        with pytest.raises(Unavailable, match=r"cannot be synced.*opened again"):
+        with pytest.raises(Unavailable, match=r"cannot be synced.*retries to open"):
             tables.opened()
         with pytest.raises(Unavailable, match="cannot be synced"):
             await tables.create()

@@ -87,7 +87,7 @@ def test_a_lost_data_directory_whose_uuid_comes_from_a_certificate(state, name, 
     )
     assert link.run(3 * SECOND_MS, lambda: newer.stopped is not None)
     assert newer.stopped.forget
-    assert f"the node {old.me.uuid.hex()} was in this cluster already, as 'x' at {old.address}" in str(
+    assert f"the node {old.me.uuid.hex()} was in this cluster before, as 'x' at {old.address}" in str(
         newer.stopped.error
     )
     link.run(SECOND_MS)

@@ -21,8 +21,8 @@ def test_a_ring_is_read() -> None:
 
 
 WRONG = [
-    ("", "no key in it"),
-    ("# nothing\n", "no key in it"),
+    ("", "file has no key"),
+    ("# nothing\n", "file has no key"),
     ("not base64!\n", "line 1: expected a key"),
     (f"\n{encoded(bytes(31))}\n", "line 2: expected a key of 32 bytes in base64, got 31"),
     (f"{encoded(ONE.secret)}\n{encoded(ONE.secret)}\n", "line 2: key [0-9a-f]{8} stands there twice"),
@@ -79,14 +79,16 @@ def test_use_moves_to_the_front() -> None:
 def test_remove_takes_out() -> None:
     """The sealing key cannot be removed: the next key may not be on all nodes yet."""
     assert parse(removed(RING, OTHER.id, "ring"), "ring") == (ONE,)
-    with pytest.raises(ConfigError, match=f"key {ONE.id.hex()} is the one that seals; use another first"):
+    with pytest.raises(ConfigError, match=f"key {ONE.id.hex()} seals gossip; first use another key"):
         removed(RING, ONE.id, "ring")
 
 
 @pytest.mark.parametrize("change", [used, removed])
 def test_a_key_that_is_not_there(change) -> None:
     """The error names the existing keys."""
-    with pytest.raises(ConfigError, match=f"no key {THIRD.id.hex()} in it; there are {ONE.id.hex()}, {OTHER.id.hex()}"):
+    with pytest.raises(
+        ConfigError, match=f"the file has no key {THIRD.id.hex()}; its keys are {ONE.id.hex()}, {OTHER.id.hex()}"
+    ):
         change(RING, THIRD.id, "ring")
 
 

@@ -499,7 +499,7 @@ async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
     assert world.core.heard == [(1000, "start", (*found, names[2]), (PEER,), False)]
     assert {(line["join"], line["reason"]) for line in lines} == {
         ("b:2", "nobody knows"), ("slow:4", "the name service has not answered in time"),
-        ("six:5", "only of the other address family: fd00::1"), ("fe:6", "only link-local addresses"),
+        ("six:5", "only addresses of the other family: fd00::1"), ("fe:6", "only link-local addresses"),
     }  # fmt: skip
 
 

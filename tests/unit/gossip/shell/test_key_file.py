@@ -26,7 +26,7 @@ def test_a_ring_is_read_if_its_owner_alone_may(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"this key ring \(mode 0640\): chmod 600 it, and change the keys"):
         key_file.read(path)
     small_file.write_text(path, "")
-    with pytest.raises(ConfigError, match="no key in it"):
+    with pytest.raises(ConfigError, match="file has no key"):
         key_file.read(path)
 
 

@@ -245,7 +245,7 @@ def test_a_cursor_deletes_nothing_out_of_the_bounds(range_table):
     (["t", {}], "all of t would be deleted"), (["t", {"start": b"", "prefix": b""}], "all of t would be deleted"),
     (["t", {"strat": b"a"}], "did you mean start"), (["t", [b"a", b"b"]], "the bounds must be a map"),
     (["t"], "the bounds is missing"), (["t", {"start": 5}], "start must be bytes"),
-    (["t", ALL, {"level": "two"}], "the level is one of"), (["t", ALL, {"limit": 5}], "unknown option limit"),
+    (["t", ALL, {"level": "two"}], "the level must be one of"), (["t", ALL, {"limit": 5}], "unknown option limit"),
 ])  # fmt: skip
 def test_wrong_requests(range_table, params, words):
     error = range_table.nodes[0].outcome("delete_range", *params)

@@ -185,7 +185,7 @@ def test_what_a_read_is_not(records):
         ("the key must be bytes", "get", "t", 7),
         (r"keys\[1\] must be bytes", "get_many", "t", [b"a", None]),
         ("a table has no versions.*min_version", "get", "t", b"k", {"min_version": "1"}),
-        ("the token is not one", "get", "t", b"k", {"token": b"made up"}),
+        ("the token was not given", "get", "t", b"k", {"token": b"made up"}),
         ("wait_ms must be at least 0", "get", "t", b"k", {"wait_ms": -1}),
         ("config must be an integer", "get_many", "t", [b"k"], {"config": "1"}),
         ("local must be true or false", "get", "t", b"k", {"local": 1}),

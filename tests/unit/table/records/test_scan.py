@@ -144,12 +144,12 @@ def test_what_a_cursor_is_not(alone):
         ({"cursor": b"xx"}, "the cursor is not one that this method returned"),
         ({"cursor": msgpack.packb([bytes(70_000)])}, "the cursor is not one"),
         ({"cursor": msgpack.packb(["a"])}, "the cursor is not one"),
-        ({"cursor": msgpack.packb([b"a", b"made up"])}, "the token is not one"),
+        ({"cursor": msgpack.packb([b"a", b"made up"])}, "the token was not given"),
         ({"limit": 0}, "limit must be at least 1"),
         ({"starts": b""}, "did you mean start"),
         ({"version": "7"}, "a table has no versions"),
         ({"start": bytes(70_000)}, "more than the"),
-        ({"token": b"x"}, "the token is not one"),
+        ({"token": b"x"}, "the token was not given"),
     ):
         with pytest.raises(BadRequest, match=words):
             node.call("scan", "hash", options)

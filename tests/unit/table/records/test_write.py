@@ -168,7 +168,7 @@ def test_a_table_that_was_just_made():
     assert one.call("get", "t", b"k") == [b"v", TOKEN]
     records.drop("t")
     records.make("t", firsts=1, holders=lambda _: [one, two], adopted=False)
-    with pytest.raises(Unavailable, match=r"n1: it does not hold.*n2: it does not hold|n2: .*n1: "):
+    with pytest.raises(Unavailable, match=r"n1: the node does not hold.*n2: the node does not hold|n2: .*n1: "):
         one.call("put", "t", b"k", b"v", {"timeout_ms": 200})
     assert records.now < 1.0
 
@@ -242,19 +242,27 @@ def test_what_a_write_is_not(records):
     long = bytes(MAX_KEY_BYTES + 1)
     for error, words, method, *params in (
         (BadRequest, "more than the 65522 that a key may have", "put", "t", long, b"v"),
-        (TooLarge, "and may have", "put", "t", b"k", bytes(MAX_VALUE_BYTES + 1)),
-        (BadRequest, "the level is one of one, majority, all, not most", "put", "t", b"k", b"v", {"level": "most"}),
+        (TooLarge, "the limit is", "put", "t", b"k", bytes(MAX_VALUE_BYTES + 1)),
+        (
+            BadRequest,
+            "the level must be one of one, majority, all, not most",
+            "put",
+            "t",
+            b"k",
+            b"v",
+            {"level": "most"},
+        ),
         (BadRequest, "did you mean level", "delete", "t", b"k", {"levels": "one"}),
         (BadRequest, "unknown option local", "put", "t", b"k", b"v", {"local": True}),
         (BadRequest, "a table has no versions", "put", "t", b"k", b"v", {"version": "1"}),
-        (BadRequest, "the token is not one", "put", "t", b"k", b"v", {"token": b"\1"}),
+        (BadRequest, "the token was not given", "put", "t", b"k", b"v", {"token": b"\1"}),
         (BadRequest, "timeout_ms must be at least 0", "put", "t", b"k", b"v", {"timeout_ms": -1}),
         (BadRequest, "wait_ms must be an integer", "put", "t", b"k", b"v", {"wait_ms": "1"}),
         (BadRequest, "the value must be bytes", "put", "t", b"k", 7),
         (BadRequest, "the value is missing", "put", "t", b"k"),
         (BadRequest, "row 1 should be a key", "put_many", "t", [[b"k", b"v"], [b"k"]]),
         (BadRequest, "row 0 should be a key", "put_many", "t", [[long, b"v"]]),
-        (TooLarge, "and may have", "put_many", "t", [[b"k", bytes(MAX_VALUE_BYTES + 1)]]),
+        (TooLarge, "the limit is", "put_many", "t", [[b"k", bytes(MAX_VALUE_BYTES + 1)]]),
         (UnknownDatabase, "there is no table u", "put", "u", b"k", b"v"),
         (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "most", [b"k", b"v"], 1),
         (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "one", [b"k"], 1),

@@ -378,7 +378,7 @@ async def test_a_disk_that_fails_below_the_tables(cluster):
     assert "cannot be written" in status["new"][0]["why"]
     machine.strike()
     while (told := (await cluster.ask(machine, "info"))["tables"])["state"] == "closed":
-        assert "opened again" in told["why"]
+        assert "retries to open" in told["why"]
         await trio.sleep(0.5)
     await trio.sleep(2)
     assert told["life"] > life

@@ -158,7 +158,7 @@ async def test_a_name_that_is_used_again(cluster):
     named = (await cluster.ask(one, "placement_nodes"))["nodes"]
     assert {row["weight"] for row in named if row["node"] == "n3"} == {None, 2}
     former = next(row["uuid"] for row in named if not row["member"])
-    assert "was taken out" in (await refused(cluster, one, "set_weight", former, 2)).message
+    assert "was removed" in (await refused(cluster, one, "set_weight", former, 2)).message
 
 
 @simulated(2, config=replace(USUAL, isolation_group="r", weight=5))
@@ -168,7 +168,7 @@ async def test_there_are_no_tables_yet(cluster):
     await begin(cluster)
     for method, *params in (("add_node", "n2"), ("remove_node", "n2"), ("placement_nodes",), ("plan", None)):
         error = await refused(cluster, one, method, *params)
-        assert (type(error), "no table was ever made here" in error.message) == (NotReady, True)
+        assert (type(error), "no table was ever created here" in error.message) == (NotReady, True)
     for method, *params in (("put", "t", b"k", b"v"), ("delete", "t", b"k"), ("partitions", "t", {})):
         error = await refused(cluster, one, method, *params)
         assert error.message == "there is no table t: `gossipkv table create t --kind hash` makes one"

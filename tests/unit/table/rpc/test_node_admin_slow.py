@@ -49,7 +49,7 @@ async def test_each_command_once_and_twice(cluster):
         assert await say(cluster, one, "remove_node", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 0, "n4": 2})
     for is_new in (True, False):  # The new node inherits the weight of the replaced node.
         assert await say(cluster, one, "replace_node", "n4", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 2, "n4": 0})
-    assert "was taken out" in (await refused(cluster, one, "set_weight", "n4", 5)).message
+    assert "was removed" in (await refused(cluster, one, "set_weight", "n4", 5)).message
     told = await cluster.ask(newcomer, "placement_nodes")
     assert standing(told) == {"n1": 1, "n2": 1, "n3": 2, "n4": 0}
     assert {(row["member"], row["alive"], len(row["uuid"])) for row in told["nodes"]} == {(True, True, 32)}

@@ -197,7 +197,7 @@ def test_why_writes_are_refused(records, monkeypatch):
     monkeypatch.setattr(telling, "MAX_NAMED", 1)
     n1.state = n2.state = MemberState.DEAD
     told = status(records)
-    assert [one["why"] for one in told["unwell"]] == ["none of its nodes is alive: it cannot be read or written"]
+    assert [one["why"] for one in told["unwell"]] == ["none of its nodes is alive, so it cannot be read or written"]
     assert told["unwell_not_named"] == PARTITIONS - 1
 
 
@@ -405,7 +405,7 @@ def test_what_was_set_aside_is_dropped(records):
     assert quarantine(records, {}, b"quarantine_drop", "n1", "a") == {"node": "n1", "copy": "a"}
     assert dropped == [10]
     for copy in "10", "b", "":
-        with pytest.raises(BadRequest, match="no copy"):
+        with pytest.raises(BadRequest, match="no quarantined replica"):
             quarantine(records, {}, b"quarantine_drop", "n1", copy)
     told = quarantine(records, {"n3": None}, b"quarantine_drop", "n3", "a")
     assert told == [{"node": "n3", "asked": ("quarantine_drop", ["n3", "a"])}]

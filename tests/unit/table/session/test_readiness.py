@@ -138,7 +138,7 @@ def test_a_made_up_token_is_harmless(world):
         assert world.records.now - began <= wait_ms * 2 / 1000 + 0.2
     for wrong in (b"x", never[:-1], never + b"\1", encode({table: TableSeen(0, b"")}, b"other")):
         for method, *params in (["get", b"1"], ["get_many", [b"1"]], ["scan"], ["put", b"1", b"v"], ["delete", b"1"]):
-            with pytest.raises(BadRequest, match="not one that this cluster has given"):
+            with pytest.raises(BadRequest, match="not given by this cluster"):
                 one.call(method, "hash", *params, {"token": wrong})
 
 

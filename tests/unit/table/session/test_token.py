@@ -58,7 +58,7 @@ def test_a_damaged_token_is_refused(token, data):
         (whole[:cut], CLUSTER), (bytes(flipped), CLUSTER), (whole, CLUSTER[::-1]), (whole + b"\1", CLUSTER),
         (b"\2" + whole[1:], CLUSTER),
     ):  # fmt: skip
-        with pytest.raises(BadRequest, match="not one that this cluster has given"):
+        with pytest.raises(BadRequest, match="not given by this cluster"):
             decode(wrong, cluster)
 
 
