@@ -81,8 +81,8 @@ def test_install_from_another_ring(ring, run, tmp_path):
 REFUSED = [
     (["use", "xyz"], "expected the id of a key"),
     (["use", "00"], "expected the id of a key"),
-    (["use", "00000000"], "no key 00000000 in it"),
-    (["remove", "00000000"], "no key 00000000 in it"),
+    (["use", "00000000"], "the file has no key 00000000"),
+    (["remove", "00000000"], "the file has no key 00000000"),
     (["remove", "FIRST"], "seals gossip"),
 ]
 
