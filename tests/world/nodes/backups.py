@@ -275,7 +275,10 @@ async def _interrupt(cluster: SimulatedCluster, machines: Sequence[NodeMachine],
 
     async def is_gone() -> bool:
         """The hidden tables of an interrupted restore are gone."""
-        told = await cluster.ask(machines[-1], "metadata_status", None, timeout_s=PATIENCE_S)
+        try:
+            told = await cluster.ask(machines[-1], "metadata_status", None, timeout_s=PATIENCE_S)
+        except GossipKVError:  # The node has yet to hear of the catalogue.
+            return False
         assert isinstance(told, list)
         return len(told) < 2  # Only the register of the catalogue, if it was founded.
 
