@@ -139,7 +139,7 @@ def test_directories_that_say_nothing(root: Path, tmp_path: Path) -> None:
         read(root)
 
 
-@pytest.mark.parametrize(("content", "says"), [(None, "cannot be read"), (b"", "file has no key")])
+@pytest.mark.parametrize(("content", "says"), [(None, "cannot be read"), (b"", "no key in it")])
 def test_keys_that_are_none(tmp_path: Path, content: bytes | None, says: str) -> None:
     """A missing and an empty file of keys are errors."""
     place = tmp_path / "keys"

@@ -32,7 +32,7 @@ async def test_a_range_is_divided(cluster):
     assert after[b"m"][1] == after[b"s"][1] == before[b"m"][1]
     assert len({id_ for id_, _ in (*before.values(), *after.values())}) == 4
     error = await refused(cluster, cluster.machines[2], "split", "t", b"s")
-    assert (type(error), "divided at 's' already" in error.message) == (Conflict, True)
+    assert (type(error), "is already split at 's'" in error.message) == (Conflict, True)
     assert error.details["partitions"] == told["partitions"]
     assert await ranges(cluster, cluster.machines[2]) == after
 
@@ -43,7 +43,7 @@ async def test_what_is_not_divided(cluster):
     one = await made(cluster, RANGES)
     await cluster.ask(one, "create_table", "h", {"kind": "hash", "replication": 1})
     for kind, words, *params in (
-        (UnknownDatabase, "u", "u", b"k"), (BadRequest, "shards", "h", b"k"), (Conflict, "'m' already", "t", b"m"),
+        (UnknownDatabase, "u", "u", b"k"), (BadRequest, "shards", "h", b"k"), (Conflict, "already split at 'm'", "t", b"m"),
         (BadRequest, "1 to 255 bytes, not of 0", "t", b""), (BadRequest, "not of 256", "t", b"k" * 256),
         (BadRequest, "key", "t", 5), (BadRequest, "key", "t"), (BadRequest, "depth", "t", b"k", {"depth": 1}),
     ):  # fmt: skip
