@@ -114,7 +114,7 @@ class Metadata:
         """
         known_map = self.known.get(register)
         if known_map is None:
-            raise NotReady("what is decided of this table is not known here yet")
+            raise NotReady("this node does not know the state of this table yet")
         if known_map.head.ended:
             raise UnknownDatabase("the table was dropped")
         ledger = self._map(register).ledger

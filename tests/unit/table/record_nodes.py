@@ -393,7 +393,7 @@ class Records:
 
     def tree(self, table):
         if table not in self.known:
-            raise NotReady("what is decided of this table is not known here yet")
+            raise NotReady("this node does not know the state of this table yet")
         return self._trees[table][0]
 
     # The clock.

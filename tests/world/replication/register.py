@@ -139,7 +139,7 @@ class Maps:
         """Return a register's map, as known here.  Raises NotReady, UnknownDatabase."""
         known = self.known.get(register)
         if known is None:
-            raise NotReady("what is decided of this table is not known here yet")
+            raise NotReady("this node does not know the state of this table yet")
         if known.head.ended:
             raise UnknownDatabase("the table was dropped")
         return self._register.tree(register, known)
