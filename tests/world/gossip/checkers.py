@@ -17,6 +17,8 @@ from tests.world.gossip.rig import rig_of
 from tests.world.promises import Promises
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.profile import TimingProfile
     from gossipkv.gossip.tree.watch import TreeWatch
@@ -120,7 +122,7 @@ class Checkers:
 
     # Members
 
-    def _look_at_list(self, machine: Machine, members: list[Member]) -> None:
+    def _look_at_list(self, machine: Machine, members: Sequence[Member]) -> None:
         """The list shows each name once, in order, its own among them."""
         names = [member.name for member in members]
         if names != sorted(set(names)):
@@ -143,7 +145,7 @@ class Checkers:
         if (member.uuid, member.address) not in said.places:
             self.found("only_real_places", machine, f"shows {member}, which was {said}")
 
-    def _look_at_ranks(self, machine: Machine, members: list[Member]) -> None:
+    def _look_at_ranks(self, machine: Machine, members: Sequence[Member]) -> None:
         """Beliefs about a member only get newer; only members that are dead or have left are forgotten.
 
         A forgotten member that is shown again must not be older: no dead epoch comes back.
@@ -231,7 +233,7 @@ class Checkers:
 
     # Isolation
 
-    def _look_at_isolation(self, machine: Machine, members: list[Member]) -> None:
+    def _look_at_isolation(self, machine: Machine, members: Sequence[Member]) -> None:
         """A machine that has long heard nothing shows isolation; a machine that knows no other does not."""
         core = core_of(machine)
         assert core is not None
