@@ -43,7 +43,7 @@ async def test_what_is_not_divided(cluster):
     one = await made(cluster, RANGES)
     await cluster.ask(one, "create_table", "h", {"kind": "hash", "replication": 1})
     for kind, words, *params in (
-        (UnknownDatabase, "u", "u", b"k"), (BadRequest, "shards", "h", b"k"), (Conflict, "already split at 'm'", "t", b"m"),
+        (UnknownDatabase, "u", "u", b"k"), (BadRequest, "shards", "h", b"k"), (Conflict, "split at 'm'", "t", b"m"),
         (BadRequest, "1 to 255 bytes, not of 0", "t", b""), (BadRequest, "not of 256", "t", b"k" * 256),
         (BadRequest, "key", "t", 5), (BadRequest, "key", "t"), (BadRequest, "depth", "t", b"k", {"depth": 1}),
     ):  # fmt: skip
