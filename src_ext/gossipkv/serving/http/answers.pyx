@@ -333,7 +333,7 @@ cdef void put_unsatisfiable(HttpWords* words, const HttpAnswer* answer, bint is_
     """Refuse a range that has no byte of the value."""
     cdef char line[128]
     cdef int size = snprintf(
-        line, sizeof(line), b"the value has %lld bytes, and none of them was asked for\n", <long long>answer.value.size
+        line, sizeof(line), b"the value has %lld bytes, and the range is outside\n", <long long>answer.value.size
     )
     put_status(words, b"416 Range Not Satisfiable", out)
     put_text_type(out)
@@ -444,7 +444,7 @@ cdef int write_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcep
     cdef char line[128]
     cdef Blob message = Blob(<const uint8_t*>line, 0)
     message.size = snprintf(
-        line, sizeof(line), b"the request did not come whole within %g s", <double>limit_ms / 1000
+        line, sizeof(line), b"the request was not complete within %g s", <double>limit_ms / 1000
     )
     if buffer_reserve(out, HEAD_ROOM + message.size) < 0:
         return -1
