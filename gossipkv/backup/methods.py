@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.backup.archive import Archive, BackupOwner, backup_name
 from gossipkv.backup.jobs import Jobs, Progress
 from gossipkv.errors import BadRequest, StorageError, Unavailable
 from gossipkv.settings.masking import is_url
@@ -16,7 +15,7 @@ from gossipkv.wire.results import DeferredResult
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from gossipkv.backup.archive import BackupManifest
+    from gossipkv.backup.archive import Archive, BackupManifest, BackupOwner
     from gossipkv.backup.cluster import BackedUpCluster
     from gossipkv.environment.seam import Environment
     from gossipkv.settings.masking import Option
@@ -59,6 +58,7 @@ class BackupMethods:
         tables, since, progress = options.texts("tables"), options.text("since"), Progress()
 
         async def work() -> dict[str, Value]:
+            from gossipkv.backup.archive import BackupOwner, backup_name  # noqa: PLC0415  # Loaded at the first call.
             from gossipkv.backup.create import BackupCreation  # noqa: PLC0415  # Loaded at the first call.
 
             archive, run = await self._archive(place), self._environment.threads.run
@@ -175,17 +175,22 @@ class BackupMethods:
         return place
 
     async def _archive(self, place: str) -> Archive:
-        return await self._environment.threads.run(Archive, place, self._options, self._environment.files)
+        return await self._environment.threads.run(self._open, place)
+
+    def _open(self, place: str) -> Archive:
+        from gossipkv.backup.archive import Archive  # noqa: PLC0415  # Loaded at the first call.
+
+        return Archive(place, self._options, self._environment.files)
 
     async def _chosen(self, place: str) -> tuple[Archive, BackupManifest]:
         """Return a backup: the one at `place`, or the newest one of the destination `place`."""
         above, _, name = place.rpartition("/")
 
         def find() -> tuple[Archive, BackupManifest]:
-            outer = Archive(above, self._options, self._environment.files)
+            outer = self._open(above)
             if outer.has(name):
                 return outer, outer.manifest(name)
-            archive = Archive(place, self._options, self._environment.files)
+            archive = self._open(place)
             return archive, archive.newest()
 
         return await self._environment.threads.run(find)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from gossipkv.wire.rpc import Value
+
+PIPE_COLUMNS: Final = 1_000  # Programs read lines: a long path is not broken.
 
 
 def columns(*names: str, kept: Collection[str] = (), right: Collection[str] = ()) -> Table:
@@ -82,4 +84,4 @@ def progress(*columns: ProgressColumn) -> Iterator[Progress]:
 def console(*, stderr: bool = False) -> Console:
     """Return the console for tables and progress; a pipe or file gets plain text, wide enough not to fold."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else PIPE_COLUMNS)

@@ -39,9 +39,10 @@ def supervise(name: str) -> None:
     """Start the service, read its notifications, and wait for its end."""
     service = unit(str(UNITS / f"{name}.service"))["Service"]
     user = pwd.getpwnam(service["User"])
-    data = Path("/var/lib") / service["StateDirectory"]
-    data.mkdir(int(service["StateDirectoryMode"], 8), exist_ok=True)
-    shutil.chown(data, user.pw_uid, user.pw_gid)
+    for name_below in service["StateDirectory"].split():
+        directory = Path("/var/lib") / name_below
+        directory.mkdir(int(service["StateDirectoryMode"], 8), exist_ok=True)
+        shutil.chown(directory, user.pw_uid, user.pw_gid)
     Path(f"/run/{name}.notify").unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, open(f"/var/log/{name}.log", "ab") as log:
         told.bind(f"/run/{name}.notify")

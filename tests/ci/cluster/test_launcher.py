@@ -452,7 +452,7 @@ def test_the_commands_from_another_shell(tmp_path):
     assert "127.0.0.1" in out
     assert "is not up" in err
     assert not json.loads(run("status", "--json", *place)[0])["up"]
-    assert "was not up" in run("down", *place)[1]
+    assert "was not running" in run("down", *place)[1]
     assert "is not up" in run("kill", "1", *place, status=3)[1]
 
 
