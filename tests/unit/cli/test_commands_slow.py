@@ -502,7 +502,7 @@ def test_config_of_databases_and_stores(run, tmp_path):
 
 
 def test_config_on_a_narrow_terminal(run, monkeypatch):
-    monkeypatch.setattr("gossipkv.cli.settings.WIDE", 1000)
+    monkeypatch.setattr("gossipkv.cli.settings.WIDE", 2000)
     lines = run("config").out.decode().splitlines()
     assert lines[0].split() == ["source", "-", "default"]
     assert lines[1] == "    source root, which contains DATABASE/VERSION/FILES"
