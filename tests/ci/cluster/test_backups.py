@@ -10,6 +10,7 @@ from hashlib import sha256
 import pytest
 
 from gossipkv.launcher import Cluster
+from tests.ci.cluster.table_nodes import Nodes
 from tests.ci.cluster.test_cli import gossipkv
 from tests.ci.cluster.test_launcher import run
 
@@ -52,7 +53,8 @@ def backups(tmp_path_factory):
     """Return a directory with a backup and one since it, and the digests of each; their cluster is lost."""
     place, lost = tmp_path_factory.mktemp("backups"), tmp_path_factory.mktemp("lost")
     contents = {}
-    with Cluster(lost, nodes=3) as cluster:
+    with Cluster(lost, nodes=3) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive((1, 2, 3))
         node = cluster.node(2).address
         with cluster.connect(timeout_ms=60_000) as client:
             for name, options in TABLES.items():
