@@ -125,8 +125,9 @@ class BackupManifest:
 
 
 def backup_name(wall_ms: int, number: int) -> str:
-    """Return the name of a backup that begins now; `number` tells two of one second apart."""
-    return f"{datetime.fromtimestamp(wall_ms / 1000, UTC):%Y-%m-%d-%H%M%S}-{number & 0xFFFF:04x}"
+    """Return the name of a backup that begins now; names sort by time, and `number` tells two of one moment apart."""
+    suffix = wall_ms % 1000 << 6 | number & 0x3F
+    return f"{datetime.fromtimestamp(wall_ms // 1000, UTC):%Y-%m-%d-%H%M%S}-{suffix:04x}"
 
 
 class BackupOwner(NamedTuple):

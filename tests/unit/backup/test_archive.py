@@ -4,7 +4,16 @@ import random
 
 import pytest
 
-from gossipkv.backup.archive import MANIFEST, OWNER, Archive, BackupFile, BackupOwner, SavedPartition, SavedTable
+from gossipkv.backup.archive import (
+    MANIFEST,
+    OWNER,
+    Archive,
+    BackupFile,
+    BackupOwner,
+    SavedPartition,
+    SavedTable,
+    backup_name,
+)
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import BadRequest, Corrupt, UnsupportedFormat
@@ -260,3 +269,10 @@ def test_there_is_no_such_backup(name):
     with pytest.raises(BadRequest):
         kept.expire([name_of(1), name])
     assert kept.names() == [name_of(1)]
+
+
+def test_names_sort_by_time():
+    """Backups of one second have their order, since the newest one is restored and the oldest ones expire."""
+    names = [backup_name(1_700_000_000_000 + ms, number) for ms in range(0, 2000, 7) for number in (0, 63)]
+    assert names == sorted(names)
+    assert len({*names}) == len(names)
