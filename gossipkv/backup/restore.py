@@ -39,6 +39,8 @@ PUT_MS: Final = 10_000
 CREATE_MS: Final = 60_000
 PATIENCE_S: Final = 60.0  # Time for one step; a dead node is detected sooner.
 RETRY_S: Final = 0.5
+JOIN_S: Final = 5.0  # Nodes that start together find each other sooner.
+LOOK_S: Final = 0.1
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -66,6 +68,7 @@ class Restore:
         self.progress.total = sum(len(table.partitions) for table in tables.values())
         for name in tables:
             self._check_free(name)
+        await self._wait_for_nodes(max((table.replication for table in tables.values()), default=1))
         made: dict[str, bytes] = {}
         limit = RateLimit(self.cluster.transfer)
         try:
@@ -126,6 +129,12 @@ class Restore:
             raise Conflict(words, {"database": name})
         if self.cluster.tables(hidden=True).get(name) in self.cluster.board.restored():
             raise Conflict(f"a node restores the table {name} already", {"database": name})
+
+    async def _wait_for_nodes(self, replication: int) -> None:
+        """Wait a moment for as many nodes as a table has replicas: in a new cluster, they are about to join."""
+        with trio.move_on_after(JOIN_S):
+            while len(self.cluster.live_nodes) < replication:  # noqa: ASYNC110  # Nothing signals it.
+                await trio.sleep(LOOK_S)
 
     async def _create(self, name: str, table: SavedTable) -> bytes:
         """Create the hidden table; one that an interrupted restore left is dropped first."""
