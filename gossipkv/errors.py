@@ -14,12 +14,14 @@ The groups tell the party that can fix the error:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     _Restore = Callable[[type["GossipKVError"], dict[str, object]], "GossipKVError"]
+
+Failure = TypeVar("Failure", bound=BaseException)
 
 DOCS: Final = "https://github.com/gossipkv/gossipkv/blob/main/docs"
 # The answer to every attempt to write to a dataset.
@@ -252,6 +254,14 @@ _BY_CODE: dict[str, type[GossipKVError]] = {
         Unauthorized, Internal,
     )
 }  # fmt: skip
+
+
+def first_of(errors: BaseExceptionGroup[Failure]) -> Failure:
+    """Return the error that ended a nursery: the first one in its groups."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return cast("Failure", error)
 
 
 def to_wire(error: GossipKVError) -> list[Detail]:

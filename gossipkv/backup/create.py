@@ -8,7 +8,7 @@ from another host; if a range was split meanwhile, its children are copied.
 from __future__ import annotations
 
 import contextlib
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.backup.archive import BackupFile, BackupManifest, SavedPartition, SavedTable
-from gossipkv.backup.jobs import Progress, first_of
+from gossipkv.backup.jobs import Progress
 from gossipkv.backup.partition import Page, PartitionBuilder, PartitionReader, best_source
 from gossipkv.errors import (
     GossipKVError,
@@ -29,16 +29,17 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
     UnknownDatabase,
+    first_of,
 )
 from gossipkv.replication.replica import clock
 from gossipkv.storage.sorted_file import SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from gossipkv.backup.archive import Archive, BackupOwner
     from gossipkv.backup.cluster import BackedUpCluster
-    from gossipkv.environment.seam import Environment
+    from gossipkv.environment.seam import Environment, Threads
     from gossipkv.table.records.router import PartitionRoute, TableRoute
 
 PATIENCE_S: Final = 60.0  # Time for a partition without a new page; a dead node is detected sooner.
@@ -46,6 +47,17 @@ RETRY_S: Final = 0.5
 MAX_COPIES: Final = 6  # Attempts at one partition that fail in the middle.
 READ_AHEAD: Final = 2  # Pages that are asked for while one is sorted.
 RETRIED: Final = (NotReady, NotServed, Overloaded, ProtocolError, TimedOut, Unavailable, Unknown)
+
+
+@asynccontextmanager
+async def closed_in_thread(threads: Threads) -> AsyncIterator[ExitStack]:
+    """Yield a stack whose contexts, entered in worker threads, are left in one: they block."""
+    stack = ExitStack()
+    try:
+        yield stack
+    finally:
+        with trio.CancelScope(shield=True):
+            await threads.run(stack.close)
 
 
 @final
@@ -167,8 +179,8 @@ class BackupCreation:
     async def _build(
         self, reader: PartitionReader, source: bytes, covering: bytes, since: bytes, files: Sequence[BackupFile]
     ) -> Sequence[BackupFile]:
-        run, archive, name, stack = self.environment.threads.run, self.archive, f"{self._files}{SUFFIX}", ExitStack()
-        try:
+        run, archive, name = self.environment.threads.run, self.archive, f"{self._files}{SUFFIX}"
+        async with closed_in_thread(self.environment.threads) as stack:
             workspace = await run(stack.enter_context, archive.workspace(self.name))
             old = await run(stack.enter_context, archive.records(files)) if files else None
             builder = await run(PartitionBuilder, self.environment, workspace, name, old)
@@ -180,9 +192,6 @@ class BackupCreation:
                     await run(builder.take, page)
                     self.progress.bytes += len(page.records)
             return await run(self._publish, builder, name)
-        finally:
-            with trio.CancelScope(shield=True):
-                await run(stack.close)
 
     def _publish(self, builder: PartitionBuilder, name: str) -> Sequence[BackupFile]:
         built = builder.finish()

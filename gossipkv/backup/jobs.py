@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, Overloaded, Unavailable, Unknown
+from gossipkv.errors import GossipKVError, Overloaded, Unavailable, Unknown, first_of
 from gossipkv.log import Log
 
 if TYPE_CHECKING:
@@ -122,12 +122,3 @@ class Jobs:
             job.result = Unknown("the job ended by a defect of the node, whose log has the traceback")
         finally:
             job.ended.set()
-
-
-def first_of(errors: BaseExceptionGroup[GossipKVError]) -> GossipKVError:
-    """Return the first error of a group."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, GossipKVError), error
-    return error

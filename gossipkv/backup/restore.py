@@ -8,7 +8,6 @@ drops all of them; if this node is killed, the mover of each table drops it (`ta
 from __future__ import annotations
 
 import contextlib
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.backup.create import RETRIED
+from gossipkv.backup.create import RETRIED, closed_in_thread
 from gossipkv.backup.jobs import Progress
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError, Unavailable
 from gossipkv.register.metadata.partitions import HASH
@@ -172,8 +171,8 @@ class Restore:
                 nursery.start_soon(self._write, HIDDEN + name, nodes[number % len(nodes)], receive)
             async with send:
                 for partition in table.partitions:
-                    stack, run = ExitStack(), self.environment.threads.run
-                    try:
+                    run = self.environment.threads.run
+                    async with closed_in_thread(self.environment.threads) as stack:
                         records = await run(stack.enter_context, self.archive.records(partition.files))
                         while batch := await run(_batch, records):
                             size_bytes = sum(len(key) + len(value) for key, value in batch)
@@ -181,9 +180,6 @@ class Restore:
                             limit.took(size_bytes, trio.current_time())
                             await send.send(batch)
                             self.progress.bytes += size_bytes
-                    finally:
-                        with trio.CancelScope(shield=True):
-                            await run(stack.close)
                     self.progress.done += 1
 
     async def _write(self, name: str, node: bytes, receive: trio.MemoryReceiveChannel[Rows]) -> None:

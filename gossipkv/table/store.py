@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.errors import Corrupt, GossipKVError, StorageError, Unavailable
+from gossipkv.errors import Corrupt, GossipKVError, StorageError, Unavailable, first_of
 from gossipkv.log import Log
 from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine.manifest import read_manifest
@@ -375,12 +375,3 @@ def _loaded(settings: TableSettings) -> OpenStores:
 def _may_pass(error: GossipKVError | OSError) -> bool:
     """Return True for an error of the system, which may pass; a damaged or foreign store stays so."""
     return isinstance(error, OSError | StorageError)
-
-
-def first_of(errors: BaseExceptionGroup[GossipKVError | OSError]) -> GossipKVError | OSError:
-    """Return the error that ended a nursery: the first one in its groups."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, GossipKVError | OSError), error
-    return error

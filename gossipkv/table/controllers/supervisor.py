@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
-from gossipkv.errors import Corrupt, StorageError
+from gossipkv.errors import Corrupt, StorageError, first_of
 from gossipkv.table.controllers.load_stats import LoadStats
 from gossipkv.table.controllers.migrator import Migrator
 from gossipkv.table.controllers.plan import DIVIDE_S, RangeHosts
@@ -16,7 +16,6 @@ from gossipkv.table.controllers.smear_buffer import SmearBuffer
 from gossipkv.table.controllers.smear_schedule import SmearSchedule
 from gossipkv.table.controllers.splitter import Splitter
 from gossipkv.table.controllers.write_stats import WriteStats
-from gossipkv.table.store import first_of
 
 if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError

@@ -77,23 +77,11 @@ class PeerClient:
         Raises:
             GossipKVError: the node's answer; `Unavailable` if it was not asked, `Unknown` if it has not answered.
         """
-        answered = trio.Event()
-        answers: list[Value | GossipKVError] = []
-
-        def complete(answer: Value | GossipKVError) -> None:
-            answers.append(answer)
-            answered.set()
-
         name = self._names.get(node) or self._name(node)
         with trio.move_on_after(min(timeout_s, CONNECT_S)):
             while self._peers.store(name) is None:
                 await self._connected.wait()
-        self.ask_soon(node, method, params, timeout_s, complete)
-        await answered.wait()
-        (answer,) = answers
-        if isinstance(answer, GossipKVError):
-            raise answer
-        return answer
+        return await awaited(partial(self.ask_soon, node, method, params, timeout_s))
 
     async def ask_any(self, nodes: Iterable[bytes], method: str, params: list[Value], timeout_s: float) -> Value:
         """Send a request `within` the timeout to one node after the other, while nothing was done.
@@ -194,6 +182,23 @@ class PeerClient:
             if member.uuid == node:
                 return member.name
         raise Unavailable("it is no member that is known here", {"uuid": node.hex()})
+
+
+async def awaited(begin: Callable[[Completion[T]], object]) -> T:
+    """Begin a request that calls back, and return its result.  Raises GossipKVError: its error."""
+    answered = trio.Event()
+    answers: list[T | GossipKVError] = []
+
+    def complete(answer: T | GossipKVError) -> None:
+        answers.append(answer)
+        answered.set()
+
+    begin(complete)
+    await answered.wait()
+    (answer,) = answers
+    if isinstance(answer, GossipKVError):
+        raise answer
+    return answer
 
 
 def _complete(complete: Completion[Value], name: str, answer: NodeAnswer | GossipKVError) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 import msgpack
-import trio
 
-from gossipkv.errors import GossipKVError
+from gossipkv.table.peers.peer_client import awaited
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import DeferredResult, Later, Packed
+from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
 
 if TYPE_CHECKING:
     from gossipkv.table.participant.participant import MetadataParticipant
@@ -28,33 +27,20 @@ class LocalCalls:
         """Return this node's result.  Raises GossipKVError."""
         name = method.encode()
         result = self._methods.methods[name](Arguments(name, msgpack.packb(params)))
-        if isinstance(result, DeferredResult):
-            awaited = await result.result()
-            assert not isinstance(awaited, tuple) or isinstance(awaited, Packed), "only `hello` proves a user"
-            return _unpacked(awaited)
-        return await _awaited(result) if isinstance(result, Later) else result
+        match result:
+            case DeferredResult():
+                awaited_result = await result.result()
+                assert not isinstance(awaited_result, ProvenUser), "only `hello` proves a user"
+                return _unpacked(awaited_result)
+            case Later():
+                return _unpacked(await awaited(result.begin))
+        return result
 
     async def ask(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
         """Return the result of a node, maybe this one.  Raises GossipKVError."""
         if node == self._participant.service.replicating().replicas.me:
             return await self.call(method, *params)
         return await self._participant.peers.ask(node, method, params, timeout_s)
-
-
-async def _awaited(later: Later) -> Value:
-    answered = trio.Event()
-    answers: list[Value | Packed | GossipKVError] = []
-
-    def complete(answer: Value | Packed | GossipKVError) -> None:
-        answers.append(answer)
-        answered.set()
-
-    later.begin(complete)
-    await answered.wait()
-    (answer,) = answers
-    if isinstance(answer, GossipKVError):
-        raise answer
-    return _unpacked(answer)
 
 
 def _unpacked(answer: Value | Packed) -> Value:

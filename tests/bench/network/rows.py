@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.bench import goals
 from tests.bench.data import SEED
-from tests.bench.measurement import WrongAnswerError
+from tests.bench.measurement import OURS, WrongAnswerError
 from tests.load import Load, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.bench.measurement import Bench, Row
     from tests.bench.processes import Server
@@ -47,6 +49,17 @@ def checked(outcome: Outcome, name: str) -> Outcome:
             f"errors {outcome.errors}, {outcome.lost} lost, connections {outcome.broken}"
         )
     return outcome
+
+
+def p99_beside(bench: Bench, row: Row, gets: Traffic, seconds: float, work: Callable[[], object]) -> None:
+    """Add the p99 of gets that begin with `work`, and the p99 before; return when the work has ended."""
+    before = checked(gets.run(duration_s=seconds), OURS)
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        beside = checked(gets.run(duration_s=seconds), OURS)
+        working.result()
+    bench.add(row, beside.latency.quantile(0.99) / MICROSECOND_NS)
+    bench.add(row, before.latency.quantile(0.99) / MICROSECOND_NS, goals.BEFORE)
 
 
 def run(server: Server, traffic: Traffic, seconds: float) -> Figure:

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from time import perf_counter
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from gossipkv.settings.tables import TableSettings
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
-from tests.bench.measurement import OURS, WrongAnswerError
+from tests.bench.measurement import WrongAnswerError
 from tests.bench.network import rows
 from tests.bench.processes import connect
 from tests.bench.tables import writing
@@ -53,7 +52,6 @@ def measure(bench: Bench, *, records: int = 1_000_000, run_s: float = 4.0, round
             client.table("others").put_many(read)
         load = Load(connections=GET_CONNECTIONS, rate=GETS_A_SECOND, timeout_s=rows.TIMEOUT_S, seed=data.SEED)
         gets = stack.enter_context(Traffic(addresses[1], RpcDialect("others", read), load))
-        pool = stack.enter_context(ThreadPoolExecutor())
 
         def job(*words: str) -> float:
             command = [sys.executable, "-m", "gossipkv", *words, "--json", "--node", str(addresses[0])]
@@ -78,12 +76,7 @@ def measure(bench: Bench, *, records: int = 1_000_000, run_s: float = 4.0, round
             with connect(addresses[0]) as client:
                 client.call("drop_table", name)
             machine.say(f"  {goals.BACKUP_BESIDE}")
-            before = rows.checked(gets.run(duration_s=run_s), OURS)
-            backing_up = pool.submit(create)
-            beside = rows.checked(gets.run(duration_s=run_s), OURS)
-            backing_up.result()
-            bench.add(goals.BACKUP_BESIDE, beside.latency.quantile(0.99) / rows.MICROSECOND_NS)
-            bench.add(goals.BACKUP_BESIDE, before.latency.quantile(0.99) / rows.MICROSECOND_NS, goals.BEFORE)
+            rows.p99_beside(bench, goals.BACKUP_BESIDE, gets, run_s, create)
     bench.notes.append(
         f"Backups: {records:,} records of {VALUE_BYTES} B in a table of three replicas on three nodes; the time of "
         f"the command, to a directory of the first node; copying: the records' bytes at the default "

@@ -49,7 +49,6 @@ def measure(bench: Bench, *, records: int = 200_000, run_s: float = 4.0, rounds:
             client.table(writing.TABLE).put_many(read)
         load = Load(connections=GET_CONNECTIONS, rate=GETS_A_SECOND, timeout_s=rows.TIMEOUT_S, seed=data.SEED)
         gets = stack.enter_context(Traffic(addresses[1], RpcDialect(writing.TABLE, read), load))
-        pool = stack.enter_context(ThreadPoolExecutor())
         filled = list[str]()
 
         def filled_us(how: str) -> float:
@@ -73,12 +72,7 @@ def measure(bench: Bench, *, records: int = 200_000, run_s: float = 4.0, rounds:
             bench.add(goals.DELETE_RANGE, delete(name))
         machine.say(f"  {goals.DELETE_BESIDE}")
         for name in filled[1::2]:
-            before = rows.checked(gets.run(duration_s=run_s), OURS)
-            deleting = pool.submit(delete, name)
-            beside = rows.checked(gets.run(duration_s=run_s), OURS)
-            deleting.result()
-            bench.add(goals.DELETE_BESIDE, beside.latency.quantile(0.99) / rows.MICROSECOND_NS)
-            bench.add(goals.DELETE_BESIDE, before.latency.quantile(0.99) / rows.MICROSECOND_NS, goals.BEFORE)
+            rows.p99_beside(bench, goals.DELETE_BESIDE, gets, run_s, partial(delete, name))
     bench.notes.append(
         f"{goals.IMPORT}: {records:,} records of {data.RECORD_BYTES} B from one file of TSV, by a process of its own "
         f"from its start to its end, three nodes asked; beside it {WRITERS} threads with a blocking client each, which "

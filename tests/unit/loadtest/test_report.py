@@ -136,17 +136,17 @@ def test_the_verdict_comes_first():
     found = page(results.plain(totals=replace(results.plain().totals, wrong=3), first_wrong="b'k'"), ["p99>1us"])
     said = found.said()
     begin = said.index("3 values of 100 wrong, 1 limit passed.")
-    assert begin < said.index("the first: b'k'") < said.index("What was asked") < said.index("Latency by percentile")
+    assert begin < said.index("the first: b'k'") < said.index("The requests") < said.index("Latency by percentile")
     assert ("div", {"class": "verdict bad"}) in found.elements
 
 
 def test_what_there_is_not_has_no_section():
     """Sections for steps and rounds appear only with several of them."""
     assert page(results.plain()).headings() == [
-        "What was asked",
+        "The requests",
         "How rare the slow ones are",
         "Over time",
-        "Who answered",
+        "The nodes that answered",
         "To do it again",
     ]
     assert "Step by step" in page(results.eventful()).headings()
