@@ -92,15 +92,15 @@ class AioShell(TaskShell):
 
     def _misplaced(self) -> RuntimeError:
         if self._generation != forks.generation:
-            return RuntimeError("the client belongs to the process that this one was forked from; connect again")
+            return RuntimeError("the client was opened before this process was forked; connect again in this process")
         if self._loop is None:
             return RuntimeError(
-                "gossipkv.aio.connect is for asyncio, and no event loop runs here; under Trio use gossipkv.connect, in "
-                "plain threads gossipkv.blocking.connect"
+                "gossipkv.aio.connect needs a running asyncio event loop; under Trio, use gossipkv.connect; in "
+                "plain threads, use gossipkv.blocking.connect"
             )
         if self._loop.is_closed():
-            return RuntimeError("the client belongs to an event loop that is closed; connect in each asyncio.run")
-        return RuntimeError("the client belongs to another thread or event loop; connect in each")
+            return RuntimeError("the event loop of the client is closed; connect once in each asyncio.run")
+        return RuntimeError("the client belongs to another thread or event loop; connect once in each event loop")
 
     async def ask(
         self,

@@ -160,7 +160,9 @@ class BlockingShell:
         inside. Raises as `call`, at the request that failed.
         """
         if method not in REPEATABLE:
-            raise ValueError(f"{method} is not known to be repeatable, so it cannot be pipelined")
+            raise ValueError(
+                f"{method} cannot be pipelined, because repeating it may not be safe; send one request at a time"
+            )
         return self.ask_all((call_request(method, params) for params in requests), in_flight)
 
     def ask_all(self, requests: Iterator[Request[_Result]], in_flight: int) -> Iterator[_Result]:

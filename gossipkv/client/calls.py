@@ -29,7 +29,7 @@ class Calls(Shell):
     PLACE: ClassVar[str] = "gossipkv"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a client cannot be pickled: connect where it is used, in each process or task")
+        raise TypeError("a client cannot be pickled; connect in each process that uses it")
 
     def __repr__(self) -> str:
         where = "not connected" if self.address is None else f"connected to {self.address}"
@@ -124,4 +124,4 @@ def _as_it_came(result: Value) -> Value:
 
 def _check_pong(result: Value) -> None:
     if result != "pong":
-        raise ProtocolError(f"ping was answered with {result!r}")
+        raise ProtocolError(f"the node answered ping with {result!r} instead of 'pong'")

@@ -141,7 +141,9 @@ class Channels:
             raise Unavailable("the client is closed")
         with suppress(ValueError):
             self._waiting.remove(box)
-        raise TimedOut(f"all {MAX_CHANNELS} connections of this client were in use until the deadline")
+        raise TimedOut(
+            f"all {MAX_CHANNELS} connections of this client were in use until the deadline; nothing was sent"
+        )
 
     def _hand_over(self) -> None:
         """Give free places to waiting threads, the first come first."""

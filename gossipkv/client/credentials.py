@@ -37,9 +37,11 @@ class Credentials:
     def __init__(self, tls: SSLContext | bool = False, token: str | None = None) -> None:  # noqa: FBT001, FBT002  # Positional, as in `connect`.
         self._context = None if tls is False else _checked(tls)
         if token is not None and not isinstance(token, str):
-            raise TypeError(f"a token is text, not {type(token).__name__}")
+            raise TypeError(f"a token must be a str, not {type(token).__name__}")
         if token is not None and not (token.isascii() and token.isprintable() and token.split() == [token]):
-            raise ValueError("a token is one word of printable ASCII, as `gossipkv users new` writes it")
+            raise ValueError(
+                "a token must be one word of printable ASCII characters, as `gossipkv users new` prints it"
+            )
         self._token = token
 
     def __repr__(self) -> str:
@@ -74,9 +76,9 @@ def _checked(tls: object) -> SSLContext:
     if tls is True:
         return ssl.create_default_context()
     if not isinstance(tls, ssl.SSLContext):
-        raise TypeError(f"tls is True, False or an ssl.SSLContext, not {type(tls).__name__}")
+        raise TypeError(f"tls must be True, False or an ssl.SSLContext, not {type(tls).__name__}")
     if tls.protocol == ssl.PROTOCOL_TLS_SERVER:
-        raise ValueError("tls is a context for servers; clients have ssl.create_default_context()")
+        raise ValueError("tls is an SSL context for servers; make one for clients with ssl.create_default_context()")
     return tls
 
 

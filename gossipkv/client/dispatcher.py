@@ -713,14 +713,14 @@ class Dispatcher:
                 self._finish(request, reached(history.failures))
             else:
                 where = str(link.address)
-                message = f"{where} took no more requests in time; {request.method} was not sent"
+                message = f"{where} accepted no further request before the deadline; {request.method} was not sent"
                 self._finish(request, TimedOut(message, {"address": where}))
                 return link if 2 * link.session.abandoned > link.session.in_flight else None
             return None
         link = self._links[session]
         if request.is_inner:
             if request.method == "ping":
-                self.on_broken(link, "no answer to a check of the connection", now)
+                self.on_broken(link, "the node did not answer a ping that checked the connection", now)
             else:
                 self._lose(request)
             return None

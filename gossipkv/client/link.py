@@ -61,7 +61,7 @@ class Opening:
             if greeting.is_done:
                 self._check(greeting)
             elif not data or (tls is not None and tls.has_ended):
-                raise OSError(f"{CLOSED} instead of an answer to the token")
+                raise OSError(f"{CLOSED} without an answer to the token")
         return output
 
     def _check(self, greeting: Request[Value]) -> None:
@@ -81,7 +81,7 @@ class Opening:
         if isinstance(error, TimeoutError):
             return OSError(f"no answer to the {'TLS handshake' if self._is_shaking() else 'token'} in time")
         if self._is_shaking() and isinstance(error, ConnectionError):
-            return OSError(f"{reason_of(error)} amid the TLS handshake")
+            return OSError(f"{reason_of(error)} (during the TLS handshake)")
         return error
 
 
@@ -115,7 +115,7 @@ class NodeLink:
             if session.failure is not None:
                 return self.break_off(session.failure.message)
         if has_ended:
-            return self.break_off(CLOSED + ("" if session.is_clean else " amid an answer"))
+            return self.break_off(CLOSED + ("" if session.is_clean else " in the middle of an answer"))
         return dispatcher.on_received(self)
 
     def _answer(self, done: list[Request[object]]) -> None:

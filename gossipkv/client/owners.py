@@ -212,7 +212,7 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
         case None, _, _:
             return NO_OWNERS
         case _:
-            raise ProtocolError("partition_map was answered with what is no map")
+            raise ProtocolError("the node answered partition_map with a map of unknown form")
     addresses: dict[Value, Address] = {}
     addresses |= {name: parse_address(text) for name, text in named.items() if isinstance(text, str)}
     firsts: list[bytes] = []
@@ -227,9 +227,9 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
                     firsts.append(start)
                     owners.append(shared.setdefault(found, found))
                 case _:
-                    raise ProtocolError("partition_map was answered with a partition that is none")
+                    raise ProtocolError("the node answered partition_map with a partition of unknown form")
     if partitioner is not None and not owners:
-        raise ProtocolError("partition_map was answered with a hash table of no shards")
+        raise ProtocolError("the node answered partition_map with a hash table that has no shards")
     hashed = None if partitioner is None else TABLE_HASHES[partitioner]
     return Owners(config, hashed, firsts, owners, _time_key_of(first), (*addresses.values(),))
 

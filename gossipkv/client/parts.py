@@ -121,7 +121,7 @@ def _one_version(
             most = len(part) // 2
             continue
         if version is not None and stamp != version:
-            raise ProtocolError(f"get_many of version {version} was answered from {stamp!r}")
+            raise ProtocolError(f"the node answered get_many for version {version} from version {stamp!r}")
         if isinstance(stamp, str) and version is None:
             version = stamp
             options = reads.read_options(version, None)
@@ -169,7 +169,7 @@ def _writes(
         except GossipKVError as error:
             if end - begin < count:
                 unsent = count - end
-                error.message += f" (of {count} {what} the first {begin} are {done}, the last {unsent} not sent)"
+                error.message += f" (of {count} {what}, the first {begin} were {done} and the last {unsent} not sent)"
                 error.details.update({done: begin, "unsent": unsent})
             raise
         begin = end

@@ -43,7 +43,7 @@ class ReadOnly:
         def __getattr__(self, name: str) -> NoReturn:
             words = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in {"put", "put_many", "set", "delete"}:
-                words = f"a dataset has no {name}: {WRITES_ARE}"
+                words = f"a dataset has no method {name}: {WRITES_ARE}"
             raise AttributeError(words, name=name, obj=self)
 
 
@@ -60,8 +60,8 @@ def key_bytes(key: Key) -> bytes:
         try:
             return key.encode()
         except UnicodeEncodeError as error:
-            raise BadRequest(f"the key {key!r} has no UTF-8 form: {error.reason}") from None
-    raise TypeError(f"a key is bytes or str, not {type(key).__name__}")
+            raise BadRequest(f"the key {key!r} cannot be encoded as UTF-8: {error.reason}") from None
+    raise TypeError(f"a key must be bytes or str, not {type(key).__name__}")
 
 
 def span_options(start: Key | None, end: Key | None, prefix: Key | None, *, reverse: bool) -> dict[str, Value]:
@@ -80,7 +80,7 @@ def name_bytes(name: str) -> bytes:
     try:
         return msgpack.packb(name)
     except UnicodeEncodeError as error:
-        raise BadRequest(f"the name {name!r} has no UTF-8 form: {error.reason}") from None
+        raise BadRequest(f"the name {name!r} cannot be encoded as UTF-8: {error.reason}") from None
 
 
 def read_options(version: str | None, min_version: str | None) -> bytes | None:
@@ -97,7 +97,7 @@ def read_options(version: str | None, min_version: str | None) -> bytes | None:
 def several(keys: Iterable[OneKey]) -> Iterable[OneKey]:
     """Return `keys`; refuse a single key, which by mistake would be iterated by character."""
     if isinstance(keys, Key):
-        raise TypeError(f"expected several keys, got the one {keys!r}; put it in a list")
+        raise TypeError(f"expected an iterable of keys, got the single key {keys!r}; put it in a list")
     return keys
 
 
@@ -108,9 +108,11 @@ def into_columns(into: str | None, *, as_text: bool) -> bool:
         BadRequest: `into` is neither None nor `"arrow"`, or `as_text` is of no use without it.
     """
     if into not in {None, "arrow"}:
-        raise BadRequest(f"into is 'arrow' or None, not {into!r}; other libraries take over what 'arrow' returns")
+        raise BadRequest(
+            f"into must be 'arrow' or None, not {into!r}; other libraries can import the result of into='arrow'"
+        )
     if as_text and into is None:
-        raise BadRequest("as_text goes with into='arrow' only")
+        raise BadRequest("as_text needs into='arrow'")
     return into is not None
 
 
@@ -170,7 +172,7 @@ def versioned(answer: tuple[_Found, Stamp]) -> tuple[_Found, str]:
     """
     found, stamp = answer
     if isinstance(stamp, bytes):
-        raise BadRequest("this is a table and no dataset: `client.table` reads it")
+        raise BadRequest("the database is a table, not a dataset; read it with `client.table`")
     return found, stamp
 
 
@@ -187,7 +189,7 @@ def tokened(answer: tuple[_Found, Stamp]) -> tuple[_Found, bytes]:
     """
     found, stamp = answer
     if isinstance(stamp, str):
-        raise BadRequest("this is a dataset and no table: `client.dataset` reads it")
+        raise BadRequest("the database is a dataset, not a table; read it with `client.dataset`")
     return found, stamp
 
 
@@ -220,4 +222,4 @@ def unexpected(method: str, expected: str, got: Value) -> ProtocolError:
     """Return the error for an answer of an unexpected shape."""
     shown = repr(got)
     shown = shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[: SHOWN_CHARACTERS - 3]}..."
-    return ProtocolError(f"{method} was answered with {shown} where {expected} was expected", {"method": method})
+    return ProtocolError(f"the node answered {method} with {shown}; expected {expected}", {"method": method})

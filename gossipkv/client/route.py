@@ -35,10 +35,10 @@ def addresses_of(given: Iterable[Named | Iterable[Named]]) -> list[Address]:
     for item in given:
         for address in (item,) if isinstance(item, (str, bytes, Address)) else item:
             if not isinstance(address, (str, Address)):
-                raise TypeError(f"an address is text, such as '127.0.0.1:7070', not {type(address).__name__}")
+                raise TypeError(f"an address must be a str, such as '127.0.0.1:7070', not {type(address).__name__}")
             found.append(parse_address(address) if isinstance(address, str) else address)
     if not found:
-        raise ValueError("at least one address is needed, for example connect('127.0.0.1:7070')")
+        raise ValueError("connect needs at least one address, for example connect('127.0.0.1:7070')")
     return found
 
 

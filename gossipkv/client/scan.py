@@ -49,7 +49,7 @@ class Scan(Generic[_Item]):
 
         Raises:
             GossipKVError: as `Client.call`; the next call asks for the same page again.
-            trio.BusyResourceError, RuntimeError (asyncio): another task waits for a page of this scan.
+            trio.BusyResourceError, RuntimeError (asyncio): another task is waiting for a page of this scan.
         """
         for record in self._records:
             return record
@@ -65,14 +65,14 @@ class Scan(Generic[_Item]):
             BadRequest: this scan has no columns.
         """
         if not self._pages.has_columns:
-            raise BadRequest("read_all is for a scan with into='arrow'; loop over this one")
+            raise BadRequest("read_all needs a scan with into='arrow'; loop over this scan instead")
         return Batches(iter([cast("Records", batch) async for batch in self]), as_text=self._pages.as_text)
 
     async def aclose(self) -> None:
         """End the scan.
 
         Raises:
-            trio.BusyResourceError, RuntimeError (asyncio): another task waits for a page of this scan.
+            trio.BusyResourceError, RuntimeError (asyncio): another task is waiting for a page of this scan.
         """
         self._check_free()
         self._records = iter(())
@@ -99,7 +99,7 @@ class Scan(Generic[_Item]):
 
     def _check_free(self) -> None:
         if self._is_turning:
-            raise self._client.BUSY("another task waits for a page of this scan")
+            raise self._client.BUSY("another task is waiting for a page of this scan; use each scan in one task")
 
     def _ask_ahead(self) -> None:
         if self._ahead is None and (request := self._pages.next_request()) is not None:

@@ -169,4 +169,4 @@ def _read(text: str) -> tuple[dict[str, str], tuple[bytes, ...]]:
                     return named, whole
     except ValueError:  # From base64, MessagePack or UTF-8.
         pass
-    raise BadRequest("this is no text that a session was written as")
+    raise BadRequest("the text is not a saved session; pass the result of `Session.to_text`")

@@ -77,7 +77,7 @@ def value_bytes(value: bytes) -> bytes:
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    raise TypeError(f"a value is bytes, not {type(value).__name__}")
+    raise TypeError(f"a value must be bytes, not {type(value).__name__}")
 
 
 def put(table: str, key: Key, value: bytes, options: dict[str, Value]) -> Request[Value]:

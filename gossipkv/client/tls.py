@@ -12,13 +12,15 @@ from contextlib import suppress
 from typing import Final, final
 
 RECORD_BYTES: Final = 16_384  # The largest record.
-DOUBT: Final = "does it speak TLS there?"
+DOUBT: Final = "check that its port speaks TLS"
 
-_UNTRUSTED: Final = "its certificate is signed by nobody who is trusted here: name its authority"
-_OTHER_HOST: Final = "its certificate is not that of {host}"
+_UNTRUSTED: Final = (
+    "its certificate is not signed by an authority that this client trusts; add that authority's certificate"
+)
+_OTHER_HOST: Final = "its certificate is not valid for the host name {host}"
 # OpenSSL's numbers (X509_V_ERR_...), for which Python has no names.
 _REFUSALS: Final = {
-    9: "its certificate is not valid yet: is a clock wrong?",
+    9: "its certificate is not valid yet; check the clocks of both machines",
     10: "its certificate has expired",
     18: _UNTRUSTED,  # Self-signed.
     19: _UNTRUSTED,  # The authority that came with it is self-signed.
@@ -52,13 +54,13 @@ class ClientTls:
         try:
             self._object = context.wrap_bio(self._arrived, self._leaving, server_hostname=named)
         except ValueError as error:
-            raise OSError(f"not a name that a certificate could have: {error}") from error
+            raise OSError(f"the host name cannot stand in a certificate: {error}") from error
 
     def shake(self, data: bytes | None) -> bytes:
         """Continue the handshake with received bytes, first with None; return the bytes to send."""
         if data is not None:
             if not data:
-                raise OSError(f"it closed the connection amid the TLS handshake; {DOUBT}")
+                raise OSError(f"the node closed the connection during the TLS handshake; {DOUBT}")
             self._arrived.write(data)
         try:
             self._object.do_handshake()
@@ -103,10 +105,10 @@ class ClientTls:
     def _words(self, error: ssl.SSLError) -> str:
         """Return one sentence for an error that lists addresses with reasons."""
         if isinstance(error, ssl.SSLCertVerificationError):
-            refusal = _REFUSALS.get(error.verify_code, f"its certificate is refused: {error.verify_message}")
+            refusal = _REFUSALS.get(error.verify_code, f"its certificate was refused: {error.verify_message}")
             return refusal.format(host=self._host)
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if "alert" in reason:
             is_plain = reason.endswith("protocol version")  # A node without TLS answers so.
-            return f"it ended TLS: {reason}" + f"; {DOUBT}" * is_plain
-        return f"broken TLS: {reason}" if self.is_shaken else f"no TLS that is understood ({reason}); {DOUBT}"
+            return f"the node ended TLS: {reason}" + f"; {DOUBT}" * is_plain
+        return f"TLS failed: {reason}" if self.is_shaken else f"the TLS handshake failed: {reason}; {DOUBT}"

@@ -55,11 +55,11 @@ class TrioShell(TaskShell):
 
     async def __aenter__(self) -> Self:
         if self._thread is not None:
-            raise RuntimeError("a client is entered once; connect again")
+            raise RuntimeError("a client can be entered only once; connect again")
         if not trio.lowlevel.in_trio_task():
             raise RuntimeError(
-                "gossipkv.connect is for Trio, and this is no task of trio.run; under asyncio use "
-                "gossipkv.aio.connect, in plain threads gossipkv.blocking.connect"
+                "gossipkv.connect must be used within trio.run; under asyncio, use "
+                "gossipkv.aio.connect; in plain threads, use gossipkv.blocking.connect"
             )
         self._thread = get_ident()
         self.now = trio.lowlevel.current_clock().current_time  # This avoids a lookup of the clock for each request.
@@ -98,10 +98,10 @@ class TrioShell(TaskShell):
 
     def _misplaced(self) -> RuntimeError:
         if self._generation != forks.generation:
-            return RuntimeError("the client belongs to the process that this one was forked from; connect again")
+            return RuntimeError("the client was opened before this process was forked; connect again in this process")
         if self._thread is None:
-            return RuntimeError("enter the client first: async with gossipkv.connect(...) as client")
-        return RuntimeError("the client belongs to another thread and its trio.run; connect in each")
+            return RuntimeError("the client is not entered; write `async with gossipkv.connect(...) as client`")
+        return RuntimeError("the client belongs to the trio.run of another thread; connect once in each trio.run")
 
     async def ask(
         self,

@@ -171,10 +171,10 @@ cdef class Column:
         try:
             PyUnicode_DecodeUTF8(data, buffer_size(&self.data), NULL)
         except UnicodeDecodeError as error:
-            raise BadRequest(f"as_text: a value is no UTF-8 ({error.reason}); read it as bytes") from None
+            raise BadRequest(f"as_text: a value is not valid UTF-8 ({error.reason}); read bytes") from None
         for place in range(self.length):  # The whole is valid, so a value is, if it begins where a character does.
             if ends[place] < ends[place + 1] and (data[ends[place]] & 0xC0) == 0x80:
-                raise BadRequest("as_text: a value is no UTF-8 (it begins amid a character); read it as bytes")
+                raise BadRequest("as_text: a value is not valid UTF-8 (it begins within a character)")
         self.is_text = True
         return self
 

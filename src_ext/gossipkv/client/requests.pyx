@@ -51,7 +51,7 @@ cdef class Request:
         self.place = -1
 
     def __init__(self):
-        raise TypeError("requests are made by get_request, get_many_request, page_request and call_request")
+        raise TypeError("Request has no constructor; call get_request, get_many_request, page_request or call_request")
 
     def __repr__(self):
         return f"<{self.method} request, {'done' if self.is_done else 'open'}>"
@@ -122,7 +122,7 @@ cdef int bound(Request request) except -1:
     """Refuse a request that is larger than a frame."""
     if request.size_bytes > MAX_BYTES:
         raise TooLarge(
-            f"{request.method}: a request of {request.size_bytes} bytes; a frame has at most {MAX_BYTES}",
+            f"{request.method}: the request has {request.size_bytes} bytes; a frame has at most {MAX_BYTES} bytes",
             {"limit": MAX_BYTES, "size": request.size_bytes},
         )
     return 0
@@ -225,7 +225,7 @@ cdef class Deadlines:
     def add(self, Request request not None, double due):
         """Add `request`, which is in no heap and not done, with this deadline."""
         if request.deadlines is not None or request.is_done:
-            raise ValueError("the request is done, or has a deadline")
+            raise ValueError("the request is done or already has a deadline")
         request.deadlines = self
         request.due = due
         self.heap.append(request)

@@ -222,7 +222,7 @@ cdef class Session:
         cdef Py_ssize_t before = buffer_size(&self.output)
         cdef Py_ssize_t size
         if request.is_done or request.session is not None:
-            raise ValueError("the request is done, or in flight elsewhere")
+            raise ValueError("the request is done or in flight in another session")
         while self.next_id in self.requests:  # Ids wrap; the oldest request may still be open.
             self.next_id += 1
         request.message_id = self.next_id
@@ -259,13 +259,13 @@ cdef class Session:
     def withdraw(self, Request request not None):
         """Remove a request and leave it open; its id stays, and a late answer is dropped."""
         if request.session is not self:
-            raise ValueError("the request is not in flight here")
+            raise ValueError("the request is not in flight in this session")
         assert self.requests[request.message_id] is request, "who is in flight here is in the table"
         request.session = None
         self.requests[request.message_id] = None
         self.abandoned += 1
         if self.abandoned > MAX_ABANDONED_REQUESTS and self.failure is None:
-            self.failure = ProtocolError(f"more than {MAX_ABANDONED_REQUESTS} requests stay unanswered")
+            self.failure = ProtocolError(f"the node left more than {MAX_ABANDONED_REQUESTS} abandoned requests open")
 
     def overdue(self, uint64_t offset):
         """Return the repeatable ones of `outstanding` whose frames begin before that offset of the stream."""
@@ -419,7 +419,7 @@ cdef class Session:
         answer = rpc.decode_response(PyBytes_FromStringAndSize(<const char*>frame, size))
         if answer.msgid not in self.requests:
             raise ProtocolError(
-                f"an answer with id {answer.msgid}, which no request in flight has: made up, or answered twice",
+                f"the node sent an answer with id {answer.msgid}, but no request in flight has that id",
                 {"id": answer.msgid},
             )
         self.answered += 1

@@ -95,7 +95,9 @@ def pipe(text):
 def test_the_authorities_of_the_system(run, authority, monkeypatch):
     """With `--tls` alone, only the system's authorities are trusted."""
     with node(authority.node("127.0.0.1")) as asked:
-        assert "is signed by nobody who is trusted here" in run("ping", "--node", asked.address, "--tls").err
+        assert (
+            "is not signed by an authority that this client trusts" in run("ping", "--node", asked.address, "--tls").err
+        )
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
         assert run("ping", "--node", asked.address, "--tls").status == 0
 
@@ -133,7 +135,7 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
         (["--cert", pair, "--key", other], f"--cert {pair}: the key belongs to another certificate"),
         (["--cert", sealed], "the key of --cert is encrypted with a passphrase: give an unencrypted key"),
         (["--key", pair], "--key belongs to a certificate: give --cert as well"),
-        (["--token-file", nothing], f"{nothing}: a token is one word of printable ASCII"),
+        (["--token-file", nothing], f"{nothing}: a token must be one word of printable ASCII"),
         (["--token-file", tmp_path / "none"], "does not exist"),
         (["--token-file", loose], f"{loose}: others than its owner may read or write this token file (mode 0644)"),
         (["--cert", pair, "--key", loose], f"{loose}: others than its owner may read or write this key (mode 0644)"),
@@ -145,7 +147,7 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
                 ["--token-file", "/dev/zero"],
             )
         ),
-        ([], "GOSSIPKV_TOKEN: a token is one word of printable ASCII"),
+        ([], "GOSSIPKV_TOKEN: a token must be one word of printable ASCII"),
     ):
         if not arguments:
             monkeypatch.setenv("GOSSIPKV_TOKEN", "gkv-secret and more")
@@ -177,7 +179,7 @@ def test_the_load_test(run, authority, tmp_path, monkeypatch):
         file.write_text("gkv-other")
         for arguments, why in (
             (by_tls, "this token is nobody's"),
-            (("--ca", Authority(other).file), "signed by nobody who is trusted here"),
+            (("--ca", Authority(other).file), "not signed by an authority that this client trusts"),
         ):
             done = run(*line, *arguments)
             assert (done.status, done.err.count("\n"), done.err.startswith("gossipkv: ")) == (3, 1, True), done.err

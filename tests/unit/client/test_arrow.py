@@ -64,7 +64,7 @@ def test_only_texts_are_read_as_texts(values):
     try:
         wanted = [None if value is None else value.decode() for value in values]
     except UnicodeDecodeError:
-        with pytest.raises(BadRequest, match="no UTF-8"):
+        with pytest.raises(BadRequest, match="not valid UTF-8"):
             column_of(values).as_text()
     else:
         array = pa.array(column_of(values).as_text())
@@ -74,9 +74,9 @@ def test_only_texts_are_read_as_texts(values):
 
 def test_characters_across_values_are_no_texts():
     """Two values that are a text only together are no texts."""
-    with pytest.raises(BadRequest, match="amid a character"):
+    with pytest.raises(BadRequest, match="within a character"):
         column_of([b"\xc3", b"\xa9"]).as_text()
-    with pytest.raises(BadRequest, match="amid a character"):
+    with pytest.raises(BadRequest, match="within a character"):
         records_of([(b"k", b"a\xc3"), (b"l", b"\xa9")]).as_text()
 
 

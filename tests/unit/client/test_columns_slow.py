@@ -80,22 +80,22 @@ async def test_batches_follow_the_cursor_under_trio():
             assert len(batches) > 1
             found = [row["key"] for batch in batches for row in pa.record_batch(batch).to_pylist()]
             assert found == sorted(key for key in RECORDS if key >= b"key010")[:21]
-            with pytest.raises(BadRequest, match="loop over this one"):
+            with pytest.raises(BadRequest, match="loop over this scan"):
                 await data.scan().read_all()
 
 
 def test_an_error_amid_a_scan_names_its_reason():
     """The library's error has the client's text."""
     with FakeNode(store(RECORDS)) as node, blocking.connect(node.address, timeout_ms=60_000) as client:
-        with pytest.raises(OSError, match="BadRequest: as_text: a value is no UTF-8"):
+        with pytest.raises(OSError, match="BadRequest: as_text: a value is not valid UTF-8"):
             pa.table(client.dataset("geo").scan(into="arrow", as_text=True))
         records = client.dataset("geo").scan(into="arrow", as_text=True)
-        with pytest.raises(GossipKVError, match="read it as bytes"):
+        with pytest.raises(GossipKVError, match="read bytes"):
             list(records)
 
 
 @pytest.mark.parametrize(("options", "reason"), [
-    ({"into": "pandas"}, "into is 'arrow' or None"), ({"as_text": True}, "goes with into"),
+    ({"into": "pandas"}, "into must be 'arrow' or None"), ({"as_text": True}, "as_text needs into"),
 ])  # fmt: skip
 def test_wrong_options_are_refused(options, reason):
     """A wrong option is an error before anything is sent."""

@@ -261,7 +261,7 @@ def test_a_client_cannot_be_pickled():
     with (
         FakeNode(store(RECORDS)) as node,
         blocking.connect(node.address, timeout_ms=60_000) as client,
-        pytest.raises(TypeError, match="connect where it is used"),
+        pytest.raises(TypeError, match="connect in each process"),
     ):
         client.__reduce__()
 

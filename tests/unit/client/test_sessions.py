@@ -47,5 +47,5 @@ def test_what_is_no_session(packed):
     """Invalid text and invalid base64 give the same error."""
     data = packed if isinstance(packed, bytes) else msgpack.packb(packed)
     for text in (base64.urlsafe_b64encode(data).decode(), "é", "a"):
-        with pytest.raises(BadRequest, match="no text that a session was written as"):
+        with pytest.raises(BadRequest, match="the text is not a saved session"):
             Session(text)

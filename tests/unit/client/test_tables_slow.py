@@ -155,11 +155,14 @@ def test_what_the_node_says_of_a_write_is_passed_on(ask, code, kind):
 @both
 def test_an_answer_that_is_none(ask):
     """A write without a token in its answer, and a dataset that is read as a table, are errors."""
-    with FakeNode(one_answer) as node, pytest.raises(ProtocolError, match=r"put was answered with .* a token was"):
+    with (
+        FakeNode(one_answer) as node,
+        pytest.raises(ProtocolError, match=r"the node answered put with .*; expected a token"),
+    ):
         ask([node.address], ("put", "k", b"v"))
     with FakeNode(store({b"k": b"v"})) as node:
         for call in ("get", "k"), ("get_many", ["k"]), ("scan",):
-            with pytest.raises(BadRequest, match=r"a dataset and no table: `client\.dataset`"):
+            with pytest.raises(BadRequest, match=r"a dataset, not a table; read it with `client\.dataset`"):
                 ask([node.address], call)
 
 
@@ -170,9 +173,9 @@ def test_a_table_that_is_read_as_a_dataset():
     with FakeNode(node) as listening, blocking.connect(listening.address, timeout_ms=TIMEOUT_MS) as client:
         data = client.dataset("carts")
         for read in (lambda: data.get("k"), lambda: data.get_many(["k"]), lambda: list(data.iter_get(["k"]))):
-            with pytest.raises(BadRequest, match=r"a table and no dataset: `client\.table`"):
+            with pytest.raises(BadRequest, match=r"a table, not a dataset; read it with `client\.table`"):
                 read()
-        with pytest.raises(BadRequest, match="a table and no dataset"):
+        with pytest.raises(BadRequest, match="a table, not a dataset"):
             list(data.scan(limit=1))
 
 
@@ -211,7 +214,7 @@ def test_what_is_known_when_a_part_fails(ask):
     node = TableNode({2: ["UNKNOWN", "short of its level", {"acks": 1}]})
     with (
         FakeNode(node) as listening,
-        pytest.raises(Unknown, match="the first 300 are put, the last 5 not sent") as caught,
+        pytest.raises(Unknown, match="the first 300 were put and the last 5 not sent") as caught,
     ):
         ask([listening.address], ("put_many", records))
     assert caught.value.details == {"acks": 1, **known}
@@ -231,13 +234,13 @@ def test_many_keys_are_deleted_in_parts(ask):
             ask([listening.address], ("delete_many", iter(keys)), ("delete_many", ["k"], {"level": "all"}))
             == [None] * 2
         )
-        with pytest.raises(TypeError, match="several keys"):
+        with pytest.raises(TypeError, match="an iterable of keys"):
             ask([listening.address], ("delete_many", "key"))
     assert [key for _, params in node.asked[:3] for key in params[0]] == keys
     assert [method for method, _ in node.asked] == ["delete_many"] * 4
     assert node.asked[3][1] == [[b"k"], {"level": "all", **WAITS}]
     node = TableNode({2: ["UNKNOWN", "short of its level", {}]})
-    with FakeNode(node) as listening, pytest.raises(Unknown, match="first 900 are deleted, the last 1 not") as caught:
+    with FakeNode(node) as listening, pytest.raises(Unknown, match="900 were deleted and the last 1 not") as caught:
         ask([listening.address], ("delete_many", keys))
     assert caught.value.details == {"deleted": parts.PART_DELETES, "unsent": 1}
 
@@ -330,7 +333,7 @@ async def test_a_write_of_a_task_that_is_cancelled_already():
 @pytest.mark.parametrize("method", ["put", "put_many", "set", "delete"])
 async def test_a_dataset_has_no_writes(method):
     """The error explains how datasets are written, and nothing is sent."""
-    said = f"has no {method}: {re.escape(WRITES_ARE)}$"
+    said = f"has no method {method}: {re.escape(WRITES_ARE)}$"
     node = TableNode()
     with FakeNode(node) as listening:
         with (
