@@ -71,13 +71,15 @@ def packed_array(body: bytes, what: str, *, depth: int) -> list[Value]:
         nonlocal arrays
         arrays += 1
         if depth == 1 and arrays > 1:
-            raise ValueError("an array is in another")
+            raise ValueError("an array contains an array")
         return found
 
     try:
         found = msgpack.unpackb(body, raw=True, max_array_len=2 * MAX_KEYS, max_map_len=0, list_hook=end_list)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise BadRequest(f"the body is not {what} in MessagePack: {str(error) or type(error).__name__}") from None
+        raise BadRequest(
+            f"the body cannot be decoded as {what} in MessagePack: {str(error) or type(error).__name__}"
+        ) from None
     if not isinstance(found, list):
         raise BadRequest(f"the body must be {what} in MessagePack")
     if len(found) > MAX_KEYS:
@@ -105,4 +107,4 @@ def _values(result: object, count: int) -> tuple[list[bytes | None], str | bytes
             found = [value for value in values if value is None or isinstance(value, bytes)]
             if len(found) == count:
                 return found, checked_origin(origin)
-    raise ProtocolError(f"the answer to get_many is not {count} values and a version")
+    raise ProtocolError(f"the node answered get_many in an unknown form; expected {count} values and a version")

@@ -67,7 +67,7 @@ class _Words:
         while not self._waiting:
             part = os.read(0, READ_BYTES)
             if not part:
-                raise EOFError("the order ends before its line does")
+                raise EOFError("standard input ended within the order; the order must be one whole line")
             self._waiting += self._lines.feed(part)
         return GatewayOrder.from_line(self._waiting.pop(0))
 
@@ -145,14 +145,14 @@ class _Child:
     ) -> tuple[socket.socket, Opening]:
         await trio.lowlevel.checkpoint()
         if self._connection is None:
-            raise ConnectionResetError(errno.ECONNRESET, "the node has closed the connection")
+            raise ConnectionResetError(errno.ECONNRESET, "the node closed the connection")
         connection, self._connection = self._connection, None
         return _NodeConnection(connection, self._lost.set), Opening()
 
     async def _end_alone(self, everything: trio.CancelScope) -> None:
         """End when the connection to the node is lost: the next process gets another one."""
         await self._lost.wait()
-        sys.stderr.write("the node has closed the connection\n")
+        sys.stderr.write("the node closed the connection\n")
         everything.cancel()
 
     async def _drain(self, gateway: HttpGateway) -> None:

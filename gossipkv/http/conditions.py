@@ -121,7 +121,7 @@ def _parts(header: bytes, found: FoundValue) -> HttpAnswer:
         return _whole(found)
     if not parts:
         headers = [(b"Content-Range", ranges.content_range(None, size)), *found.about]
-        return text(416, f"the value has {size} bytes, and the range is outside", headers=headers)
+        return text(416, f"the value has {size} bytes, and the requested range is outside of it", headers=headers)
     if len(parts) > 1:
         body, content_type = ranges.several(found.value, parts, found.content_type)
         return HttpAnswer(206, [(b"Content-Type", content_type), *found.headers()], body)

@@ -229,7 +229,7 @@ class Connection:
 
     async def _say_it_was_too_slow(self) -> None:
         """Answer 408 to a client whose request did not arrive in time."""
-        line = f"the request was not complete within {self._surroundings.times.request_s:g} s"
+        line = f"the request did not arrive completely within {self._surroundings.times.request_s:g} s"
         refusal = self._exchange.refuse(text(408, line))
         with trio.move_on_after(LAST_WORD_S):
             await self._stream.send_all(self._exchange.whole(None, refusal.answer))

@@ -40,7 +40,9 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
             if passed is None:  # The node has ended, and this process will end in a moment.
                 await trio.sleep_forever()
             elif passed.descriptor is None:
-                raise OSError(errno.EMFILE, "a connection was lost for want of a descriptor")
+                raise OSError(
+                    errno.EMFILE, "a passed connection was lost, because the process has no free file descriptor"
+                )
             else:
                 connection = trio.socket.from_stdlib_socket(socket.socket(fileno=passed.descriptor))
                 peer, begun = GatewayPeer.of(passed.data)

@@ -312,12 +312,14 @@ class HttpExchange:
         """Refuse an incomplete head that cannot become valid."""
         _judge_first(buffer[0])
         if (bare := _BARE_LINE_FEED.search(buffer, max(0, self._searched - 1))) is not None:
-            raise _refused(400, f"a line ends at byte {bare.start()} with LF alone, where HTTP has CR LF")
+            raise _refused(
+                400, f"the line that ends at byte {bare.start()} ends with LF alone; end each line with CR LF"
+            )
         line_end = buffer.find(b"\r\n", 0, MAX_TARGET_BYTES + _LINE_SLACK + 2)
         if line_end < 0 and len(buffer) > MAX_TARGET_BYTES + _LINE_SLACK:
             raise RefusedRequest(too_long())
         if len(buffer) > self._limits.max_head:
-            raise _refused(431, f"the headers are over {self._limits.max_head} bytes")
+            raise _refused(431, f"the headers have more than {self._limits.max_head} bytes")
 
     def _judge_head(self, head: bytes) -> None:
         """Refuse a complete head that is slow to judge, or that h11 accepts while other parsers read it differently."""
@@ -325,12 +327,12 @@ class HttpExchange:
         if head.find(b"\r\n") > MAX_TARGET_BYTES + _LINE_SLACK:
             raise RefusedRequest(too_long())
         if len(head) > self._limits.max_head:
-            raise _refused(431, f"the headers are over {self._limits.max_head} bytes")
+            raise _refused(431, f"the headers have more than {self._limits.max_head} bytes")
         lines = head.count(b"\r\n")
         if lines != head.count(b"\n") or lines != head.count(b"\r"):
-            raise _refused(400, "a line has CR or LF alone, where HTTP has CR LF")
+            raise _refused(400, "a line contains CR or LF alone; end each line with CR LF")
         if lines > self._limits.max_fields + 2:
-            raise _refused(431, f"the headers are more than {self._limits.max_fields}")
+            raise _refused(431, f"the request has more than {self._limits.max_fields} headers")
         if _FOLD.search(head) is not None:
             raise _refused(
                 400, "a header continues on a second line, which HTTP no longer allows; write each header on one line"
@@ -365,7 +367,7 @@ class HttpExchange:
         body = _Body(judge, event, headers)
         length = int(headers[b"content-length"]) if b"content-length" in headers else None
         if length != 0 and event.method in _NEVER_WITH_BODY:
-            raise _refused(400, f"{event.method.decode()} may have no body here; only POST and PUT may")
+            raise _refused(400, f"a {event.method.decode()} request must have no body; only POST and PUT may have one")
         if length != 0 and event.method not in _WITH_BODY:
             self.left_unread = True
             return self._taken(
@@ -396,9 +398,7 @@ class HttpExchange:
                 if len(body.data) > self._limits.max_body:
                     raise self._too_long(len(body.data))
                 if body.pieces > self._limits.max_pieces:
-                    raise _refused(
-                        413, f"the body comes in more than {self._limits.max_pieces} pieces; send larger ones"
-                    )
+                    raise _refused(413, f"the body has more than {self._limits.max_pieces} chunks; send larger chunks")
             elif isinstance(event, h11.EndOfMessage):
                 self._body = None
                 self._buffer += body.judge.trailing_data[0]
@@ -430,10 +430,10 @@ def _judge_first(first: int) -> None:
     if _FIRST_SHOWN <= first <= _LAST_SHOWN:
         return
     if first == _TLS_HANDSHAKE:
-        raise _refused(400, f"{_HERE}: ask http://, not https://")
+        raise _refused(400, f"{_HERE}; use http:// instead of https://")
     if first in _MESSAGEPACK_ARRAYS:
         raise _refused(400, f"{_HERE}; for MessagePack-RPC, use the port of the node's setting `listen`")
-    raise _refused(400, f"{_HERE}, and no request of it begins with the byte 0x{first:02x}")
+    raise _refused(400, f"{_HERE}; an HTTP request cannot begin with the byte 0x{first:02x}")
 
 
 def _refused(status: int, line: str) -> RefusedRequest:
@@ -452,7 +452,7 @@ def _next_event(judge: h11.Connection) -> object:
     try:
         return judge.next_event()
     except h11.RemoteProtocolError as error:
-        raise _refused(error.error_status_hint, f"no request of HTTP/1.1: {_shown(error)}") from None
+        raise _refused(error.error_status_hint, f"the request is not valid HTTP/1.1: {_shown(error)}") from None
 
 
 def _headers(event: h11.Request) -> dict[bytes, bytes]:
@@ -470,11 +470,11 @@ def _judge_request(event: h11.Request, headers: dict[bytes, bytes]) -> None:
     """Refuse requests that h11 accepts and no path answers."""
     if not event.http_version.startswith(b"1."):
         version = event.http_version.decode()
-        raise _refused(505, f"{_HERE}, not HTTP/{version}")
+        raise _refused(505, f"{_HERE}, but the request is HTTP/{version}")
     if event.method == b"CONNECT":
-        raise _refused(400, "CONNECT is for proxies, and this is no proxy")
+        raise _refused(400, "this server is no proxy, so it does not support CONNECT")
     if b"expect" in headers and headers[b"expect"].lower() != b"100-continue":
-        raise _refused(417, "the only supported expectation is 100-continue")
+        raise _refused(417, "the header Expect has an unsupported value; only 100-continue is supported")
 
 
 def _is_old(event: h11.Request) -> bool:

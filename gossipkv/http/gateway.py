@@ -123,7 +123,9 @@ class HttpGateway:
             return await self._site.answer(request)
         except Exception as error:  # noqa: BLE001  # The defect is logged, and serving goes on.
             return text(
-                500, f"a defect of the gateway; the log has the traceback under {self._defect(error)}", "INTERNAL"
+                500,
+                f"the gateway failed because of a defect; the log has the traceback under {self._defect(error)}",
+                "INTERNAL",
             )
 
     def broke(self, error: Exception) -> None:

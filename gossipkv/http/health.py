@@ -90,7 +90,7 @@ async def _of_cluster(ask: Asker, may_see: Callable[[], Awaitable[bool]]) -> lis
     try:
         verdict = verdict_of(await ask.call("verdict", {"last": True}, timeout_ms=VERDICT_TIMEOUT_MS))
     except GossipKVError as error:
-        return [f"the verdict is not known: {error.message}"]
+        return [f"the verdict cannot be determined: {error.message}"]
     if verdict.level == WELL:
         return []
     reasons = [reason.text for reason in verdict.reasons if reason.level != WELL]

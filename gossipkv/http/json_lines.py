@@ -53,7 +53,7 @@ def parse(document: bytes, where: str) -> Value:
     try:
         parsed: Value = json.loads(document.decode())
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"{where} is no JSON: {error}") from None
+        raise BadRequest(f"{where} is not valid JSON: {error}") from None
     return parsed
 
 
@@ -68,10 +68,10 @@ def key_of(key: Value, where: str) -> bytes:
             try:
                 return key.encode()
             except UnicodeEncodeError as error:
-                raise BadRequest(f"{where} has no UTF-8 form: {error.reason}") from None
+                raise BadRequest(f"{where} cannot be encoded as UTF-8: {error.reason}") from None
         case {"base64": str(encoded), **others} if not others:
             try:
                 return b64decode(encoded, validate=True)
             except (ValueError, binascii.Error) as error:
-                raise BadRequest(f"{where} is not base64: {error}") from None
+                raise BadRequest(f"{where} is not valid base64: {error}") from None
     raise BadRequest(f'{where} must be a string or {{"base64": "..."}}')

@@ -67,7 +67,7 @@ def wanted(headers: Mapping[bytes, bytes], spoken: Sequence[Media], usual: Media
     best = max([usual, *spoken], key=lambda media: _quality(media, accepted))  # `max` takes the first of equals.
     if _quality(best, accepted) > 0:
         return best
-    raise RefusedRequest(text(406, f"answers are {_listed(spoken).replace(',', ' or')}, and Accept allows neither"))
+    raise RefusedRequest(text(406, f"the header Accept allows none of the supported types: {_listed(spoken)}"))
 
 
 def _accepted(item: bytes) -> tuple[bytes, float]:

@@ -96,9 +96,11 @@ class HttpPermissions:
         if request.method != b"POST":
             return form(200)
         if not is_of_its_origin(request):
-            return text(403, "this form came from a page of another site; open /login here", Unauthorized.code)
+            return text(
+                403, "the form was sent from a page of another site; open /login on this server", Unauthorized.code
+            )
         if len(request.body) > MAX_FORM_BYTES:
-            raise TooLarge(f"a form has {MAX_FORM_BYTES} bytes at most", {"limit": MAX_FORM_BYTES})
+            raise TooLarge(f"the form has more than {MAX_FORM_BYTES} bytes", {"limit": MAX_FORM_BYTES})
         token = parse_qs(request.body.decode("latin-1")).get("token", [""])[0]
         await self._user(token.encode("latin-1"), request.peer)
         is_secure = self._is_secured or request.headers.get(b"x-forwarded-proto") == b"https"

@@ -32,7 +32,7 @@ STEERING: Final = frozenset({PIN, MIN_VERSION, TIMEOUT, WAIT, SHOWN})
 
 MAX_TIMEOUT_MS: Final = 60_000  # A load balancer in front has given up by then.
 
-_UNCONDITIONAL: Final = "conditional writes are not supported: omit the header, or read the key before you write"
+_UNCONDITIONAL: Final = "conditional writes are not supported; omit the header"
 _PROXY: Final = "proxy"
 _LEVEL: Final = "level"
 _ANY_VERSION: Final = "true"  # The value in Sequins' manual; its nodes send the version.
@@ -92,7 +92,9 @@ def read_options(
     proxy = _proxy(target.options)
     if proxy is not None:
         if alone:
-            raise BadRequest("proxy: this gateway has no data of its own; ask a node's address")
+            raise BadRequest(
+                "proxy: this gateway has no data of its own; send the request to the HTTP address of a node"
+            )
         wire["local"] = True
     version = _version(headers, proxy)
     min_version = _text(headers, MIN_VERSION) or None
@@ -117,17 +119,17 @@ def write_options(headers: Mapping[bytes, bytes], target: RequestTarget) -> Read
     if conditions:
         raise RefusedRequest(text(501, f"{conditions[0].decode('latin-1')}: {_UNCONDITIONAL}"))
     if b"content-range" in headers:
-        raise BadRequest("Content-Range: writing a part of a value is not supported; send the whole value")
+        raise BadRequest("Content-Range: partial writes are not supported; send the whole value")
     wire: dict[str, Value] = {}
     for name in target.options:
         if name != _LEVEL:
-            raise BadRequest(f"unknown option {name[:60]!r} after the ?; a write has only level")
+            raise BadRequest(f"unknown query parameter {name[:60]!r}; a write accepts only `level`")
     for name, header in (("version", PIN), ("min_version", MIN_VERSION), (_LEVEL, LEVEL)):
         if (said := _text(headers, header) or None) is not None:
             wire[name] = said  # The node says that tables have no versions.
     asked = target.options.get(_LEVEL) or None
     if asked is not None and wire.setdefault(_LEVEL, asked) != asked:
-        raise BadRequest(f"level={asked[:60]} and X-GossipKV-Level name two levels")
+        raise BadRequest(f"level={asked[:60]} and X-GossipKV-Level differ; send only one of them")
     return ReadOptions(wire, _put_session(headers, wire))
 
 
@@ -137,7 +139,9 @@ def _put_session(headers: Mapping[bytes, bytes], wire: dict[str, Value]) -> int 
         try:
             wire["token"] = b"".join(b64decode(part.strip(), validate=True) for part in shown.split(b","))
         except (ValueError, binascii.Error) as error:
-            raise BadRequest(f"GossipKV-Token is not base64, as answers give it: {error}") from None
+            raise BadRequest(
+                f"GossipKV-Token is not valid base64: {error}; send it as the server returned it"
+            ) from None
     timeout_ms = _milliseconds(headers, TIMEOUT, 1)
     times = {"timeout_ms": timeout_ms, "wait_ms": _milliseconds(headers, WAIT, 0)}
     wire |= {name: given for name, given in times.items() if given is not None}
@@ -148,7 +152,7 @@ def _proxy(options: Mapping[str, str]) -> str | None:
     """Return the option `proxy`, or None if it is absent or empty."""
     for name in options:
         if name != _PROXY:
-            raise BadRequest(f"unknown option {name[:60]!r} after the ?; write a ? of the key as %3F")
+            raise BadRequest(f"unknown query parameter {name[:60]!r}; if the key contains a ?, write it as %3F")
     return options.get(_PROXY) or None
 
 
@@ -156,11 +160,13 @@ def _version(headers: Mapping[bytes, bytes], proxy: str | None) -> str | None:
     """Return the only version that may answer, or None."""
     version = _text(headers, PIN)
     if version == "":
-        raise BadRequest("X-Sequins-Version is empty: name a version, or omit the header")
+        raise BadRequest("X-Sequins-Version is empty; name a version, or omit the header")
     if proxy is None or proxy == _ANY_VERSION:
         return version
     if version not in {None, proxy}:
-        raise BadRequest(f"proxy={proxy[:60]} and X-Sequins-Version: {version} name two versions")
+        raise BadRequest(
+            f"proxy={proxy[:60]} and X-Sequins-Version: {version} name different versions; send only one of them"
+        )
     return proxy
 
 

@@ -151,13 +151,15 @@ def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
     if request.method == b"OPTIONS":
         return HttpAnswer(204, [allow])
     if target.path == b"*":
-        return text(400, "the target * is for OPTIONS alone")
+        return text(400, "only OPTIONS may have the request target *")
     if request.method in GET:
-        return text(400, "the path has no key: ask for /<database>/<key>, or see /<database>/")
+        return text(
+            400, "the path has no key; request /<database>/<key>, or /<database>/ for the status of the database"
+        )
     method = request.method[:20].decode("ascii", "replace")
     return text(
         405,
-        f"{method} is not supported here: GET and HEAD read a key, POST has /<database>/_mget, _scan "
+        f"{method} is not supported for this path; GET and HEAD read a key; POST serves /<database>/_mget, _scan "
         f"and _mput; {WRITES_ARE}, by PUT and DELETE",
         headers=[allow],
     )
@@ -170,7 +172,7 @@ def check_name(database: str) -> None:
         UnknownDatabase: it may not, so there is none.
     """
     if NAME.fullmatch(database) is None:
-        raise UnknownDatabase("there is no such database: names have ASCII letters, digits, - and _")
+        raise UnknownDatabase("there is no such database; names consist of ASCII letters, digits, - and _")
 
 
 def refused(error: GossipKVError, options: ReadOptions | None) -> HttpAnswer:
@@ -218,7 +220,7 @@ def checked_version(version: object) -> str:
     """
     if isinstance(version, str) and NAME.fullmatch(version) is not None:
         return version
-    raise ProtocolError("a node answered from a version with an invalid name")
+    raise ProtocolError("a node answered from a version whose name is invalid")
 
 
 PROXIED_TO: Final = b"X-Sequins-Proxied-To"
@@ -246,7 +248,7 @@ async def _get(request: DataRequest) -> tuple[bytes | None, str | bytes, str | N
     match await request.call("get", request.key, {**request.options.wire, "explain": True}):
         case [bytes() | None as value, origin, *explained]:
             return value, checked_origin(origin), _node(explained)
-    raise ProtocolError("the answer to get is not a value and a version")
+    raise ProtocolError("the node answered get in an unknown form; expected a value and a version")
 
 
 def _node(explained: list[Value]) -> str | None:

@@ -83,7 +83,7 @@ async def _lines(request: DataRequest, page: _Page, bounds: dict[str, Value]) ->
                 await permissions.check(request.http, (Right.READ, request.database))
             page = await _page(request, wire)
             if isinstance(origin, str) and page.origin != origin:
-                raise ProtocolError(f"a scan of {origin} continued in {page.origin!r}")
+                raise ProtocolError(f"the scan began in version {origin}, but its next page came from {page.origin!r}")
         except GossipKVError as error:
             yield json_lines.line({"error": error.code, "message": error.message})
             return
@@ -101,14 +101,14 @@ async def _page(request: DataRequest, wire: dict[str, Value]) -> _Page:
             records = [(key, value) for key, value in map(_record, pairs)]
             if (not isinstance(limit, int) or len(records) <= limit) and (records or cursor is None):
                 return _Page(records, cursor, checked_origin(origin))
-    raise ProtocolError("the answer to scan is not records, a cursor and a version")
+    raise ProtocolError("the node answered scan in an unknown form; expected records, a cursor and a version")
 
 
 def _record(pair: object) -> tuple[bytes, bytes]:
     match pair:
         case [bytes(key), bytes(value)]:
             return key, value
-    raise ProtocolError("the answer to scan has a record that is not a key and a value")
+    raise ProtocolError("the node answered scan with a record of unknown form; expected a key and a value")
 
 
 def _bounds(body: bytes) -> dict[str, Value]:
@@ -135,7 +135,7 @@ def _bounds(body: bytes) -> dict[str, Value]:
 
 def _unknown(name: str) -> BadRequest:
     if name in _IN_HEADERS:
-        return BadRequest(f"{name} is not an option of the body: send {_IN_HEADERS[name]}", {"option": name})
+        return BadRequest(f"{name} cannot stand in the body; send {_IN_HEADERS[name]} instead", {"option": name})
     near = difflib.get_close_matches(name[:60], _KNOWN, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN)}"
+    hint = f"did you mean {near[0]}?" if near else f"known options are {', '.join(_KNOWN)}"
     return BadRequest(f"unknown option {name[:60]!r}; {hint}", {"option": name[:60]})

@@ -117,9 +117,9 @@ class Site:
         if request.method == b"OPTIONS":
             return HttpAnswer(204, [ALLOW])
         if request.method not in LOOKS:
-            return text(405, f"{found.path.decode('ascii', 'replace')} is for GET and HEAD", headers=[ALLOW])
+            return text(405, f"{found.path.decode('ascii', 'replace')} supports only GET and HEAD", headers=[ALLOW])
         if self.is_draining and found.path == READINESS:
-            return text(503, "not ready: about to end", "NOT_READY")
+            return text(503, "not ready: the node is draining, and about to end", "NOT_READY")
         return await looking(request, found)
 
     async def _read(self, request: HttpRequest, found: RequestTarget) -> HttpAnswer:

@@ -70,7 +70,7 @@ def parse(raw: bytes) -> RequestTarget:
 def too_long() -> HttpAnswer:
     """Return the answer to a target that is over the limit."""
     return text(
-        414, f"the request target is over {MAX_TARGET_BYTES} bytes; ask for a longer key by POST /<database>/_mget"
+        414, f"the request target has more than {MAX_TARGET_BYTES} bytes; read longer keys by POST /<database>/_mget"
     )
 
 
@@ -79,7 +79,7 @@ def _path_of(raw: bytes) -> bytes:
     if raw == _ASTERISK:
         return raw
     if (begin := _ABSOLUTE.match(raw)) is None:
-        raise RefusedRequest(text(400, "the request target is neither a path that begins with / nor http://host/path"))
+        raise RefusedRequest(text(400, "the request target must be a path that begins with /, or http://HOST/PATH"))
     path = raw[begin.end() :]
     return path if path.startswith(b"/") else b"/" + path
 
@@ -88,7 +88,10 @@ def _check_escapes(raw: bytes) -> None:
     if (bad := _ESCAPE.search(raw)) is not None:
         shown = bad[0].decode("ascii", "backslashreplace")
         raise RefusedRequest(
-            text(400, f"{shown} at byte {bad.start()} of the request target is not an escape; write % as %25")
+            text(
+                400,
+                f"{shown} at byte {bad.start()} of the request target is not a valid percent escape; write % as %25",
+            )
         )
 
 

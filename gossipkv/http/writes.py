@@ -34,14 +34,18 @@ async def put(request: DataRequest) -> HttpAnswer:
 async def delete(request: DataRequest) -> HttpAnswer:
     """Return the answer to DELETE of a key."""
     if request.http.body:
-        raise BadRequest("DELETE has no body here")
+        raise BadRequest("a DELETE request must have no body")
     return _written([await _write(request, "delete", request.key)])
 
 
 async def put_many(request: DataRequest) -> HttpAnswer:
     """Return the answer to `_mput`."""
     if not is_of_its_origin(request.http):  # Browsers send a POST from any page, while PUT and DELETE ask first.
-        return text(403, "the request came from a page of another site, which may not write here", Unauthorized.code)
+        return text(
+            403,
+            "the request was sent from a page of another site, which may not write to this server",
+            Unauthorized.code,
+        )
     packed = media.given(request.http.headers, KNOWN) is Media.MESSAGEPACK
     rows: list[Value] = _packed_rows(request.http.body) if packed else [*_rows_in_lines(request.http.body)]
     tokens = list[bytes | None]()
@@ -50,7 +54,7 @@ async def put_many(request: DataRequest) -> HttpAnswer:
             tokens.append(await _write(request, "put_many", rows[done : done + PART_RECORDS]))
         except GossipKVError as error:
             if done:
-                error.message = f"the first {done} records were written, and then: {error.message}"
+                error.message = f"the first {done} records were written; the next one failed: {error.message}"
             raise
     return _written(tokens)
 
@@ -69,7 +73,7 @@ async def _write(request: DataRequest, method: str, *params: Value) -> bytes | N
             return token
         case {"accepted": True}:
             return None
-    raise ProtocolError(f"the answer to {method} is not a token")
+    raise ProtocolError(f"the node answered {method} in an unknown form; expected a token")
 
 
 def _written(tokens: list[bytes | None]) -> HttpAnswer:

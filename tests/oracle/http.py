@@ -226,7 +226,7 @@ def told(request: Plain, found: Found) -> tuple[int, list[str], bytes]:
         return 200, [kind, "Accept-Ranges: bytes", *validators], found.value
     first, last = bounds
     if first > last:
-        line = f"the value has {size} bytes, and the range is outside\n"
+        line = f"the value has {size} bytes, and the requested range is outside of it\n"
         return 416, [TEXT, f"Content-Range: bytes */{size}", *about], line.encode()
     return 206, [kind, f"Content-Range: bytes {first}-{last}/{size}", *validators], found.value[first : last + 1]
 

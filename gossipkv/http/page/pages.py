@@ -64,7 +64,7 @@ def contained(where: str) -> Iterator[None]:
     except Exception as error:  # Any exception ends one answer, and not the process.
         incident = uuid.uuid4().hex[:16]
         _log.error("page_failed", page=where, id=incident, exc_info=error)
-        message = f"a defect of the page; the node's log has the traceback under {incident}"
+        message = f"the page failed because of a defect; the node's log has the traceback under {incident}"
         raise Internal(message, {"id": incident}) from error
 
 

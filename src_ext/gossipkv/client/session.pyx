@@ -265,7 +265,7 @@ cdef class Session:
         self.requests[request.message_id] = None
         self.abandoned += 1
         if self.abandoned > MAX_ABANDONED_REQUESTS and self.failure is None:
-            self.failure = ProtocolError(f"the node left more than {MAX_ABANDONED_REQUESTS} abandoned requests open")
+            self.failure = ProtocolError(f"the node left more than {MAX_ABANDONED_REQUESTS} requests unanswered")
 
     def overdue(self, uint64_t offset):
         """Return the repeatable ones of `outstanding` whose frames begin before that offset of the stream."""

@@ -129,7 +129,7 @@ async def test_headers_that_drip_have_so_much_time(autojump_clock, nursery):
     assert 5 <= trio.current_time() - began <= 8
     ((status, headers, body),) = read_answers(await received(slow), ["GET"])
     assert (status, headers[b"connection"]) == (408, b"close")
-    assert b"was not complete within 5 s" in body
+    assert b"did not arrive completely within 5 s" in body
     assert b" 200 " in await answers_to(quick, GET % b"k", 1)
     nursery.cancel_scope.cancel()
 

@@ -153,7 +153,7 @@ async def test_a_verdict_that_fails_is_a_warning():
     """An unknown verdict is a warning, and does not make the node unready."""
     answer = await readyz(Node(info=info(), verdict=TimedOut("not in time")), verbose=True, may_see=yes)
     assert (answer.status, lines(answer)[-1]) == (200, "ready")
-    assert "[!] the verdict is not known: not in time" in lines(answer)
+    assert "[!] the verdict cannot be determined: not in time" in lines(answer)
 
 
 @pytest.mark.parametrize("verbose", [False, True])

@@ -134,7 +134,7 @@ async def test_what_steers_a_read_steers_these():
     ("options", "words"),
     [
         ({"prefx": "a"}, b"did you mean prefix?"),
-        ({"x": "a"}, b"known are start, end"),
+        ({"x": "a"}, b"known options are start, end"),
         ({"version": "1"}, b"X-Sequins-Version"),
         ({"local": True}, b"?proxy=true"),
         ({"limit": 0}, b"limit must be"),
@@ -143,10 +143,10 @@ async def test_what_steers_a_read_steers_these():
         ({"limit": 2**63}, b"limit must be"),
         ({"reverse": 1}, b"reverse must be"),
         ({"start": 1}, b"start must be"),
-        ({"cursor": {"base64": "?"}}, b"cursor is not base64"),
+        ({"cursor": {"base64": "?"}}, b"cursor is not valid base64"),
         ([], b"JSON object"),
-        (b"{", b"no JSON"),
-        (b"[" * 100_000, b"no JSON"),
+        (b"{", b"not valid JSON"),
+        (b"[" * 100_000, b"not valid JSON"),
     ],
 )
 async def test_options_that_are_none(options, words):

@@ -104,7 +104,10 @@ def test_what_is_no_target_is_refused(raw):
 def test_an_escape_that_is_none_is_shown_with_its_place():
     with pytest.raises(RefusedRequest) as refused:
         parse(b"/geo/100%")
-    assert refused.value.answer.body == b"% at byte 8 of the request target is not an escape; write % as %25\n"
+    assert (
+        refused.value.answer.body
+        == b"% at byte 8 of the request target is not a valid percent escape; write % as %25\n"
+    )
 
 
 @pytest.mark.parametrize(("size", "status"), [(MAX_TARGET_BYTES, None), (MAX_TARGET_BYTES + 1, 414)])

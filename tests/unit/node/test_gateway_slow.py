@@ -71,5 +71,5 @@ async def test_a_child_that_lost_its_node(nursery):
             await client.recv(1)
             while not (ended := [line for line in lines if line["event"] == "http_ended"]):
                 await trio.sleep(0.01)
-    assert ended[0]["reason"] == "the process ended with status 1: the node has closed the connection"
+    assert ended[0]["reason"] == "the process ended with status 1: the node closed the connection"
     nursery.cancel_scope.cancel()

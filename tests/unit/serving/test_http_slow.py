@@ -165,7 +165,7 @@ def test_a_request_that_does_not_come_whole(tmp_path):
     later_ms = NOW_MS + 2 * LIMITS["frame_timeout_ms"]
     driver.expire(later_ms)
     exchange = HttpExchange(RequestLimits(), dates=Dates(lambda: later_ms // 1000))
-    line = f"the request was not complete within {LIMITS['frame_timeout_ms'] / 1000:g} s"
+    line = f"the request did not arrive completely within {LIMITS['frame_timeout_ms'] / 1000:g} s"
     expected = exchange.whole(None, exchange.refuse(text(408, line)).answer)
     assert driver.take_output(handle, 1 << 20, later_ms) == expected
     assert driver.should_close(handle)

@@ -333,7 +333,7 @@ cdef void put_unsatisfiable(HttpWords* words, const HttpAnswer* answer, bint is_
     """Refuse a range that has no byte of the value."""
     cdef char line[128]
     cdef int size = snprintf(
-        line, sizeof(line), b"the value has %lld bytes, and the range is outside\n", <long long>answer.value.size
+        line, sizeof(line), b"the value has %lld bytes, and the requested range is outside of it\n", <long long>answer.value.size
     )
     put_status(words, b"416 Range Not Satisfiable", out)
     put_text_type(out)
@@ -364,7 +364,7 @@ cdef int write_http_refusal(HttpWords* words, Cursor error, bint is_head, bint i
 
 cdef int write_bad_node(HttpWords* words, bint is_head, bint is_last, Buffer* out) noexcept nogil:
     """Answer that another node has sent an invalid version name."""
-    cdef const char* line = b"a node answered from a version of which the name is none"
+    cdef const char* line = b"a node answered from a version whose name is invalid"
     cdef Blob code = Blob(<const uint8_t*>b"UNAVAILABLE", 11)
     cdef Blob message = Blob(<const uint8_t*>line, <Py_ssize_t>strlen(line))
     cdef Blob nothing = Blob(NULL, 0)
@@ -444,7 +444,7 @@ cdef int write_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcep
     cdef char line[128]
     cdef Blob message = Blob(<const uint8_t*>line, 0)
     message.size = snprintf(
-        line, sizeof(line), b"the request was not complete within %g s", <double>limit_ms / 1000
+        line, sizeof(line), b"the request did not arrive completely within %g s", <double>limit_ms / 1000
     )
     if buffer_reserve(out, HEAD_ROOM + message.size) < 0:
         return -1
