@@ -333,7 +333,8 @@ cdef void put_unsatisfiable(HttpWords* words, const HttpAnswer* answer, bint is_
     """Refuse a range that has no byte of the value."""
     cdef char line[128]
     cdef int size = snprintf(
-        line, sizeof(line), b"the value has %lld bytes, and the requested range is outside of it\n", <long long>answer.value.size
+        line, sizeof(line), b"the value has %lld bytes, and the requested range is outside of it\n",
+        <long long>answer.value.size,
     )
     put_status(words, b"416 Range Not Satisfiable", out)
     put_text_type(out)
