@@ -10,7 +10,7 @@ import click
 
 from gossipkv.cli import CommandGroup, placement, quarantine, range_deletion, ranges, table_export, table_import
 from gossipkv.cli.decisions import DECISION, allowed, decided
-from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, key_bytes
+from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, duration_ms, key_bytes
 from gossipkv.cli.output import print_json, tell
 from gossipkv.cli.screen import add_row, columns, draw, write_table
 from gossipkv.errors import NotReady, ProtocolError, UnknownDatabase
@@ -19,7 +19,7 @@ from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
 from gossipkv.status.codec import decode, decode_list
 from gossipkv.status.reports import DatabaseSummary, TableMap
-from gossipkv.status.words import plain
+from gossipkv.status.words import duration_text, plain
 from gossipkv.table.rpc.requests import KINDS
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ table.add_command(quarantine.quarantine)
     default=None,
     help=("Let any node accept puts and forward them later.  [default: only with a time key]"),
 )
+@click.option(
+    "--ttl", type=duration_ms, metavar="DURATION", help="Default lifetime of records, such as 30d.  [default: endless]"
+)
 @NODE
 @DECISION
 @JSON
@@ -109,6 +112,7 @@ def create(
     replication: int | None,
     time_key: TimeKey | None,
     smear: bool | None,
+    ttl: int | None,
     as_json: bool,
 ) -> None:
     """Create the table NAME.
@@ -125,7 +129,12 @@ def create(
         raise click.UsageError("--time-key is for range tables")
     if smear and time_key is None:
         raise click.UsageError("--smear is for tables with a --time-key")
-    given: dict[str, Value] = {"partitioner": partitioner, "time_key": time_key and [*time_key], "smear": smear}
+    given: dict[str, Value] = {
+        "partitioner": partitioner,
+        "time_key": time_key and [*time_key],
+        "smear": smear,
+        "ttl_ms": ttl,
+    }
     asked: dict[str, Value] = {
         "kind": kind,
         "partitions": partitions,
@@ -200,10 +209,12 @@ def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
         partitions = plain(answer.get("partitions"))
         click.echo(f"{name}: {found.kind}, {partitions} partitions; `gossipkv status {name}` shows their nodes")
         return
-    time_key = ""
+    traits = ""
     if found.time_key:
-        time_key = f", time key {':'.join(found.time_key)}, {'smeared' if found.smear else 'not smeared'}"
-    click.echo(f"{name}: {found.kind}, {len(found.partitions)} partitions, {_identity(found)}{time_key}\n")
+        traits = f", time key {':'.join(found.time_key)}, {'smeared' if found.smear else 'not smeared'}"
+    if found.ttl_ms:
+        traits += f", records expire after {duration_text(found.ttl_ms // 1000)}"
+    click.echo(f"{name}: {found.kind}, {len(found.partitions)} partitions, {_identity(found)}{traits}\n")
     draw(_partitions_table(found))
 
 

@@ -48,6 +48,7 @@ class RecordWrite(NamedTuple):
     value: bytes | None
     dependencies: bytes = ...
     time: int = ...
+    expiry: int = ...
 
 def encode(
     time: int, assignment: int, counter: int, kind: int, dependencies: bytes, value: bytes, expires_ms: int = 0, /
@@ -264,10 +265,20 @@ class CalmReplica:
 @final
 class CalmTable:
     def __new__(
-        cls, name: str, table_id: bytes, cluster: bytes, gate: ReadGate, shards: int, *, is_timed: bool = False
+        cls,
+        name: str,
+        table_id: bytes,
+        cluster: bytes,
+        gate: ReadGate,
+        shards: int,
+        *,
+        is_timed: bool = False,
+        ttl_ms: int = 0,
     ) -> CalmTable: ...
     @property
     def is_timed(self) -> bool: ...
+    @property
+    def ttl_ms(self) -> int: ...
     @property
     def id(self) -> bytes: ...
     @property

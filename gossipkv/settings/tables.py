@@ -10,6 +10,9 @@ from gossipkv.settings.setting import choice, copies, count, duration, plain, ra
 MAX_WEIGHT: Final = 1000  # Relative to the minimum.
 MAX_KEY_BYTES: Final = 65_522  # Limit of a record; `table.records.endpoints` explains it and the next limit.
 MAX_VALUE_BYTES: Final = 16_711_616
+MAX_TTL_MS: Final = 1 << 42  # 139 years.
+MIN_EXPIRES_MS: Final = 10**12  # The year 2001: lower expiries are most likely seconds.
+MAX_EXPIRES_MS: Final = (1 << 48) - 1  # A hybrid time has 48 bits of milliseconds.
 DECISION_MS: Final = 10_000  # Default timeout of a METADATA transaction or a comparison of replicas.
 MAX_DECISION_MS: Final = 60_000
 

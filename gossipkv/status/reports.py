@@ -355,6 +355,7 @@ class TableMap(Record):
     config: int | None
     time_key: tuple[str, ...]
     smear: bool
+    ttl_ms: int | None
     partitions: tuple[TablePartition, ...]
     next: bytes | None  # The `start` of the next page.
 

@@ -144,6 +144,7 @@ class CalmTables:
                 store.gate,
                 described.shards,
                 is_timed=described.time_key is not None,
+                ttl_ms=described.ttl_ms,
             )
             if described.id in self._reported:
                 table.note_reports()

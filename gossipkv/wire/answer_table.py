@@ -22,7 +22,8 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
         WireField(
             "name, kind",
             "the database; `dataset`, `hash` or `range`, as [this node knows it](../users/tables.md#names). A table "
-            "with a time key adds `time_key` and `smear`. All other keys are of datasets",
+            "with a time key adds `time_key` and `smear`, one whose records expire `ttl_ms`. All other keys are of "
+            "datasets",
         ),
         WireField("version", "the active version, or nil"),
         WireField("partitions", "the number of its partitions, or nil"),
@@ -56,6 +57,7 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
             "of group s modulo their number, or without groups on any nodes",
         ),
         WireField("time_key, smear", "of a table with a time key"),
+        WireField("ttl_ms", "of a table whose records expire by default"),
         WireField("owners", "of a dataset, beside `partitioner`: the known owners of partitions"),
     ),
     "a register": (

@@ -79,7 +79,8 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
     ),
     "Write records of tables": (
         WireMethod(
-            "put", "table, key, value", "level smear token wait_ms config timeout_ms", "Write a record.",
+            "put", "table, key, value", "level smear ttl_ms expires_at token wait_ms config timeout_ms",
+            "Write a record.",
             'a token; for a smeared put the map `{"accepted": true}`',
             "UNKNOWN: the write may be applied on some replicas; UNAVAILABLE: too few replicas; BAD_REQUEST: the "
             "name is a dataset",
@@ -89,7 +90,7 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
             "a token, even if the key was absent", "as `put`",
         ),
         WireMethod(
-            "put_many", "table, [[key, value], …]", "level smear token wait_ms config timeout_ms",
+            "put_many", "table, [[key, value], …]", "level smear ttl_ms expires_at token wait_ms config timeout_ms",
             "Write several records. This is not atomic.", "a token", "as `put`",
         ),
         WireMethod(
@@ -190,7 +191,8 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
     "Tables and partitions": (
         WireMethod(
             "create_table", "table",
-            "kind partitions partitioner replication bounds time_key smear operation timeout_ms", "Create a table.",
+            "kind partitions partitioner replication bounds time_key smear ttl_ms operation timeout_ms",
+            "Create a table.",
             "a map: `table` (its id, 32 hexadecimal digits, never used again), `config`",
             "CONFLICT: a table or a known dataset has that name, or the operation id was used for another request; "
             "UNAVAILABLE: the time is over, and nothing was done; UNKNOWN: the time is over, and the table may "
@@ -373,6 +375,12 @@ OPTIONS: Final[Mapping[str, tuple[WireOption, ...]]] = MappingProxyType({
             "smeared",
         ),
         WireOption(
+            "ttl_ms", "0 to 2^42",
+            "the record [expires](../users/tables.md#records-that-expire) so many milliseconds after the write; 0: "
+            "never. By default as the table says",
+        ),
+        WireOption("expires_at", "integer", "the record expires at this time, in milliseconds since 1970"),
+        WireOption(
             "config", "integer",
             "config id of the client's [map](#fields-of-a-partition-map). STALE_CONFIG if the key's partition, or "
             "for a scan any, has changed since. A node with an older map looks for the newer one for `wait_ms`",
@@ -414,6 +422,7 @@ OPTIONS: Final[Mapping[str, tuple[WireOption, ...]]] = MappingProxyType({
             "characters of ISO 8601 in `iso`",
         ),
         WireOption("smear", "boolean; true with a time key", "puts may be smeared; never without a time key"),
+        WireOption("ttl_ms", "0 to 2^42; 0", "lifetime of records whose put names none; 0: endless"),
         WireOption(
             "operation", "20 bytes", "random id of the request: a repeated request gets the outcome of the first one",
         ),

@@ -96,6 +96,7 @@ class WantedTable(NamedTuple):
     partitioner: str = MURMUR3
     time_key: TimeKey | None = None
     smears: bool = False
+    ttl_ms: int = 0
 
 
 class DroppedTable(NamedTuple):

@@ -38,6 +38,7 @@ from gossipkv.register.metadata.operations import Edits, OperationRefusal
 from gossipkv.register.metadata.pages import MAX_KEY_BYTES, MAX_META_BYTES, MAX_RECORD_BYTES, is_whole, pack, unpack
 from gossipkv.register.metadata.tree import MapKind, MapTree
 from gossipkv.settings.databases import is_name
+from gossipkv.settings.tables import MAX_TTL_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,16 +81,18 @@ class TableMeta(NamedTuple):
     groups: tuple[tuple[bytes, ...], ...] = ()  # Uuids of nodes: shard s lies in group s modulo the number of groups.
     time_key: TimeKey | None = None  # Position of the time in each key.
     smears: bool = False  # Other nodes may buffer puts, and forward them later.
+    ttl_ms: int = 0  # Default lifetime of a record; 0: records never expire.
 
     def encode(self) -> bytes:
         """Return the meta.
 
         [1, table id (16 bytes), name, kind, replication, shards,
          partitioner, [concatenated uuids of a group's nodes, ...],
-         [offset, width, unit] of its time key, or nil; True if it smears]
+         [offset, width, unit] of its time key, or nil; True if it smears; ttl_ms, if records expire by default]
         """
         groups = [b"".join(group) for group in self.groups]
-        return pack((FORMAT, *self[:6], groups, self.time_key, self.smears))
+        expiry = (self.ttl_ms,) if self.ttl_ms else ()
+        return pack((FORMAT, *self[:6], groups, self.time_key, self.smears, *expiry))
 
     def check_entry(self, key: bytes, record: bytes) -> None:
         """Raise ProtocolError if a record may not stand at that key."""
@@ -115,19 +118,22 @@ def decode_table(meta: bytes) -> TableMeta:
     match unpack(meta, MAX_META_BYTES):
         case (
             format_, bytes(id_), str(name), str(kind), replication, shards, partitioner, tuple(groups), time_key,
-            bool(smears),
+            bool(smears), *expiry,
         ) if (
             is_whole(format_) and format_ == FORMAT and len(id_) == TABLE_ID_BYTES and is_name(name)
             and is_whole(replication, MAX_REPLICATION) and replication > 0
             and is_whole(shards, MAX_SHARDS) and kind == (HASH if shards else RANGE)
             and partitioner in (PARTITIONERS if shards else (MURMUR3,))
+            and is_whole(ttl_ms := expiry[0] if expiry else 0, MAX_TTL_MS)
+            and expiry == ([ttl_ms] if ttl_ms else [])
         ):  # fmt: skip
             assert isinstance(partitioner, str)
             table = TableMeta(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
-            return table if (time_key, smears) == (None, False) else _timed(table, time_key, smears=smears)
+            table = table if (time_key, smears) == (None, False) else _timed(table, time_key, smears=smears)
+            return table._replace(ttl_ms=ttl_ms)
     raise ProtocolError(
         "a table is [1, id of 16 bytes, name, kind, replication, shards, partitioner, groups, time key or nil, "
-        "whether it smears]",
+        "whether it smears, perhaps its ttl_ms]",
         {"got": repr(meta)[:80]},
     )
 

@@ -82,7 +82,7 @@ class SmearBuffer:
     def accept(
         self,
         table: bytes,
-        row: tuple[bytes, bytes],
+        row: tuple[bytes, bytes, int],
         deadline: float,
         complete: Completion[Value],
         or_else: Callable[[], None],
@@ -91,19 +91,20 @@ class SmearBuffer:
     ) -> None:
         """Keep a put to a range of these hosts, and answer once the put is synced; call `or_else` if it is not kept.
 
-        The put's time follows the fastest of the hosts' clocks, like the times of the hosts' own writes.
+        `row`: key, value and expiry as in `RecordWrite`. The put's time follows the fastest of the hosts' clocks, like
+        the times of the hosts' own writes.
 
         Raises:
             TimedOut, Overloaded: the put is not kept.
         """
-        replication, smearing = self._replication, self._smearing
-        skew, now, size_bytes = replication.replicas.skew, replication.now(), sum(map(len, row))
+        replication, smearing, (key, value, expiry) = self._replication, self._smearing, row
+        skew, now, size_bytes = replication.replicas.skew, replication.now(), len(key) + len(value)
         wall_ms = skew.time_ms(hosts)
         check_left(deadline - now)
         if not smearing.admits(size_bytes, wall_ms, skew.most_ms):
             or_else()
             return
-        put = smearing.accept(table, *row, now, wall_ms)
+        put = smearing.accept(table, key, value, now, wall_ms, expiry=expiry)
         batch, space = Batch(), replication.smeared
         if space is None:
             space = replication.reserve_space()

@@ -12,7 +12,7 @@ Waiting puts are only in the store, in the order in which they are due; this mod
 starts from the time of day at the start of the incarnation, and never jumps:
 
     key      due 8 (milliseconds) │ number 8 (random)
-    value    [table, key, value, hybrid time of acceptance]
+    value    [table, key, value, hybrid time of acceptance, expiry in ms since 1970 if there is one]
 
 Hosts originate a put under its time of acceptance (`replication.replica.smeared`). If two nodes accept puts of one key
 in the same millisecond, either put may win, the same one at all hosts.
@@ -51,6 +51,7 @@ class SmearedPut(NamedTuple):
     key: bytes
     value: bytes
     time: int
+    expires_ms: int = 0  # 0: never.
 
     @property
     def size_bytes(self) -> int:
@@ -59,15 +60,17 @@ class SmearedPut(NamedTuple):
 
     def row(self) -> tuple[bytes, bytes]:
         """Return the row for the store: key, value."""
-        return self.at, msgpack.packb(self[1:])
+        return self.at, msgpack.packb(self[1:] if self.expires_ms else self[1:-1])
 
 
 def put_of(at: bytes, value: bytes) -> SmearedPut:
     """Read a row.  Raises ProtocolError."""
     match msgpack.unpackb(value):
-        case [bytes(table), bytes(key), bytes(data), int(time)] if len(at) == len(FIRST) + 2 * PART_BYTES:
-            return SmearedPut(at, table, key, data, time)
-    raise ProtocolError("what waits is [table, key, value, time]", {"got": repr(value)[:80]})
+        case [bytes(table), bytes(key), bytes(data), int(time), *expiry] if (
+            len(at) == len(FIRST) + 2 * PART_BYTES and len(expiry) <= 1
+        ):
+            return SmearedPut(at, table, key, data, time, *expiry)
+    raise ProtocolError("what waits is [table, key, value, time, perhaps an expiry]", {"got": repr(value)[:80]})
 
 
 @dataclass(slots=True)
@@ -120,10 +123,13 @@ class SmearSchedule:
         is_in_step = ms_of(self._time) <= wall_ms + most_ahead_ms
         return self._is_on and self.is_counted and not self.drains and has_room and is_in_step
 
-    def accept(self, table: bytes, key: bytes, value: bytes, now: float, wall_ms: int) -> SmearedPut:
-        """Return a new waiting put; call `forget` if the put cannot be synced."""
+    def accept(
+        self, table: bytes, key: bytes, value: bytes, now: float, wall_ms: int, *, expiry: int = 0
+    ) -> SmearedPut:
+        """Return a new waiting put; call `forget` if the put cannot be synced.  `expiry`: as in `RecordWrite`."""
         after_ms = self._random.randrange(MAX_WAIT_MS)
-        put = SmearedPut(self._row_at(now, after_ms), table, key, value, next_time(self._time, wall_ms))
+        expires_ms, time = wall_ms - expiry if expiry < 0 else expiry, next_time(self._time, wall_ms)
+        put = SmearedPut(self._row_at(now, after_ms), table, key, value, time, expires_ms)
         self.count(put)
         return put
 

@@ -166,9 +166,9 @@ class PartitionWrite(OriginWrite["Token"]):
         self.is_accepted = False  # True of smeared puts, which keep the time of their acceptance.
         self._token_bytes = size(request.wanted.token) if request.wanted.token else 0
 
-    def add(self, key: bytes, value: bytes | None, time: int = 0) -> None:
-        """Add a write; `time`: when another node accepted it."""
-        self.writes.append(RecordWrite(key, value, time=time))
+    def add(self, key: bytes, value: bytes | None, expiry: int, time: int = 0) -> None:
+        """Add a write; `expiry`: as in `RecordWrite`; `time`: when another node accepted it."""
+        self.writes.append(RecordWrite(key, value, time=time, expiry=expiry))
         self.is_accepted = time > 0
         self.size_bytes += len(key) + len(value or b"") + self._token_bytes
 
@@ -186,9 +186,9 @@ class PartitionWrite(OriginWrite["Token"]):
 
     def _params(self) -> list[Value]:
         if self.is_accepted:
-            timed: list[Value] = [part for write in self.writes for part in (write.key, write.value, write.time)]
+            timed: list[Value] = [part for write in self.writes for part in (write.key, value_of(write), write.time)]
             return [self.table, self.partition, timed]
-        flat: list[Value] = [part for write in self.writes for part in (write.key, write.value)]
+        flat: list[Value] = [part for write in self.writes for part in (write.key, value_of(write))]
         return [self.table, self.partition, self.level, flat]
 
     def _parsed(self, answer: Value) -> Token:
@@ -236,6 +236,11 @@ class PartitionWrite(OriginWrite["Token"]):
         }
         written = {replica: puts for replica, (puts, _) in sifted.items() if puts}
         return written, {replica: origins for replica, (_, origins) in sifted.items() if origins}
+
+
+def value_of(write: RecordWrite) -> Value:
+    """Return the value of a write for other nodes, with its expiry if it has one; nil of a delete."""
+    return [write.value, write.expiry] if write.expiry and write.value is not None else write.value
 
 
 def token_of_host(body: bytes) -> Token:

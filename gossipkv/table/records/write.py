@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, TooLarge, Unknown
 from gossipkv.replication.replica.acks import LEVELS, MAJORITY
+from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_TTL_MS, MIN_EXPIRES_MS
 from gossipkv.table.records.forward import NodeRequest, RecordRequest
 from gossipkv.table.records.origin import PartitionWrite
 from gossipkv.table.records.request import DEFAULTS, ClientRequest, record_options
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from gossipkv.table.records.router import PartitionRoute
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Raw
 
     Rows = Mapping[bytes, bytes | None]  # Values by key; None: the key is deleted.
 
 T = TypeVar("T")
 
 MAX_ROWS: Final = 1 << 16
+PUT_OPTIONS: Final = ("level", "smear", "ttl_ms", "expires_at")
 MAX_ID: Final = (1 << 64) - 1
 FORWARD_S: Final = 5.0  # Timeout for hosts to take smeared puts; then the puts are forwarded again.
 
@@ -52,7 +55,7 @@ class TableWrites:
         """`put [table, key, value, {options}]`: the token, or `{"accepted": true}` for a smeared put."""
         table, key = arguments.text("table"), arguments.key("key", self._services.most_key)
         value = self._value(arguments.blob("value"))
-        options = record_options(arguments, "level", "smear")
+        options = record_options(arguments, *PUT_OPTIONS)
         return Later(WriteRequest(self._services, table, {key: value}, options, may_smear=may_wait(options)).begin)
 
     def delete(self, arguments: Arguments) -> Later:
@@ -72,7 +75,7 @@ class TableWrites:
                 case _:
                     words = f"put_many: row {number} should be a key of {most_key} bytes at most, and a value"
                     raise BadRequest(words)
-        return Later(WriteRequest(self._services, table, rows, record_options(arguments, "level", "smear")).begin)
+        return Later(WriteRequest(self._services, table, rows, record_options(arguments, *PUT_OPTIONS)).begin)
 
     def delete_many(self, arguments: Arguments) -> Later:
         """`delete_many [table, [key, ...], {options}]`: the token."""
@@ -91,8 +94,9 @@ class TableWrites:
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
     def write(self, arguments: Arguments) -> Later:
-        """`table_write [table id, partition, level, [key, value or nil, ...], deadline, seen, wait_ms]`.
+        """`table_write [table id, partition, level, [key, value, ...], deadline, seen, wait_ms]`.
 
+        A value is nil of a deleted key, and `[value, expiry]` of a record that expires (`RecordWrite` has its form).
         The deadline is a hybrid time by this node's clock: nothing is written after it. The answer is the token body of
         the write.
         """
@@ -100,9 +104,9 @@ class TableWrites:
         level, flat = arguments.text("level"), arguments.rows("rows", 2 * MAX_ROWS)
         request, batch = self._from_node(arguments, table, partition, level)
         for key, value in zip(flat[::2], flat[1::2], strict=False):
-            if not isinstance(key, bytes) or not (value is None or isinstance(value, bytes)):
+            if not isinstance(key, bytes):
                 raise BadRequest("table_write: rows are keys and values, or nil")
-            batch.add(key, value)
+            batch.add(key, *value_from(arguments, value))
         if level not in LEVELS or not flat or len(flat) % 2:
             raise BadRequest("table_write: there are to be a level, and keys with a value or nil each")
         return Later(request.begin)
@@ -117,8 +121,8 @@ class TableWrites:
         request, batch = self._from_node(arguments, table, partition, MAJORITY)
         for row in zip(flat[::3], flat[1::3], flat[2::3], strict=False):
             match row:
-                case [bytes(key), bytes(value), int(time)] if 0 < time <= MAX_ID and time is not True:
-                    batch.add(key, value, time)
+                case [bytes(key), value, int(time)] if value is not None and 0 < time <= MAX_ID and time is not True:
+                    batch.add(key, *value_from(arguments, value), time)
                 case _:
                     raise BadRequest("table_accepted: rows are keys, values, and the times at which they were accepted")
         if not flat or len(flat) % 3:
@@ -159,7 +163,7 @@ class ForwardedPuts(RecordRequest["Token"]):
         route, begun = services.routing.route_of(table), dict[int, PartitionWrite]()
         for put in puts:
             batch = batch_for(self, MAJORITY, route.place(put.key), begun)
-            batch.add(put.key, put.value, put.time)
+            batch.add(put.key, put.value, put.expires_ms, put.time)
             self._of_batch.setdefault(batch, []).append(put)
 
     def begin(self) -> None:
@@ -210,9 +214,11 @@ class WriteRequest(ClientWrite["Token"]):
     def __init__(
         self, services: RecordServices, name: str, rows: Rows, options: RecordOptions, *, may_smear: bool = False
     ) -> None:
-        """Take the arguments. Raises BadRequest: the level or the token is malformed."""
+        """Take the arguments. Raises BadRequest: the level, the token or the expiry is malformed."""
         super().__init__(services, name, options)
         self._rows, self._may_smear = rows, may_smear
+        self._asked_expiry = expiry_of(options)  # None: by the table's default.
+        self._expiry = 0
         self._batches = self._unanswered = 0
         self._seen: list[Token] = []
         self._errors: list[GossipKVError] = []
@@ -220,6 +226,7 @@ class WriteRequest(ClientWrite["Token"]):
     def _plan(self) -> None:
         """Raises BadRequest, StaleConfig; and TimedOut, Overloaded for a smeared put."""
         self.table = self.route.table.id
+        self._expiry = -self.route.table.ttl_ms if self._asked_expiry is None else self._asked_expiry
         if self.route.table.time_key is not None:
             self._check_times()
             if self._may_smear and self._is_smeared():
@@ -233,7 +240,7 @@ class WriteRequest(ClientWrite["Token"]):
             if self.options.config:
                 route.check(self.options.config, (place,))
             batch = batch_for(self, self.level, place, begun)
-            batch.add(key, value)
+            batch.add(key, value, self._expiry)
             batches[batch] = None
         self._batches = self._unanswered = len(batches)
         for batch in batches:
@@ -260,7 +267,8 @@ class WriteRequest(ClientWrite["Token"]):
         if buffer is None:
             return False
         or_else = partial(self._attempt, self._write_at_once)
-        buffer.accept(self.table, (key, value), self.deadline, self.complete, or_else, hosts=place.hosts)
+        row, hosts = (key, value, self._expiry), place.hosts
+        buffer.accept(self.table, row, self.deadline, self.complete, or_else, hosts=hosts)
         return True
 
     def _smear_buffer(self, place: PartitionRoute) -> SmearBuffer | None:
@@ -305,3 +313,30 @@ def may_wait(options: RecordOptions) -> bool:
     given = options.given
     is_told = given.text("level") is not None or given.blob("token") is not None
     return given.flag_or_nil("smear") is not False and not is_told
+
+
+def expiry_of(options: RecordOptions) -> int | None:
+    """Return the expiry that a put asks for, as in `RecordWrite`; None: by the table's default. Raises BadRequest."""
+    if options is DEFAULTS:
+        return None
+    ttl_ms = options.given.number("ttl_ms", most=MAX_TTL_MS)
+    at = options.given.number("expires_at", most=MAX_EXPIRES_MS)
+    if at is None:
+        return None if ttl_ms is None else -ttl_ms
+    if ttl_ms is not None:
+        words = "a record has one expiry: give either ttl_ms, from now, or expires_at, since 1970"
+        raise BadRequest(words, {"option": "expires_at"})
+    if at < MIN_EXPIRES_MS:
+        words = f"expires_at is in milliseconds since 1970, and {at} lies before 2001: give milliseconds, not seconds"
+        raise BadRequest(words, {"option": "expires_at"})
+    return at
+
+
+def value_from(arguments: Arguments, value: Raw) -> tuple[bytes | None, int]:
+    """Read a value and its expiry from another node. Raises BadRequest."""
+    match value:
+        case None | bytes():
+            return value, 0
+        case [bytes(data), int(expiry)] if -MAX_TTL_MS <= expiry <= MAX_EXPIRES_MS:
+            return data, expiry
+    raise BadRequest(f"{arguments.method}: rows are keys and values: nil, bytes, or [bytes, expiry]")

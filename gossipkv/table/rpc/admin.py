@@ -72,7 +72,7 @@ class AdminMethods:
 
     def tables(self) -> list[dict[str, Value]]:
         """Return the tables for `databases`; none while the catalogue cannot be read, since datasets still answer."""
-        return [{"name": name, "kind": table.kind, **self._timed(table.id)} for name, table in self._shown()]
+        return [{"name": name, "kind": table.kind, **self._traits(table.id)} for name, table in self._shown()]
 
     def names(self) -> set[str]:
         """Return the names of the tables for `databases`."""
@@ -85,14 +85,14 @@ class AdminMethods:
             return [(name, table) for name, table in tables.items() if not name.startswith(HIDDEN)]
         return []
 
-    def _timed(self, table: bytes) -> dict[str, Value]:
-        """Return the time key and the smear flag of a table, if it has a time key and its map is here."""
+    def _traits(self, table: bytes) -> dict[str, Value]:
+        """Return the time key, smear flag and lifetime that a table has, if its map is here."""
         metadata = self._service.metadata
         known_map = None if metadata is None else metadata.known.get(table)
         if metadata is None or known_map is None or known_map.head.ended:
             return {}
         with contextlib.suppress(GossipKVError):  # A page of the map may still be missing.
-            return timed(decode_table(metadata.tree(table).root.meta))
+            return traits(decode_table(metadata.tree(table).root.meta))
         return {}
 
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
@@ -133,7 +133,7 @@ class AdminMethods:
             "kind": described.kind,
             "replication": described.replication,
             **(of_hash if described.kind == HASH else {}),
-            **timed(described),
+            **traits(described),
             "table": table.id.hex(),
             "config": tree.root.config,
             "addresses": {member.name: str(member.address) for member in members if member.state in REACHABLE},
@@ -162,7 +162,7 @@ class AdminMethods:
                 return made
             metadata, catalogue = self._service.taking_part()
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
-            made_of = WantedTable(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-3:])
+            made_of = WantedTable(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-4:])
             table = await catalogue.create(made_of, operation, deadline.left_s())
             known_map = metadata.known.get(table.id)
             config = table.config if known_map is None else known_map.head.config
@@ -437,9 +437,12 @@ class AdminMethods:
         return None if reply.verdict is AcceptorVerdict.OK else reply.verdict.name.lower().replace("_", " ")
 
 
-def timed(table: TableMeta) -> dict[str, Value]:
-    """Return the time key and the smear flag of a table; empty if it has no time key."""
-    return {} if table.time_key is None else {"time_key": [*table.time_key], "smear": table.smears}
+def traits(table: TableMeta) -> dict[str, Value]:
+    """Return the time key and smear flag of a table with times, and the lifetime of records that expire by default."""
+    of_times: dict[str, Value] = (
+        {} if table.time_key is None else {"time_key": [*table.time_key], "smear": table.smears}
+    )
+    return {**of_times, **({"ttl_ms": table.ttl_ms} if table.ttl_ms else {})}
 
 
 async def _register_of(metadata: Metadata, catalogue: Catalogue, table: str | None) -> bytes:

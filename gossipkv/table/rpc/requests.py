@@ -16,7 +16,7 @@ from gossipkv.register.metadata.pages import MAX_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MAX_SHARDS, MURMUR3, PARTITIONERS, RANGE
 from gossipkv.settings.databases import NAMES, is_table_name
 from gossipkv.settings.setting import NAME_FORM, read_isolation_group
-from gossipkv.settings.tables import DECISION_MS, MAX_DECISION_MS, MAX_WEIGHT
+from gossipkv.settings.tables import DECISION_MS, MAX_DECISION_MS, MAX_TTL_MS, MAX_WEIGHT
 
 if TYPE_CHECKING:
     from gossipkv.keyspace.time_key import TimeKey
@@ -45,6 +45,7 @@ class CreateTableArguments(NamedTuple):
     partitioner: str = MURMUR3
     time_key: TimeKey | None = None
     smears: bool = False  # True if other nodes may keep its puts, and forward them later.
+    ttl_ms: int = 0  # Default lifetime of its records; 0: they never expire.
 
     def options(self) -> dict[str, Value]:
         """Return the options of a forwarded request."""
@@ -56,6 +57,7 @@ class CreateTableArguments(NamedTuple):
             "bounds": [*self.bounds] if self.kind == RANGE else None,
             **({"partitioner": self.partitioner} if self.partitioner != MURMUR3 else {}),  # Old nodes do not know it.
             **({"time_key": [*self.time_key], "smear": self.smears} if self.time_key is not None else {}),
+            **({"ttl_ms": self.ttl_ms} if self.ttl_ms else {}),
         }
 
 
@@ -98,14 +100,15 @@ class RangeArguments(NamedTuple):
 
 
 def create_table(arguments: Arguments) -> CreateTableArguments:
-    """Read `[name, {kind, partitions, partitioner, replication, bounds, time_key, smear, operation, timeout_ms}]`.
+    """Read `[name, {kind, partitions, partitioner, replication, bounds, time_key, smear, ttl_ms, …}]`.
 
     Raises:
         BadRequest: the arguments have another form, or no such table is possible.
     """
     name = table_name(arguments)
     options = arguments.options(
-        *("kind", "partitions", "partitioner", "replication", "bounds", "time_key", "smear", "operation", "timeout_ms")
+        *("kind", "partitions", "partitioner", "replication", "bounds", "time_key", "smear", "ttl_ms", "operation"),
+        "timeout_ms",
     )
     kind, operation = options.text("kind"), _operation(arguments.method, options)
     if kind not in KINDS:
@@ -132,6 +135,7 @@ def create_table(arguments: Arguments) -> CreateTableArguments:
         _timeout_ms(options),
         partitioner or MURMUR3,
         *_time_key(arguments.method, options, kind),
+        options.number("ttl_ms", most=MAX_TTL_MS) or 0,
     )
 
 

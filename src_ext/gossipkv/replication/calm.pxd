@@ -7,7 +7,7 @@
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from gossipkv.storage._storage cimport Slice
@@ -65,6 +65,7 @@ cdef class CalmTable:
     cdef uint32_t cluster_checksum  # Checksum of the cluster's id, which begins that of each token.
     cdef int has_reports    # 1: settled clocks of other nodes may omit entries of ended origins.
     cdef readonly bint is_timed     # Keys have times, so Python examines writes.
+    cdef readonly int64_t ttl_ms    # Default of puts; 0: records never expire.
     cdef Py_ssize_t shards  # 0: the partitions are ranges.
     cdef uint64_t generation        # Number of changes of the rows.
     cdef uint64_t config    # Config id of the map that the rows follow; 0: the map is stale, and nothing is answered.

@@ -106,13 +106,13 @@ cdef class CalmTable:
 
     def __cinit__(
         self, str name not None, bytes table_id not None, bytes cluster not None, ReadGate gate not None,
-        Py_ssize_t shards, *, bint is_timed=False,
+        Py_ssize_t shards, *, bint is_timed=False, int64_t ttl_ms=0,
     ):
         if len(table_id) != TABLE_ID_BYTES:
             raise ValueError(f"a table's id has {TABLE_ID_BYTES} bytes, not {len(table_id)}")
         memcpy(self.id_bytes, bytes_of(table_id), TABLE_ID_BYTES)
         self.name, self.id, self.gate, self.shards, self.replicas = name, table_id, gate, shards, []
-        self.is_timed = is_timed
+        self.is_timed, self.ttl_ms = is_timed, ttl_ms
         self.cluster_checksum = crc32c_of(bytes_of(cluster), PyBytes_GET_SIZE(cluster), 0)
 
     def __dealloc__(self):

@@ -13,7 +13,7 @@
 # Numbers are big-endian, so the first 24 bytes order two records. A record's dot is bytes 8 to 24: an entry of a packed
 # clock.
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef enum:
     KIND_PUT = 1
@@ -50,4 +50,4 @@ cdef struct RecordView:
 cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil
 
 # Return a `RecordWrite`; value None: the key is deleted.
-cdef object write_of(bytes key, bytes value, bytes dependencies)
+cdef object write_of(bytes key, bytes value, bytes dependencies, int64_t expiry)

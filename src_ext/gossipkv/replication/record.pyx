@@ -9,7 +9,7 @@ other functions expect validated bytes, and refuse others. The expiry of a recor
 from typing import NamedTuple
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 
@@ -52,14 +52,15 @@ class RecordWrite(NamedTuple):
     value: bytes | None  # None: the key is deleted.
     dependencies: bytes = b""
     time: int = 0  # Time at which another node accepted the put (`smeared`); 0: the origin assigns one.
+    expiry: int = 0  # Milliseconds since 1970; below 0: so many after the origin's clock; 0: never.
 
 
 cdef object record_tuple = tuple.__new__
 
 
-cdef object write_of(bytes key, bytes value, bytes dependencies):
+cdef object write_of(bytes key, bytes value, bytes dependencies, int64_t expiry):
     """Return a `RecordWrite`; value None: the key is deleted."""
-    return record_tuple(RecordWrite, (key, value, dependencies, 0))
+    return record_tuple(RecordWrite, (key, value, dependencies, 0, expiry))
 
 
 cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil:
@@ -167,13 +168,15 @@ def new_records(writes, uint64_t last, uint64_t assignment, uint64_t counter, ui
     Each time is after the last one, or that of the acceptance of the write (`replica.hlc` has the rules).
     """
     cdef list records = []
-    cdef uint64_t time
-    for key, written, dependencies, accepted in writes:
+    cdef uint64_t time, expires_ms
+    cdef int64_t expiry
+    for key, written, dependencies, accepted, expiry in writes:
         counter += 1
         time = accepted or max(last + 1, now_ms << TIME_COUNT_BITS)
         last = max(last, time)
-        kind = KIND_DELETED if written is None else KIND_PUT
-        records.append((key, encode(time, assignment, counter, kind, dependencies, written or b"")))
+        expires_ms = 0 if written is None else now_ms - <uint64_t>expiry if expiry < 0 else <uint64_t>expiry
+        kind = KIND_DELETED if written is None else KIND_EXPIRING if expires_ms else KIND_PUT
+        records.append((key, encode(time, assignment, counter, kind, dependencies, written or b"", expires_ms)))
     return records, last
 
 

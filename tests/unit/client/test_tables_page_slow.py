@@ -20,7 +20,7 @@ PAGE = (ROOT / "docs" / "users" / "tables.md").read_text(encoding="utf-8")
 
 def test_the_page_does_what_it_says(monkeypatch, capfd):
     """Each command prints the lines below it, and each expression has the value in its comment."""
-    (console,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    console = "".join(re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL))
     programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     with FakeNode(TableNode()) as node:
         monkeypatch.setenv("GOSSIPKV_NODE", node.address)

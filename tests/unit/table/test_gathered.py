@@ -12,6 +12,7 @@ from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import RECORD
+from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_TTL_MS, MIN_EXPIRES_MS
 from gossipkv.storage.engine.shell import Batch
 from gossipkv.table.calm import HELD_S
 from gossipkv.table.session.token import TableSeen, decode, decode_body, encode
@@ -28,7 +29,7 @@ TABLES = ("hashed", "ranges")
 def made_node(hosts=3, *, gathers=True):
     records = Records(hosts)
     records.make("hashed", firsts=4, holders=lambda _: records.nodes)
-    records.make("ranges", RANGE, firsts=[b"", b"g", b"p"], holders=lambda _: records.nodes)
+    records.make("ranges", RANGE, firsts=[b"", b"g", b"p"], holders=lambda _: records.nodes, ttl_ms=3)
     records.make("timed", RANGE, firsts=[b""], holders=lambda _: records.nodes, time_key=TimeKey(0, 8, "ms"))
     return GatheringNode(records, records.nodes[0], gathers=gathers)
 
@@ -154,7 +155,9 @@ def drawn_options(draw, node, table):
         options["token"] = drawn_token(draw, node, table)
     if draw.random() < 0.2:
         options["config"] = draw.choice((0, CONFIG, CONFIG, CONFIG - 1, CONFIG + 1, None))
-    for name, values in (("wait_ms", (0, 5, None)), ("smear", (True, False)), ("odd", (1,))):
+    expiries = (0, 1, MIN_EXPIRES_MS - 1, MIN_EXPIRES_MS, MAX_TTL_MS, MAX_TTL_MS + 1, -1, None, MAX_EXPIRES_MS + 1)
+    of_expiry = (("ttl_ms", expiries), ("expires_at", expiries))
+    for name, values in (("wait_ms", (0, 5, None)), ("smear", (True, False)), ("odd", (1,)), *of_expiry):
         if draw.random() < 0.05:
             options[name] = draw.choice(values)
     return [options]

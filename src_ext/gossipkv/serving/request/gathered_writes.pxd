@@ -1,6 +1,6 @@
 """Plain writes of tables, gathered by replica; `gathered_writes.pyx` explains the design."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from gossipkv.replication._replication cimport CalmReplica, CalmTable
 from gossipkv.wire._buffer cimport Buffer
@@ -17,6 +17,8 @@ cdef struct WriteOptions:
     uint64_t timeout_ms
     uint64_t seen_config  # that of the token
     int level  # the place of the name in `LEVELS`
+    int64_t expiry  # as in `RecordWrite`
+    bint has_expiry
 
 cdef struct GatheredWrite:
     BacklogRequest* request  # owned; NULL once it is answered

@@ -3,9 +3,9 @@
     handed off ──> gathered ──> begun ──> reached, or late
 
 A *plain* write is a `put`, `delete` or `put_many` of little data in one calm replica's partition, with no options but
-level, time-out, map and a token that the replica covers. Python answers every other write as it came, behind those that
-were gathered before it, and each gathered write that it does not begin. So writes begin in the order in which they were
-handed off, and only `gossipkv.table.records.write` refuses them.
+level, time-out, map, expiry and a token that the replica covers. Python answers every other write as it came, behind
+those that were gathered before it, and each gathered write that it does not begin. So writes begin in the order in
+which they were handed off, and only `gossipkv.table.records.write` refuses them.
 
 While the store writes a group, the loop gathers further: these writes could only be in the next group.
 """
@@ -32,6 +32,11 @@ cdef enum:
     MAX_GATHERED_BYTES = 262144
     MAJORITY_LEVEL = 1
     WRITE_TIMEOUT_MS = 1000  # the default; as `RECORD_MS` of `gossipkv.table.records.request`
+
+# The limits of `gossipkv.settings.tables`; they exceed an `int`.
+cdef uint64_t MAX_TTL_MS = 1 << 42
+cdef uint64_t MIN_EXPIRES_MS = 1000000000000
+cdef uint64_t MAX_EXPIRES_MS = (1 << 48) - 1
 
 cdef tuple LEVELS = ("one", "majority", "all")
 
@@ -191,6 +196,7 @@ cdef bint is_write(const BacklogRequest* request) noexcept nogil:
 cdef bint take_write_option(Cursor* params, WriteOptions* options) noexcept nogil:
     """Parse one option and its value. Return False if Python must answer."""
     cdef bint is_taken
+    cdef uint64_t number
     cdef Blob name
     if not take_text(params, &name):
         return False
@@ -207,6 +213,14 @@ cdef bint take_write_option(Cursor* params, WriteOptions* options) noexcept nogi
             options.level = MAJORITY_LEVEL
             return True
         return options.level == 0 or blob_is(&name, b"all", 3)
+    if blob_is(&name, b"ttl_ms", 6) or blob_is(&name, b"expires_at", 10):
+        if take_nil(params):
+            return True
+        if options.has_expiry or not take_unsigned(params, &number):
+            return False
+        options.has_expiry = True
+        options.expiry = -<int64_t>number if name.size == 6 else <int64_t>number
+        return number <= MAX_TTL_MS if name.size == 6 else MIN_EXPIRES_MS <= number <= MAX_EXPIRES_MS
     if not blob_is(&name, b"timeout_ms", 10):
         return False
     options.timeout_ms = WRITE_TIMEOUT_MS
@@ -254,6 +268,8 @@ cdef PyObject* plan_write(
     options.config = 0
     options.timeout_ms = WRITE_TIMEOUT_MS
     options.level = MAJORITY_LEVEL
+    options.expiry = -(<CalmTable>database.table).ttl_ms
+    options.has_expiry = False
     entries = take_map(params) if count > fixed else 0
     if entries < 0:
         return NULL
@@ -261,6 +277,8 @@ cdef PyObject* plan_write(
         entries -= 1
         if not take_write_option(params, options):
             return NULL
+    if options.has_expiry and kind == DELETE_ONE:
+        return NULL
     params[0] = first
     if options.timeout_ms == 0 or options.config not in (0, load_calm(&(<CalmTable>database.table).config)):
         return NULL
@@ -301,7 +319,7 @@ cdef list written_rows(
         data = None if kind == DELETE_ONE else PyBytes_FromStringAndSize(<const char*>value.data, value.size)
         if options.token.size > 0 and depends is None:
             depends = config_alone(table, options.seen_config)
-        written[name] = write_of(name, data, depends or b"")
+        written[name] = write_of(name, data, depends or b"", options.expiry)
     return list(written.values()) if len(written) == count > 0 else None  # The last row of a key counts.
 
 

@@ -37,6 +37,7 @@ from gossipkv.register.metadata.partitions import (
     shard_key,
 )
 from gossipkv.register.metadata.tree import check_all, check_change
+from gossipkv.settings.tables import MAX_TTL_MS
 from tests.unit.placement.hosted import WHOLE, A, L, P, hosted, node
 from tests.unit.register.metadata.maps import new_store
 
@@ -88,7 +89,8 @@ def test_records_are_read_as_they_were_written():
     assert decode_partition(encode_partition(moved)) == moved
     timed = RANGES._replace(time_key=TimeKey(0, 8, "ms"))
     for table in (
-        SHARDS, SHARDS._replace(partitioner="sha1"), SHARDS._replace(groups=GROUPS), timed, timed._replace(smears=True)
+        SHARDS, SHARDS._replace(partitioner="sha1"), SHARDS._replace(groups=GROUPS), timed, timed._replace(smears=True),
+        SHARDS._replace(ttl_ms=1), timed._replace(ttl_ms=MAX_TTL_MS),
     ):  # fmt: skip
         assert decode_table(table.encode()) == table
 
@@ -101,7 +103,7 @@ def test_tables_that_cannot_have_a_time_key(at, wrong):
     """Shards, another hash, groups, a bad time key, another format or number of fields are refused."""
     fields = [1, b"r" * 16, "ranges", RANGE, 3, 0, "murmur3", [], [0, 8, "ms"], True]
     assert decode_table(pack(fields)).time_key == TimeKey(0, 8, "ms")
-    for broken in ([*fields[:at], wrong, *fields[at + 1 :]], fields[:-1], [*fields, 0]):
+    for broken in ([*fields[:at], wrong, *fields[at + 1 :]], fields[:-1], [*fields, 0], [*fields, 1, 1]):
         with pytest.raises(ProtocolError):
             decode_table(pack(broken))
 

@@ -43,21 +43,25 @@ def test_a_record_is_the_oracle_s(written: oracle.Fields) -> None:
 
 
 @given(
-    writes=st.lists(st.tuples(st.binary(), st.none() | st.binary(), dependencies, st.just(0) | times), max_size=8),
+    writes=st.lists(
+        st.tuples(st.binary(), st.none() | st.binary(), dependencies, st.just(0) | times, st.integers(-(2**42), 2**48)),
+        max_size=8,
+    ),
     last=times,
     origin=numbers,
     counter=st.integers(0, 2**63),
     now_ms=st.integers(0, 2**47),
 )
 def test_new_records_have_later_times_and_the_next_counters(
-    writes: list[tuple[bytes, bytes | None, bytes, int]], last: int, origin: int, counter: int, now_ms: int
+    writes: list[tuple[bytes, bytes | None, bytes, int, int]], last: int, origin: int, counter: int, now_ms: int
 ) -> None:
     expected, greatest = [], last
-    for number, (key, value, depends, accepted) in enumerate(writes, counter + 1):
+    for number, (key, value, depends, accepted, expiry) in enumerate(writes, counter + 1):
         time = accepted or next_time(greatest, now_ms)
         greatest = max(greatest, time)
-        kind = oracle.DELETED if value is None else oracle.PUT
-        expected.append((key, oracle.encode((time, origin, number, kind, depends, value or b"", 0))))
+        expires_ms = 0 if value is None else now_ms - expiry if expiry < 0 else expiry
+        kind = oracle.DELETED if value is None else oracle.EXPIRING if expires_ms else oracle.PUT
+        expected.append((key, oracle.encode((time, origin, number, kind, depends, value or b"", expires_ms))))
     given_out = record.new_records([record.RecordWrite(*write) for write in writes], last, origin, counter, now_ms)
     assert given_out == (expected, greatest)
 

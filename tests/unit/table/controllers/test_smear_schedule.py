@@ -45,7 +45,9 @@ def due(smearing, puts, now):
 
 def test_a_row_is_read_as_it_was_written(smearing):
     (put,) = accept(smearing, 1)
-    assert put_of(*put.row()) == put
+    expiring = smearing.accept(TABLE, b"k", b"v", 100.0, WALL_MS, expiry=-7)
+    assert expiring.expires_ms == WALL_MS + 7
+    assert [put_of(*each.row()) for each in (put, expiring)] == [put, expiring]
     for at, value in ((put.at + b"x", put.row()[1]), (put.at, b"\x90"), (put.at, b"\xc0")):
         with pytest.raises(ProtocolError):
             put_of(at, value)

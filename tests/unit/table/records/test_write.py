@@ -23,13 +23,23 @@ from gossipkv.errors import (
     no_table,
 )
 from gossipkv.gossip.member import MemberState
+from gossipkv.replication.replica import record
 from gossipkv.replication.replica.hlc import COUNT_BITS
+from gossipkv.replication.replica.keys import RECORD
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.peer import ReplicaPeer
-from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
+from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_KEY_BYTES, MAX_TTL_MS, MAX_VALUE_BYTES, MIN_EXPIRES_MS
 from gossipkv.table.records.origin import BATCH_BYTES
 from gossipkv.table.rpc.status import TableReporter
 from tests.unit.table.record_nodes import MAX_BYTES, TOKEN, Records
+
+BAD_EXPIRIES = (
+    ({"ttl_ms": -1}, "ttl_ms must be at least 0"),
+    ({"ttl_ms": MAX_TTL_MS + 1}, "ttl_ms must be at most"),
+    ({"expires_at": MAX_EXPIRES_MS + 1}, "expires_at must be at most"),
+    ({"expires_at": 1_900_000_000}, "give milliseconds, not seconds"),
+    ({"ttl_ms": 0, "expires_at": MIN_EXPIRES_MS}, "a record has one expiry"),
+)
 
 
 @pytest.fixture
@@ -258,6 +268,8 @@ def test_what_a_write_is_not(records):
         (BadRequest, "the token was not given", "put", "t", b"k", b"v", {"token": b"\1"}),
         (BadRequest, "timeout_ms must be at least 0", "put", "t", b"k", b"v", {"timeout_ms": -1}),
         (BadRequest, "wait_ms must be an integer", "put", "t", b"k", b"v", {"wait_ms": "1"}),
+        *((BadRequest, words, "put", "t", b"k", b"v", options) for options, words in BAD_EXPIRIES),
+        (BadRequest, "unknown option ttl_ms", "delete", "t", b"k", {"ttl_ms": 1}),
         (BadRequest, "the value must be bytes", "put", "t", b"k", 7),
         (BadRequest, "the value is missing", "put", "t", b"k"),
         (BadRequest, "row 1 should be a key", "put_many", "t", [[b"k", b"v"], [b"k"]]),
@@ -267,12 +279,37 @@ def test_what_a_write_is_not(records):
         (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "most", [b"k", b"v"], 1),
         (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "one", [b"k"], 1),
         (BadRequest, "rows are keys and values", "table_write", bytes(16), 0, "one", [b"k", 1], 1),
+        (BadRequest, "rows are keys and values", "table_write", bytes(16), 0, "one", [b"k", [None, 5]], 1),
     ):
         with pytest.raises(error, match=words):
             one.call(method, *params)
     assert not one.replicas.tail.end > 5
     one.call("put", "t", bytes(MAX_KEY_BYTES), b"v", {"level": "one"})
     one.call("delete", "t", bytes(MAX_KEY_BYTES), {"level": "one"})
+
+
+def expiry_at(records, key, node=0):
+    """Return the expiry of the record of a key at a node; 0: it never expires."""
+    (replica,) = (one for one in records.nodes[node].replicas.by_partition.values() if one.bounds.has(key))
+    return record.decode(records.nodes[node].spaces[replica.space][RECORD + key]).expires_ms
+
+
+@pytest.mark.parametrize("by", [0, 2])
+def test_the_origin_gives_a_record_its_expiry(by):
+    """The lifetime counts from the origin's clock, wherever the put was asked for; a put can overrule the table's."""
+    records = Records(3)
+    records.make("t", firsts=1, holders=lambda _: records.nodes[:1], ttl_ms=5_000)
+    node, now_ms = records.nodes[by], records.nodes[0].now_ms()
+    records.nodes[2].skew_s = 7.0
+    for options, expected in (
+        ({}, now_ms + 5_000), ({"ttl_ms": 9}, now_ms + 9), ({"ttl_ms": 0}, 0), ({"ttl_ms": None}, now_ms + 5_000),
+        ({"expires_at": MIN_EXPIRES_MS}, MIN_EXPIRES_MS), ({"expires_at": MAX_EXPIRES_MS}, MAX_EXPIRES_MS),
+    ):  # fmt: skip
+        node.call("put", "t", b"k", b"v", {"level": "one", **options})
+        node.call("put_many", "t", [[b"l", b"v"]], {"level": "one", **options})
+        assert [expiry_at(records, key) for key in (b"k", b"l")] == [expected] * 2
+    node.call("delete", "t", b"k", {"level": "one"})
+    assert expiry_at(records, b"k") == 0
 
 
 def test_more_than_the_log_takes(records):

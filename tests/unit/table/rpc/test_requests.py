@@ -32,6 +32,7 @@ def arguments(*params: object) -> Arguments:
     ({"kind": "range", "time_key": [4, 2, b"s"], "smear": False},
      CreateTableArguments("t", "range", 1, 0, (), None, time_key=TimeKey(4, 2, "s"))),
     ({"kind": "range", "time_key": None, "smear": False}, CreateTableArguments("t", "range", 1, 0, (), None)),
+    ({"kind": "range", "ttl_ms": 5}, CreateTableArguments("t", "range", 1, 0, (), None, ttl_ms=5)),
     ({"kind": "hash", "partitions": 1 << 17}, CreateTableArguments("t", "hash", 1 << 17, 0, (), None)),
 ])  # fmt: skip
 def test_a_table_that_is_to_be(options, expected):
@@ -71,6 +72,7 @@ def test_a_table_that_is_to_be(options, expected):
     (["t", {"kind": "hash", "time_key": [0, 8, "ms"]}], "a time key is of a range table"),
     (["t", {"kind": "range", "smear": True}], "without one a range has no minute"),
     (["t", {"kind": "range", "time_key": [0, 8, "ms"], "smear": 1}], "the option smear must be true or false"),
+    (["t", {"kind": "hash", "ttl_ms": (1 << 42) + 1}], "ttl_ms must be at most 4398046511104"),
     (["t", {"kind": "hash", "operation": b"x" * 19}], "the operation must be 20 bytes, not 19"),
     (["t", {"kind": "hash", "operation": 1}], "the option operation must be bytes"),
 ])  # fmt: skip
