@@ -54,7 +54,7 @@ ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
 CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often.
 NOTED_WITHIN: Final = 1 / 8  # Part of the relay time within which senders note entries that others send.
 MAX_REPORTED: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
-BARRED: Final = "another node has more of its records than it gave out: it lies in an older copy of the store"
+BARRED: Final = "another node has later records of this replica: the store here is an older copy"
 
 
 @final
@@ -239,7 +239,7 @@ class ReplicaSet:
     def refusal(self, replica: Replica) -> str | None:
         """The reason why a replica originates nothing until an operator acts; None: it may."""
         if replica.time > MAX_TIME:
-            return "it has taken a record whose time is near the end of times, and can give none after it"
+            return "a record has a time near the largest possible one, so new records cannot get a later time"
         return replica.barred or self.skew.refusal()
 
     def _append(self, batch: Batch, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None = None) -> None:
@@ -408,7 +408,7 @@ class ReplicaSet:
                     replica, ids = peer.numbered[number], peer.ids[number]
                     theirs, state = clock_of(ids, counters), state_of(rest) if rest else peer.states.get(number)
                     if state is None:
-                        raise ProtocolError("a row of an answer has only its counters, and none before had more")
+                        raise ProtocolError("a row of an answer has only counters, and no row before it had the state")
                     if is_fed and rest:
                         state = peer.states[number] = state.shared_with(replica)
                     if replica in self.acks:  # Dropped replicas are skipped.
@@ -417,7 +417,7 @@ class ReplicaSet:
                 case int(time_ms) if 0 <= time_ms < MAX_MS:
                     self.skew.hears(peer.node, time_ms, peer.asked)
                 case _:
-                    raise ProtocolError("a row of an answer is a time of day, or [number, counters, stand, ...]")
+                    raise ProtocolError("a row of an answer must be a time of day, or [number, counters, state, ...]")
         return heard
 
     def _hear_none(self, peer: ReplicaPeer, replica: Replica, config: int) -> None:
@@ -486,13 +486,13 @@ class ReplicaSet:
         peer = self.peers.get(node)
         if peer is None:
             if all(node not in replica.sharers for replica in self.by_partition.values()):
-                raise NotReady("that node is not connected from here, and shares no partition")
+                raise NotReady("this node has no connection to the asking node, and shares no partition with it")
             peer = self._peer(node)
         if begins:
             peer.hears_link(link)
             self._receiver.early.pop(peer, None)
         if link != peer.their_link:
-            raise NotReady("this link was not begun here, or was begun anew")
+            raise NotReady("this node does not know this link, or the link was begun again")
         return peer
 
     def take_entries(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[bytes], object]) -> None:
@@ -588,7 +588,7 @@ class ReplicaSet:
                 peer.sender.answered(number, pairs, now := self._outside.now())
                 return peer.is_littered or not peer.sender.rests(now)
             case _:
-                raise ProtocolError("the answer to a feed is [rows, news]")
+                raise ProtocolError("the answer to a feed must be [rows, news]")
 
     def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
         """The resume position and cursors of each log sender, to be saved."""

@@ -203,7 +203,7 @@ class Replication:
             NotReady: the quarantine is not synced yet.
         """
         if self._store.get(part.space, IDENTITY + part.suffix) is None:
-            raise NotReady("a copy is about to be set aside")
+            raise NotReady("a replica is about to be quarantined")
         state = self._store.get(part.space, STATE + part.suffix)
         if state is None or self._store.get(part.space, JOINING + part.suffix) is not None:
             return None

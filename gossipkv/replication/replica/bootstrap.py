@@ -85,7 +85,7 @@ def decode_joining(value: bytes) -> Bootstrap:
     match msgpack.unpackb(value):
         case [bool(is_loaded), list(rows)]:
             return Bootstrap(is_loaded, tuple(map(_span_of, rows)))
-    raise ProtocolError("what a copy has that is not whole is [is loaded, [[assignment, before, after], ...]]")
+    raise ProtocolError("an incomplete replica has the form [is loaded, [[assignment, before, after], ...]]")
 
 
 def _span_of(row: object) -> Span:
@@ -94,4 +94,4 @@ def _span_of(row: object) -> Span:
             clock.check(before)
             clock.check(after)
             return Span(source, before, after)
-    raise ProtocolError("a span is [assignment, clock before, clock after]")
+    raise ProtocolError("a span has the form [assignment, clock before, clock after]")

@@ -42,7 +42,7 @@ def ms_of(time: int) -> int:
 def check_left(left: float) -> None:
     """Raise TimedOut if no time is left for a change, which then must not be applied."""
     if left <= 0:
-        raise TimedOut("the time for the change was over when it was to be applied: nothing was changed here")
+        raise TimedOut("the deadline of the write passed before this node applied it; nothing was written here")
 
 
 class _PeerClock(NamedTuple):
@@ -118,4 +118,5 @@ class ClockSkew:
         off = [ahead_ms for ahead_ms in lately if abs(ahead_ms) > self.most_ms]
         if 2 * len(off) <= len(lately):
             return None
-        return f"its clock is {-off[0] / 1000:+.0f} s off those of {len(off)} of {len(lately)} nodes (max_clock_skew)"
+        far, all_ = len(off), len(lately)
+        return f"its clock differs by {-off[0] / 1000:+.0f} s from those of {far} of {all_} nodes (max_clock_skew)"

@@ -98,7 +98,7 @@ def decode_identity(value: bytes) -> ReplicaIdentity:
             format_ == FORMAT
         ):
             return ReplicaIdentity(table, partition, assignment, KeyBounds(first, end))
-    words = "a copy's identity is [1, table, partition, assignment, first key, end or nil]"
+    words = "a replica's identity has the form [1, table, partition, assignment, first key, end or nil]"
     raise ProtocolError(words, {"got": repr(value)[:80]})
 
 

@@ -263,7 +263,7 @@ class BulkLoader:
             replica.leave_fast_path()
             replica.is_frozen = True
             self._open.pop(replica, None)
-            self._outside.loads(replica, self._me, "anew: what came before it was loaded has not met what was loaded")
+            self._outside.loads(replica, self._me, "restarted: a gap follows the entries before the loaded records")
 
     def _places(self, replica: Replica) -> None:
         with contextlib.suppress(Overloaded, StorageError):  # Retried by a later `look`.
@@ -308,7 +308,7 @@ class BulkLoader:
             ):
                 pass
             case _:
-                self._abort(load, "the source has not answered, or has loaded itself")
+                self._abort(load, "the source did not answer, or loads its own replica")
                 return
         try:
             records = records_of(msgpack.unpackb(packed))
@@ -338,11 +338,11 @@ class BulkLoader:
     def _at_end(self, load: BulkLoad) -> None:
         replica, own = load.replica, clock.counter(load.clock, load.replica.assignment)
         if decode_state(load.state)[1] != replica.synced_config:
-            self._abort(load, "the source has another config")
+            self._abort(load, "the source has another config of the partition")
         elif tuple(origin for origin, _ in clock.entries(load.clock)) != replica.named:
-            self._abort(load, "the source has sent another partition")
+            self._abort(load, "the source sent another partition")
         elif replica.never_gave_out(load.clock):
-            self._abort(load, "the source has more of this copy's own records than it gave out")
+            self._abort(load, "the source has later records of this replica than this replica")
         elif own < load.own and self._outside.now() < load.began + self._stall_s:
             self._later(load, self._relay_s, partial(self._ask, load))
         else:
@@ -391,7 +391,7 @@ class BulkLoader:
         if batches is None:
             self._loaded[load.replica] = self._outside.now()
             self._note_log_too_small(load.replica)
-            self._abort(load, "the log here was let go of before the load was done")
+            self._abort(load, "this node's log was deleted before the load was done")
             return
         if self._merge(load, _puts(batches, load.replica.space, load.replica.bounds)):
             load.own_position = position
@@ -426,7 +426,7 @@ class BulkLoader:
         replica = load.replica
         time, config, theirs, _ = decode_state(load.state)
         if config != replica.config:
-            self._abort(load, "another config was adopted meanwhile")
+            self._abort(load, "this node adopted another config during the load")
             return
         joined = clock.merge(replica.appended, clock.named(theirs, replica.named))
         joining, batch = replica.joining, Batch()
@@ -468,9 +468,9 @@ class BulkLoader:
         """Abort a replica's load. Raises NotReady: its load is about to end."""
         load = self.loads.get(replica)
         if load is not None and load.is_switching:
-            raise NotReady("the copy is about to be in another space")
+            raise NotReady("the replica is about to move into its loaded space")
         if load is not None:
-            self._abort(load, "the copy is let go of")
+            self._abort(load, "the replica is dropped")
 
     def let_go(self, replica: Replica, batch: Batch) -> bool:
         """Drop a replica's load; return False if the loaded space is about to take its place."""
@@ -494,7 +494,7 @@ class BulkLoader:
         if load.replica.is_frozen:
             load.replica.is_frozen = False
             self._around.changes(load.replica)
-        self._outside.loads(load.replica, load.source, f"torn: {why}")
+        self._outside.loads(load.replica, load.source, f"aborted: {why}")
         self._outside.wake()
 
     def _note_log_too_small(self, replica: Replica) -> None:
@@ -563,18 +563,18 @@ def serve(
     """Answer with a page of a replica or of its log. Raises NotServed: the page's space is not (yet) the replica's."""
     space, details = page.space, {"partition": replica.identity.partition}
     if space not in {0, replica.space}:
-        raise NotServed("the copy was loaded itself, and is in another space", {**details})
+        raise NotServed("the replica was loaded again, and is in another space", {**details})
     own_state = STATE + replica.suffix
     if page.key:
         state = None if space else outside.get(replica.space, own_state)
         if not space and state is None:
-            raise NotServed("the copy is not there yet", {**details})
+            raise NotServed("the replica is not synced yet", {**details})
         on_page([replica.space, outside.synced(), state, *_page(outside, replica, page)])
         return
 
     def on_log(batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
         if batches is None or replica.space != space:
-            on_page(NotServed("the log has left that place, or the copy its space"))
+            on_page(NotServed("the log no longer has this position, or the replica left its space"))
             return
         states = [value for _, all_ in batches for _, of, key, value in all_ if of == space and key == own_state]
         flat = [part for pair in _puts(batches, space, replica.bounds) for part in pair]

@@ -48,11 +48,11 @@ class ReplicaState(NamedTuple):
 def unpacked(answer: Value | GossipKVError) -> Value:
     """Unpack an answer. Raises ProtocolError, also for an error in its place."""
     if not isinstance(answer, bytes):
-        raise ProtocolError("an answer to a copy's node is packed in bytes")
+        raise ProtocolError("the answer of a replica's node must be packed in bytes")
     try:
         value: Value = msgpack.unpackb(answer)
     except (ValueError, msgpack.UnpackException) as error:
-        raise ProtocolError(f"an answer to a copy's node cannot be decoded: {error}") from error
+        raise ProtocolError(f"the answer of a replica's node cannot be decoded: {error}") from error
     return value
 
 
@@ -60,7 +60,7 @@ def ids_of(ids: Sequence[Raw]) -> tuple[int, ...]:
     """Return the assignments of a clock. Raises ProtocolError."""
     whole = tuple(id_ for id_ in ids if isinstance(id_, int) and 0 <= id_ < 1 << 64)
     if len({*whole}) != len(ids):
-        raise ProtocolError("the assignments of a clock are ids, each there once")
+        raise ProtocolError("the assignments of a clock must be distinct ids")
     return whole
 
 
@@ -69,7 +69,7 @@ def state_of(rest: Sequence[Value]) -> ReplicaState:
     match rest:
         case [int(assignment), int(config), bool(can), *_]:
             return ReplicaState(assignment, config, can)
-    raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
+    raise ProtocolError("a row of an answer must be [number, counters, assignment, config, can take]")
 
 
 def ends_of_span(ids: tuple[int, ...], rest: Sequence[Raw] | Sequence[Value]) -> SpanEnds | None:
@@ -81,7 +81,7 @@ def ends_of_span(ids: tuple[int, ...], rest: Sequence[Raw] | Sequence[Value]) ->
             return NOTHING
         case [list(before), list(after)]:
             return SpanEnds(clock_of(ids, before), clock_of(ids, after))
-    raise ProtocolError("what was merged of a source is [counter, ...], [counter, ...]")
+    raise ProtocolError("a span of merged entries must be [counter, ...], [counter, ...]")
 
 
 def span_row(replica: Replica, source: int, ids: tuple[int, ...]) -> list[Value]:
@@ -123,4 +123,5 @@ def status_row_of(row: Raw) -> StatusRow:
             *span,
         ]:
             return StatusRow(number, ((table, partition), id_, ids_of(ids)), config, had, bool(can), bool(below), span)
-    raise ProtocolError("a row is [number, table, partition, assignment, config, ids, counters, can take, below, ...]")
+    form = "[number, table, partition, assignment, config, ids, counters, can take, below, ...]"
+    raise ProtocolError(f"a row of a report must be {form}")

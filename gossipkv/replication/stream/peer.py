@@ -124,7 +124,7 @@ class ReplicaPeer:
         row = self.rows.get(report.number)
         if report.whole is not None:
             if len(self.rows) >= MAX_ROWS:
-                raise ProtocolError(f"a link has {MAX_ROWS} rows at most")
+                raise ProtocolError(f"a link has at most {MAX_ROWS} rows")
             partition, id_, named = report.whole
             replica = by_partition.get(partition)
             if replica is None:

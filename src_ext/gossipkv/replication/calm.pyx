@@ -42,7 +42,7 @@ cdef class CalmReplica:
     ):
         cdef int place
         if not 1 <= len(assigned) <= MAX_HOSTS or assignment not in assigned:
-            raise ValueError(f"a calm replica is one of 1 to {MAX_HOSTS} hosts")
+            raise ValueError(f"a calm replica has 1 to {MAX_HOSTS} hosts")
         self.hosts = <int>len(assigned)
         self.counters = <uint64_t*>calloc((self.hosts + 1) * self.hosts, sizeof(uint64_t))
         if self.counters == NULL:
@@ -109,7 +109,7 @@ cdef class CalmTable:
         Py_ssize_t shards, *, bint is_timed=False, int64_t ttl_ms=0,
     ):
         if len(table_id) != TABLE_ID_BYTES:
-            raise ValueError(f"a table's id has {TABLE_ID_BYTES} bytes, not {len(table_id)}")
+            raise ValueError(f"a table's id must have {TABLE_ID_BYTES} bytes, not {len(table_id)}")
         memcpy(self.id_bytes, bytes_of(table_id), TABLE_ID_BYTES)
         self.name, self.id, self.gate, self.shards, self.replicas = name, table_id, gate, shards, []
         self.is_timed, self.ttl_ms = is_timed, ttl_ms

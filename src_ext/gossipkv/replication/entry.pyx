@@ -24,17 +24,17 @@ def clock_of(tuple ids not None, list counters not None, /):
     cdef bytes clock
     cdef unsigned char* at
     if len(counters) != count:
-        raise ProtocolError(f"a clock has {count} counters here, not {len(counters)}")
+        raise ProtocolError(f"this clock must have {count} counters, not {len(counters)}")
     clock = PyBytes_FromStringAndSize(NULL, count * ENTRY_BYTES)
     at = <unsigned char*>PyBytes_AS_STRING(clock)
     for number in range(count):
         value = counters[number]
         if not isinstance(value, int):
-            raise ProtocolError(f"a counter is a number, not {value!r:.80}")
+            raise ProtocolError(f"a counter must be a number, not {value!r:.80}")
         try:
             store_number(at + NUMBER_BYTES, value)
         except OverflowError as error:
-            raise ProtocolError(f"a counter has 64 bits, and is not negative: {value}") from error
+            raise ProtocolError(f"a counter must be 0 to 2**64 - 1, not {value}") from error
         id_ = ids[number]
         if number and id_ <= before:  # The ids are in another order than ours, which is rare and may be slow.
             return of(zip(ids, counters, strict=True))
@@ -127,11 +127,11 @@ def records_of(list flat not None, /):
     cdef Py_ssize_t number
     cdef RecordView view
     if len(flat) % 2:
-        raise ProtocolError("records are keys, each with its record")
+        raise ProtocolError("records must be pairs of a key and a record")
     for number in range(0, len(flat), 2):
         key, data = flat[number], flat[number + 1]
         if not isinstance(key, bytes) or not isinstance(data, bytes):
-            raise ProtocolError("keys and records are bytes")
+            raise ProtocolError("keys and records must be bytes")
         if parse_record(bytes_of(data), PyBytes_GET_SIZE(data), &view) != SOUND:
             check_record(data)
         records.append((key, data))
@@ -158,7 +158,7 @@ def ends_of(bytes begins not None, bytes told, tuple records not None, /):
     else:
         if covers(ends, begins):
             return ends
-    raise ProtocolError("an entry's clock after covers the clock before, and all of its records")
+    raise ProtocolError("an entry's clock after it must cover the clock before it, and its records")
 
 
 cdef bytes behind(bytes begins, tuple records):
@@ -173,7 +173,9 @@ cdef bytes behind(bytes begins, tuple records):
         place = clock_place(bytes_of(ends), size, load_number(dot))
         at = <unsigned char*>PyBytes_AS_STRING(ends) + place
         if place >= size or load_number(at) != load_number(dot):
-            raise ProtocolError(f"record {load_number(dot + 8)} of {load_number(dot)} is of no assignment of the clock")
+            raise ProtocolError(
+                f"the clock does not have the assignment of record {load_number(dot + 8)} of {load_number(dot)}"
+            )
         if load_number(dot + NUMBER_BYTES) != load_number(at + NUMBER_BYTES) + 1:
             raise ProtocolError(
                 f"record {load_number(dot + 8)} of {load_number(dot)} does not follow {load_number(at + 8)}"

@@ -58,7 +58,7 @@ def entries_of(peer, dict by_partition not None, list message not None, /):
             isinstance(item, list) and len(item) == 4 and isinstance(item[0], int) and isinstance(item[3], list)
             and (item[1] is None or isinstance(item[1], list)) and (item[2] is None or isinstance(item[2], list))
         ):
-            raise ProtocolError("an entry is [number, clock before, clock after, [key, record, ...]]")
+            raise ProtocolError("an entry must be [number, clock before, clock after, [key, record, ...]]")
         number, before, after, flat = item
         row = rows.get(number)
         replica = None if row is None else by_partition.get(row.partition)
@@ -70,11 +70,11 @@ def entries_of(peer, dict by_partition not None, list message not None, /):
         records = records_of(flat)
         begins = last.get(number) if before is None else clock_of(row.ids, before)
         if begins is None:
-            raise ProtocolError("the first entry of a copy in a message has the clock before it")
+            raise ProtocolError("a replica's first entry in a message must have the clock before it")
         ends = last[number] = ends_of(begins, None if after is None else clock_of(row.ids, after), records)
         if replica.never_gave_out(ends):
             given = counter(replica.appended, replica.assignment)
-            raise ProtocolError(f"an entry has more of this copy's own records than the {given} that it gave out")
+            raise ProtocolError(f"an entry has records of this replica after record {given}, which is its last")
         entry = LogEntry(
             replica, records, begins, ends, False, source=row.assignment, config=peer.newer.get(number, 0)
         )

@@ -21,7 +21,7 @@ def encode_state(uint64_t time, uint64_t config, bytes after not None, bytes bef
     """Return the value under `STATE`.  Raises ValueError: the clocks do not have equally many assignments."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(after)
     if size != PyBytes_GET_SIZE(before):
-        raise ValueError(f"a clock of {size} bytes after a batch, and of {PyBytes_GET_SIZE(before)} before it")
+        raise ValueError(f"the clock has {size} bytes after the batch, but {PyBytes_GET_SIZE(before)} before it")
     cdef bytes state = PyBytes_FromStringAndSize(NULL, 2 * (NUMBER_BYTES + size))
     cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(state)
     store_number(at, time)

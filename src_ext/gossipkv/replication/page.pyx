@@ -214,7 +214,7 @@ cdef object failure_of(const PageMerge* page, int result, View view):
     if result == PAGE_DAMAGE:
         return view.damage(page.failed.scan.damaged, page.failed.scan.bad_record)
     if result == PAGE_MALFORMED:
-        return ProtocolError("a page has keys and records, and nothing else")
+        return ProtocolError("a page must have only keys and records")
     data = &page.heap[0].record
     return refusal(parse_record(data.data, data.size, &record), data.size)
 
@@ -338,7 +338,7 @@ def join_pages(list pages not None, bytes bound, *, bint reverse, Py_ssize_t lim
             if result != PAGE_RECORD:
                 break
             if record.kind == KIND_DELETED:
-                raise ProtocolError("a page has a tombstone")
+                raise ProtocolError("a page must not have a tombstone")
             page.bytes_left += page.heap[0].record.size - record.value_size     # Values count here.
             result = take_of_page(&page, &record, True, &rows)
             if result < 0:

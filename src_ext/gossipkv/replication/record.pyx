@@ -23,13 +23,13 @@ DELETED = KIND_DELETED
 EXPIRING = KIND_EXPIRING
 
 cdef dict REASONS = {
-    CUT: "it ends within its head",
-    NO_COUNTER: "the counter at byte 16 is 0, where they count from 1",
-    NO_KIND: "the kind at byte 24 is neither 1, a put, nor 2, deleted, nor 3, a put with an expiry",
-    NO_LENGTH: "the size of the dependencies at byte 25 is not in the fewest bytes, or has more than 5",
-    TOO_LONG: "the dependencies go on beyond its end",
-    VALUED: "it is deleted, and has a value",
-    NO_EXPIRY: "the expiry behind the dependencies is cut, or 0",
+    CUT: "the record ends within its head",
+    NO_COUNTER: "the counter at byte 16 is 0; counters start at 1",
+    NO_KIND: "the kind at byte 24 is not 1 (put), 2 (delete) or 3 (put with an expiry)",
+    NO_LENGTH: "the size of the dependencies at byte 25 is not encoded in the fewest bytes, or has more than 5 bytes",
+    TOO_LONG: "the dependencies extend beyond the end",
+    VALUED: "a delete has a value",
+    NO_EXPIRY: "the expiry after the dependencies is incomplete, or 0",
 }
 
 
@@ -102,7 +102,7 @@ cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* 
 
 
 cdef object refusal(Fault fault, Py_ssize_t size):
-    return ProtocolError(f"no record of a table, of {size} bytes: {REASONS[fault]}", {"size": size})
+    return ProtocolError(f"a record of {size} bytes is malformed: {REASONS[fault]}", {"size": size})
 
 
 cdef int parsed(bytes data, RecordView* view) except -1:

@@ -365,5 +365,5 @@ def check_clock(bytes data not None, /):
     cdef Py_ssize_t at = clock_fault(bytes_of(data), PyBytes_GET_SIZE(data))
     if at >= 0:
         cut = PyBytes_GET_SIZE(data) - at < ENTRY_BYTES
-        why = "ends within an entry" if cut else "has an assignment that is not above the one before"
-        raise ProtocolError(f"a packed clock {why}, at byte {at} of {len(data)}", {"offset": at, "size": len(data)})
+        why = "ends within an entry" if cut else "has assignments that do not ascend"
+        raise ProtocolError(f"a packed clock {why} at byte {at} of {len(data)}", {"offset": at, "size": len(data)})

@@ -28,7 +28,7 @@ def cluster():
 
 def test_clocks_of_different_assignments_are_refused():
     """Nothing is written."""
-    with pytest.raises(ValueError, match="a clock of 16 bytes after a batch, and of 32 before it"):
+    with pytest.raises(ValueError, match="the clock has 16 bytes after the batch, but 32 before it"):
         encode_state(1, 1, bytes(16), bytes(32))
 
 

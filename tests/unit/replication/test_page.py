@@ -127,7 +127,7 @@ def test_many_deleted_records_between_two_are_passed_in_several_pages(reverse, s
 
 def test_what_is_no_record_is_refused():
     view = View([], [run_of({internal(1, b"\1a"): b"\1no record"})])
-    with pytest.raises(ProtocolError, match="it ends within its head"):
+    with pytest.raises(ProtocolError, match="the record ends within its head"):
         read_page(view, [(1, FIRST, END)], reverse=False, limit=9)
     damaged = View([], [run_of({internal(1, b"\1a"): b"\3odd flag"})])
     with pytest.raises(Corrupt):

@@ -254,7 +254,7 @@ def test_a_clock_that_is_off_most_others_originates_nothing(skew_s):
     cluster.connect(three)
     cluster.pass_s(0.5)
     assert not three.replicas.may_originate(three.copy)
-    assert f"{skew_s:+} s off those of 2 of 2 nodes" in three.replicas.refusal(three.copy)
+    assert f"{skew_s:+} s from those of 2 of 2 nodes" in three.replicas.refusal(three.copy)
     assert one.replicas.may_originate(one.copy)
     two.write(a=b"1")
     cluster.pass_s(0.5)
@@ -287,7 +287,7 @@ def test_a_record_from_the_end_of_times_is_taken():
     cluster.pass_s(0.5)
     assert [node.live for node in cluster.nodes] == [{b"a": b"1", b"b": b"1"}] * 3
     assert not any(node.replicas.may_originate(node.copy) for node in (two, three))
-    assert "near the end of times" in two.replicas.refusal(two.copy)
+    assert "near the largest possible one" in two.replicas.refusal(two.copy)
 
 
 def test_where_puts_are_smeared_a_tombstone_stays_an_hour(monkeypatch):

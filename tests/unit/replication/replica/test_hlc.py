@@ -72,7 +72,7 @@ def test_a_clock_that_is_set_or_contradicted_is_judged_at_once() -> None:
         clocks.ahead_ms += set_ms
         refusal = skew.refusal()
         assert refusal is not None
-        assert "off those of 2 of 2 nodes" in refusal
+        assert "from those of 2 of 2 nodes" in refusal
         clocks.ahead_ms -= set_ms
         assert skew.refusal() is None
     for node in (b"3", b"4", b"5"):

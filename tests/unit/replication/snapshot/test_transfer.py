@@ -415,7 +415,7 @@ def test_what_has_ended_is_not_merged_over():
     ("lie", "why"),
     [
         (lambda origin, count, _: (origin + 10, count), "another partition"),
-        (lambda origin, count, own: (origin, ALL if origin == own else count), "more of this copy's own records"),
+        (lambda origin, count, own: (origin, ALL if origin == own else count), "later records of this replica"),
     ],
 )
 def test_a_source_that_lies(lie, why):

@@ -196,11 +196,11 @@ def test_a_copy_that_may_not_originate(records):
     """A barred replica forwards writes, and so does a new one for a while."""
     one, two, _ = records.nodes
     (copy,) = one.replicas.by_partition.values()
-    copy.barred = "another node has more of its records"
+    copy.barred = "another node has later records of this replica"
     one.call("put", "t", b"k", b"v", {"level": "one"})
     assert values(records, b"k") == [None, b"v"]
     two.is_lost = True
-    with pytest.raises(Unavailable, match="n1: another node has more of its records"):
+    with pytest.raises(Unavailable, match="n1: another node has later records of this replica"):
         one.call("put", "t", b"k", b"v", {"level": "one"})
     copy.barred, copy.is_new = None, False
     records.now = 0.5
