@@ -81,14 +81,14 @@ def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> Body
         raise Corrupt(name, CHECKSUM_AT, "the checksum does not match the content", expected=shown, got=got.decode())
     head = _HEAD.match(data, COVERED_AT)
     if head is None:
-        raise Corrupt(name, COVERED_AT, "no kind and format after the checksum")
+        raise Corrupt(name, COVERED_AT, "the checksum is not followed by a kind and a format")
     found, format_number = head[1].decode(), int(head[2])
     if found != kind:
-        raise UnsupportedFormat(f"{name}: this is a document of kind {found}, not {kind}", {"file": name})
+        raise UnsupportedFormat(f"{name}: the document is of kind {found}, not {kind}", {"file": name})
     if format_number > newest_format:
         raise UnsupportedFormat(
-            f"{name}: {kind} has format {format_number}, and this program reads up to {newest_format}: "
-            "it was written by a newer GossipKV; run that one, or use another directory",
+            f"{name}: {kind} has format {format_number}, and this program reads formats up to {newest_format}: "
+            "a newer GossipKV wrote the file; run that version, or use another directory",
             {"file": name, "format": format_number, "newest": newest_format},
         )
     return _parse(data, head.end(), name)
@@ -129,7 +129,8 @@ def read_file(files: Files, path: AnyPath) -> bytes:
     try:
         size_bytes = files.size(descriptor)
         if size_bytes > MAX_DOCUMENT_BYTES:
-            raise Corrupt(os.fspath(path), MAX_DOCUMENT_BYTES, f"{size_bytes} bytes are too many for a document")
+            reason = f"the document has {size_bytes:,} bytes; the limit is {MAX_DOCUMENT_BYTES:,}"
+            raise Corrupt(os.fspath(path), MAX_DOCUMENT_BYTES, reason)
         return files.pread(descriptor, size_bytes, 0)
     finally:
         files.close(descriptor)
@@ -169,7 +170,7 @@ def whole(body: Body, key: str, name: str) -> int:
     """Return the non-negative integer at `key`."""
     value = body.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Corrupt(name, COVERED_AT, f"{key!r} should be a whole number", got=repr(value)[:80])
+        raise Corrupt(name, COVERED_AT, f"{key!r} must be a whole number", got=repr(value)[:80])
     return value
 
 
@@ -177,7 +178,7 @@ def text(body: Body, key: str, name: str) -> str:
     """Return the string at `key`."""
     value = body.get(key)
     if not isinstance(value, str):
-        raise Corrupt(name, COVERED_AT, f"{key!r} should be a string", got=repr(value)[:80])
+        raise Corrupt(name, COVERED_AT, f"{key!r} must be a string", got=repr(value)[:80])
     return value
 
 
@@ -185,5 +186,5 @@ def flag(body: Body, key: str, name: str) -> bool:
     """Return the truth value at `key`."""
     value = body.get(key)
     if not isinstance(value, bool):
-        raise Corrupt(name, COVERED_AT, f"{key!r} should be true or false", got=repr(value)[:80])
+        raise Corrupt(name, COVERED_AT, f"{key!r} must be true or false", got=repr(value)[:80])
     return value

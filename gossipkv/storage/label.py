@@ -80,7 +80,7 @@ class OpenFile:
     def read_at(self, offset: int, size_bytes: int) -> bytes:
         data = self._files.pread(self._descriptor, size_bytes, offset)
         if len(data) != size_bytes:
-            raise StorageError(f"{self.name}: it became shorter while it was read", {"file": self.name})
+            raise StorageError(f"{self.name}: the file became shorter during the read", {"file": self.name})
         return data
 
 
@@ -117,7 +117,7 @@ def read_label(source: RandomAccess) -> Label:
         raise _no_footer(source)
     (expected,), got = struct.unpack_from("<I", footer), crc32c(footer[4:])
     if expected != got:
-        raise Corrupt(name, at, "the footer's checksum does not hold", expected=expected, got=got)
+        raise Corrupt(name, at, "the footer's checksum does not match", expected=expected, got=got)
     (version,) = struct.unpack_from("<I", footer, 4)
     if version != FORMAT:
         raise _other_format(name, at + 4, version)
@@ -126,7 +126,7 @@ def read_label(source: RandomAccess) -> Label:
     (duplicates,) = struct.unpack_from("<Q", footer, 144)
     compression = _COMPRESSION_NAMES.get(footer[152])
     if stated_bytes != size_bytes:
-        reason = "the file has another size than its footer says"
+        reason = "the file does not have the size that its footer states"
         raise Corrupt(name, at + 8, reason, expected=stated_bytes, got=size_bytes)
     if (
         compression is None
@@ -184,7 +184,7 @@ class CheckedBody:
             page = (start + at) // PAGE_BYTES
             expected, got = self._checksum(page), crc32c(view[at : at + PAGE_BYTES], page)
             if got != expected:
-                reason = "a page's checksum does not hold"
+                reason = "a page's checksum does not match"
                 raise Corrupt(self._source.name, start + at, reason, expected=expected, got=got)
         return data if len(data) == size_bytes else data[offset - start : offset - start + size_bytes]
 
@@ -199,7 +199,7 @@ class CheckedBody:
                 self._windows = self._words(self.size_bytes + 4 * self._pages, -(-self._pages // _CHUNK_PAGES))
             expected, got = self._windows[window], crc32c(data, window)
             if got != expected:
-                reason = "the checksum of the page checksums does not hold"
+                reason = "the checksum of the page checksums does not match"
                 raise Corrupt(self._source.name, at, reason, expected=expected, got=got)
             self._checksums = struct.unpack(f"<{count}I", data)
             self._window = window
@@ -224,7 +224,8 @@ def _no_footer(source: RandomAccess) -> Corrupt | UnsupportedFormat:
     magic = head[: len(HEADER_MAGIC)]
     if magic != HEADER_MAGIC:
         return UnsupportedFormat(
-            f"{name}: not a sorted file: begins with {magic!r} instead of {HEADER_MAGIC!r}", {"file": name, "offset": 0}
+            f"{name}: not a sorted file: it begins with {magic!r} instead of {HEADER_MAGIC!r}",
+            {"file": name, "offset": 0},
         )
     if len(head) == 12:  # noqa: PLR2004  # The magic and the four bytes of the format.
         (version,) = struct.unpack_from("<I", head, 8)
@@ -235,7 +236,7 @@ def _no_footer(source: RandomAccess) -> Corrupt | UnsupportedFormat:
 
 def _other_format(name: str, offset: int, version: int) -> UnsupportedFormat:
     return UnsupportedFormat(
-        f"{name}: sorted file of format {version}; this program reads format {FORMAT}. Build it again, or read it "
-        "with a program that knows that format.",
+        f"{name}: the sorted file has format {version}, and this program reads format {FORMAT}; build the file "
+        "again, or read it with a version that knows this format",
         {"file": name, "offset": offset, "version": version},
     )

@@ -40,7 +40,7 @@ def decode_slots(data: bytes, name: str, kind: str, *, newest_format: int = 1, e
         UnsupportedFormat: under the same conditions, or the document that counts is too new.
     """
     if len(data) != FILE_BYTES:
-        raise Corrupt(name, min(len(data), FILE_BYTES), "another size", expected=FILE_BYTES, got=len(data))
+        raise Corrupt(name, min(len(data), FILE_BYTES), "the file has another size", expected=FILE_BYTES, got=len(data))
     bodies: list[Body] = []
     troubles: list[Corrupt | UnsupportedFormat] = []
     for slot in range(SLOTS):

@@ -349,7 +349,7 @@ def check_records(
         records += len(batch)
         on_progress(len(batch))
     if records != label.records:
-        reason = "another number of records than the footer says"
+        reason = "the number of records does not match the footer"
         raise Corrupt(source.name, label.records_end, reason, expected=label.records, got=records)
     for offset in range(label.records_end, label.body_bytes, PIECE_BYTES):
         body.read(offset, min(PIECE_BYTES, label.body_bytes - offset))

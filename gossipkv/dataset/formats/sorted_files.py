@@ -39,7 +39,7 @@ _STORED_AS_IS: Final = 1 << 63
 # The blocks of a record with the longest key and value.
 _LONGEST_BLOCKS: Final = (16_842_760 + PAGE_BYTES - 1) // PAGE_BYTES
 
-_BAD_RECORD: Final = "a record is longer than its file or its limits"
+_BAD_RECORD: Final = "a record is longer than its file or than the limit"
 
 
 def batches(reader: RandomAccess, options: FileReading) -> Iterator[RecordBatch]:
@@ -137,7 +137,9 @@ def _units(body: CheckedBody, label: Label) -> Iterator[tuple[int, int, int, boo
     for block, (entry, after) in enumerate(_entries(body, label)):
         start, end = entry & ~_STORED_AS_IS, after & ~_STORED_AS_IS
         if start != expected or end < start or end > label.records_end:
-            raise Corrupt(label.name, label.blocks_at + 8 * block, "an entry of the block table leads past the records")
+            raise Corrupt(
+                label.name, label.blocks_at + 8 * block, "an entry of the block table points past the records"
+            )
         expected = end
         if start == end:
             if unit is None or unit[2] >= _LONGEST_BLOCKS:

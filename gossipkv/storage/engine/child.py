@@ -92,7 +92,7 @@ def understand(line: bytes) -> MergeProgress | MergeOutput | Corrupt | MergeRefu
     try:
         message = json.loads(line)
     except RecursionError as error:
-        raise ValueError("a line of a merge is nested without end") from error
+        raise ValueError("a message of a merge process is nested too deeply") from error
     match message:
         case {"progress": int(worked)}:
             return MergeProgress(worked)
@@ -104,7 +104,7 @@ def understand(line: bytes) -> MergeProgress | MergeOutput | Corrupt | MergeRefu
             return Corrupt(file, offset, reason, expected=expected, got=got)
         case {"error": str(reason)}:
             return MergeRefused(reason)
-    raise ValueError(f"{line!r} is no line of a merge")
+    raise ValueError(f"{line!r} is not a message of a merge process")
 
 
 def main() -> int:

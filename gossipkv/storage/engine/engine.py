@@ -127,7 +127,7 @@ class Engine:
         if not self.has_failed:
             self.check_open()
         if space not in self.spaces:
-            raise ValueError(f"there is no space {space}: it was never made, or is dropped")
+            raise ValueError(f"the store has no space {space}: the space was not made, or was dropped")
 
     def reserve_space(self) -> int:
         """Return the number of a space that a batch may make; it stays used once that batch is synced.
@@ -138,7 +138,7 @@ class Engine:
         """
         self.check_open()
         if self._next_space >= MAX_SPACES:
-            raise LimitExceeded("all of the 4,294,967,296 numbers of spaces are given out")
+            raise LimitExceeded("all 4,294,967,296 numbers of spaces are used")
         space, self._next_space = self._next_space, self._next_space + 1
         self._reserved.add(space)
         return space
@@ -158,12 +158,12 @@ class Engine:
         """Plan a batch that `plan_plain` did not take."""
         self.check_open()
         if not batch.count:
-            raise ValueError("a batch without operations")
+            raise ValueError("the batch has no operations")
         size_bytes = frame_bytes(batch.size_bytes)
         if size_bytes > self.options.most_batch_bytes:
             raise LimitExceeded(
-                f"a batch of {batch.size_bytes:,} bytes; a segment of the log has room for one of "
-                f"{self.options.most_batch_bytes:,}: divide it",
+                f"the batch has {batch.size_bytes:,} bytes, and a segment of the log has room for "
+                f"{self.options.most_batch_bytes:,}: divide the batch",
                 {"limit": self.options.most_batch_bytes},
             )
         self._check_spaces(batch)
@@ -182,10 +182,10 @@ class Engine:
         for kind, space in batch.steps:
             if kind == MADE:
                 if space not in self._reserved or space in made:
-                    raise ValueError(f"the space {space} was not reserved, or is made already")
+                    raise ValueError(f"the space {space} was not reserved, or exists already")
                 made.add(space)
             elif space in dropped or (space not in self._live and space not in made):
-                raise ValueError(f"there is no space {space}: it was never made, or is dropped")
+                raise ValueError(f"the store has no space {space}: the space was not made, or was dropped")
             elif kind == DROPPED:
                 dropped.add(space)
 
@@ -201,17 +201,17 @@ class Engine:
         relieves = may_pass and self.is_scarce
         refusal = None if relieves else self._look().refusal
         if refusal is None and writer.is_waiting and writer.waiting_bytes + size_bytes > MAX_WAITING_BYTES:
-            refusal = f"{writer.waiting_bytes:,} bytes wait for the disk"
+            refusal = f"{writer.waiting_bytes:,} bytes wait to be written to the disk"
         if refusal is None and is_full:
             self._deletes_wait |= relieves
             if self._turns:
-                refusal = "both memtables are full, and the older one is not merged yet"
+                refusal = "both memtables are full, and the older memtable is not merged yet"
             elif writer.prepared is None:
                 refusal = "the next segment of the log is not allocated yet"
         if refusal is not None:
             self.counts.refused += 1
             because = f" ({self.trouble})" if self.trouble else ""
-            raise Overloaded(f"nothing can be written now: {refusal}{because}; try again later", {"reason": refusal})
+            raise Overloaded(f"the store takes no writes now: {refusal}{because}; try again later", {"reason": refusal})
         if is_full:
             self._turn()
 
@@ -502,7 +502,7 @@ class Engine:
             case Reserve():
                 self._reserving = None
 
-    def close(self, reason: str = "it was asked to") -> None:
+    def close(self, reason: str = "the node closed it") -> None:
         """End the life of the store; batches that are not synced by now may or may not be kept."""
         if self.closed is None:
             self.closed = reason

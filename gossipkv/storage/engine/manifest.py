@@ -151,9 +151,9 @@ def read_manifest(files: Files, directory: PurePath) -> StoreManifest:
             kept=tuple(map(_segment, _list(body["kept"]))),
         )
     except (KeyError, ValueError, TypeError) as error:
-        raise Corrupt(name, COVERED_AT, f"not what a store's manifest says: {error!r}") from error
+        raise Corrupt(name, COVERED_AT, f"this is not a store's manifest: {error!r}") from error
     if not _can_be(manifest):
-        raise Corrupt(name, COVERED_AT, "numbers of the store, its life, its spaces or its segments that cannot be")
+        raise Corrupt(name, COVERED_AT, "the numbers of the store, its life, spaces or segments are impossible")
     return manifest
 
 
@@ -206,13 +206,13 @@ def run_of(runs: Json) -> SortedRun:
     for row in _list(runs):
         name, records, size_bytes, seal, first, last, tombstones = _list(row)
         if not isinstance(name, str) or _RUN_FILE.fullmatch(name) is None:
-            raise ValueError(f"{name!r} is no name of a file")
+            raise ValueError(f"{name!r} is not the name of a run file")
         if not isinstance(first, str) or not isinstance(last, str):
-            raise TypeError("the first and the last key should be hexadecimal digits")
+            raise TypeError("the first and the last key must be hexadecimal digits")
         least, greatest = bytes.fromhex(first), bytes.fromhex(last)
         file = RunFile(name, _whole(records), _whole(size_bytes), _whole(seal), least, greatest, _whole(tombstones))
         if file.first > file.last or (found and found[-1].last >= file.first):
-            raise ValueError(f"the keys of {name} do not follow those before")
+            raise ValueError(f"the keys of {name} do not follow the keys of the file before it")
         found.append(file)
     return SortedRun(tuple(found))
 
@@ -228,13 +228,13 @@ def _segment(row: Json) -> SegmentName:
 
 def _list(value: Json) -> list[Json]:
     if not isinstance(value, list):
-        raise TypeError(f"{value!r} should be a list")
+        raise TypeError(f"{value!r} must be a list")
     return value
 
 
 def _whole(value: Json) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _WORD:
-        raise ValueError(f"{value!r} should be a whole number of 64 bits")
+        raise ValueError(f"{value!r} must be a whole number of 64 bits")
     return value
 
 

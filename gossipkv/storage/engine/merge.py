@@ -196,7 +196,7 @@ class _Merging:
             added = add_operations(self._sorter, payload, self._spaces)
             if added != len(payload):
                 path = segment_path(self._directory, segment.number)
-                raise Corrupt(str(path), offset + added, "what follows in the batch is no operation")
+                raise Corrupt(str(path), offset + added, "the batch has an invalid operation")
 
     # -- the target ------------------------------------------------------------------------------------------------
 

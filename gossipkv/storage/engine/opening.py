@@ -112,7 +112,8 @@ def _open(
         manifest = read_manifest(files, directory)
     except FileNotFoundError:
         if not create:
-            raise StorageError(f"{directory / MANIFEST}: there is no store here", {"file": str(directory)}) from None
+            message = f"{directory / MANIFEST}: the file is missing, so this directory has no store"
+            raise StorageError(message, {"file": str(directory)}) from None
         _refuse_remains(files, directory)
         manifest = _make(files, directory, options, random)
         log = _new_log(files, directory, options, manifest)
@@ -132,12 +133,11 @@ def check_expected(directory: PurePath, manifest: StoreManifest, expected: tuple
         return
     store, life = expected
     if manifest.store != store or manifest.life not in {life, life + 1}:
-        which = (
-            "another store" if manifest.store != store else "an older one" if manifest.life < life else "a newer one"
-        )
+        age = "an older copy" if manifest.life < life else "a newer copy"
+        which = age if manifest.store == store else "another store"
         raise UnsupportedFormat(
-            f"{directory / MANIFEST}: {which} than is expected: it is store {manifest.store:016x} in life "
-            f"{manifest.life}, and expected is {store:016x} in life {life}; put the right one back",
+            f"{directory / MANIFEST}: {which}: expected store {store:016x} in life {life}, found "
+            f"{manifest.store:016x} in life {manifest.life}; put the right store back",
             {"file": str(directory / MANIFEST), "expected": f"{store:016x}", "got": f"{manifest.store:016x}"},
         )
 
@@ -163,7 +163,7 @@ def _make(files: Files, directory: PurePath, options: EngineOptions, random: ran
 def _refuse_remains(files: Files, directory: PurePath) -> None:
     """Raise `Corrupt` if a store here lost its manifest; remove the remains of an interrupted creation."""
     for entry in files.list_directory(directory / RUNS):
-        raise Corrupt(str(directory / RUNS / entry.name), 0, f"a file of a store, whose {MANIFEST} is missing")
+        raise Corrupt(str(directory / RUNS / entry.name), 0, f"the file belongs to a store whose {MANIFEST} is missing")
     for entry in files.list_directory(directory / LOG):
         path = directory / LOG / entry.name
         descriptor = files.open(path)
@@ -172,7 +172,7 @@ def _refuse_remains(files: Files, directory: PurePath) -> None:
         finally:
             files.close(descriptor)
         if path != segment_path(directory, 1) or any(head):
-            raise Corrupt(str(path), HEADER_BYTES, f"a segment with frames of a store, whose {MANIFEST} is missing")
+            raise Corrupt(str(path), HEADER_BYTES, f"this segment has frames of a store whose {MANIFEST} is missing")
         files.unlink(path)
 
 
@@ -234,9 +234,8 @@ def _continue(
     replay = _Replay(options, manifest)
     recovered = recover(files, directory, manifest, replay.on_batch)
     if len(recovered.segments) > 1:
-        raise Corrupt(
-            str(directory / MANIFEST), 0, f"an older one: {len(recovered.segments)} whole segments follow where it ends"
-        )
+        reason = f"the manifest is too old: {len(recovered.segments)} whole segments follow its last one"
+        raise Corrupt(str(directory / MANIFEST), 0, reason)
     # Comes first: on a full disk it frees room for the rest.
     removed = remove_strangers(files, directory, recovered, set(opened))
     name = SegmentName(recovered.next_number, random.getrandbits(64))

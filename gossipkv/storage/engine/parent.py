@@ -51,16 +51,16 @@ async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> Mer
             with trio.move_on_after(STALL_S) as patience:
                 await process.wait()
             if patience.cancelled_caught:
-                outcome = "it has closed its output, and does not end"
+                outcome = "the process closed its output and does not end"
         nursery.cancel_scope.cancel()
     if isinstance(outcome, Corrupt):
         raise outcome
     if isinstance(outcome, MergeOutput):
         if can_be(order, outcome):
             return outcome
-        outcome = f"it says that it has written {', '.join(file.name for file in outcome.files)}, which cannot be"
+        outcome = f"the process reported impossible files: {', '.join(file.name for file in outcome.files)}"
     how = outcome or f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
-    raise MergeError(f"{order.directory}: cannot be merged: {how}", {"file": order.directory})
+    raise MergeError(f"{order.directory}: the merge failed: {how}", {"file": order.directory})
 
 
 async def _drive(process: trio.Process, manner: Callable[[], Manner]) -> None:
@@ -86,7 +86,7 @@ async def _listen(process: trio.Process) -> MergeOutput | Corrupt | str | None:
         with trio.move_on_after(STALL_S) as patience:
             part = bytes(await process.stdout.receive_some())
         if patience.cancelled_caught:
-            return f"it said nothing for {STALL_S:.0f} s"
+            return f"the process reported nothing for {STALL_S:.0f} s"
         if not part:
             return None
         for line in lines.feed(part):

@@ -252,11 +252,11 @@ def _refusal(state: StoreState, limits: MergeLimits) -> str | None:
     if is_scarce(state, limits):  # Said first: what else waits cannot be merged for it.
         needed = _needed(state, limits)
         return (
-            f"too little free space: a merge needs {needed:,} bytes, and the disk has {state.free_bytes:,}: drop a "
-            "table, delete records, or give the disk room"
+            f"too little free space: a merge needs {needed:,} bytes, and the disk has {state.free_bytes:,}: "
+            "free disk space, drop a table, or delete records"
         )
     if state.memtables_full >= MEMTABLES:
         return f"both memtables are full: {state.closed_bytes:,} bytes of the log wait to be merged"
     if len(state.young) >= YOUNG_MOST:
-        return f"{len(state.young)} young runs wait to be merged, and {YOUNG_MOST} are the most"
+        return f"{len(state.young)} young runs wait to be merged; the limit is {YOUNG_MOST}"
     return None

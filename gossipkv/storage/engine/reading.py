@@ -215,5 +215,6 @@ class StoreReading:
         floor = self.engine.log_floor
         if cursor.position < floor:
             raise BelowFloor(
-                f"the log begins behind position {floor}, and {cursor.position} is asked for", {"floor": floor}
+                f"the log begins after position {floor}, and position {cursor.position} was requested",
+                {"floor": floor},
             )

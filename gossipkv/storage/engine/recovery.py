@@ -106,7 +106,7 @@ def rewrite(files: Files, directory: PurePath, recovered: Recovered, header: Seg
             frames = ((frame.kind, frame.position, frame.synced, frame.payload) for frame in kept)
             end = write_frames(files, descriptor, header.salt, frames)
             if end != cut.end:
-                raise Corrupt(reader.name, end, "the segment is not what it was a moment ago")
+                raise Corrupt(reader.name, end, "the segment changed during recovery")
 
     make_segment(files, directory, header, fill=fill)
     name = SegmentName(header.number, header.salt)
@@ -199,7 +199,7 @@ class _Recovery:
         if walked.named is None:
             return None
         if walked.named.number <= walked.segment.name.number:
-            reason = "the segment names one that is not newer"
+            reason = "the segment names a next segment that is not newer"
             raise Corrupt(reader.name, walked.alone.end, reason, got=walked.named.number)
         return self._resolved(walked.named)
 
@@ -207,7 +207,7 @@ class _Recovery:
         """Return the segment in which the log goes on: if a life ended in `name`, its continuation."""
         while (end := self._manifest.ended(name.number)) is not None:
             if end.continued.number <= name.number:
-                reason = "a life goes on in a segment that is not newer"
+                reason = "a life continues in a segment that is not newer"
                 raise Corrupt(str(self._directory / MANIFEST), 0, reason, got=repr(end))
             name = end.continued
         return name
@@ -232,7 +232,7 @@ class _Recovery:
             reader.expect(name, self._manifest.store)
             first = next(reader.frames(), None)
             if first is None:
-                raise Corrupt(reader.name, reader.offset, "the first frame of the segment does not hold")
+                raise Corrupt(reader.name, reader.offset, "the first frame of the segment is damaged")
             return Segment(name, first.position, 0, 0, reader.header.size_bytes)
 
     def _lose(self, number: int, error: Corrupt | OSError) -> None:
@@ -267,7 +267,7 @@ class _Recovery:
                 last = frame
                 self._least = frame.position
             if last is None or last.kind != NEXT:
-                raise Corrupt(reader.name, reader.offset, "a frame of the log does not hold")
+                raise Corrupt(reader.name, reader.offset, "a frame of the log is damaged")
             return last.position
 
     def _judge(self, reader: SegmentReader) -> None:
@@ -278,7 +278,7 @@ class _Recovery:
             if number > reader.header.number and claimed < least:
                 claimed = self._claims_of(number, least)
         if claimed >= least:
-            reason = f"the frame of position {least} does not hold, and all up to position {claimed} were synced"
+            reason = f"the frame of position {least} is damaged, and all frames up to position {claimed} were synced"
             raise Corrupt(reader.name, reader.offset, reason)
 
     def _claims_of(self, number: int, least: int) -> int:

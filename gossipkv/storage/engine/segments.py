@@ -101,20 +101,20 @@ def decode_header(data: bytes, path: str) -> SegmentHeader:
         raise Corrupt(path, len(data), "the file is cut short", expected=HEADER_BYTES, got=len(data))
     expected, got = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)[0], crc32c(data[:_CHECKSUM_AT])
     if expected != got:
-        raise Corrupt(path, _CHECKSUM_AT, "the header's checksum does not match it", expected=expected, got=got)
+        raise Corrupt(path, _CHECKSUM_AT, "the checksum of the header does not match", expected=expected, got=got)
     magic, format_number, is_synced, store, number, salt, life, size_bytes, zero = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise Corrupt(path, 0, "this is no segment of a log", expected=MAGIC.hex(), got=magic.hex())
+        raise Corrupt(path, 0, "this is not a segment of a log", expected=MAGIC.hex(), got=magic.hex())
     if format_number > FORMAT:
         raise UnsupportedFormat(
-            f"{path}: the log has format {format_number}, and this program reads up to {FORMAT}: "
-            "it was written by a newer GossipKV; run that one",
+            f"{path}: the log has format {format_number}, and this program reads formats up to {FORMAT}: "
+            "a newer GossipKV wrote the log; run that version",
             {"file": path, "format": format_number, "newest": FORMAT},
         )
     if is_synced != IS_SYNCED:
-        raise Corrupt(path, _SYNCED_AT, "a segment that was not synced", expected=IS_SYNCED, got=is_synced)
+        raise Corrupt(path, _SYNCED_AT, "the segment was not synced", expected=IS_SYNCED, got=is_synced)
     if zero or data[_CHECKSUM_AT + _CHECKSUM.size : HEADER_BYTES].strip(b"\0"):
-        raise Corrupt(path, _CHECKSUM_AT + _CHECKSUM.size, "a segment's header ends with zeros")
+        raise Corrupt(path, _CHECKSUM_AT + _CHECKSUM.size, "the header of a segment must end with zeros")
     return SegmentHeader(store, number, salt, life, size_bytes)
 
 
@@ -231,7 +231,7 @@ class SegmentReader:
         header = decode_header(self._files.pread(self._descriptor, HEADER_BYTES, 0), self.name)
         size_bytes = self._files.size(self._descriptor)
         if size_bytes != header.size_bytes:
-            at, reason = min(size_bytes, header.size_bytes), "the segment has another size than its header says"
+            at, reason = min(size_bytes, header.size_bytes), "the segment does not have the size that its header states"
             raise Corrupt(self.name, at, reason, expected=header.size_bytes, got=size_bytes)
         return header
 
@@ -247,7 +247,7 @@ class SegmentReader:
             ("salt", _SALT_AT, name.salt, self.header.salt),
         ):
             if expected != got:
-                raise Corrupt(self.name, at, f"a segment with another {field}", expected=expected, got=got)
+                raise Corrupt(self.name, at, f"the segment has another {field}", expected=expected, got=got)
 
     def frames(self, on_batch: Callable[[SegmentName, int, bytes], None] | None = None) -> Iterator[Frame]:
         """Yield frames up to the first invalid one; then `offset`, `position` and `is_torn` describe its place.
@@ -294,7 +294,7 @@ class SegmentReader:
             part = self._part(self._read(part.wanted, part.wanted))
             found = part.touching(spaces, after, until)
         if part.offset == self.offset:
-            raise Corrupt(self.name, self.offset, "a frame of the log does not hold")
+            raise Corrupt(self.name, self.offset, "a frame of the log is damaged")
         self.offset, self.position = part.offset, part.position
         return found, part.has_ended
 
@@ -331,4 +331,4 @@ def read_segment(
                 return
             yield frame
         if end is not None and reader.offset < end:
-            raise Corrupt(reader.name, reader.offset, "a frame of the log does not hold")
+            raise Corrupt(reader.name, reader.offset, "a frame of the log is damaged")

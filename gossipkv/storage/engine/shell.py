@@ -301,7 +301,7 @@ class EngineShell(StoreReading):
                     nursery.cancel_scope.cancel()
             except BaseException as error:  # Even the end of the process must wake all waiters.
                 if not _is_cancelled(error):
-                    self.engine.close(f"it met a defect: {error!r}")
+                    self.engine.close(f"a defect of the program stopped it: {error!r}")
                 raise
             finally:
                 self._has_ended.set()

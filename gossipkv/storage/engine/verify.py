@@ -86,7 +86,7 @@ def _check_run(
         with SortedFile(path, files=files) as found:
             found.verify(report)
             if len(found) != file.records:
-                reason = "another number of records than the manifest says"
+                reason = "the number of records does not match the manifest"
                 raise Corrupt(str(path), 0, reason, expected=file.records, got=len(found))
     except FileNotFoundError:
         return CheckedStoreFile(path, 0, Corrupt(str(path), 0, "the file is missing"))
@@ -100,10 +100,10 @@ def _compare(files: Files, path: PurePath, file: RunFile) -> None:
     """Compare size and seal with the manifest: an undamaged file in the wrong place is damage, too."""
     size_bytes, seal = look_at_seal(files, path)
     if size_bytes != file.size_bytes:
-        at, reason = min(size_bytes, file.size_bytes), "another size than the manifest says"
+        at, reason = min(size_bytes, file.size_bytes), "the size does not match the manifest"
         raise Corrupt(str(path), at, reason, expected=file.size_bytes, got=size_bytes)
     if seal != file.seal:
-        raise Corrupt(str(path), size_bytes - FOOTER_BYTES, "another footer than the manifest says: not the same file")
+        raise Corrupt(str(path), size_bytes - FOOTER_BYTES, "the footer does not match the manifest: another file")
 
 
 def _check_log(
@@ -148,7 +148,7 @@ def _read_log(files: Files, directory: PurePath, manifest: StoreManifest) -> Rec
             operations(payload)
         except ValueError as error:
             path = segment_path(directory, segment.number)
-            raise Corrupt(str(path), 0, f"the batch of position {position} has no whole operations") from error
+            raise Corrupt(str(path), 0, f"the batch of position {position} has an incomplete operation") from error
 
     return recover(files, directory, replace(manifest, recovery_floor=manifest.log_floor, kept=()), check)
 
@@ -161,4 +161,4 @@ def _size(files: Files, path: PurePath) -> int:
 
 
 def _in_words(error: GossipKVError | OSError, path: PurePath) -> GossipKVError:
-    return storage_error(error, path, "cannot be read") if isinstance(error, OSError) else error
+    return storage_error(error, path, "the file cannot be read") if isinstance(error, OSError) else error

@@ -130,7 +130,7 @@ def open_runs(files: Files, directory: PurePath, named: tuple[RunFile, ...]) -> 
         if (size_bytes, seal, len(found)) != (file.size_bytes, file.seal, file.records):
             expected = f"{file.size_bytes} bytes, seal {file.seal}, {file.records} records"
             got = f"{size_bytes} bytes, seal {seal}, {len(found)} records"
-            reason = "another file than the manifest names"
+            reason = "the manifest names another file"
             raise Corrupt(str(path), max(0, size_bytes - FOOTER_BYTES), reason, expected=expected, got=got)
         opened[file.name] = found
     return opened
@@ -142,7 +142,7 @@ def _check_ends(directory: PurePath, named: RunFile, opened: SortedFile) -> None
         got = next((key for key, _ in opened.scan(reverse=reverse, limit=1)), b"")
         if got != expected:
             path = str(directory / RUNS / named.name)
-            raise Corrupt(path, 0, "a file with other keys than were written", expected=expected.hex(), got=got.hex())
+            raise Corrupt(path, 0, "the file has other keys than written", expected=expected.hex(), got=got.hex())
 
 
 def reserve(files: Files, directory: PurePath, size_bytes: int) -> None:

@@ -56,7 +56,7 @@ cdef class RecordBatch:
         """
         cdef Py_ssize_t longest = max(PyBytes_GET_SIZE(key), PyBytes_GET_SIZE(value))
         if <uint64_t> longest > <uint64_t> 0xFFFFFFFF:
-            raise ValueError(f"a record of {longest:,} bytes")
+            raise ValueError(f"the key or the value has {longest:,} bytes, at most 4,294,967,295 are allowed")
         if not self.put(
             <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key),
             <const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), offset,

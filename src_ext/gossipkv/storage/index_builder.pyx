@@ -211,7 +211,7 @@ cdef class BucketWriter:
 
     cdef int put(self, Item item) except -1 nogil:
         cdef uint64_t home = bucket_of(item.word, self.home_count)
-        require(home >= self.at, "entries come in the order of their homes")
+        require(home >= self.at, "entries arrive in the order of their home buckets")
         while self.at < home:
             self.emit()
         if self.at_home < BUCKET_SLOTS:
@@ -221,7 +221,7 @@ cdef class BucketWriter:
         if self.waiting == MAX_CARRIED:
             with gil:
                 raise LimitExceeded(
-                    f"over {MAX_CARRIED} keys crowd into one place of the hash index: the keys were made to collide"
+                    f"more than {MAX_CARRIED} keys collide in the hash index: their hashes were made equal on purpose"
                 )
         self.carried[(self.head + self.waiting) % MAX_CARRIED] = item.place
         self.waiting += 1
@@ -242,7 +242,7 @@ cdef class BucketWriter:
             store32(bucket + BUCKET_POSITIONS_AT + 4 * slot, <uint32_t> (place >> 16))
         self.head = (self.head + taken) % MAX_CARRIED
         self.waiting -= taken
-        require(0 <= self.waiting <= MAX_CARRIED, "what is carried has room")
+        require(0 <= self.waiting <= MAX_CARRIED, "the carried entries fit")
         self.at_home = 0
         for slot in range(self.waiting):
             carried |= carried_bit(self.carried[(self.head + slot) % MAX_CARRIED])

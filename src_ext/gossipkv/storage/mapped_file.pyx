@@ -76,14 +76,14 @@ HEADER_MAGIC = b"GKVSORT\n"
 FOOTER_MAGIC = b"\nGKVEND\n"
 
 cdef dict FAULT_TEXT = {
-    FAULT_PAGE: "a page's checksum does not hold",
-    FAULT_CHUNK: "the checksum of the page checksums does not hold",
-    FAULT_RECORD: "a record is longer than its file or its limits",
+    FAULT_PAGE: "a page's checksum does not match",
+    FAULT_CHUNK: "the checksum of the page checksums does not match",
+    FAULT_RECORD: "a record is longer than its file or than the limit",
     FAULT_BLOCK: "a compressed block cannot be decompressed",
-    FAULT_CHAIN: "the index leads past its end",
-    FAULT_ANCHOR: "an anchor leads past the records",
-    FAULT_PLACE: "the index leads past the records",
-    FAULT_TABLE: "an entry of the block table leads past the records",
+    FAULT_CHAIN: "an index entry points past the end of the index",
+    FAULT_ANCHOR: "an anchor points past the records",
+    FAULT_PLACE: "the index points past the records",
+    FAULT_TABLE: "an entry of the block table points past the records",
 }
 
 
@@ -94,7 +94,7 @@ cdef int open_image(MappedFile self) except -1:
         if self.size == 0:
             self.refuse(0, "the file is empty")
         raise UnsupportedFormat(
-            f"{self.name}: not a sorted file: begins with {magic!r} instead of {HEADER_MAGIC!r}",
+            f"{self.name}: not a sorted file: it begins with {magic!r} instead of {HEADER_MAGIC!r}",
             {"file": self.name, "offset": 0},
         )
     if self.size < HEADER_SIZE + FOOTER_SIZE:
@@ -113,8 +113,8 @@ cdef int open_image(MappedFile self) except -1:
 cdef int check_format(MappedFile self, uint32_t version, uint64_t offset) except -1:
     if version != FORMAT_VERSION:
         raise UnsupportedFormat(
-            f"{self.name}: sorted file of format {version}; this program reads format {FORMAT_VERSION}."
-            " Build it again, or read it with a program that knows that format.",
+            f"{self.name}: the sorted file has format {version}, and this program reads format {FORMAT_VERSION}; "
+            "build the file again, or read it with a version that knows this format",
             {"file": self.name, "offset": offset, "version": version},
         )
     return 0
@@ -127,10 +127,10 @@ cdef int parse_footer(MappedFile self, const uint8_t* footer) except -1:
     if memcmp(footer + 248, PyBytes_AS_STRING(FOOTER_MAGIC), 8) != 0:
         self.refuse(at + 248, "the footer is missing: the file was cut off or never finished")
     if crc != load32(footer):
-        self.refuse(at, "the footer's checksum does not hold", load32(footer), crc)
+        self.refuse(at, "the footer's checksum does not match", load32(footer), crc)
     check_format(self, load32(footer + 4), at + 4)
     if load64(footer + 8) != self.size:
-        self.refuse(at + 8, "the file has another size than its footer says", load64(footer + 8), self.size)
+        self.refuse(at + 8, "the file does not have the size that its footer states", load64(footer + 8), self.size)
     self.body_size = load64(footer + 16)
     self.record_count = load64(footer + 24)
     self.position_end = load64(footer + 32)
@@ -179,7 +179,7 @@ cdef int check_layout(MappedFile self, const uint8_t* footer, uint64_t at) excep
         or (self.compression == COMPRESSION_NONE and self.position_end + HEADER_SIZE != self.records_end)
         or (self.compression == COMPRESSION_LZ4 and self.position_end > self.block_count * PAGE_SIZE)
     ):
-        self.refuse(at + 40, "the footer's regions overlap or leave the file")
+        self.refuse(at + 40, "the footer's regions overlap, or extend beyond the file")
     self.index = self.base + offset
     self.anchor_words = self.base + load64(footer + 80)
     self.anchor_positions = self.anchor_words + 8 * self.anchor_count
@@ -189,7 +189,7 @@ cdef int check_layout(MappedFile self, const uint8_t* footer, uint64_t at) excep
     crc = crc32c_of(self.chunk_checksums, <Py_ssize_t> (4 * self.chunk_count), 0)
     if crc != load32(footer + 156):
         self.refuse(
-            self.body_size + 4 * self.page_count, "the checksum of the checksums does not hold",
+            self.body_size + 4 * self.page_count, "the checksum of the checksums does not match",
             load32(footer + 156), crc,
         )
     return 0
@@ -343,7 +343,7 @@ cdef class MappedFile:
     def unpin(self):
         """Undo one `pin`."""
         if self.pins <= 0:
-            raise ValueError(f"{self.name}: unpin without a pin")
+            raise ValueError(f"{self.name}: the sorted file has no pin to remove")
         self.pins -= 1
         if self.origin is not None:
             self.origin.pins -= 1
@@ -357,7 +357,7 @@ cdef class MappedFile:
         if self.base == NULL:
             return
         if self.pins:
-            raise BufferError(f"{self.name}: {self.pins} readers hold the sorted file; close them first")
+            raise BufferError(f"{self.name}: {self.pins} readers use the sorted file; close them first")
         for twin in self.live_twins():
             (<MappedFile>twin).let_go()
         self.let_go()
@@ -492,7 +492,7 @@ cdef class MappedFile:
 
     cdef object loss(self):
         cdef uint64_t offset = self.size - 1 if self.map == NULL else map_lose(self.map, self.size - 1)
-        return Corrupt(self.name, offset, "cut short while it was mapped, or its disk failed")
+        return Corrupt(self.name, offset, "the file was cut short while it was mapped, or its disk failed")
 
     cdef int check_page(self, uint64_t page) noexcept nogil:
         """Compare one page with its checksum, and that checksum's page with its own; record both results."""
@@ -564,7 +564,7 @@ cdef tuple map_file(files, path, str name):
             try:
                 buffer = files.map(descriptor, size)
             except ValueError as error:    # Python compares both sizes.
-                raise Corrupt(name, size - 1, "cut short while it was opened") from error
+                raise Corrupt(name, size - 1, "the file was cut short while it was opened") from error
             return buffer, os.dup(descriptor) if isinstance(buffer, mmap.mmap) else -1
         finally:
             files.close(descriptor)

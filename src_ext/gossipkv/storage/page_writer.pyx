@@ -49,7 +49,7 @@ cdef class PageWriter:
         """Return room for `size` <= PAGE_SIZE bytes; the caller advances `used`."""
         if self.used >= WRITE_SIZE:
             self.write(WRITE_SIZE)
-        require(self.used + size <= BUFFER_SIZE, "at most a page, behind at most one write")
+        require(self.used + size <= BUFFER_SIZE, "at most one page follows at most one write")
         return self.buffer + self.used
 
     cdef int append(self, const uint8_t* data, uint64_t size) except -1 nogil:
@@ -92,7 +92,7 @@ cdef class PageWriter:
     cdef int write(self, uint32_t size) except -1 nogil:
         cdef uint32_t start = 0, length
         cdef uint32_t crc
-        require(size <= self.used <= BUFFER_SIZE, "what is written is in the buffer")
+        require(size <= self.used <= BUFFER_SIZE, "the written bytes are in the buffer")
         if self.paged:
             require(self.flushed % PAGE_SIZE == 0, "pages lie end to end")
             while start < size:
@@ -101,7 +101,8 @@ cdef class PageWriter:
                 self.checksums.append(<uint8_t*> &crc, 4)
                 start += length
             require(
-                self.checksums.size == 4 * ((self.flushed + size + PAGE_SIZE - 1) // PAGE_SIZE), "each page has one"
+                self.checksums.size == 4 * ((self.flushed + size + PAGE_SIZE - 1) // PAGE_SIZE),
+                "each page has a checksum",
             )
         with gil:
             self.hand_over(size)

@@ -36,10 +36,10 @@ cdef int refuse_record(RecordSorter self, uint32_t group, Py_ssize_t key_size, P
         raise ValueError(f"group must be below {self.group_count}, got {group}")
     if key_size > MAX_KEY_SIZE:
         raise LimitExceeded(
-            f"a key is at most {MAX_KEY_SIZE} bytes long, got {key_size}", {"limit": MAX_KEY_SIZE, "got": key_size}
+            f"a key has at most {MAX_KEY_SIZE:,} bytes, got {key_size:,}", {"limit": MAX_KEY_SIZE, "got": key_size}
         )
     raise LimitExceeded(
-        f"a value is at most {MAX_PLAIN_SIZE} bytes long, got {value_size}",
+        f"a value has at most {MAX_PLAIN_SIZE:,} bytes, got {value_size:,}",
         {"limit": MAX_PLAIN_SIZE, "got": value_size},
     )
 
@@ -118,7 +118,7 @@ cdef int grow_arena(RecordSorter self, uint64_t size) except -1:
     cdef uint64_t wanted, items_size
     cdef void* grown
     if self.finished:
-        raise ValueError("the build is finished: it takes no more records")
+        raise ValueError("the build is finished and takes no more records")
     # Sorting needs a spare for each item.
     items_size = 0 if self.ordered else <uint64_t> (self.count + 1) * 2 * sizeof(Item)
     if self.count and self.used + size + items_size > self.memory_bytes:
@@ -259,7 +259,7 @@ cdef bint keep_the_last(RecordSorter self) except -1:
 
 cdef int refuse_more(RecordSorter self) except -1:
     if self.finished:
-        raise ValueError("the build is finished already")
+        raise ValueError("the build is already finished")
     self.finished = True
     return 0
 
@@ -319,7 +319,7 @@ cdef class RecordSorter(OrderedRecords):
         cdef bytes key, value
         for key, value in records:
             if key is None or value is None:
-                raise TypeError(f"a record is a pair of bytes, got {(key, value)!r}")
+                raise TypeError(f"a record must be a pair of bytes, got {(key, value)!r}")
             self.add_record(
                 group, <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key),
                 <const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),

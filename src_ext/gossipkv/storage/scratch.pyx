@@ -87,7 +87,7 @@ cdef class Scratch:
         with nogil:
             crc = crc32c_of(data, got, 0)
         if <uint32_t> got != size or crc != load32(PyBytes_AS_STRING(header) + 4):
-            raise Corrupt(self.path, offset, "a part of the scratch file does not come back as it was written")
+            raise Corrupt(self.path, offset, "a part of the scratch file differs from the written part")
         cursor[0] += PART_HEADER_SIZE + size
         return part
 
@@ -120,7 +120,7 @@ cdef class Spool:
                         raise MemoryError
                 self.buffer = grown
                 self.capacity = capacity
-        require(self.used + size <= self.capacity, "there is room for what was asked for")
+        require(self.used + size <= self.capacity, "the buffer has room for the requested bytes")
         memcpy(self.buffer + self.used, data, size)
         self.used += size
         self.size += size

@@ -106,11 +106,11 @@ cdef int verify_anchor(SortedFile self, uint64_t anchor, uint64_t position, byte
     if anchor >= self.anchor_count:
         return 0    # Too few anchors: the caller compares their number at the end.
     if load32(self.base + places) != position // 8 + 1:
-        self.refuse(places, "an anchor leads to another record than the first of its stretch")
+        self.refuse(places, "an anchor does not point to the first record of its stretch")
     if load64(self.base + words) != word_of(
         <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), self.common_size
     ):
-        self.refuse(words, f"an anchor's word is not that of its key {key!r}")
+        self.refuse(words, f"an anchor's word does not match its key {key!r}")
     return 0
 
 
@@ -376,7 +376,7 @@ cdef class SortedFile(RecordReader):
             if before is not None and before >= key:
                 self.refuse(place_in_file(self, position), f"keys do not ascend: {key!r} after {before!r}")
             if not key.startswith(self.common_prefix[:self.common_size]):
-                self.refuse(self.size - FOOTER_SIZE + 160, f"the key {key!r} does not begin as the footer says")
+                self.refuse(self.size - FOOTER_SIZE + 160, f"the key {key!r} lacks the prefix in the footer")
             if position // PAGE_SIZE != stretch:
                 stretch = position // PAGE_SIZE
                 verify_anchor(self, anchors, position, key)
@@ -389,10 +389,10 @@ cdef class SortedFile(RecordReader):
             before = key
             seen += 1
         if seen != self.record_count:
-            self.refuse(self.size - FOOTER_SIZE + 24, "another number of records than the footer says",
+            self.refuse(self.size - FOOTER_SIZE + 24, "the number of records does not match the footer",
                         self.record_count, seen)
         if anchors != self.anchor_count:
-            self.refuse(self.size - FOOTER_SIZE + 88, "another number of anchors than the records need",
+            self.refuse(self.size - FOOTER_SIZE + 88, "the number of anchors does not match the records",
                         anchors, self.anchor_count)
         if not is_whole(self):
             raise self.loss()

@@ -60,7 +60,7 @@ def test_an_acceptor_whose_disk_is_full(tmp_path, disk, nodes):
         fill(hog)
     reserved_bytes, two = reserve.stat().st_size, {**OPTIONS, "partitions": 2000, "replication": 2}
     time.sleep(2 * LOOK_PERIOD_S)  # By then the node has seen that the disk is full.
-    with pytest.raises(Unavailable, match=r"takes no new table now: too little free space.*: drop a table, delete"):
+    with pytest.raises(Unavailable, match=r"takes no new table now: too little free space.*: free disk space, drop"):
         nodes.ask(3, "create_table", "here", two)
     for number in range(MADE):
         until(lambda name=f"t{number}": nodes.ask(1, "create_table", name, two), bool)
@@ -100,7 +100,7 @@ def test_an_import_into_a_table_on_a_full_disk(tmp_path, disk, nodes):
     note, reason = done.stderr.decode().splitlines()
     assert (done.returncode, "the same command continues from there" in note) == (3, True), done.stderr
     # A starved node may not have merged yet either.
-    assert re.search(r"records .* to .*: nothing can be written now: (too little free space|both memtables)", reason)
+    assert re.search(r"records .* to .*: the store takes no writes now: (too little free space|both memtables)", reason)
     hog.unlink()
     until(lambda: gossipkv(*command, "--json", node=asked), lambda done: done.returncode == 0)
     assert gossipkv("table", "export", "t", str(out), node=asked).returncode == 0

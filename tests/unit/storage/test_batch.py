@@ -86,5 +86,5 @@ def test_a_batch_with_a_long_key_is_refused():
     sorter = RecordSorter(lambda: Scratch(files, "run.tmp"), ROOMY)
     batch = RecordBatch()
     batch.append(bytes(65_536), b"")
-    with pytest.raises(LimitExceeded, match="65535 bytes"):
+    with pytest.raises(LimitExceeded, match="65,535 bytes"):
         sorter.add_batch(batch)

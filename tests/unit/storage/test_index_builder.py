@@ -71,7 +71,7 @@ def test_one_too_many_is_refused(memory_bytes: int) -> None:
     """No accident makes a crowd over the limit, so it is refused, and no file is left."""
     keys, _ = crowd(MOST + 1, 3)
     files = MemoryFiles()
-    with pytest.raises(LimitExceeded, match="1024 keys crowd"):
+    with pytest.raises(LimitExceeded, match="1024 keys collide"):
         write(keys, memory_bytes=memory_bytes, files=files)
     assert not files.named
     assert not files.opened

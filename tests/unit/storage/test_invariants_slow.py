@@ -100,7 +100,7 @@ def test_an_index_out_of_order_is_noticed() -> None:
 
     writer = writer_of(ForgedParts(forge), memory_bytes=SMALL)
     in_order(*(b"%06d" % number for number in range(5000))).write_group(writer, 0, 5000)
-    with pytest.raises(AssertionError, match="entries come in the order of their homes"):
+    with pytest.raises(AssertionError, match="entries arrive in the order of their home buckets"):
         writer.finish()
 
 

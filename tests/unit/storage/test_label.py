@@ -47,7 +47,7 @@ def test_what_is_no_sorted_file_is_told_apart_from_what_is_damaged():
         with pytest.raises(UnsupportedFormat, match=r"a\.gkv: not a sorted file"):
             read_label(CutReader(wrong, name="a.gkv"))
     newer = data[:8] + struct.pack("<I", 2) + data[12:-1]
-    with pytest.raises(UnsupportedFormat, match="format 2; this program reads format 1"):
+    with pytest.raises(UnsupportedFormat, match="format 2, and this program reads format 1"):
         read_label(CutReader(newer))
     with pytest.raises(Corrupt, match="damaged at byte 0: the file is empty"):
         read_label(CutReader(b""))
@@ -116,6 +116,6 @@ def test_an_open_file_that_became_shorter_says_so(tmp_path):
     file = OpenFile(files, descriptor, "x")
     path.write_bytes(b"01")
     assert file.size_bytes == 10
-    with pytest.raises(StorageError, match="x: it became shorter"):
+    with pytest.raises(StorageError, match="x: the file became shorter"):
         file.read_at(0, 10)
     files.close(descriptor)

@@ -267,7 +267,7 @@ def test_limits() -> None:
     sorter.add(b"k" * 65_535, b"")
     sorter.add(b"k", bytes(16 << 20))
     for key, value, limit in ((b"k" * 65_536, b"", 65_535), (b"", bytes((16 << 20) + 1), 16 << 20)):
-        with pytest.raises(LimitExceeded, match=f"at most {limit} bytes long, got {limit + 1}") as refusal:
+        with pytest.raises(LimitExceeded, match=f"at most {limit:,} bytes, got {limit + 1:,}") as refusal:
             sorter.add(key, value)
         assert refusal.value.details == {"limit": limit, "got": limit + 1}
         with pytest.raises(LimitExceeded):

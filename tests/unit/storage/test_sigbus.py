@@ -68,7 +68,7 @@ def test_a_file_cut_short_answers_nothing(path: Path, ask: Callable[[SortedFile]
         with SortedFile(path) as file:
             ask(file)
             os.truncate(path, size)
-            with pytest.raises(Corrupt, match=r"f\.gkv: damaged at byte \d+: cut short") as refused:
+            with pytest.raises(Corrupt, match=r"f\.gkv: damaged at byte \d+: the file was cut short") as refused:
                 ask(file)
             assert size // PAGE * PAGE <= refused.value.offset < len(image)
             path.write_bytes(image)  # Too late for this map.
@@ -146,7 +146,9 @@ def test_a_file_whose_header_cannot_be_read(path: Path) -> None:
             lose_page(path, 0)
             return found
 
-    with pytest.raises(Corrupt, match="damaged at byte 0: cut short while it was mapped, or its disk failed"):
+    with pytest.raises(
+        Corrupt, match="damaged at byte 0: the file was cut short while it was mapped, or its disk failed"
+    ):
         SortedFile(path, files=Failing())
 
 

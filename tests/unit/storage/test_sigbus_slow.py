@@ -122,7 +122,7 @@ def test_a_page_that_cannot_be_read_is_damage(
             except Corrupt as error:
                 met += 1
                 assert (error.file, error.offset // PAGE) == (str(path), page)
-                assert "cut short while it was mapped, or its disk failed" in str(error)
+                assert "the file was cut short while it was mapped, or its disk failed" in str(error)
                 assert file.lost_at == error.offset
                 with pytest.raises(Corrupt):
                     file.get(b"absent")

@@ -228,7 +228,7 @@ def test_a_value_with_a_flag(way: str) -> None:
     too_long = oracle.write([(key, bytes(most + 1))], compression=compression, crc=crc32c)
     with SortedFile(too_long) as file, pytest.raises(Corrupt):
         file.get(key)
-    with pytest.raises(LimitExceeded, match=r"at most 16777216 bytes long, got 16777217"):
+    with pytest.raises(LimitExceeded, match="at most 16,777,216 bytes, got 16,777,217"):
         built([(key, bytes(most))], compression=way)
 
 

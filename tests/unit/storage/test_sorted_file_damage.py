@@ -198,11 +198,11 @@ def test_pages_of_another_file_with_their_checksums() -> None:
         start, checksum = page * PAGE, body + 4 * page
         mixed = image[:start] + before[start : start + PAGE] + image[start + PAGE : checksum]
         mixed += before[checksum : checksum + 4] + image[checksum + 4 :]
-        with pytest.raises(Corrupt, match="checksum of the page checksums does not hold"):
+        with pytest.raises(Corrupt, match="checksum of the page checksums does not match"):
             verify(mixed)
         assert examine(mixed) == MET
         mixed = mixed[: body + 4 * -(-body // PAGE)] + before[body + 4 * -(-body // PAGE) : -FOOTER] + image[-FOOTER:]
-        with pytest.raises(Corrupt, match="checksum of the checksums does not hold"):
+        with pytest.raises(Corrupt, match="checksum of the checksums does not match"):
             verify(mixed)
 
 
@@ -220,7 +220,7 @@ def test_damage_is_remembered_by_nobody(whole: Sample) -> None:
                 refused.add((key, error.offset, error.reason))
         told.append(refused)
     assert told[0] == told[1] == told[2]
-    assert {(offset, reason) for _, offset, reason in told[0]} == {(PAGE, "a page's checksum does not hold")}
+    assert {(offset, reason) for _, offset, reason in told[0]} == {(PAGE, "a page's checksum does not match")}
     assert 0 < len(told[0]) < len(whole.examine.asked)
 
 
@@ -245,7 +245,7 @@ def test_foreign_files(foreign: bytes, tmp_path: Path) -> None:
     path = tmp_path / NAME
     path.write_bytes(foreign)
     for source in (foreign, path):
-        with pytest.raises(UnsupportedFormat, match="not a sorted file: begins with") as refusal:
+        with pytest.raises(UnsupportedFormat, match="not a sorted file: it begins with") as refusal:
             SortedFile(source, name=NAME)
         assert place_of(refusal.value, len(foreign)) == 0
 
@@ -277,7 +277,7 @@ def resealed(image: bytes, *, header_format: int = 1, **fields: object) -> bytes
 def test_future_versions(form: int) -> None:
     """The error names the format, although all checksums hold."""
     image = resealed(SAMPLES["none"].image, header_format=form, format=form)
-    with pytest.raises(UnsupportedFormat, match=f"format {form}; this program reads format 1") as refusal:
+    with pytest.raises(UnsupportedFormat, match=f"format {form}, and this program reads format 1") as refusal:
         SortedFile(image, name=NAME)
     assert place_of(refusal.value, len(image)) == 8
 

@@ -181,7 +181,7 @@ def test_insane_sizes_of_records(sizes: bytes, number: int) -> None:
     positions, _, _ = oracle.lay_out(RECORDS, oracle.NONE)
     image = forged.poke(64 + positions[number], sizes).image()
     reasons = refused(image, "get", "get_many", "scan", "reverse", "verify")
-    assert set(reasons) == {"a record is longer than its file or its limits"}
+    assert set(reasons) == {"a record is longer than its file or than the limit"}
 
 
 @pytest.mark.parametrize("sizes", INSANE_SIZES.values(), ids=INSANE_SIZES)
@@ -233,7 +233,7 @@ def test_places_of_the_index() -> None:
                         struct.pack_into("<I", body, at, position // 8 + 1)
             image = oracle.seal(bytes(body), forged.footer)
             reasons = refused(image, "get", "get_many", "verify")
-            assert "the index leads past the records" in reasons
+            assert "the index points past the records" in reasons
 
 
 def test_a_chain_of_buckets_without_end() -> None:
@@ -242,7 +242,7 @@ def test_a_chain_of_buckets_without_end() -> None:
     for bucket in range(forged.footer.index, forged.footer.anchors, 64):
         forged.poke(bucket + 12, b"\xff" * 4)
     reasons = refused(forged.image(), "misses")
-    assert set(reasons) == {"the index leads past its end"}
+    assert set(reasons) == {"an index entry points past the end of the index"}
 
 
 def test_no_bucket_says_that_it_overflows() -> None:
@@ -393,7 +393,7 @@ RAW = oracle.STORED_AS_IS
 def test_block_tables(table: list[int]) -> None:
     stored = lz4.block.compress(RECORDS_BYTES, store_size=False)
     reasons = refused(with_stored(stored, table, len(RECORDS_BYTES)), *READ)
-    assert set(reasons) == {"an entry of the block table leads past the records"}
+    assert set(reasons) == {"an entry of the block table points past the records"}
 
 
 @pytest.mark.parametrize(("blocks", "questions"), [(2, ()), (4113, ()), (4114, READ), (6000, READ)])
@@ -470,10 +470,12 @@ def test_anchors_and_prefixes_that_lie() -> None:
     assert count > 1
     fewer = Forgery.of(oracle.NONE).poke(at, struct.pack(f"<{count - 1}Q{count - 1}I", *words[:-1], *places[:-1]))
     lies = {
-        "another record than the first": with_anchors(Forgery.of(oracle.NONE), words, [*places[:-1], places[-1] - 4]),
-        "word is not that of its key": with_anchors(Forgery.of(oracle.NONE), [*words[:-1], words[-1] ^ 1], places),
-        "does not begin as the footer says": good.image(prefix=b"kez"),
-        "another number of anchors": fewer.image(anchor_count=count - 1),
+        "does not point to the first record": with_anchors(
+            Forgery.of(oracle.NONE), words, [*places[:-1], places[-1] - 4]
+        ),
+        "word does not match its key": with_anchors(Forgery.of(oracle.NONE), [*words[:-1], words[-1] ^ 1], places),
+        "lacks the prefix in the footer": good.image(prefix=b"kez"),
+        "the number of anchors does not match": fewer.image(anchor_count=count - 1),
     }
     with SortedFile(good.image()) as file:
         file.verify()
@@ -522,7 +524,7 @@ def test_keys_that_do_not_ascend() -> None:
 @pytest.mark.parametrize("records", [0, 119, 121])
 def test_another_number_of_records(records: int) -> None:
     image = Forgery.of(oracle.NONE).image(records=records)
-    with SortedFile(image) as file, pytest.raises(Corrupt, match=rf"footer says \(expected {records}, got 120\)"):
+    with SortedFile(image) as file, pytest.raises(Corrupt, match=rf"match the footer \(expected {records}, got 120\)"):
         file.verify()
 
 

@@ -53,7 +53,7 @@ def test_a_pinned_file_does_not_close(file: SortedFile) -> None:
     file.pin()
     file.pin()
     for pins in (2, 1):
-        with pytest.raises(BufferError, match=rf"f\.gkv: {pins} readers hold"):
+        with pytest.raises(BufferError, match=rf"f\.gkv: {pins} readers use"):
             file.close()
         assert file.get(b"007") == b"v" * 7
         file.unpin()
@@ -61,11 +61,11 @@ def test_a_pinned_file_does_not_close(file: SortedFile) -> None:
 
 
 def test_unpin_needs_a_pin(file: SortedFile) -> None:
-    with pytest.raises(ValueError, match=r"f\.gkv: unpin without a pin"):
+    with pytest.raises(ValueError, match=r"f\.gkv: the sorted file has no pin"):
         file.unpin()
     file.pin()
     file.unpin()
-    with pytest.raises(ValueError, match="without a pin"):
+    with pytest.raises(ValueError, match="no pin to remove"):
         file.unpin()
 
 

@@ -62,9 +62,9 @@ cdef class Committer:
         """
         self.check()
         if self.busy:
-            raise ValueError("the committer has a job")
+            raise ValueError("the committer already has a job")
         if offset > <unsigned long long> 0x7FFFFFFFFFFFFFFF:
-            raise ValueError(f"{offset} is no offset in a file")
+            raise ValueError(f"{offset} is not an offset in a file")
         PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
         self.thread.descriptor = descriptor
         self.thread.data = <const uint8_t*> self.view.buf
@@ -119,7 +119,7 @@ cdef class Committer:
         if not self.is_open:
             raise ValueError("the committer is closed")
         if self.process != getpid():
-            raise ValueError("the committer is another process'")
+            raise ValueError("the committer belongs to another process")
         return 0
 
     cdef int let_go(self) except -1:

@@ -58,7 +58,7 @@ cdef uint32_t space_number(object space) except? 0xFFFFFFFF:
     cdef int overflow = 0
     cdef long long number = PyLong_AsLongLongAndOverflow(space, &overflow)
     if overflow or not 0 <= number <= 0xFFFFFFFF:
-        raise ValueError(f"{space!r} is no number of a space: 0 to 4294967295")
+        raise ValueError(f"{space!r} is not the number of a space: 0 to 4,294,967,295")
     return <uint32_t> number
 
 
@@ -120,7 +120,7 @@ cdef class Batch:
     def overwrite(self, Py_ssize_t offset, bytes value not None):
         """Replace a value, or a part of one, at an offset of the payload. Raises ValueError: it ends beyond."""
         if not 0 <= offset <= self.used - PyBytes_GET_SIZE(value):
-            raise ValueError(f"{len(value)} bytes at {offset} of a batch of {self.used}")
+            raise ValueError(f"{len(value)} bytes at offset {offset} end beyond the batch of {self.used} bytes")
         memcpy(self.data + offset, PyBytes_AS_STRING(value), <size_t> PyBytes_GET_SIZE(value))
 
     cdef int add(
@@ -271,7 +271,7 @@ cdef list listed(const uint8_t* at, Py_ssize_t size, frozenset spaces, bint only
     while at != end:
         at = next_operation(at, end, &operation)
         if at == NULL:
-            raise ValueError("no operations of a batch")
+            raise ValueError("the bytes are not operations of a batch")
         if spaces is not None and last != space_at(operation.key):
             last = space_at(operation.key)
             is_wanted = last in spaces
@@ -292,7 +292,7 @@ cdef list listed(const uint8_t* at, Py_ssize_t size, frozenset spaces, bint only
 def frame_bytes(Py_ssize_t payload_bytes):
     """Return the size of a frame in its segment."""
     if not 0 <= payload_bytes <= MAX_BATCH_BYTES:
-        raise ValueError(f"no frame has {payload_bytes:,} bytes")
+        raise ValueError(f"a frame cannot have {payload_bytes:,} bytes")
     return aligned8(FRAME_HEADER_BYTES + <uint64_t> payload_bytes)
 
 
@@ -334,9 +334,9 @@ cdef class FrameBuffer:
         cdef Py_ssize_t total, capacity = max(self.capacity, <Py_ssize_t> FIRST_BYTES)
         cdef uint8_t* at
         if size > MAX_BATCH_BYTES or not can_be(kind, position, synced, <uint32_t> size):
-            raise ValueError(f"no frame of kind {kind} at position {position}, synced {synced}, has {size:,} bytes")
+            raise ValueError(f"a frame of kind {kind} at {position}, synced {synced}, cannot have {size:,} bytes")
         if self.views:
-            raise BufferError("somebody looks at the frames")
+            raise BufferError("a view of the frames exists")
         total = <Py_ssize_t> aligned8(FRAME_HEADER_BYTES + <uint64_t> size)
         while capacity < self.used + total:
             capacity *= 2
@@ -365,7 +365,7 @@ cdef class FrameBuffer:
             BufferError: a view of the frames exists.
         """
         if self.views:
-            raise BufferError("somebody looks at the frames")
+            raise BufferError("a view of the frames exists")
         self.seed = seed_of(salt)
         self.used = 0
         if self.capacity > KEPT_BYTES:
@@ -444,7 +444,7 @@ cdef class FrameParser:
         self.offset = offset
         self.position = position
         if offset < base or offset % 8 or self.limit < base + <uint64_t> self.view.len:
-            raise ValueError(f"no frame begins at {offset} of {self.limit} bytes, of which those from {base} are here")
+            raise ValueError(f"no frame can begin at {offset} of {self.limit} bytes; the buffer begins at {base}")
 
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
@@ -556,7 +556,7 @@ cdef class FrameParser:
         content: at most a stretch twice, and 32 products, for each eight bytes.
         """
         if offset < self.base:
-            raise ValueError(f"{offset} lies before the part that is here, from {self.base} on")
+            raise ValueError(f"{offset} lies before the buffer, which begins at {self.base}")
         return self.highest_claim(aligned8(offset) - self.base, max(least, <uint64_t> 1))
 
     cdef uint64_t highest_claim(self, uint64_t at, uint64_t least) except? 0xFFFFFFFFFFFFFFFF:

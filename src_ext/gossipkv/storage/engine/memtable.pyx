@@ -558,7 +558,7 @@ cdef class Memtable:
 
     cdef int applied(self, int result) except -1:
         if result == NO_OPERATION:
-            raise ValueError("the payload of a batch does not consist of operations")
+            raise ValueError("the payload of the batch has an invalid operation")
         if result < 0:
             raise MemoryError
         return 0

@@ -108,7 +108,7 @@ cdef class FilesSource(Source):
             self.on_read(self.file.position_end - self.forgotten)
             self.close_file()
         if record.key.size < SPACE_BYTES or record.value.size < 1 or not VALUE <= record.value.data[0] <= TOMBSTONE:
-            self.refuse("a record without a space and a flag")
+            self.refuse("a record has no space or no flag")
         if position - self.forgotten >= FORGET_SIZE:
             position -= position % PAGE_SIZE
             if self.file.map != NULL:

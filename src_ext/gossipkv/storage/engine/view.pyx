@@ -94,7 +94,7 @@ cdef class View:
         self.first_keys = []
         self.memtables = tuple(memtables)
         if len(self.memtables) > MAX_MEMTABLES:
-            raise ValueError(f"at most {MAX_MEMTABLES} memtables are read as one, got {len(self.memtables)}")
+            raise ValueError(f"at most {MAX_MEMTABLES} memtables are read together, got {len(self.memtables)}")
         for memtable in self.memtables:
             if memtable is None:    # A typed variable accepts None, too.
                 raise TypeError("a memtable must not be None")
@@ -122,9 +122,9 @@ cdef class View:
         cdef bytes first_key
         cdef list pairs = list(run)
         if self.sources.run_count == MAX_RUNS:
-            raise ValueError(f"at most {MAX_RUNS} runs are read as one")
+            raise ValueError(f"at most {MAX_RUNS} runs are read together")
         if not pairs:
-            raise ValueError("a run has one file at least")
+            raise ValueError("a run must have at least one file")
         added = &self.sources.runs[self.sources.run_count]
         self.sources.run_count += 1
         added.files = <PyObject**> calloc(len(pairs), sizeof(PyObject*))
@@ -133,7 +133,7 @@ cdef class View:
             raise MemoryError
         for first_key, file in pairs:
             if first_key is None or file is None:
-                raise TypeError("a run consists of pairs of a first key and a file")
+                raise TypeError("a run must consist of pairs of a first key and a file")
             if added.count and self.first_keys[len(self.first_keys) - 1] >= first_key:
                 raise ValueError("the files of a run must ascend by their first keys")
             added.files[added.count] = <PyObject*> file

@@ -243,7 +243,7 @@ def test_a_file_that_counts_its_records_wrong_is_damaged(place):
     footer = oracle.File(data).footer
     lie = dataclasses.replace(footer, records=3)
     place.path(0).write_bytes(oracle.seal(data[: footer.body_bytes], lie))
-    with pytest.raises(Corrupt, match="another number of records than the footer says"):
+    with pytest.raises(Corrupt, match="the number of records does not match the footer"):
         place.adopt()
 
 
@@ -253,7 +253,7 @@ def test_a_newer_format_is_named(place):
     data[-252] = 2
     data[-256:-252] = oracle.crc32c(bytes(data[-252:])).to_bytes(4, "little")
     place.path(0).write_bytes(data)
-    with pytest.raises(UnsupportedFormat, match=rf"{place.path(0)}: sorted file of format 2"):
+    with pytest.raises(UnsupportedFormat, match=rf"{place.path(0)}: the sorted file has format 2"):
         place.adopt()
 
 

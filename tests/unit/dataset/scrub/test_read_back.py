@@ -65,7 +65,7 @@ def test_the_offset_is_that_of_the_page(built):
     """An operator can look there."""
     flip(built / "part-00000.gkv", 5000)
     (damage,), _, _ = reads(built)
-    assert (damage.offset, damage.reason) == (4096, "a page's checksum does not hold")
+    assert (damage.offset, damage.reason) == (4096, "a page's checksum does not match")
 
 
 def body_bytes(path):

@@ -132,7 +132,7 @@ async def test_an_append_that_finds_no_room_is_refused_at_once():
         world.threads.hold()
         count = 1 + MAX_WAITING_BYTES // (5 * MIB)  # One of them is being written.
         positions = [told.append(b"%d" % number, 5 * MIB) for number in range(count)]
-        with pytest.raises(Overloaded, match="wait for the disk"):
+        with pytest.raises(Overloaded, match="wait to be written to the disk"):
             told.append(b"refused", 5 * MIB)
         world.threads.let_go()
         await store.settled()

@@ -91,19 +91,19 @@ def batch_of(*operations):
 @pytest.mark.parametrize(
     ("operations", "reason"),
     [
-        ([], "without operations"),
-        ([("put", 7, b"k", b"v")], "there is no space 7"),
-        ([("delete", 7, b"k")], "there is no space 7"),
-        ([("put", 1, b"k", b"v"), ("put", 7, b"k", b"v")], "there is no space 7"),
-        ([("drop_space", 7)], "there is no space 7"),
+        ([], "has no operations"),
+        ([("put", 7, b"k", b"v")], "the store has no space 7"),
+        ([("delete", 7, b"k")], "the store has no space 7"),
+        ([("put", 1, b"k", b"v"), ("put", 7, b"k", b"v")], "the store has no space 7"),
+        ([("drop_space", 7)], "the store has no space 7"),
         ([("new_space", 7)], "space 7 was not reserved"),
-        ([("new_space", 1)], "space 1 was not reserved, or is made already"),
-        ([("drop_space", 2), ("new_space", 2)], "there is no space 2"),
-        ([("new_space", 2), ("drop_space", 2), ("new_space", 2)], "space 2 was not reserved, or is made already"),
-        ([("drop_space", 1), ("new_space", 1)], "space 1 was not reserved, or is made already"),
-        ([("drop_space", 1), ("put", 1, b"k", b"v")], "there is no space 1"),
-        ([("drop_space", 1), ("drop_space", 1)], "there is no space 1"),
-        ([("put", 2, b"k", b"v"), ("new_space", 2)], "there is no space 2"),
+        ([("new_space", 1)], "space 1 was not reserved, or exists already"),
+        ([("drop_space", 2), ("new_space", 2)], "the store has no space 2"),
+        ([("new_space", 2), ("drop_space", 2), ("new_space", 2)], "space 2 was not reserved, or exists already"),
+        ([("drop_space", 1), ("new_space", 1)], "space 1 was not reserved, or exists already"),
+        ([("drop_space", 1), ("put", 1, b"k", b"v")], "the store has no space 1"),
+        ([("drop_space", 1), ("drop_space", 1)], "the store has no space 1"),
+        ([("put", 2, b"k", b"v"), ("new_space", 2)], "the store has no space 2"),
     ],
 )
 def test_batches_that_make_no_sense(store, operations, reason):
@@ -122,7 +122,7 @@ def test_the_longest_batch(store):
     most = TINY.segment_bytes - HEADER_BYTES - RESERVED_BYTES
     assert TINY.most_batch_bytes == most
     overhead = batch_of(("put", 1, b"k", b"")).size_bytes + 32
-    with pytest.raises(LimitExceeded, match=r"divide it"):
+    with pytest.raises(LimitExceeded, match="divide the batch"):
         store.put(b"k", most - overhead + 1)
     store.put(b"k", most - overhead)
     store.write()
@@ -133,7 +133,7 @@ def test_a_space_is_given_out_once(store):
     """A number is never given out again, whether the space was dropped or never made."""
     first, second = store.engine.reserve_space(), store.engine.reserve_space()
     assert second == first + 1
-    with pytest.raises(ValueError, match="there is no space"):
+    with pytest.raises(ValueError, match="the store has no space"):
         store.put(b"k", space=first)
     store.engine.append(batch_of(("new_space", first), ("put", first, b"k", b"v")))
     assert first not in store.engine.spaces, "not before it is synced"
@@ -143,9 +143,9 @@ def test_a_space_is_given_out_once(store):
     assert store.engine.spaces == {1, first}
     store.drop(first)
     assert first in store.engine.spaces, "the drop is not synced"
-    with pytest.raises(ValueError, match="is dropped"):
+    with pytest.raises(ValueError, match="was dropped"):
         store.put(b"m", space=first)
-    with pytest.raises(ValueError, match="is dropped"):
+    with pytest.raises(ValueError, match="was dropped"):
         store.drop(first)
     store.write()
     assert first not in store.engine.spaces
@@ -171,7 +171,7 @@ def test_all_numbers_of_spaces(store, monkeypatch):
     """A key has no room for higher numbers."""
     monkeypatch.setattr(core, "MAX_SPACES", 4)
     assert [store.engine.reserve_space() for _ in range(2)] == [2, 3]
-    with pytest.raises(LimitExceeded, match="given out"):
+    with pytest.raises(LimitExceeded, match="are used"):
         store.engine.reserve_space()
 
 
@@ -289,7 +289,7 @@ def test_so_much_may_wait_for_the_disk():
     sizes = [MAX_WAITING_BYTES // 2 - 1000, MAX_WAITING_BYTES // 2 - 1000]
     for size in sizes:
         store.put(b"k", size)
-    with pytest.raises(Overloaded, match="wait for the disk"):
+    with pytest.raises(Overloaded, match="wait to be written to the disk"):
         store.put(b"k", 5000)
     store.write()
     store.put(b"k", 16 << 20)

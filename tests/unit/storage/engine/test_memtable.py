@@ -121,12 +121,12 @@ def test_a_payload_that_is_none_changes_nothing() -> None:
             memtable.apply(whole[:size])
             expected.apply(whole[:size])
         else:
-            with pytest.raises(ValueError, match="does not consist of operations"):
+            with pytest.raises(ValueError, match="has an invalid operation"):
                 memtable.apply(whole[:size])
         check(memtable, expected, [])
     for at, byte in ((0, 0), (0, 5), (1, 3), (2, 1), (6, 1), (17, 9), (20, 1)):
         memtable, expected = made()
-        with pytest.raises(ValueError, match="does not consist of operations"):
+        with pytest.raises(ValueError, match="has an invalid operation"):
             memtable.apply(whole[:at] + bytes([byte]) + whole[at + 1 :])
         check(memtable, expected, [internal(1, b"a")])
 

@@ -410,9 +410,9 @@ def planted(records: list[tuple[bytes, bytes]], change: Callable[[bytes], bytes]
             ),
             "keys do not ascend",
         ),
-        (planted([(oracle.key_of(1, b"a"), b"")], bytes), "without a space and a flag"),
-        (planted([(oracle.key_of(1, b"a"), b"\x03")], bytes), "without a space and a flag"),
-        (planted([(b"abc", b"\x01")], bytes), "without a space and a flag"),
+        (planted([(oracle.key_of(1, b"a"), b"")], bytes), "has no space or no flag"),
+        (planted([(oracle.key_of(1, b"a"), b"\x03")], bytes), "has no space or no flag"),
+        (planted([(b"abc", b"\x01")], bytes), "has no space or no flag"),
     ],
     ids=["order", "no flag", "another flag", "no space"],
 )
@@ -431,7 +431,7 @@ def test_a_batch_that_is_none() -> None:
     for bad in (b"\x09" + good[1:], good[:-1], good[:8], b"\x01"):
         world = World(MemoryFiles(), "store")
         world.log = {4: [good, good + bad]}
-        with pytest.raises(Corrupt, match="no operation") as caught:
+        with pytest.raises(Corrupt, match="invalid operation") as caught:
             world.merge(world.order([], {1}))
         assert (caught.value.file, caught.value.offset) == ("store/log/0000000000000004.log", 4096 + 32 + 2 * len(good))
 

@@ -66,7 +66,7 @@ def test_each_opening_is_a_life():
 
 @pytest.mark.parametrize(
     ("other", "remembered", "reason"),
-    [(0, 3, None), (0, 2, None), (0, 1, "a newer one"), (0, 4, "an older one"), (1, 3, "another store")],
+    [(0, 3, None), (0, 2, None), (0, 1, "a newer copy"), (0, 4, "an older copy"), (1, 3, "another store")],
 )
 def test_only_what_is_expected_is_opened(other, remembered, reason):
     """The remembered life or its successor is opened; a refusal changes nothing."""
@@ -94,7 +94,7 @@ def test_none_is_made_where_one_is_expected():
             opened(files, **more)
         assert files.list_directory("/") == []
     files.make_directory(DIRECTORY)
-    with pytest.raises(StorageError, match="there is no store here"):
+    with pytest.raises(StorageError, match="this directory has no store"):
         opened(files, create=False)
 
 
@@ -213,7 +213,7 @@ def test_an_older_manifest_of_the_same_life():
     assert store.manifest.recovery_floor.number > older.recovery_floor.number + 1
     store.close()
     write_manifest(files, DIRECTORY, older)
-    with pytest.raises(Corrupt, match=r"MANIFEST.*an older one"):
+    with pytest.raises(Corrupt, match=r"MANIFEST.*the manifest is too old"):
         opened(files, options)
 
 
@@ -274,7 +274,7 @@ def test_a_full_disk_ends_no_reads_at_a_start():
     files.capacity_bytes = files.capacity_bytes - files.free_bytes("/") + (64 << 10)
     with opened(files, options) as store:
         assert holds(store, 3)
-        with pytest.raises(Overloaded, match="nothing can be written now"):
+        with pytest.raises(Overloaded, match="the store takes no writes now"):
             store.write(put(1, b"a", bytes(10_000)))
         files.capacity_bytes += 64 << 20
         store.maintain()

@@ -156,8 +156,8 @@ def test_a_full_disk() -> None:
     assert policy.compaction(full, LIMITS) is None
     refusal = policy.pressure(full, LIMITS).refusal
     assert refusal == (
-        f"too little free space: a merge needs {needed:,} bytes, and the disk has {needed - 1:,}: drop a table, delete "
-        "records, or give the disk room"
+        f"too little free space: a merge needs {needed:,} bytes, and the disk has {needed - 1:,}: "
+        "free disk space, drop a table, or delete records"
     )
 
 

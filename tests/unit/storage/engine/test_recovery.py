@@ -403,7 +403,7 @@ def test_a_segment_that_names_an_older_one():
         log.recover()
     assert (error.value.file, error.value.offset) == (path_of(1), at)
     log.manifest = replace(log.manifest, lives=(LifeEnd(1, 1, HEADER_BYTES, 1, SegmentName(1, salt_of(1))),))
-    with pytest.raises(Corrupt, match="goes on in a segment that is not newer"):
+    with pytest.raises(Corrupt, match="continues in a segment that is not newer"):
         log.recover()
 
 

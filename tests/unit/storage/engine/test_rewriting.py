@@ -226,7 +226,7 @@ def test_a_cut_segment_that_changes_meanwhile():
     recovered, _ = log.recover()
     log.overwrite(2, HEADER_BYTES + 40, b"\xff")
     name = SegmentName(recovered.next_number, 5)
-    with pytest.raises(Corrupt, match="a moment ago"):
+    with pytest.raises(Corrupt, match="changed during recovery"):
         rewrite(log.files, ROOT, recovered, log.header(name))
 
 

@@ -122,7 +122,7 @@ def test_a_run(with_run):
         log.files.pwrite(descriptor, bytes([byte]), at)
     log.files.pwrite(descriptor, b"?", size_bytes)
     log.files.close(descriptor)
-    assert "another size than the manifest says" in str(checked(log)["a.gkv"])
+    assert "the size does not match the manifest" in str(checked(log)["a.gkv"])
     log.files.unlink(path)
     assert "the file is missing" in str(checked(log)["a.gkv"])
 

@@ -275,7 +275,7 @@ def test_a_run_that_is_cut_short_answers_nothing(
         if checked:
             ask(view)
         os.truncate(path, size)
-        with pytest.raises(Corrupt, match=r"run\.gkv: damaged at byte \d+: cut short"):
+        with pytest.raises(Corrupt, match=r"run\.gkv: damaged at byte \d+: the file was cut short"):
             ask(view)
         view.close()
         file.close()
@@ -351,7 +351,7 @@ def test_what_no_view_is_made_of() -> None:
     for memtables, runs, reason in (
         ([Memtable(1)] * 5, [run], "at most 4 memtables"),
         ([], [run] * 33, "at most 32 runs"),
-        ([], [run, []], "one file at least"),
+        ([], [run, []], "at least one file"),
         ([], [run, run[::-1]], "must ascend"),
         ([], [[run[0], run[0]]], "must ascend"),
         ([], [run, closed], "is closed"),
