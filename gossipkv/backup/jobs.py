@@ -100,7 +100,7 @@ class Jobs:
 
     def _start(self, id_: bytes, progress: Progress, work: Callable[[], Awaitable[dict[str, Value]]]) -> _Job:
         if self._nursery is None:
-            raise Unavailable("this node is about to begin, or to end")
+            raise Unavailable("this node is starting or stopping")
         if self.runs() >= MAX_JOBS:
             raise Overloaded(f"{MAX_JOBS} backups and restores run at this node already; wait for one of them to end")
         ended = [kept for kept, job in self._jobs.items() if job.ended.is_set()]

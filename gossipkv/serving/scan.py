@@ -90,7 +90,7 @@ def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
             match msgpack.unpackb(body, raw=False):
                 case [str(version), bytes(last)] if len(version) <= MAX_NAME_BYTES:
                     return version, last
-    raise BadRequest("scan: the cursor is not one that this method returned")
+    raise BadRequest("scan: the cursor was not returned by this method")
 
 
 @final

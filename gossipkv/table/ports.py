@@ -104,16 +104,16 @@ def may_not_found(record: HostRecord, cluster_id: str) -> str | None:
     assert cluster_id, record
     if record.cluster_id != cluster_id:
         own = f"the cluster {record.cluster_id}" if record.cluster_id else "no cluster yet"
-        return f"this node is of {own}, not of the cluster {cluster_id}"
+        return f"this node belongs to {own}, not to the cluster {cluster_id}"
     if record.drew != cluster_id:
         return (
-            f"this node did not draw the id {cluster_id} of its cluster, or has lost the note that it did: the one "
-            "that drew it founds the catalogue; if that one is gone, `gossipkv metadata force` founds it anew"
+            f"this node did not draw the cluster id {cluster_id}, or has lost its record of that; the node that drew "
+            "the id founds the catalogue; if that node is lost, run `gossipkv metadata force`"
         )
     if record.drew_store != record.store:
         return (
-            f"this node drew the id {cluster_id} of its cluster with the store {record.drew_store:016x}, and has "
-            f"{record.store:016x} now, which may have a catalogue; `gossipkv metadata force` founds it anew"
+            f"this node drew the cluster id {cluster_id} with the store {record.drew_store:016x}, and its present "
+            f"store is {record.store:016x}; a catalogue may exist; to found a new one, run `gossipkv metadata force`"
         )
     return None
 

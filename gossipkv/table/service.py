@@ -262,4 +262,4 @@ class TableService:
 
 
 def _not_yet(_table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
-    on_forwarded(puts, NotReady("this node is about to begin"))
+    on_forwarded(puts, NotReady("this node is starting"))

@@ -60,11 +60,11 @@ LOADED: Final = (
 )
 
 FORGET: Final = (
-    "put back what was there; only if that is lost, start the node as another one, without its tables "
-    "(`--forget-tables`), and have it take its own place (`gossipkv metadata replace NODE NODE`)"
+    "put the right store back; only if it is lost, start the node without its tables (`--forget-tables`), and then "
+    "run `gossipkv metadata replace NODE NODE`"
 )
 
-AGAIN: Final = "the node retries to open it"
+AGAIN: Final = "the node tries again to open the store"
 
 NONE, OPEN, CLOSED = "none", "open", "closed"
 
@@ -96,14 +96,13 @@ def decide(store: int, life: int, found: tuple[int, int] | None, path: PurePath)
         return ClosedStore(f"{path}: the store of this node's tables is missing: {FORGET}") if store else None
     is_adopted = not store and found[1] <= 1
     if not is_adopted and found[0] != store:
-        mine = f"{store:016x} is this node's" if store else "this node has none"
-        return ClosedStore(f"{path}: the store {found[0]:016x} is not of this node, {mine}: {FORGET}")
+        mine = f"whose store is {store:016x}" if store else "which has no store"
+        return ClosedStore(f"{path}: the store {found[0]:016x} does not belong to this node, {mine}: {FORGET}")
     if found[1] < life:
-        return ClosedStore(f"{path}: an older copy of the store: it is in life {found[1]}, and was in {life}: {FORGET}")
+        return ClosedStore(f"{path}: an older copy of the store: its life is {found[1]}, and was {life}: {FORGET}")
     if found[1] > life + 1:
         return ClosedStore(
-            f"{path}: the store is in life {found[1]}, and NODE knows of {life}: an older copy of NODE was put back: "
-            f"{FORGET}"
+            f"{path}: an older copy of NODE: the life of the store is {found[1]}, and NODE has {life}: {FORGET}"
         )
     return OpenedStore(*found)
 

@@ -204,7 +204,7 @@ class Reconciler:
         own = self._own(partition)
         replica = replicas.by_partition.get((table, partition.id))
         if replica is not None and (own is None or own.id != replica.assignment):
-            self._departs(replica, [partition], "it was AVAILABLE, and its assignment is not there any more")
+            self._departs(replica, [partition], "it was AVAILABLE, and the map no longer has its assignment")
         if own is None:
             return None
         child = _child_of(described, part, own)
@@ -238,7 +238,7 @@ class Reconciler:
         if replica.originates:
             self._replication.let_go(replica, why=why)
         elif has_end and replica not in self._replication.departed:
-            self._replication.let_go(replica, why="its assignment was taken by force")
+            self._replication.let_go(replica, why="its assignment was removed by force")
         else:
             self._replication.departs(replica)
 
@@ -258,7 +258,7 @@ class Reconciler:
             if tree.leaves[tree.leaf_of(replica.bounds.first)] in leaves or _is_named(tree, replica):
                 continue
             if replica.partition in replicas.making:
-                raise NotReady("a range was divided whose copy here is about to be made")
+                raise NotReady("a range was divided while this node makes a replica of it")
             if replica in replicas.acks:  # The replica may have been dropped at a checkpoint.
                 self._divide_one(replica, [*parts_of(tree, replica.bounds)], described)
 
@@ -280,16 +280,16 @@ class Reconciler:
             ):
                 children.append(_child_of(described, part, own))
             else:
-                why = f"its range was divided, and partition {partition.id:016x} went on without it"
+                why = f"its range was divided, and this node has no slot of partition {partition.id:016x}"
                 orphans[ReplicaIdentity(table, partition.id, replica.assignment, bounds)] = why
         if children:
             divide(replicas, self._replication.append, replica, children, orphans)
         elif parts and all(replica.bounds.covers(part.bounds) for part in parts):
             ends = {end.assignment for part in parts for end in part.partition.ends}
-            how = "began anew" if replica.assignment in ends else "was divided, and its children went on"
-            self._departs(replica, (part.partition for part in parts), f"its range {how} without it")
+            how = "was force-joined" if replica.assignment in ends else "was divided, and its children continued"
+            self._departs(replica, (part.partition for part in parts), f"its range {how} without this replica")
         else:
-            self._replication.let_go(replica, why="the map was forced back to before its range was divided")
+            self._replication.let_go(replica, why="the map was forced back to a state before the division of its range")
 
     def drop(self, replica: Replica) -> None:
         """Drop a departed replica, and reconcile its table again, since the map may name this node anew.

@@ -70,7 +70,10 @@ def put_of(at: bytes, value: bytes) -> SmearedPut:
             len(at) == len(FIRST) + 2 * PART_BYTES and len(expiry) <= 1
         ):
             return SmearedPut(at, table, key, data, time, *expiry)
-    raise ProtocolError("what waits is [table, key, value, time, perhaps an expiry]", {"got": repr(value)[:80]})
+    raise ProtocolError(
+        "a smeared put must be [table, key, value, time] or [table, key, value, time, expiry]",
+        {"got": repr(value)[:80]},
+    )
 
 
 @dataclass(slots=True)

@@ -131,7 +131,7 @@ class Splitter:
         """
         replica = self._replication.replicas.by_partition.get((table, partition))
         if replica is None or turn_of(replica, ()) is None:
-            raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
+            raise NotServed("the node does not hold the partition, or not yet", {"partition": partition})
         operation = self._operation(replica)
         if operation is None:
             return False
@@ -175,7 +175,7 @@ class Splitter:
             self._say(replica, "")
             return None
         if partition.has_too_many_former:
-            self._say(replica, f"{len(partition.named)} assignments have to settle first")
+            self._say(replica, f"{len(partition.named)} assignments must be settled first")
             return None
         argument = division(key, partition, [at], self._random)
         return Operation(self._random.randbytes(OPERATION_ID_BYTES), known_map.config, DIVIDE, 1, argument)

@@ -83,7 +83,7 @@ class NodeDirectory:
                 return uuid
         if UUID_DIGITS.fullmatch(name):
             return bytes.fromhex(name)
-        raise Unavailable(f"no member {name} is known", {"node": name})
+        raise Unavailable(f"the cluster has no member {name}", {"node": name})
 
     async def invite(self, node: bytes) -> AcceptorId:
         """Make a node take part, and return its acceptor id. Raises GossipKVError."""
@@ -93,7 +93,7 @@ class NodeDirectory:
         cluster_id = self._identity.record.cluster_id
         answer = await self._peers.ask(node, "metadata_invite", [bytes.fromhex(cluster_id)], INVITE_S)
         if not isinstance(answer, int) or not answer:
-            raise Unavailable(f"{self.name_of(node)} does not say under which store it takes part")
+            raise Unavailable(f"{self.name_of(node)} did not report its store")
         return AcceptorId(node, answer)
 
     async def describe(self, node: bytes) -> NamedNode:

@@ -133,7 +133,7 @@ class MetadataParticipant:
 
     async def _begin(self) -> None:
         if self._nursery is None:
-            raise Unavailable("this node is about to begin, or to end")
+            raise Unavailable("this node is starting or stopping")
         begin = self.service.begin
         if await begin(self._nursery, self.directory, look_at=self.watcher.look_at, on_known=self._wake):
             self.poll.begin(self._nursery)
@@ -190,7 +190,7 @@ class MetadataParticipant:
         """Return the reason why this node may not found the catalogue; None: it may."""
         record = self._identity.record
         if not record.cluster_id:
-            return "this node is of no cluster yet"
+            return "this node does not belong to a cluster yet"
         return may_not_found(record, record.cluster_id)
 
     async def found(self, patience_s: float = PATIENCE_S) -> None:
@@ -258,7 +258,7 @@ class MetadataParticipant:
         own = bytes.fromhex(self._identity.record.cluster_id)  # The cluster id may change until the node is pinned.
         if own != cluster_id or (own := await self._cluster.pin()) != cluster_id:
             of = f"the cluster {own.hex()}" if own else "no cluster yet"
-            raise NotReady(f"this node is of {of}, not of {cluster_id.hex()}")
+            raise NotReady(f"this node belongs to {of}, not to the cluster {cluster_id.hex()}")
         metadata, _ = await self.take_part()
         metadata.space.check_free()
         return metadata.me.store

@@ -188,13 +188,13 @@ def decode_hint(value: bytes) -> MapHint:
     try:
         row = msgpack.unpackb(value)
     except (ValueError, msgpack.UnpackException) as error:
-        raise ProtocolError("what is said of a map should be MessagePack") from error
+        raise ProtocolError("a hint about a map must be MessagePack") from error
     match row:
         case [int(generation), int(sequence), bytes(), list(servers)] if (
             0 <= generation < 1 << 16 and 0 <= sequence < 1 << 48
         ):
             return MapHint(config_id(generation, sequence), Acceptors.of(members_of(servers)))
-    raise ProtocolError("of a map is said [generation, sequence, root, servers]", {"got": repr(value)[:80]})
+    raise ProtocolError("a hint about a map must be [generation, sequence, root, servers]", {"got": repr(value)[:80]})
 
 
 def is_hint(value: bytes) -> bool:

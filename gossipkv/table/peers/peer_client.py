@@ -99,7 +99,7 @@ class PeerClient:
                 return await self.ask(node, "within", within, left_s)
             except (NotReady, Unavailable) as error:
                 refusals[names.get(node, node.hex())] = error.message
-        raise Unavailable("; ".join(f"{name}: {why}" for name, why in refusals.items()) or "none is alive")
+        raise Unavailable("; ".join(f"{name}: {why}" for name, why in refusals.items()) or "no other node is alive")
 
     def ask_soon(
         self, node: bytes, method: str, params: list[Value], timeout_s: float, complete: Completion[Value]
@@ -172,8 +172,8 @@ class PeerClient:
         """
         if behind := [name for name, newest in self._cluster.spoken().items() if newest < form]:
             raise Unavailable(
-                f"{feature} needs revision {form} of what nodes tell each other, and {', '.join(sorted(behind))} "
-                "read an older one: upgrade them first",
+                f"{feature} needs revision {form} of the protocol between nodes, and {', '.join(sorted(behind))} "
+                "read an older revision: upgrade these nodes first",
                 {"revision": form, "nodes": [*sorted(behind)]},
             )
 
@@ -181,7 +181,7 @@ class PeerClient:
         for member in self._cluster.members_known():
             if member.uuid == node:
                 return member.name
-        raise Unavailable("it is no member that is known here", {"uuid": node.hex()})
+        raise Unavailable("the node is not a known member of this cluster", {"uuid": node.hex()})
 
 
 async def awaited(begin: Callable[[Completion[T]], object]) -> T:
@@ -225,5 +225,5 @@ def _read(data: bytes, name: str) -> Value:
     try:
         value: Value = msgpack.unpackb(data)
     except (ValueError, msgpack.UnpackException) as error:
-        raise ProtocolError(f"{name} answered with what is no MessagePack: {error}") from error
+        raise ProtocolError(f"the answer of {name} is not MessagePack: {error}") from error
     return value

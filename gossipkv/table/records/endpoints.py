@@ -140,7 +140,7 @@ class RecordMethods:
         replication = self._service.replicating()
         replica = replication.replicas.by_partition.get((table, partition))
         if replica is None:
-            raise NotServed("it does not hold the partition", {"partition": partition})
+            raise NotServed("the node does not hold the partition", {"partition": partition})
         return replication, replica
 
 
@@ -165,7 +165,7 @@ class _LoadGiving:
         replication, replica = self._replication, self._replica
         try:
             if replica not in replication.replicas.acks:
-                raise NotServed("it does not hold the partition any more", {"partition": replica.partition[1]})
+                raise NotServed("the node no longer holds the partition", {"partition": replica.partition[1]})
             serve(replication, replica, self._page, self._given)
         except GossipKVError as error:
             self._complete(error)

@@ -242,14 +242,14 @@ class HostRequest(ABC, Generic[T]):
         """Return the error after all hosts have refused, or the time is over."""
         refusals = self._refusals
         if self.is_write and self._asked:
-            return Unknown(f"{self._what()}: the write was sent, and no answer came in time")
+            return Unknown(f"{self._what()}: the write was sent, and no node answered in time")
         lost = next((error for error in refusals.values() if isinstance(error, WriteLost)), None)
         if lost is not None:  # A lost write outweighs all other refusals.
             return lost
         reasons = "; ".join(f"{name}: {error.message}" for name, error in refusals.items())
         behind = next(filter(is_behind, refusals.values()), None)
         if behind is not None:
-            return NotReady(f"{self._what()}: no replica that was asked is ready: {reasons}", behind.details)
+            return NotReady(f"{self._what()}: no asked replica is ready: {reasons}", behind.details)
         done = "takes the write, and nothing was applied" if self.is_write else "answers"
         kinds = {*map(type, refusals.values())}
         kind = next((refusal for refusal in (Overloaded, TimedOut) if kinds == {refusal}), Unavailable)

@@ -76,7 +76,7 @@ class OriginWrite(HostRequest[T]):
         by_replica = self._by_replica()
         for replica in by_replica:
             if not replica.originates:
-                words = "the partition leaves this node: others take its writes"
+                words = "the partition leaves this node: other nodes take its writes"
                 raise NotServed(words, {"partition": self.partition})
         token, until = self.request.wanted
         if token:
@@ -110,9 +110,9 @@ class OriginWrite(HostRequest[T]):
             replication.waiting.end(self._parked)
             match error:
                 case StorageError():
-                    raise Unavailable(f"its store refuses writes: {error.message}") from error
+                    raise Unavailable(f"the node's store refuses writes: {error.message}") from error
                 case LimitExceeded():
-                    words = f"the log has no room for so much at once: {error.message}"
+                    words = f"the write is too large for the node's log: {error.message}"
                     raise TooLarge(words, error.details) from error
             raise
         config = max(replica.config for replica in (*by_replica, *lost_to))
@@ -193,7 +193,7 @@ class PartitionWrite(OriginWrite["Token"]):
 
     def _parsed(self, answer: Value) -> Token:
         if not isinstance(answer, bytes):
-            raise Unknown("a node answered something else than what it has written")
+            raise Unknown("the answer of a node to a write is malformed")
         return token_of_host(answer)
 
     def encoded(self, result: Token) -> Value:
@@ -248,7 +248,7 @@ def token_of_host(body: bytes) -> Token:
     try:
         return decode_body(body)
     except ProtocolError as damaged:
-        raise Unknown(f"a node answered with what is no token: {damaged.message}") from damaged
+        raise Unknown(f"the token in a node's answer is malformed: {damaged.message}") from damaged
 
 
 def not_in_time(level: str, partition: int) -> Unknown:
@@ -262,7 +262,7 @@ def check_originates(replicas: ReplicaSet, replica: Replica) -> None:
     if not replicas.may_originate(replica):
         if (why := replicas.refusal(replica)) is not None:
             raise Unavailable(why)
-        raise NotReady("it has just begun and asks others what they have of its records, or ends a load")
+        raise NotReady("the replica has just started and compares its records with other replicas, or ends a bulk load")
 
 
 def check_level(replicas: ReplicaSet, replica: Replica, level: str) -> None:
@@ -270,7 +270,7 @@ def check_level(replicas: ReplicaSet, replica: Replica, level: str) -> None:
     levels = replicas.acks[replica]
     needed = slots_needed(level, replica.quorum.slots)
     if needed > 1 and (there := levels.confirming(replicas.confirms)) < needed:
-        words = f"{level} needs {needed} slots of the partition, and {there} can confirm"
+        words = f"level {level} needs {needed} slots of the partition, and {there} can confirm"
         details = {"partition": replica.identity.partition, "connected": there, "needed": needed}
         linked = {node for node, peer in replicas.peers.items() if peer.link or peer.restart_at is not None}
         is_soon = levels.confirming(lambda node: node in linked and replicas.is_up(node)) >= needed

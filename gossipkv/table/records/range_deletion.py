@@ -85,11 +85,11 @@ def decode_cursor(data: bytes) -> Cursor:
         match msgpack.unpackb(data):
             case [bytes(table), list(parts), bytes() | int() | None as following] if len(parts) <= MAX_PARTS:
                 return Cursor(table, [_decode_part(*part) for part in parts], following)
-    raise BadRequest("delete_range: the cursor is not one that this method returned", {"option": "cursor"})
+    raise BadRequest("delete_range: the cursor was not returned by this method", {"option": "cursor"})
 
 
 def _other_range() -> BadRequest:
-    return BadRequest("delete_range: the cursor is of another table or another range", {"option": "cursor"})
+    return BadRequest("delete_range: the cursor belongs to another table or range", {"option": "cursor"})
 
 
 def _decode_part(shard: object, start: object, end: object) -> Part:
@@ -111,7 +111,7 @@ class RangeDeletions:
         table, bounds = arguments.text("table"), arguments.fields("bounds", "start", "end", "prefix")
         keys = key_range(bounds, self._services.most_key)
         if not keys.first and keys.end is None:
-            words = f"all of {table} would be deleted: say from which key, before which, or a prefix"
+            words = f"this would delete all records of {table}: give `start`, `end` or `prefix`"
             raise BadRequest(f"{arguments.method}: {words}")
         return Later(RangeDeletion(self._services, table, keys, record_options(arguments, "level", "cursor")).begin)
 
@@ -128,7 +128,7 @@ class RangeDeletions:
         request.wanted = wanted_of(arguments, request.deadline)
         request.deadline += request.replication.replicas.skew.left_s(deadline)
         if not limit or level not in LEVELS:
-            raise BadRequest("table_delete_range: there are to be a limit, and a level")
+            raise BadRequest("table_delete_range: a limit and a level are required")
         request.part = RangeDelete(request, partition, ScanRange(*keys, reverse=False, limit=limit), level)
         return Later(request.begin)
 
@@ -167,7 +167,7 @@ class RangeDeletion(ClientWrite[DeletedRecords]):
             empty = keys.end is not None and keys.end <= keys.first
             self._cursor = Cursor(self.table, [], None if empty else 0 if route.is_hash else keys.first)
         if self.table != route.table.id:
-            raise UnknownDatabase(f"the table {self.name} was dropped, and another has its name")
+            raise UnknownDatabase(f"the table {self.name} was dropped, and another table has its name")
         parts, following = self._cursor.parts, self._cursor.following
         while following is not None and len(parts) < MAX_PARTS:
             parts.append(part := self._part_at(following))
@@ -248,7 +248,7 @@ class RangeDeletion(ClientWrite[DeletedRecords]):
         is_over = not self._errors and not self._cursor.parts and self._cursor.following is None
         cursor = None if is_over else self._cursor.encode()
         if unknown is not None:
-            words = f"{self._deleted} records are deleted, and perhaps more: {unknown.message}"
+            words = f"{self._deleted} records are deleted, and more may be: {unknown.message}"
             self.complete(Unknown(words, {**unknown.details, "deleted": self._deleted, "cursor": cursor}))
         elif self._errors and not self._has_moved:
             self.complete(self._errors[0])
@@ -284,7 +284,7 @@ class RangeDelete(OriginWrite[DeletedRecords]):
         match answer:
             case [int(deleted), None | bytes() as bound, bytes(seen)]:
                 return DeletedRecords(deleted, bound, token_of_host(seen))
-        raise Unknown("a node answered something else than what it has deleted")
+        raise Unknown("the answer of a node to a delete is malformed")
 
     def encoded(self, result: DeletedRecords) -> Value:
         """Return the number, the bound, and the body of the token."""

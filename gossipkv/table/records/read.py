@@ -69,7 +69,7 @@ class TableReads:
         request = NodeRequest[FoundRecords](self._services, table)
         request.wanted = wanted_of(arguments, request.deadline)
         if len(partitions) != len(keys):
-            raise BadRequest(f"table_get: {len(keys)} keys have {ID_BYTES * len(keys)} bytes of partitions")
+            raise BadRequest(f"table_get: {len(keys)} keys need {ID_BYTES * len(keys)} bytes of partition ids")
         request.part = KeysRead(request, keys, partitions)
         return Later(request.begin)
 
@@ -175,7 +175,7 @@ class ReadRequest(ClientRequest[FoundRecords]):
         try:
             self.complete(self._answer(self._records, token, part.node))
         except ProtocolError as damaged:
-            self.complete(Unavailable(f"a node answered with what is no record: {damaged.message}"))
+            self.complete(Unavailable(f"a record in a node's answer is malformed: {damaged.message}"))
 
     def _answer(self, records: Sequence[bytes | None], token: bytes, node: bytes) -> Value:
         """Return the answer. Raises ProtocolError if a record is malformed."""
@@ -217,7 +217,7 @@ class KeysRead(HostRequest[FoundRecords]):
                     found = [data if isinstance(data, bytes) else None for data in records]
                     return FoundRecords(found, decode_body(seen))
                 except ProtocolError as damaged:
-                    raise Unavailable(f"a node answered with what is no token: {damaged.message}") from damaged
+                    raise Unavailable(f"the token in a node's answer is malformed: {damaged.message}") from damaged
         raise Unavailable("the answer of a node is not a list of records")
 
     def encoded(self, result: FoundRecords) -> Value:
@@ -252,7 +252,7 @@ def read_records(replication: Replication, replicas: Sequence[Replica], keys: Se
             if room < 0:
                 raise _too_large()
     except StorageError as error:
-        raise Unavailable(f"its store cannot be read: {error.message}") from error
+        raise Unavailable(f"the node's store cannot be read: {error.message}") from error
     if not replicas:
         return FoundRecords([], NOTHING)
     config = max([replica.taken_config for replica in replicas])
@@ -265,4 +265,4 @@ def read_records(replication: Replication, replicas: Sequence[Replica], keys: Se
 
 
 def _too_large() -> TooLarge:
-    return TooLarge("the values do not fit into one answer: ask for fewer", {"limit": ANSWER_BYTES})
+    return TooLarge("the values do not fit into one answer: ask for fewer keys", {"limit": ANSWER_BYTES})

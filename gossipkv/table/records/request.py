@@ -62,7 +62,7 @@ def record_options(arguments: Arguments, *specific: str) -> RecordOptions:
     for name in ("version", "min_version"):
         if options.text(name) is not None:
             raise BadRequest(
-                f"{arguments.method}: a table has no versions, as a dataset has: leave {name} out", {"option": name}
+                f"{arguments.method}: a table has no versions, unlike a dataset: omit {name}", {"option": name}
             )
     wait_ms = options.number("wait_ms", most=MAX_TIMEOUT_MS) or 0
     config = options.number("config", most=MAX_CONFIG) or 0

@@ -104,7 +104,7 @@ class TableRoute:
         """
         for place in places if config else ():
             if place.version > config:
-                words = f"the request goes by map {config}, and what it asks for has changed since: fetch the map anew"
+                words = f"the request uses map {config}, and its partition has changed since: fetch the map again"
                 raise StaleConfig(words, {"config": self.config})
 
     def origins(self) -> Mapping[int, PartitionRoute]:
@@ -138,7 +138,7 @@ def packed_ids(partitions: Iterable[int]) -> bytes:
 def unpacked_ids(packed: bytes) -> list[int]:
     """Decode the partition ids of a request. Raises BadRequest if the length is no multiple of 8."""
     if len(packed) % ID_BYTES:
-        raise BadRequest(f"partitions have ids of {ID_BYTES} bytes each, and these are {len(packed)} bytes")
+        raise BadRequest(f"partition ids have {ID_BYTES} bytes each, and {len(packed)} bytes is no multiple of that")
     return [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
 
 
@@ -230,7 +230,7 @@ class Router:
                 return self.route(name)
         if self._poll.has_ended(table):
             raise UnknownDatabase("the table was dropped", {"table": table.hex()})
-        raise NotReady("the table is not known here", {"table": table.hex()})
+        raise NotReady("this node does not know the table", {"table": table.hex()})
 
     def look_at(self, table: bytes) -> None:
         """Read the register of a table soon: a client has seen a newer map."""

@@ -106,7 +106,7 @@ class TableScans:
                     if wanted.reverse:
                         return wanted.behind(bound if end is None else min(bound, end)), passed
                     return wanted.behind(max(bound, wanted.start)), passed
-        raise BadRequest("scan: the cursor is not one that this method returned", {"option": "cursor"})
+        raise BadRequest("scan: the cursor was not returned by this method", {"option": "cursor"})
 
     def scan_here(self, arguments: Arguments) -> Later:
         """`table_scan [table id, partitions, start, end or nil, reverse, limit, seen, wait_ms]`.
@@ -119,7 +119,7 @@ class TableScans:
         request = NodeRequest[TableScanPage](self._services, table)
         request.wanted = wanted_of(arguments, request.deadline)
         if not partitions or not limit:
-            raise BadRequest("table_scan: there are to be ids of 8 bytes, and a limit")
+            raise BadRequest("table_scan: ids of 8 bytes each and a limit are required")
         request.part = RangeRead(request, partitions, ScanRange(start, end, bool(reverse), limit))
         return Later(request.begin)
 
@@ -157,7 +157,7 @@ class ScanRequest(ClientRequest[TableScanPage]):
             if self.options.config:
                 route.check(self.options.config, route.places())
         if self.table != route.table.id:
-            raise UnknownDatabase(f"the table {self.name} was dropped, and another has its name")
+            raise UnknownDatabase(f"the table {self.name} was dropped, and another table has its name")
         if range_.is_empty:
             self._finish(None)
             return
@@ -198,7 +198,7 @@ class ScanRequest(ClientRequest[TableScanPage]):
                 raise self._error
             reached = self._take_pages()
         except ProtocolError as damaged:
-            self.complete(Unavailable(f"a node answered with what is no record: {damaged.message}"))
+            self.complete(Unavailable(f"a record in a node's answer is malformed: {damaged.message}"))
             return
         except GossipKVError as failed:
             self.complete(failed)
@@ -262,7 +262,7 @@ class RangeRead(HostRequest["TableScanPage"]):
         match answer:
             case [list(rows), None | bytes() as bound, bytes(seen)]:
                 return TableScanPage(msgpack.packb(rows), bound, decode_body(seen))
-        raise Unavailable("a node answered something else than a page")
+        raise Unavailable("the answer of a node is not a page of records")
 
     def encoded(self, result: TableScanPage) -> Packed:
         """Return the keys and records, the bound, and the body of the token."""
@@ -298,7 +298,7 @@ def page_here(replication: Replication, here: Sequence[Replica], wanted: ScanRan
         view = replication.view({replica.space for replica in here})
         rows, bound, counters, bodies = read_page(view, parts, reverse=wanted.reverse, limit=wanted.limit)
     except StorageError as error:
-        raise Unavailable(f"its store cannot be read: {error.message}") from error
+        raise Unavailable(f"the node's store cannot be read: {error.message}") from error
     if bound is None and len(here) == 1:
         bound = _bound_of(here[0], wanted)
     return TableScanPage(rows, bound, seen_of(table, config, counters, bodies))

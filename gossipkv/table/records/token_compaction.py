@@ -181,9 +181,10 @@ class TokenCompactor:
         token = self._without_settled(token)
         if size(token) > self._max_token:
             down = self._routing.down(self._nodes_of(token))
-            who = ", ".join(down[:MAX_NAMED]) or "no node"
+            nodes = ", ".join(down[:MAX_NAMED]) or "none"
             raise TooLarge(
-                f"the session has seen more than a token holds that is not on all replicas yet; {who} of them is down",
+                f"the session's token would need {size(token):,} bytes for writes that are not on all replicas yet; "
+                f"the limit is {self._max_token:,}; replicas that are down: {nodes}",
                 {"limit": self._max_token, "size": size(token), "down": [*down[:MAX_NAMED]]},
             )
         return token

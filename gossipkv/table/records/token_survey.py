@@ -80,14 +80,14 @@ class _SettledQuestion(HostRequest[TableSeen]):
         self.table, self._partitions = table, partitions
 
     def _what(self) -> str:
-        return "what is settled"
+        return "the settled writes"
 
     def _params(self) -> list[Value]:
         return [self.table, packed_ids(self._partitions)]
 
     def _parsed(self, answer: Value) -> TableSeen:
         if not isinstance(answer, bytes):
-            raise ProtocolError("what is settled is a token's body")
+            raise ProtocolError("settled writes must be the body of a token")
         return decode_body(answer).get(self.table, UNSEEN)
 
     def encoded(self, result: TableSeen) -> Value:

@@ -103,20 +103,20 @@ class Verifier:
         """
         replication = self._service.replicating()
         if self._passes >= MAX_PASSES:
-            raise Overloaded(f"{MAX_PASSES} partitions are verified here already: ask again later")
+            raise Overloaded(f"this node already verifies {MAX_PASSES} partitions; try again later")
         self._passes += 1
         try:
             while True:
                 replica = replication.replicas.by_partition.get((table, partition))
                 if replica is None:
-                    raise NotServed("it does not hold the partition", {"partition": partition})
+                    raise NotServed("the node does not hold the partition", {"partition": partition})
                 way = DigestPass.of(replica)
                 while way.is_unchanged(replication.replicas):
                     if (digest := way.read(replication)) is not None:
                         return digest
                     await trio.lowlevel.checkpoint()
                 if trio.current_time() >= until:
-                    raise NotReady("it is written to all the time")
+                    raise NotReady("the partition is being written to; no digest was possible in time")
                 await trio.sleep(RETRY_S)
         finally:
             self._passes -= 1
@@ -162,14 +162,14 @@ def judge(found: Mapping[str, ReplicaDigest | GossipKVError]) -> PartitionVerdic
     for number, name in enumerate(names):
         for other in names[number + 1 :]:
             if clock.compare(digests[name].clock, digests[other].clock) != clock.EQUAL:
-                behind.append(f"{name} and {other} have not the same writes")
+                behind.append(f"{name} and {other} do not have the same writes yet")
             elif digests[name][1:] != digests[other][1:]:
-                return PartitionVerdict(DIFFERENT, f"{name} and {other} have all the same writes, and other records")
+                return PartitionVerdict(DIFFERENT, f"{name} and {other} have the same writes, but different records")
     silent = [f"{name}: {error.message}" for name, error in sorted(found.items()) if isinstance(error, GossipKVError)]
     if silent or behind:
         return PartitionVerdict(NOT_COMPARED, "; ".join(silent or behind))
     if len(digests) < 2:  # noqa: PLR2004  # A comparison takes two replicas.
-        return PartitionVerdict(NOT_COMPARED, "it has one copy")
+        return PartitionVerdict(NOT_COMPARED, "the partition has one replica")
     return PartitionVerdict(EQUAL)
 
 
@@ -178,7 +178,7 @@ def _read(answer: Value, name: str) -> ReplicaDigest:
         case [bytes(at), int(total), int(records)] if 0 <= total < MAX_DIGEST and 0 <= records <= MAX_ID:
             clock.check(at)
             return ReplicaDigest(at, total, records)
-    raise ProtocolError(f"{name} answered with what is no digest")
+    raise ProtocolError(f"the answer of {name} is not a digest")
 
 
 def _row(name: str, result: ReplicaDigest | GossipKVError) -> Value:

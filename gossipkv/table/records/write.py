@@ -73,7 +73,7 @@ class TableWrites:
                 case [bytes(key), bytes(value)] if len(key) <= most_key:
                     rows[key] = self._value(value)
                 case _:
-                    words = f"put_many: row {number} should be a key of {most_key} bytes at most, and a value"
+                    words = f"put_many: row {number} must be a key of at most {most_key} bytes, and a value"
                     raise BadRequest(words)
         return Later(WriteRequest(self._services, table, rows, record_options(arguments, *PUT_OPTIONS)).begin)
 
@@ -105,10 +105,10 @@ class TableWrites:
         request, batch = self._from_node(arguments, table, partition, level)
         for key, value in zip(flat[::2], flat[1::2], strict=False):
             if not isinstance(key, bytes):
-                raise BadRequest("table_write: rows are keys and values, or nil")
+                raise BadRequest("table_write: rows must be keys, each with a value or nil")
             batch.add(key, *value_from(arguments, value))
         if level not in LEVELS or not flat or len(flat) % 2:
-            raise BadRequest("table_write: there are to be a level, and keys with a value or nil each")
+            raise BadRequest("table_write: a level is required, and keys, each with a value or nil")
         return Later(request.begin)
 
     def write_accepted(self, arguments: Arguments) -> Later:
@@ -124,9 +124,9 @@ class TableWrites:
                 case [bytes(key), value, int(time)] if value is not None and 0 < time <= MAX_ID and time is not True:
                     batch.add(key, *value_from(arguments, value), time)
                 case _:
-                    raise BadRequest("table_accepted: rows are keys, values, and the times at which they were accepted")
+                    raise BadRequest("table_accepted: rows must be keys, each with a value and its time of acceptance")
         if not flat or len(flat) % 3:
-            raise BadRequest("table_accepted: there are to be keys, with a value and a time each")
+            raise BadRequest("table_accepted: keys are required, each with a value and a time")
         return Later(request.begin)
 
     def _from_node(
@@ -199,7 +199,7 @@ class ClientWrite(ClientRequest[T]):
 
     def _check_map(self) -> None:
         if self.options.config > self.route.config:
-            words = "the request goes by a newer map than this node, which takes no write by an older one"
+            words = "the request uses a newer map than this node has; the node takes no write by an older map"
             raise NotReady(words, {BEHIND: "map", "config": self.route.config})
 
 
@@ -254,7 +254,7 @@ class WriteRequest(ClientWrite["Token"]):
         assert time_key is not None
         for key, value in self._rows.items():
             if value is not None and (fault := time_key.fault_of(key)):
-                words = f"{fault}; {shown(key)} has {len(key)}"
+                words = f"{fault}; {shown(key)} has {len(key)} bytes"
                 raise BadRequest(words, {"time_key": [*time_key], "size": len(key)})
 
     def _is_smeared(self) -> bool:
@@ -302,7 +302,7 @@ class WriteRequest(ClientWrite["Token"]):
             self.complete(errors[0])
         else:
             worst, done = unknown or errors[0], len(self._seen)
-            words = f"{done} of {self._batches} parts of it are written, others not or perhaps: {worst.message}"
+            words = f"{done} of {self._batches} parts are written, the others may be: {worst.message}"
             self.complete(Unknown(words, worst.details))
 
 

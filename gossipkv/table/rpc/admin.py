@@ -49,7 +49,7 @@ STATUS_PART: Final = 0.8  # Share of that timeout for the acceptors; the rest is
 FORWARD_S: Final = 60.0
 FOUNDING_PART: Final = 0.8  # Share of the timeout for finding the founder; the rest is for asking it.
 SPREAD_S: Final = 1.0  # Wait until live nodes know a new table: most do within 200 ms.
-START_OR_FORCE: Final = "too few acceptors answer: start them again, or see `gossipkv metadata force --help`"
+START_OR_FORCE: Final = "too few acceptors answer: start their nodes, or see `gossipkv metadata force --help`"
 
 
 @final
@@ -281,11 +281,11 @@ class AdminMethods:
         """
         node = self._directory.uuid_of(name)
         if node not in self._directory.alive():
-            raise Unavailable(f"{name} cannot take a place: it is no member of this cluster that is alive")
+            raise Unavailable(f"{name} cannot become an acceptor: it is not a live member of this cluster")
         try:
             return await self._directory.invite(node)
         except GossipKVError as error:
-            raise Unavailable(f"{name} cannot take a place: it has no store to decide with: {error.message}") from error
+            raise Unavailable(f"{name} cannot become an acceptor: it has no store: {error.message}") from error
 
     def _former(self, name: str, newcomer: AcceptorId, members: Sequence[AcceptorId]) -> bytes:
         """Return the uuid that a member with a new store, and maybe a new uuid, has in the register.
@@ -299,7 +299,7 @@ class AdminMethods:
             return newcomer.node
         if len(strangers) > 1:
             digits = " or ".join(node.hex() for node in strangers)
-            raise BadRequest(f"{name} had another uuid before, and that may be {digits}: say which in its place")
+            raise BadRequest(f"{name} had another uuid before, {digits}: name the old node by its uuid")
         return strangers[0]
 
     def _force(self, arguments: Arguments) -> DeferredResult:
@@ -317,20 +317,20 @@ class AdminMethods:
                 if not {acceptor.node for acceptor in acceptors}.intersection(nodes):
                     answers = [await self._look_at(metadata, register, acceptor, {}, LOOK_S) for acceptor in acceptors]
                     if None in answers:
-                        raise Conflict("not forced: an acceptor of the catalogue answers, and is no survivor")
+                        raise Conflict("nothing was forced: an acceptor of the catalogue answers, but is no survivor")
                     return await self._found_anew(survivors, nodes)
             accepting = [await self._directory.invite(node) for node in nodes]  # Their present stores count.
             before = None if known_map is None else known_map.acceptors
             outcome = await metadata.registers.force(register, accepting, before)
             if outcome.end is ChangeEnd.REFUSED:
-                raise Conflict(f"not forced: {outcome.message}")
+                raise Conflict(f"nothing was forced: {outcome.message}")
             if outcome.end is ChangeEnd.UNKNOWN or outcome.value is None:
-                raise Unknown(f"whether it was forced is not known: {outcome.message}")
+                raise Unknown(f"the force may or may not have taken effect: {outcome.message}")
             await metadata.quorum_read(register)
             status = await self._tell(metadata, catalogue, table)
             left_out = outcome.value.forces[-1].left_out
             names = ", ".join(self._directory.name_of(acceptor.node) for acceptor in left_out)
-            lost = f"what {names} alone had accepted is lost" if names else "nothing is lost: all acceptors survived"
+            lost = f"changes only accepted by {names} are lost" if names else "nothing is lost: all acceptors survived"
             return {**status, "lost": lost}
 
         return DeferredResult(force)
@@ -338,10 +338,10 @@ class AdminMethods:
     async def _found_anew(self, names: Sequence[str], nodes: Sequence[bytes]) -> dict[str, Value]:
         """Found the catalogue at the only survivor, since its founders are gone."""
         if len(nodes) != 1:
-            raise BadRequest("no survivor is an acceptor of the catalogue: it is founded anew at one node, and grows")
+            raise BadRequest("no survivor is an acceptor of the catalogue; name one node that founds a new catalogue")
         is_known = bool(self._service.known_of(self._service.register))
         if not is_known and await self._participant.others_know():
-            raise Conflict("others have a catalogue, of which this node had not heard: there is nothing to found")
+            raise Conflict("other nodes have a catalogue that this node did not know: nothing must be founded")
         (node,) = nodes
         own = await self._directory.invite(node)
         if self._service.metadata is None or own != self._service.metadata.me:
@@ -350,8 +350,8 @@ class AdminMethods:
         metadata, catalogue = self._service.taking_part()
         await catalogue.found_anew(draw_id(self._random))
         status = await self._tell(metadata, catalogue, None)
-        lost = "was decided, and this node has not heard of," if is_known else "another founder may have founded"
-        return {**status, "lost": f"what {lost} is lost; whoever has it and comes back follows this one"}
+        lost = "changes that this node had not received are" if is_known else "a catalogue of another founder is"
+        return {**status, "lost": f"{lost} lost; nodes that return follow the new catalogue"}
 
     async def _tell(
         self,
@@ -383,7 +383,7 @@ class AdminMethods:
         elif named is not None:  # The catalogue has the acceptors of the table's creation.
             acceptors, config, root = Acceptors.of(named.acceptors), named.config, b""
         else:
-            raise NotReady("the catalogue of tables is not known here, and too few answer that decide on it")
+            raise NotReady("this node does not know the catalogue of tables, and too few of its acceptors answer")
         answers: dict[AcceptorId, str | None] = {}
 
         async def look_at(acceptor: AcceptorId, timeout_s: float) -> None:
@@ -433,7 +433,7 @@ class AdminMethods:
             return error.message
         record = reply.record
         if record is not None and 0 < record.conflict >= record.promise.generation:  # A higher force ends the conflict.
-            return f"two forces of generation {record.conflict} have met"
+            return f"two forced changes have generation {record.conflict}"
         return None if reply.verdict is AcceptorVerdict.OK else reply.verdict.name.lower().replace("_", " ")
 
 

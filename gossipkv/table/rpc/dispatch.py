@@ -220,7 +220,7 @@ class TableMethods:
             why = self.shut
             return None if why is None else self._passed_on(arguments, f"the tables of this node are closed ({why})")
         lack = self._records.routing.lack(name)
-        return None if lack is None else self._passed_on(arguments, f"the map of the table is not taken here ({lack})")
+        return None if lack is None else self._passed_on(arguments, f"this node cannot take the table's map ({lack})")
 
     def _passed_on(self, arguments: Arguments, why: str) -> DeferredResult:
         """Return another node's answer to a request, which is forwarded unchanged."""
@@ -236,7 +236,7 @@ class TableMethods:
         try:
             return await self._participant.peers.ask_any(nodes, method, params, timeout_s)
         except Unavailable as error:
-            raise Unavailable(f"{why}, and of others: {error.message}") from error
+            raise Unavailable(f"{why}, and no other node answers: {error.message}") from error
 
     def _answer(self, methods: Callable[[], Mapping[bytes, Method]], name: bytes, arguments: Arguments) -> Answer:
         passed_on = self._elsewhere(_name_in(arguments), arguments) if name in FOR_CLIENTS else None

@@ -97,24 +97,26 @@ class ForceJoin:
         """
         table = decode_table(tree.root.meta)
         if table.kind == HASH:
-            raise BadRequest(f"{wanted.table} has shards: `force_join` is of ranges")
+            raise BadRequest(f"{wanted.table} has shards: `force_join` is only for ranges")
         node = self._transactions.named(self._service.taking_part()[1].nodes.named(), wanted.node)
         if node not in {candidate.id for candidate in nodes} or node not in self._directory.alive():
-            raise BadRequest(f"{wanted.node} is not alive, or was taken out: choose a node that holds partitions")
+            raise BadRequest(f"{wanted.node} is not alive, or was removed: choose a node that holds partitions")
         first, partition = range_of(tree, wanted.key)
         bounds = next(parts_of(tree, KeyBounds(first, None))).bounds
         if _is_done(partition, node):
-            lost = "nothing more is lost: it has begun anew there already"
+            lost = "nothing more is lost: the range was force-joined there before"
             return None, _answer(wanted, partition.id, None, lost, changed=False)
-        with deadline.step("asking the range's hosts whether they live"):
+        with deadline.step("asking the range's hosts for an answer"):
             await self._check_gone(wanted, partition)
-        with deadline.step(f"asking {wanted.node} what it has set aside"):
+        with deadline.step(f"asking {wanted.node} for its quarantined replicas"):
             kept = chosen(wanted, bounds, await self._kept(node, table.id, bounds))
         new = draw_id(self._random)
         config = self._service.taking_part()[0].known[table.id].config + 1
         asked = first, partition.id, new, draw_id(self._random), node, *begins(partition, kept, config)
-        held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
-        return (*REFOUND, asked), _answer(wanted, new, kept, f"it begins {held} may be lost", changed=True)
+        lost = "the range starts empty: all its records may be lost"
+        if kept is not None:
+            lost = f"the range continues with the replica {kept.name}: records that it lacks may be lost"
+        return (*REFOUND, asked), _answer(wanted, new, kept, lost, changed=True)
 
     async def _check_gone(self, wanted: RangeArguments, partition: Partition) -> None:
         """Raise Conflict if a host of a range may be alive."""
@@ -135,9 +137,10 @@ class ForceJoin:
         if living:
             names: list[Detail] = [*sorted(map(self._directory.name_of, living))]
             have = "has" if len(names) == 1 else "have"
-            words = f"{', '.join(map(str, names))} may be alive, and {have} the range that {shown(wanted.key)} is in"
+            words = f"{', '.join(map(str, names))} may be alive, and {have} the range of key {shown(wanted.key)}"
             raise Conflict(
-                f"{words}: `force_join` is for one whose hosts are all gone for good. Start again who is only down",
+                f"{words}: `force_join` is only for a range whose hosts are all lost for good; start nodes that are "
+                "only down",
                 {"hosts": names},
             )
 
@@ -200,14 +203,14 @@ def chosen(wanted: RangeArguments, bounds: KeyBounds, kept: Sequence[KeptReplica
     if wanted.copy == NOTHING:
         return None
     if wanted.copy is not None and wanted.copy not in usable:
-        words = f"{wanted.node} has no copy {wanted.copy[:40]} that is set aside, was whole, and has all of the range"
-        raise BadRequest(f"{words}; these have some of it: {listed}")
+        words = f"{wanted.node} has no quarantined replica {wanted.copy[:40]} that is complete and covers the range"
+        raise BadRequest(f"{words}; its replicas with a part of the range: {listed}")
     if wanted.copy is not None or len(usable) == 1:
         return usable[wanted.copy] if wanted.copy is not None else next(iter(usable.values()))
     if kept:
         raise Conflict(
-            f"{wanted.node} has set aside copies with some of the range: {listed}. Say which of them it is to go on "
-            "with, or that it begins with nothing; where one has a part of it, divide it there first",
+            f"{wanted.node} has quarantined replicas with a part of the range: {listed}. Name the replica to continue "
+            "with, or start the range empty; if a replica covers only a part, split the range there first",
             {"copies": [replica.name for replica in kept]},
         )
     return None
@@ -220,4 +223,4 @@ def _kept_of(row: Value) -> KeptReplica:
                 clock.check(packed)
             config = more[0] if more and is_whole(more[0]) else 0
             return KeptReplica(name, KeyBounds(first, end), packed, size, id_, config)
-    raise ProtocolError("a copy that is set aside is [name, first, end, clock, bytes, assignment, config id]")
+    raise ProtocolError("a quarantined replica must be [name, first, end, clock, bytes, assignment, config id]")

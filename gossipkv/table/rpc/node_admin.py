@@ -165,7 +165,7 @@ class NodeAdminMethods:
         """Invite a member; return its uuid, and its description of itself.  Raises NotReady, Unavailable."""
         node = self._directory.uuid_of(wanted.node)
         if node not in self._directory.alive():
-            raise Unavailable(f"{wanted.node} cannot hold partitions: it is no member of this cluster that is alive")
+            raise Unavailable(f"{wanted.node} cannot hold partitions: it is not a live member of this cluster")
         with deadline.step(f"asking {wanted.node} to take part"):
             await self._directory.invite(node)
             return node, await self._transactions.describe(node)
@@ -186,8 +186,8 @@ class NodeAdminMethods:
             least = least_of_group(table.replication)
             if any(node in group and len(group) <= least for group in grouped(table, placed(named))):
                 raise Conflict(
-                    f"the table {table.name} needs {least} nodes in each group, and in that of "
-                    f"{self._directory.name_of(node)} are no more: replace it, or reshard to fewer groups first"
+                    f"the table {table.name} needs {least} nodes in each group, and the group of "
+                    f"{self._directory.name_of(node)} has no more: replace the node, or reshard to fewer groups first"
                 )
 
     def _max_replication(self) -> int:
@@ -209,7 +209,7 @@ class NodeAdminMethods:
         async def argued(tree: MapTree, nodes: list[SpreadNode]) -> Change:
             table = decode_table(tree.root.meta)
             if table.kind != HASH:
-                raise BadRequest(f"{wanted.table} has ranges: groups are of the shards of hash tables")
+                raise BadRequest(f"{wanted.table} has ranges: only shards of hash tables have groups")
             try:
                 groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
             except ValueError as error:

@@ -86,7 +86,7 @@ class PeerMethods:
         }
 
     def _register(self, arguments: Arguments) -> DeferredResult:
-        request, seen = arguments.blob("request"), arguments.blob_or_nil("what was seen", optional=True)
+        request, seen = arguments.blob("request"), arguments.blob_or_nil("session token", optional=True)
         offer = None if arguments.is_over else _offer(arguments)
         arguments.end()
         metadata, _ = self._service.taking_part()
@@ -127,7 +127,7 @@ class PeerMethods:
         timeout_ms = arguments.whole("timeout_ms", MAX_DECISION_MS)
         arguments.end()
         if not 1 <= len(sent) <= MAX_OPERATIONS:
-            raise BadRequest(f"1 to {MAX_OPERATIONS} operations go together, not {len(sent)}")
+            raise BadRequest(f"a request has 1 to {MAX_OPERATIONS} operations, not {len(sent)}")
         operations = [decode_operation(packed) for packed in sent]
         metadata, _ = self._service.taking_part()
 
@@ -211,7 +211,7 @@ class PeerMethods:
                 case [int(partition), bytes(start), None | bytes() as end]:
                     stored[partition] = start, end
                 case _:
-                    raise BadRequest("metadata_discover: a partition is [id, first key, end or nil]")
+                    raise BadRequest("metadata_discover: a partition must be [id, first key, end or nil]")
         metadata, _ = self._service.taking_part()
 
         async def tell() -> Value:
@@ -219,7 +219,7 @@ class PeerMethods:
             if known_map is None or known_map.head.config < config:
                 known_map = await metadata.quorum_read(table)
             if known_map.head.config < config or metadata.is_behind(table):
-                raise NotReady(f"this node knows {known_map.head.config} of that map, and there is more")
+                raise NotReady(f"this node knows config {known_map.head.config} of the map, and there is a newer one")
             found: list[Value] = []
             for part in discover(metadata.tree(table), node, stored):
                 targets: list[Value] = [[target.node, target.partition, target.assignment] for target in part.targets]

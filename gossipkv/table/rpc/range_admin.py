@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOVED_OTHERWISE: Final = "`gossipkv node` commands move them"
+MOVED_OTHERWISE: Final = "the `gossipkv node` commands move shards"
 COMING: Final = frozenset({AssignmentState.PROPOSED, AssignmentState.INITIALIZING})
 
 
@@ -106,12 +106,12 @@ class RangeAdminMethods:
             rows = _rows([(before.first, before.partition), (first, partition.id)])
             words = f"{wanted.table} is already split at {shown(key)}: a range begins there"
             raise Conflict(words, {"table": wanted.table, "partition": None, "partitions": rows})
-        self._check_rests(key, partition, "divide it")
+        self._check_rests(key, partition, "split the range")
         if partition.has_too_many_former:
             hosts = [assignment.node for assignment in partition.assignments]
             names = [name_of(node) + ("" if node in alive else " (which is down)") for node in hosts]
-            words = f"{len(partition.named)} assignments of the range that {shown(key)} is in are not settled"
-            raise Conflict(f"{words}, {MAX_FORMER} may be: all that hold it have to answer: {', '.join(names)}")
+            words = f"the range of key {shown(key)} has {len(partition.named)} assignments that are not settled"
+            raise Conflict(f"{words}, at most {MAX_FORMER} are allowed; all hosts must answer: {', '.join(names)}")
         return first, partition
 
     def _check_rests(self, key: bytes, partition: Partition, what: str) -> None:
@@ -120,7 +120,7 @@ class RangeAdminMethods:
         if any(ends):
             names = [None if node is None else self._directory.name_of(node) for node in ends]
             ways = [f"{way} {name}" for way, name in zip(("from", "to"), names, strict=True) if name is not None]
-            raise Conflict(f"the range that {shown(key)} is in moves {' '.join(ways)}: {what} afterwards")
+            raise Conflict(f"the range of key {shown(key)} moves {' '.join(ways)}: {what} afterwards")
 
     # -- hosts of a range ----------------------------------------------------------------------------------------------
 
@@ -133,12 +133,12 @@ class RangeAdminMethods:
         assignment = _assignment_at(partition, node)
         if assignment is not None and not _leaves(partition, assignment):
             return None, self._moved(wanted, partition, assignment.slot, (_other(partition, assignment), node))
-        self._check_rests(wanted.key, partition, "say it")
+        self._check_rests(wanted.key, partition, "try again")
         if node not in {candidate.id for candidate in nodes}:
-            words = f"{wanted.node} was taken out, and no table is laid on it: `gossipkv node add` puts it in"
+            words = f"{wanted.node} was removed and holds no tables: add the node with `gossipkv node add`"
             raise BadRequest(words)
         if node not in self._directory.alive():
-            raise Unavailable(f"{wanted.node} cannot hold a range: it is no member of this cluster that is alive")
+            raise Unavailable(f"{wanted.node} cannot hold a range: it is not a live member of this cluster")
         slot = await self._planned(tree, nodes, lambda situation: slot_to_take(situation, partition.id, node))
         source = next((present.node for present in partition.assignments if present.slot == slot), None)
         asked = first, partition.id, draw_id(self._random), node, slot
@@ -151,22 +151,22 @@ class RangeAdminMethods:
         first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
         node = self._node(wanted.node)
         assignment = _assignment_at(partition, node)
-        where = f"the range that {shown(wanted.key)} is in"
+        where = f"the range of key {shown(wanted.key)}"
         if assignment is None:
             details = self._moved(wanted, partition, None, (node, None))
-            raise Conflict(f"{wanted.node} holds nothing of {where}, and none is on its way there", details)
+            raise Conflict(f"{wanted.node} has no replica of {where}, and no replica moves there", details)
         answer = partial(self._moved, wanted, partition, assignment.slot)
         other = _other(partition, assignment)
         if assignment.state in COMING:
             return ("unassign", 1, (first, partition.id, assignment.id)), answer((node, other), changed=True)
         if _leaves(partition, assignment):
             return None, answer((node, other))
-        self._check_rests(wanted.key, partition, "say it")
+        self._check_rests(wanted.key, partition, "try again")
         target = await self._planned(tree, nodes, lambda situation: successor(situation, partition.id, assignment.slot))
         if target is None:
             least = decode_table(tree.root.meta).replication
-            words = f"no other node of tables that lives is left for {where}: leave would take it below {least}"
-            raise Conflict(f"{words}; `gossipkv node add` a node first")
+            words = f"no other live node of tables can take {where}, which would have fewer than {least} replicas"
+            raise Conflict(f"{words}; add a node first with `gossipkv node add`")
         asked = first, partition.id, draw_id(self._random), target, assignment.slot
         return ("assign", 1, asked), answer((node, target), changed=True)
 
@@ -195,7 +195,7 @@ class RangeAdminMethods:
         try:
             return self._transactions.named(catalogue.nodes.named(), name)
         except BadRequest as error:
-            raise BadRequest(f"{error.message}; `gossipkv node add` puts one in") from error
+            raise BadRequest(f"{error.message}; add a node with `gossipkv node add`") from error
 
     # -- partitions ----------------------------------------------------------------------------------------------------
 

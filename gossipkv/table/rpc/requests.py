@@ -145,7 +145,7 @@ def drop_table(arguments: Arguments) -> DropTableArguments:
     options = arguments.options("table", "operation", "timeout_ms")
     digits = options.text("table")
     if digits is not None and not TABLE_DIGITS.fullmatch(digits):
-        raise BadRequest(f"{arguments.method}: a table's id is 32 hexadecimal digits, not {digits[:80]!r}")
+        raise BadRequest(f"{arguments.method}: a table's id must be 32 hexadecimal digits, not {digits[:80]!r}")
     table = None if digits is None else bytes.fromhex(digits)
     return DropTableArguments(name, table, _operation(arguments.method, options), _timeout_ms(options))
 
@@ -154,7 +154,7 @@ def table_name(arguments: Arguments) -> str:
     """Read a table name.  Raises BadRequest: no table can have that name."""
     name = arguments.text("table")
     if not is_table_name(name):
-        raise BadRequest(f"{arguments.method}: {name!r} is no name of a table: {NAMES}")
+        raise BadRequest(f"{arguments.method}: {name!r} cannot be a table's name: {NAMES}")
     return name
 
 
@@ -211,7 +211,8 @@ def set_weight(arguments: Arguments) -> NodeArguments:
     node, weight = arguments.text("node"), arguments.whole("weight", MAX_WEIGHT)
     options = arguments.options("timeout_ms")
     if not weight:
-        raise BadRequest(f"{arguments.method}: a weight is 1 to {MAX_WEIGHT}; who is to hold nothing is removed")
+        words = f"a weight must be 1 to {MAX_WEIGHT}; to let the node hold nothing, remove the node"
+        raise BadRequest(f"{arguments.method}: {words}")
     return NodeArguments(node, weight=weight, timeout_ms=_timeout_ms(options))
 
 
@@ -226,7 +227,7 @@ def split(arguments: Arguments) -> RangeArguments:
     table, key = arguments.text("table"), arguments.blob("key")
     options = arguments.options("timeout_ms")
     if not 1 <= len(key) <= MAX_KEY_BYTES:
-        words = f"a range begins at a key of 1 to {MAX_KEY_BYTES} bytes, not of {len(key)}"
+        words = f"the first key of a range must have 1 to {MAX_KEY_BYTES} bytes, not {len(key)}"
         raise BadRequest(f"{arguments.method}: {words}")
     return RangeArguments(table, key, timeout_ms=_timeout_ms(options))
 
@@ -250,11 +251,11 @@ def _time_key(method: str, options: OptionArguments, kind: str) -> tuple[TimeKey
     given, smears = options.array("time_key"), options.flag_or_nil("smear")
     if given is None:
         if smears:
-            words = "a table smears by its time key: without one a range has no minute"
+            words = "smearing needs a time key"
             raise BadRequest(f"{method}: {words}", {"option": "smear"})
         return None, False
     if kind != RANGE:
-        raise BadRequest(f"{method}: a time key is of a range table: hashed keys are spread", {"option": "time_key"})
+        raise BadRequest(f"{method}: only a range table can have a time key", {"option": "time_key"})
     try:
         parts = [part.decode(errors="replace") if isinstance(part, bytes) else part for part in given]
         return time_key_of(parts), smears is not False
@@ -286,15 +287,15 @@ def _isolation_group(method: str, options: OptionArguments) -> str | None:
     try:
         return None if group is None else read_isolation_group(group)
     except ValueError:
-        raise BadRequest(f"{method}: an isolation group's name is {NAME_FORM}, not {group!r}") from None
+        raise BadRequest(f"{method}: an isolation group's name must be {NAME_FORM}, not {group!r}") from None
 
 
 def _bounds(method: str, options: OptionArguments) -> tuple[bytes, ...]:
     """Read the first keys of all partitions but the first; they must ascend strictly, and not be empty."""
     bounds = options.keys("bounds", MAX_KEY_BYTES) or []
     if len(bounds) > MAX_BOUNDS:
-        words = f"a table begins with at most {MAX_BOUNDS:,} bounds, not {len(bounds):,}"
-        raise BadRequest(f"{method}: {words}: `gossipkv table split` adds others", {"option": "bounds"})
+        words = f"a new table has at most {MAX_BOUNDS:,} bounds, not {len(bounds):,}"
+        raise BadRequest(f"{method}: {words}: add more with `gossipkv table split`", {"option": "bounds"})
     if any(low >= high for low, high in pairwise([b"", *bounds])):
-        raise BadRequest(f"{method}: the bounds must ascend, from one that is not empty", {"option": "bounds"})
+        raise BadRequest(f"{method}: the bounds must ascend, and the first must not be empty", {"option": "bounds"})
     return tuple(bounds)

@@ -329,18 +329,18 @@ class TableReporter:
                 why = f"takes no writes: {why}"
             elif differing := replication.digests.differ.get(replica):
                 names = ", ".join(sorted(map(name_of, differing)))
-                why = f"has other records than {names}, with all that was written in both"
+                why = f"has other records than {names}, although both have all writes"
             elif replica in replicas.loader.log_too_small:
                 why = "bulk-loads repeatedly: `table_log` is too small for the writes meanwhile"
             if why is not None:
-                return f"its copy at {name_of(replicas.me)} {why}"
+                return f"its replica at {name_of(replicas.me)} {why}"
         if not up:
             return "none of its nodes is alive, so it cannot be read or written"
         if replica is not None and replica.originates:
             up = replicas.acks[replica].confirming(replicas.confirms)
         needed = slots_needed(MAJORITY, table.replication)
         if up < needed:
-            return f"a majority is {needed} of {table.replication}, and {up} can confirm a write: it is refused"
+            return f"{up} of {table.replication} replicas can confirm a write, but a majority is {needed}"
         return None
 
 

@@ -51,9 +51,7 @@ class TransactMethods:
         with deadline.step("looking for the catalogue"):
             metadata, catalogue = await soon(self._participant.informed)
             if catalogue.register not in metadata.known:
-                raise NotReady(
-                    "no catalogue of tables is known here: whom the first table is laid on is put in by that"
-                )
+                raise NotReady("this node knows no catalogue of tables; creating the first table makes the catalogue")
         return metadata, catalogue
 
     async def describe(self, node: bytes) -> NamedNode:
@@ -100,7 +98,7 @@ class TransactMethods:
             case OperationOutcome.REFUSED:
                 raise Conflict(f"{name}: {answer.message or answer.code}")
             case OperationOutcome.UNKNOWN:
-                raise Unknown(f"{name}: whether it was done is not known; it may be said again, and is done once")
+                raise Unknown(f"{name}: the change may or may not be made; repeat it, a change is made only once")
         return answer.outcome is OperationOutcome.DONE
 
     def named(self, named: Mapping[bytes, NamedNode], name: str, *, but: bytes = b"") -> bytes:
@@ -115,11 +113,12 @@ class TransactMethods:
             strangers = [uuid for uuid in named if uuid not in names and uuid != but]
             found = [uuid for uuid in strangers if named[uuid].name == name]
         if len(found) > 1:
-            raise BadRequest(f"{name} was the name of several nodes: say {' or '.join(uuid.hex() for uuid in found)}")
+            uuids = " or ".join(uuid.hex() for uuid in found)
+            raise BadRequest(f"several nodes had the name {name}: give a uuid, {uuids}")
         if not found:
             listed = sorted(names.get(uuid) or node.name for uuid, node in named.items() if uuid != but)
-            what = "no other node of tables" if but else "no node of tables"
-            raise BadRequest(f"{name} is {what}; these are: {', '.join(listed) or 'none'}")
+            other = "another" if but else "a"
+            raise BadRequest(f"{name} is not {other} node of tables; the nodes are: {', '.join(listed) or 'none'}")
         return found[0]
 
     async def change_map(

@@ -103,15 +103,15 @@ class ReplicaReadiness:
         if token:
             for replica in replicas:
                 if replica not in replication.replicas.acks:
-                    raise NotServed("the partition is not here any more", {"partition": replica.identity.partition})
+                    raise NotServed("the node no longer holds the partition", {"partition": replica.identity.partition})
                 seen = token.get(replica.identity.table, UNSEEN)
                 if seen.config > replication.maps.get(replica.identity.table, 0):
                     self._look_at(replica.identity.table)
                     return replica, _behind(replica, "the session has seen a newer map of the table", "map")
                 if replica in replication.replicas.loader.unplaced:
-                    return replica, _behind(replica, "this replica goes by a newer map once it has loaded", "map")
+                    return replica, _behind(replica, "this replica uses a newer map once its bulk load is done", "map")
                 if replica in replication.departed and seen.config > replica.config:
-                    return replica, _behind(replica, "this node does not hold the partition any more", "map")
+                    return replica, _behind(replica, "this node no longer holds the partition", "map")
                 if replica.rules.ends and not _ends_are_known(replica, seen):
                     return replica, _behind(replica, "the writes kept of a lost node are not known yet", "ends")
                 if not clock.covers(replica.synced, clock.named(seen.clock, replica.named)):
@@ -155,7 +155,7 @@ def wanted_of(arguments: Arguments, now: float) -> WantedClock:
     """
     if arguments.is_over:
         return WantedClock(NOTHING, now)
-    body, wait_ms = arguments.blob("what was seen"), arguments.whole("wait_ms", MAX_TIMEOUT_MS)
+    body, wait_ms = arguments.blob("session token"), arguments.whole("wait_ms", MAX_TIMEOUT_MS)
     arguments.end()
     try:
         return WantedClock(decode_body(body), now + wait_ms / 1000)
@@ -177,7 +177,7 @@ def _ends_are_known(replica: Replica, seen: TableSeen) -> bool:
             continue
         if end is not None and clock.counter(seen.clock, assignment) > end:
             raise WriteLost(
-                "the range began anew by force since the session began: what that has seen there may be lost"
+                "the range was force-joined since the session began: writes that the session has seen may be lost"
                 if assignment == LEFT_OUT
                 else (
                     "the session has seen a write that was only on a node lost for good, and its range was force-joined"

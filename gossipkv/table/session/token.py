@@ -111,11 +111,11 @@ def decode_body(data: bytes) -> Token:
     at, last = 0, b""
     while at < len(data):
         if at + PART.size > len(data):
-            raise ProtocolError("what was seen of a table ends within its head", {"offset": at})
+            raise ProtocolError("a table's part of the token ends within its head", {"offset": at})
         table, config, entries = PART.unpack_from(data, at)
         begin, at = at + PART.size, at + PART.size + entries * ENTRY_BYTES
         if at > len(data) or (token and table <= last):
-            raise ProtocolError("what was seen has tables that do not ascend, or is cut", {"offset": begin})
+            raise ProtocolError("the token's tables do not ascend, or the token is incomplete", {"offset": begin})
         clock.check(data[begin:at])
         token[table] = TableSeen(config, data[begin:at])
         last = table
@@ -145,9 +145,9 @@ def decode(data: bytes, cluster: bytes) -> Token:
             end = at + HEAD.size + length
             (checksum,) = CHECKSUM.unpack_from(data, end)
         except struct.error:
-            raise _refused("it is cut") from None
+            raise _refused("the token is incomplete") from None
         if format_ != FORMAT:
-            raise _refused(f"it has the form {format_}, which this node does not know")
+            raise _refused(f"the token has format {format_}, which this node does not know")
         if checksum != crc32c(cluster + data[at:end]):
             raise _refused("the token is damaged, or of another cluster")
         try:

@@ -81,7 +81,7 @@ def test_a_range_begins_anew(tmp_path):
         force = ("table", "force-join", TABLE, "old/1", f"n{one}", "--yes", *at)
         # The killed nodes are only suspected for a while.
         _, said = until(lambda: gossipkv(*force), lambda told: told[0] == 0)
-        assert f"n{one}: it begins with the copy" in said, said
+        assert f"n{one}: the range continues with the replica" in said, said
         with blocking.connect(cluster.node(one).address, timeout_ms=30_000) as client:
             table = client.table(TABLE)
             assert dict(until(lambda: [*table.scan()], bool)) == OLD  # Later writes are lost.

@@ -70,8 +70,8 @@ def flip_a_bit(data):
 @pytest.mark.parametrize(
     ("harm", "why"),
     [
-        (lose, "the store of this node's tables is missing"), (exchange, "is not of this node"),
-        (put_an_old_copy_back, "an older copy of the store: it is in life 1, and was in 3"),
+        (lose, "the store of this node's tables is missing"), (exchange, "does not belong to this node"),
+        (put_an_old_copy_back, "an older copy of the store: its life is 1, and was 3"),
         (flip_a_bit, f"log/0000000000000001.log: damaged at byte {BATCH_AT}: "),
     ],
 )  # fmt: skip

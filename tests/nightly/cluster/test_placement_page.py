@@ -22,7 +22,7 @@ EXAMPLE = re.compile(r"`gossipkv ([^`\n]+)`(?:[^`\n]|`(?!gossipkv )[^`\n]*`|\n(?
 # A move takes five seconds, so a plan asked for late still has moves of each node that have not begun.
 SETTINGS = {**LOGGED, "refresh_period": "off", "max_moves": "1", "table_transfer": "64KiB/s"}
 # A busy machine may cause this for a moment; the command is repeated.
-SUSPECTED = b"no member of this cluster that is alive"
+SUSPECTED = b"not a live member of this cluster"
 DONE_BEFORE = b"nothing to do: no change was needed\n"
 QUICKLY = {"max_moves": "64", "table_transfer": "64MiB/s"}
 RECORDS = [(f"cart {number}", bytes(3000)) for number in range(1000)]

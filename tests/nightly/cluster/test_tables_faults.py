@@ -115,7 +115,7 @@ def test_one_chain(nodes, network, record_property):
     record_property("measured", f"{faults} faults, {dict(counted)}")
 
 
-TORN = "two forces of generation 1 have met"
+TORN = "two forced changes have generation 1"
 
 
 def test_two_forces_on_two_sides_of_a_cut(nodes, network):

@@ -89,7 +89,7 @@ def test_what_is_unknown_is_asked_again(ask):
 
 
 @pytest.mark.parametrize(("error", "status"), [
-    (Conflict("too few"), 3), (BadRequest("n9 is no node of tables"), 2), (Unavailable("no member n9"), 3),
+    (Conflict("too few"), 3), (BadRequest("n9 is not a node of tables"), 2), (Unavailable("no member n9"), 3),
     (NotReady("no table was ever created here"), 3), (UnknownDatabase("there is no table t"), 1),
 ])  # fmt: skip
 def test_what_the_node_refuses(ask, error, status):

@@ -9,7 +9,7 @@ import pytest
 from gossipkv.errors import BadRequest, Unavailable
 from tests.unit.cli.asked_node import AskedNode, answering, raising
 
-WHY = "its assignment was taken by force"
+WHY = "its assignment was removed by force"
 
 
 def row(node, copy, table="carts", size=2048):

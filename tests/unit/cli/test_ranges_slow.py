@@ -121,7 +121,7 @@ def test_partitions(ask):
 
 
 @pytest.mark.parametrize(("error", "status"), [
-    (Conflict("it moves"), 3), (BadRequest("n9 is no node of tables"), 2), (Unavailable("n4 is down"), 3),
+    (Conflict("it moves"), 3), (BadRequest("n9 is not a node of tables"), 2), (Unavailable("n4 is down"), 3),
     (NotReady("no table was ever created here"), 3), (UnknownDatabase("there is no table t"), 1),
 ])  # fmt: skip
 def test_what_the_node_refuses(ask, error, status):

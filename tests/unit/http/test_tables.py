@@ -87,7 +87,7 @@ async def test_a_scan():
 
 @pytest.mark.parametrize(("failure", "status"), [
     (NotReady("this node does not know the state of the table carts yet", {"table": "carts", "coming": True}), 503),
-    (NotReady("no replica that was asked is ready", {"waits_for": "records"}), 503),
+    (NotReady("no asked replica is ready", {"waits_for": "records"}), 503),
     (NotReady("this node is about to open its tables"), 503),
     (BadRequest("get: a table has no versions"), 400),
 ])  # fmt: skip
@@ -194,10 +194,10 @@ async def test_a_write_accepted_for_later_is_no_part_of_a_session():
 @pytest.mark.parametrize(("failure", "status", "more"), [
     (BadRequest("carts is a dataset", {"database": "carts"}), 405, {"Allow": "GET, HEAD, OPTIONS"}),
     (BadRequest("put: the key is too long"), 400, {}),
-    (NotReady("no replica that was asked is ready", {"waits_for": "records"}), 503, {"Retry-After": "1"}),
+    (NotReady("no asked replica is ready", {"waits_for": "records"}), 503, {"Retry-After": "1"}),
     (Overloaded("full"), 429, {"Retry-After": "1"}),
     (WriteLost("gone"), 410, {}),
-    (TooLarge("the session has seen more than a token holds"), 413, {}),
+    (TooLarge("the session's token would need more bytes"), 413, {}),
     (Unavailable("no replica was reached"), 502, {}),
     (Unknown("too few have it yet"), 504, {}),
 ])  # fmt: skip

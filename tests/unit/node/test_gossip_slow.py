@@ -65,8 +65,8 @@ async def test_a_newer_revision_waits_for_all_that_live(tmp_path: Path) -> None:
                 asking.check_speaks(2, "dividing shards")
             except Unavailable as error:
                 assert error.message == (
-                    "dividing shards needs revision 2 of what nodes tell each other, and "
-                    f"{', '.join(error.details['nodes'])} read an older one: upgrade them first"
+                    "dividing shards needs revision 2 of the protocol between nodes, and "
+                    f"{', '.join(error.details['nodes'])} read an older revision: upgrade these nodes first"
                 )
                 return error.details["nodes"]
             return []

@@ -119,7 +119,7 @@ def test_cursors_of_scans(tmp_path: Path) -> None:
     assert decode_cursor(longest) == ("v" * 255, b"k" * 65_535)
     longer = encode_cursor("v1", b"k" * 66_000)
     assert peer.hands_off("scan", "db", {"cursor": longer})
-    with pytest.raises(BadRequest, match="not one that this method returned"):
+    with pytest.raises(BadRequest, match="not returned by this method"):
         decode_cursor(longer)
 
 

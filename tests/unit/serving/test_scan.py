@@ -134,5 +134,5 @@ def test_cursors_are_whole_or_refused() -> None:
 
 def test_a_cursor_cannot_name_what_is_no_version() -> None:
     """A megabyte with a correct checksum is refused, and neither looked up nor echoed."""
-    with pytest.raises(BadRequest, match="not one that this method returned"):
+    with pytest.raises(BadRequest, match="not returned by this method"):
         decode_cursor(encode_cursor("1" * 1_000_000, b""))

@@ -104,7 +104,7 @@ def test_a_child_without_an_heir_here(held, high):
     assert {partition: there for partition, there in held.copies.items() if there} == {LOW: True}
     (aside,) = held.node.replicas.spaces.all_quarantined()
     assert (aside.identity.assignment, aside.identity.bounds) == (held.parent.assignment, (MIDDLE, None))
-    assert aside.why.endswith("went on without it")
+    assert aside.why.startswith("its range was divided, and this node has no slot of partition ")
 
 
 def test_a_host_that_none_names(held):
@@ -113,7 +113,7 @@ def test_a_host_that_none_names(held):
     held.look()
     assert held.copies == {}
     assert held.aside == [
-        (held.parent.identity.partition, "its range was divided, and its children went on without it")
+        (held.parent.identity.partition, "its range was divided, and its children continued without this replica")
     ]
 
 
@@ -145,7 +145,7 @@ def test_one_that_was_taken_by_force_is_set_aside(held):
     ends = (ForcedEnd(held.parent.assignment, 1),)
     held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER)._replace(ends=ends))
     held.look()
-    assert held.aside == [(held.parent.identity.partition, "its assignment was taken by force")]
+    assert held.aside == [(held.parent.identity.partition, "its assignment was removed by force")]
 
 
 def test_one_that_had_gone_before_another_was_taken_by_force(held):
@@ -169,6 +169,6 @@ def test_a_map_that_was_forced_back(held):
     held.look()
     held.records.forget("t", before)
     held.look()
-    why = "the map was forced back to before its range was divided"
+    why = "the map was forced back to a state before the division of its range"
     assert sorted(held.aside) == [(LOW, why), (HIGH, why)]
     assert held.copies == {held.parent.identity.partition: False}

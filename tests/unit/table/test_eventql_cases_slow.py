@@ -198,7 +198,7 @@ async def test_no_partition_falls_below_its_replicas(cluster):
     before = await hosts(cluster, one)
     for name in before:
         error = await refused(cluster, one, "leave", "t", b"k", name)
-        assert (type(error), "would take it below 3" in error.message) == (Conflict, True)
+        assert (type(error), "fewer than 3 replicas" in error.message) == (Conflict, True)
     assert await hosts(cluster, one) == before
 
 

@@ -31,15 +31,15 @@ CRASHES = [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER]
 @pytest.mark.parametrize(("cluster_id", "store", "drew", "drew_store", "why"), [
     (ID, 0, ID, 0, None),
     (ID, 7, ID, 7, None),
-    (ID, 7, ID, 0, "with the store 0000000000000000, and has 0000000000000007 now"),
-    (ID, 0, ID, 7, "with the store 0000000000000007, and has 0000000000000000 now"),
-    (ID, 8, ID, 7, "which may have a catalogue; `gossipkv metadata force` founds it anew"),
-    (ID, 0, "", 0, "did not draw the id abababababababab of its cluster, or has lost the note"),
-    (ID, 7, "", 0, "if that one is gone, `gossipkv metadata force` founds it anew"),
-    (ID, 7, OTHER, 7, "did not draw the id"),
-    (OTHER, 7, ID, 7, "is of the cluster cdcdcdcdcdcdcdcd, not of the cluster abababababababab"),
-    (OTHER, 7, OTHER, 7, "is of the cluster cdcdcdcdcdcdcdcd"),
-    ("", 0, "", 0, "is of no cluster yet, not"),
+    (ID, 7, ID, 0, "with the store 0000000000000000, and its present store is 0000000000000007"),
+    (ID, 0, ID, 7, "with the store 0000000000000007, and its present store is 0000000000000000"),
+    (ID, 8, ID, 7, "a catalogue may exist; to found a new one, run `gossipkv metadata force`"),
+    (ID, 0, "", 0, "did not draw the cluster id abababababababab, or has lost its record of that"),
+    (ID, 7, "", 0, "if that node is lost, run `gossipkv metadata force`"),
+    (ID, 7, OTHER, 7, "did not draw the cluster id"),
+    (OTHER, 7, ID, 7, "belongs to the cluster cdcdcdcdcdcdcdcd, not to the cluster abababababababab"),
+    (OTHER, 7, OTHER, 7, "belongs to the cluster cdcdcdcdcdcdcdcd"),
+    ("", 0, "", 0, "belongs to no cluster yet, not"),
 ])  # fmt: skip
 def test_who_may_found(cluster_id, store, drew, drew_store, why):
     """The NODE record decides; a refusal gives the reason and the remedy."""

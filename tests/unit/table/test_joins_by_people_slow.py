@@ -71,7 +71,7 @@ async def test_a_node_joins_and_leaves(cluster):
     assert await arrived(cluster, one) == before
     error = await refused(cluster, one, "leave", "t", b"k", comer)
     assert (type(error), error.details["from"], error.details["to"]) == (Conflict, comer, None)
-    assert f"{comer} holds nothing of the range that 'k' is in" in error.message
+    assert f"{comer} has no replica of the range of key 'k'" in error.message
 
 
 @simulated(4)
@@ -85,11 +85,11 @@ async def test_what_is_refused(cluster):
     (comer,) = NODES - before.keys() - {"n4"}
     for kind, words, *params in (
         (UnknownDatabase, "u", "join", "u", b"k", comer), (UnknownDatabase, "u", "leave", "u", b"k", comer),
-        (BadRequest, "`gossipkv node` commands move them", "join", "h", b"k", comer),
-        (BadRequest, "`gossipkv node` commands move them", "leave", "h", b"k", "n1"),
-        (BadRequest, "n4 is no node of tables", "join", "t", b"k", "n4"),
-        (BadRequest, "`gossipkv node add` puts one in", "join", "t", b"k", "n9"),
-        (BadRequest, "n9 is no node of tables", "leave", "t", b"k", "n9"),
+        (BadRequest, "`gossipkv node` commands move shards", "join", "h", b"k", comer),
+        (BadRequest, "`gossipkv node` commands move shards", "leave", "h", b"k", "n1"),
+        (BadRequest, "n4 is not a node of tables", "join", "t", b"k", "n4"),
+        (BadRequest, "add a node with `gossipkv node add`", "join", "t", b"k", "n9"),
+        (BadRequest, "n9 is not a node of tables", "leave", "t", b"k", "n9"),
         (BadRequest, "key", "join", "t", 5, "n1"), (BadRequest, "node", "join", "t", b"k"),
         (BadRequest, "slot", "leave", "t", b"k", "n1", {"slot": 1}),
     ):  # fmt: skip
@@ -97,9 +97,9 @@ async def test_what_is_refused(cluster):
         assert (type(error), words in error.message) == (kind, True), (params, error)
     await cluster.ask(one, "remove_node", comer, timeout_s=60)
     error = await refused(cluster, one, "join", "t", b"k", comer)
-    assert (type(error), f"{comer} was taken out" in error.message) == (BadRequest, True)
+    assert (type(error), f"{comer} was removed" in error.message) == (BadRequest, True)
     error = await refused(cluster, one, "leave", "t", b"k", next(iter(before)))
-    assert (type(error), "would take it below 2" in error.message) == (Conflict, True)
+    assert (type(error), "fewer than 2 replicas" in error.message) == (Conflict, True)
     assert await standing(cluster, one) == before
 
 
@@ -117,7 +117,7 @@ async def test_a_node_that_is_down(cluster):
             assert told["to"] not in before
         else:
             error = await refused(cluster, one, "join", "t", key, "n4")
-            assert (type(error), "no member of this cluster that is alive" in error.message) == (Unavailable, True)
+            assert (type(error), "not a live member of this cluster" in error.message) == (Unavailable, True)
 
 
 @simulated(4)

@@ -30,7 +30,7 @@ class Lost(Held):
         self.ends = tuple(ForcedEnd(*one) for one in clock.entries(self.parent.synced))
         self.lose()
         ((_, why),) = self.aside
-        assert why.endswith("began anew without it")
+        assert why.endswith("was force-joined without this replica")
 
     def lose(self):
         self.records.change("t", lambda _: Partition(GONE, (self.seat(90, OTHER),), (), self.ends))

@@ -27,7 +27,7 @@ PLACE = PurePath("/n/tables")
 @pytest.mark.parametrize(("store", "life", "found", "expected"), [
     (0, 0, None, None),
     (0, 0, (7, 1), OpenedStore(7, 1)),
-    (0, 0, (7, 2), "not of this node, this node has none"),
+    (0, 0, (7, 2), "not belong to this node, which has no store"),
     (5, 0, None, "missing"),
     (5, 3, None, "missing"),
     (5, 3, (5, 3), OpenedStore(5, 3)),
@@ -36,9 +36,9 @@ PLACE = PurePath("/n/tables")
     (5, 3, (5, 2), "an older copy of the store"),
     (5, 1, (5, 1), OpenedStore(5, 1)),
     (5, 2, (5, 1), "an older copy of the store"),
-    (5, 3, (7, 1), "not of this node, 0000000000000005 is"),
-    (5, 3, (7, 3), "not of this node"),
-    (5, 3, (7, 4), "not of this node"),
+    (5, 3, (7, 1), "not belong to this node, whose store is 0000000000000005"),
+    (5, 3, (7, 3), "not belong to this node"),
+    (5, 3, (7, 4), "not belong to this node"),
 ])  # fmt: skip
 def test_what_becomes_of_a_store(store, life, found, expected):
     """NODE and the manifest decide; a refusal names path, reason and remedy."""
@@ -129,7 +129,7 @@ async def test_a_closed_store_is_left_as_it_is(tmp_path):
             async with running(directory, stores) as tables:
                 told = tables.to_map()
                 assert (told["state"], told["store"]) == ("closed", None)
-                assert "not of this node" in told["why"]
+                assert "not belong to this node" in told["why"]
                 with pytest.raises(Unavailable, match=r"the tables of this node are closed: .*--forget-tables") as no:
                     tables.opened()
                 assert no.value.details == {"reason": told["why"]}
@@ -222,7 +222,7 @@ async def test_a_store_that_fails(autojump_clock):
     async with open_on(SimulatedFiles(), stores) as (tables, directory):
         stores.open[0].fail(EIO)
         assert tables.state == "closed"
-        with pytest.raises(Unavailable, match=r"cannot be synced.*retries to open"):
+        with pytest.raises(Unavailable, match=r"cannot be synced.*tries again to open"):
             tables.opened()
         with pytest.raises(Unavailable, match="cannot be synced"):
             await tables.create()

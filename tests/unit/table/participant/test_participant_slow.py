@@ -133,7 +133,7 @@ async def test_a_founder_that_is_lost_with_the_catalogue(cluster):
     (other,) = [machine for machine in cluster.machines if machine is not founder]
     made = await cluster.ask(founder, "create_table", "t", ONE_COPY, timeout_s=30)
     await trio.sleep(5)
-    with pytest.raises(GossipKVError, match="answers, and is no survivor"):
+    with pytest.raises(GossipKVError, match="answers, but is no survivor"):
         await cluster.ask(other, "metadata_force", None, [other.name], timeout_s=30)
     founder.kill()
     with pytest.raises(GossipKVError):

@@ -190,8 +190,8 @@ def test_what_a_read_is_not(records):
         ("config must be an integer", "get_many", "t", [b"k"], {"config": "1"}),
         ("local must be true or false", "get", "t", b"k", {"local": 1}),
         ("unknown option level", "get", "t", b"k", {"level": "one"}),
-        ("ids of 8 bytes each", "table_get", bytes(16), b"1234567", [b"k"]),
-        ("1 keys have 8 bytes of partitions", "table_get", bytes(16), bytes(16), [b"k"]),
+        ("partition ids have 8 bytes each", "table_get", bytes(16), b"1234567", [b"k"]),
+        ("1 keys need 8 bytes of partition ids", "table_get", bytes(16), bytes(16), [b"k"]),
         ("ends within its head", "table_get", bytes(16), bytes(8), [b"k"], b"cut", 0),
     ):
         with pytest.raises(BadRequest, match=words):

@@ -141,9 +141,9 @@ def test_what_a_cursor_is_not(alone):
     """Invalid cursors, limits, options and versions are refused with one clear error each."""
     node, _ = alone.nodes
     for options, words in (
-        ({"cursor": b"xx"}, "the cursor is not one that this method returned"),
-        ({"cursor": msgpack.packb([bytes(70_000)])}, "the cursor is not one"),
-        ({"cursor": msgpack.packb(["a"])}, "the cursor is not one"),
+        ({"cursor": b"xx"}, "the cursor was not returned by this method"),
+        ({"cursor": msgpack.packb([bytes(70_000)])}, "the cursor was not returned"),
+        ({"cursor": msgpack.packb(["a"])}, "the cursor was not returned"),
         ({"cursor": msgpack.packb([b"a", b"made up"])}, "the token was not given"),
         ({"limit": 0}, "limit must be at least 1"),
         ({"starts": b""}, "did you mean start"),

@@ -108,7 +108,7 @@ def test_what_differs_is_named(asked, planted):
         records[b"\1zz"] = data
     before = dict(records)
     answer = told(asked)
-    assert (answer["verdict"], answer["why"]) == (DIFFERENT, "n1 and n3 have all the same writes, and other records")
+    assert (answer["verdict"], answer["why"]) == (DIFFERENT, "n1 and n3 have the same writes, but different records")
     assert records == before
     assert asked.nodes[0].live[b"k7"] == b"v"
 
@@ -145,7 +145,7 @@ def test_a_copy_that_moves_while_it_is_read(asked):
     first.scan = scan
     answer = told(asked, timeout_ms=1000)
     assert answer["verdict"] == NOT_COMPARED
-    assert "n1: it is written to all the time" in answer["why"]
+    assert "n1: the partition is being written to" in answer["why"]
     assert len(writes) > 2
     del first.scan
     assert told(asked)["verdict"] == EQUAL
@@ -167,7 +167,7 @@ def test_so_many_at_a_time(asked):
                 nursery.start_soon(take)
             for _ in range(2):  # After the first checkpoint all have begun, and after the second one more page is left.
                 await trio.lowlevel.checkpoint()
-            with pytest.raises(Overloaded, match="4 partitions are verified here"):
+            with pytest.raises(Overloaded, match="already verifies 4 partitions"):
                 await take()
         await take()
         return outcomes
@@ -179,7 +179,7 @@ def test_what_is_not_here(asked):
     """An absent partition is reported, and a position behind the last partition or an invalid start is not verified."""
     answer = told(asked, start=b"m", timeout_ms=200)
     assert (answer["verdict"], answer["next"]) == (NOT_COMPARED, None)
-    assert "it does not hold the partition" in answer["why"]
+    assert "the node does not hold the partition" in answer["why"]
     assert told(asked, start=b"n") is None
     for options in ({"start": 1}, {"timeout_ms": 0}, {"timeout_ms": 1 << 40}, {"other": 1}):
         with pytest.raises(BadRequest):
@@ -187,5 +187,5 @@ def test_what_is_not_here(asked):
 
 
 def test_one_copy_is_equal_to_nothing():
-    assert judge({"n1": ReplicaDigest(b"", 1, 1)}) == (NOT_COMPARED, "it has one copy")
+    assert judge({"n1": ReplicaDigest(b"", 1, 1)}) == (NOT_COMPARED, "the partition has one replica")
     assert judge({"n1": ReplicaDigest(b"", 1, 1), "n2": ReplicaDigest(clock.of([(7, 0)]), 1, 1)}) == (EQUAL, None)

@@ -21,7 +21,7 @@ def test_a_partition_that_is_written_to(asked):
     asked.cluster.pass_s(0.5)
     answer = told(asked)
     assert (answer["verdict"], answer["why"]) == (
-        NOT_COMPARED, "n1 and n3 have not the same writes; n2 and n3 have not the same writes",
+        NOT_COMPARED, "n1 and n3 do not have the same writes yet; n2 and n3 do not have the same writes yet",
     )  # fmt: skip
     rounds = []
 

@@ -229,7 +229,7 @@ def test_many_rows_of_which_some_are_refused():
     two.is_lost = True
     error = three.outcome("put_many", "t", rows)
     assert isinstance(error, Unknown)
-    assert re.search(r"1 of 2 parts of it are written.*n2 is not reached", str(error))
+    assert re.search(r"1 of 2 parts are written.*n2 is not reached", str(error))
     one.is_lost = True
     with pytest.raises(Unavailable, match="nothing was applied"):
         three.call("put_many", "t", rows)
@@ -272,14 +272,14 @@ def test_what_a_write_is_not(records):
         (BadRequest, "unknown option ttl_ms", "delete", "t", b"k", {"ttl_ms": 1}),
         (BadRequest, "the value must be bytes", "put", "t", b"k", 7),
         (BadRequest, "the value is missing", "put", "t", b"k"),
-        (BadRequest, "row 1 should be a key", "put_many", "t", [[b"k", b"v"], [b"k"]]),
-        (BadRequest, "row 0 should be a key", "put_many", "t", [[long, b"v"]]),
+        (BadRequest, "row 1 must be a key", "put_many", "t", [[b"k", b"v"], [b"k"]]),
+        (BadRequest, "row 0 must be a key", "put_many", "t", [[long, b"v"]]),
         (TooLarge, "the limit is", "put_many", "t", [[b"k", bytes(MAX_VALUE_BYTES + 1)]]),
         (UnknownDatabase, "there is no table u", "put", "u", b"k", b"v"),
-        (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "most", [b"k", b"v"], 1),
-        (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "one", [b"k"], 1),
-        (BadRequest, "rows are keys and values", "table_write", bytes(16), 0, "one", [b"k", 1], 1),
-        (BadRequest, "rows are keys and values", "table_write", bytes(16), 0, "one", [b"k", [None, 5]], 1),
+        (BadRequest, "a level is required, and keys", "table_write", bytes(16), 0, "most", [b"k", b"v"], 1),
+        (BadRequest, "a level is required, and keys", "table_write", bytes(16), 0, "one", [b"k"], 1),
+        (BadRequest, "rows must be keys", "table_write", bytes(16), 0, "one", [b"k", 1], 1),
+        (BadRequest, "rows must be keys", "table_write", bytes(16), 0, "one", [b"k", [None, 5]], 1),
     ):
         with pytest.raises(error, match=words):
             one.call(method, *params)
@@ -316,7 +316,7 @@ def test_more_than_the_log_takes(records):
     """The error is TOO_LARGE, and no other host is asked, since all have the same limit."""
     one, two, _ = records.nodes
     one.refuses = LimitExceeded("a batch of 300,000 bytes", {"limit": 262_144})
-    with pytest.raises(TooLarge, match="the log has no room for so much at once"):
+    with pytest.raises(TooLarge, match="the write is too large for the node's log"):
         one.call("put", "t", b"k", b"v", {"level": "one"})
     assert two.asked == []
 

@@ -112,7 +112,7 @@ async def test_a_map_in_pieces(cluster):
 WRONG = [
     ("create_table", [], "the table is missing"),
     ("create_table", ["t", {"kind": "tree"}], "the kind must be"),
-    ("create_table", ["a b", {"kind": "hash"}], "is no name of a table"),
+    ("create_table", ["a b", {"kind": "hash"}], "cannot be a table's name"),
     ("drop_table", [b"\xff"], "the table is not UTF-8"),
     ("drop_table", ["t", {}, 1], "takes 2 parameters"),
     ("partition_map", ["t", {"limit": 0}], "at least 1"),
@@ -140,8 +140,8 @@ WRONG = [
     ("metadata_outcome", [bytes(16), bytes(19), 1], "20 bytes"),
     ("metadata_known", [bytes(17)], "16 bytes"),
     ("metadata_invite", ["x" * 8, 1], "takes 1 parameter"),
-    ("metadata_discover", [bytes(16), bytes(16), 1, [[1, b""]]], "a partition is"),
-    ("metadata_discover", [bytes(16), bytes(16), 1, [[1, 2, None]]], "a partition is"),
+    ("metadata_discover", [bytes(16), bytes(16), 1, [[1, b""]]], "a partition must be"),
+    ("metadata_discover", [bytes(16), bytes(16), 1, [[1, 2, None]]], "a partition must be"),
     ("within", [1 << 62, b"ping", b"\x90"], "ping has no deadline"),
     ("within", [1 << 62, b"table_divide", b"\xc1"], ""),
 ]  # fmt: skip
@@ -211,7 +211,7 @@ async def test_an_invitation_of_another_cluster(cluster):
     await trio.sleep(5)  # The node has drawn an id by then.
     error = await refused(cluster, machine, "metadata_invite", b"another!")
     assert isinstance(error, NotReady)
-    assert "is of the cluster" in error.message
+    assert "belongs to the cluster" in error.message
     assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
     store = await cluster.ask(machine, "metadata_invite", bytes.fromhex(error.message.split()[6].rstrip(",")))
     assert f"{store:016x}" == (await cluster.ask(machine, "info"))["tables"]["store"]
@@ -235,7 +235,7 @@ async def test_who_decides_is_changed_by_command(cluster):
     assert isinstance(await refused(cluster, one, "metadata_leave", "t", "n3"), BadRequest)
     assert await decides(one, "metadata_join", "n2") == ["n2", "n3"]
     assert await decides(one, "metadata_join", "n2") == ["n2", "n3"]
-    assert (await refused(cluster, one, "metadata_join", "t", "n9")).message == "no member n9 is known"
+    assert (await refused(cluster, one, "metadata_join", "t", "n9")).message == "the cluster has no member n9"
     assert isinstance(await refused(cluster, one, "metadata_join", "nothing", "n1"), UnknownDatabase)
     assert isinstance(await refused(cluster, one, "metadata_force", "t", ["n2", "n3"]), Conflict)
 
@@ -251,7 +251,7 @@ async def test_a_node_without_a_store_takes_no_place(cluster):
     await shown(cluster, other, "alive", 60)
     other.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EIO, lasting=True))
     error = await refused(cluster, one, "metadata_replace", None, "n1", "n2")
-    assert error.message.startswith("n2 cannot take a place: it has no store to decide with: ")
+    assert error.message.startswith("n2 cannot become an acceptor: it has no store: ")
     assert "register" not in error.details
 
 
@@ -306,7 +306,10 @@ async def test_who_decides_is_told_in_time_without_a_quorum(cluster):
     with patch.object(Metadata, "known", only_catalogue, create=True):
         assert await told(None, 2) == [None, "t", "u"]
     nothing = property(lambda _: {})
-    with patch.object(Metadata, "known", nothing, create=True), pytest.raises(NotReady, match="too few answer"):
+    with (
+        patch.object(Metadata, "known", nothing, create=True),
+        pytest.raises(NotReady, match="too few of its acceptors answer"),
+    ):
         await told(None, 1)
 
 
@@ -378,7 +381,7 @@ async def test_a_disk_that_fails_below_the_tables(cluster):
     assert "cannot be written" in status["new"][0]["why"]
     machine.strike()
     while (told := (await cluster.ask(machine, "info"))["tables"])["state"] == "closed":
-        assert "retries to open" in told["why"]
+        assert "tries again to open" in told["why"]
         await trio.sleep(0.5)
     await trio.sleep(2)
     assert told["life"] > life

@@ -107,7 +107,7 @@ async def test_a_range_begins_anew(cluster, kept):
     (copy,) = [name for _, name, _ in await one.aside()] or [None]
     told = await one.ask("force_join", "t", b"k", node)
     assert (told["node"], told["copy"], told["partition"] == before) == (node, copy, False)
-    assert ("with the copy" in told["may_be_lost"]) is kept
+    assert ("with the replica" in told["may_be_lost"]) is kept
     assert told["changed"]
     with trio.fail_after(120):
         while len((await one.hosts())[0]) < 2:
@@ -144,7 +144,7 @@ async def test_what_is_refused(cluster):
     gone, _ = await one.hosts()
     for kind, words, *params in (
         (BadRequest, "has shards", "h", b"k", node), (BadRequest, "is not alive", "t", b"k", gone[0]),
-        (BadRequest, "is no node of tables", "t", b"k", "n9"),
+        (BadRequest, "is not a node of tables", "t", b"k", "n9"),
         (BadRequest, "no copy 7", "t", b"k", node, {"copy": "7"}),
         (BadRequest, "key", "t", 5, node), (BadRequest, "depth", "t", b"k", node, {"depth": 1}),
     ):  # fmt: skip

@@ -67,8 +67,8 @@ async def test_nodes_that_are_none(cluster):
     await cluster.ask(stranger, "create_table", "t", {"kind": "hash", "replication": 1})
     uuid = (await cluster.ask(stranger, "placement_nodes"))["nodes"][0]["uuid"]
     for name, words in {
-        "n9": "no member n9 is known", "n4": "no member n4 is known", "": "no member  is known",
-        "n3": "no member of this cluster that is alive", uuid: "no member of this cluster that is alive",
+        "n9": "the cluster has no member n9", "n4": "the cluster has no member n4", "": "the cluster has no member ",
+        "n3": "not a live member of this cluster", uuid: "not a live member of this cluster",
     }.items():  # fmt: skip
         for params in (("add_node", name), ("replace_node", "n2", name)):
             error = await refused(cluster, one, *params)
@@ -80,12 +80,12 @@ async def test_nodes_that_are_none(cluster):
         ("replace_node", "n9", "n2"),
     ):
         error = await refused(cluster, one, *params)
-        assert (type(error), "node of tables; these are: n1, " in error.message) == (BadRequest, True), (
+        assert (type(error), "node of tables; the nodes are: n1, " in error.message) == (BadRequest, True), (
             params,
             error,
         )
     error = await refused(cluster, one, "replace_node", "n1", "n1")
-    assert error.message == "n1 is no other node of tables; these are: n2, n3"
+    assert error.message == "n1 is not another node of tables; the nodes are: n2, n3"
     assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": 1, "n2": 1, "n3": 1}
 
 
@@ -146,7 +146,7 @@ async def test_a_name_that_is_used_again(cluster):
     await die(cluster, third)
     third.lose_disk()
     await come(cluster, third)
-    assert "is no other node" in (await refused(cluster, one, "replace_node", "n2", "n2")).message
+    assert "is not another node" in (await refused(cluster, one, "replace_node", "n2", "n2")).message
     for is_new in (True, False):
         told = await cluster.ask(one, "replace_node", "n3", "n3", {"force": True}, timeout_s=60)
         rows = sorted(

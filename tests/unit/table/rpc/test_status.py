@@ -179,7 +179,7 @@ def test_why_writes_are_refused(records, monkeypatch):
     copy = write(records, 1)
     copy.barred = "an older copy of the store"
     assert [one["why"] for one in status(records)["unwell"]] == [
-        "its copy at n1 takes no writes: an older copy of the store"
+        "its replica at n1 takes no writes: an older copy of the store"
     ]
     copy.barred = None
     n1.digests.differ[copy] = {n3.uuid}
@@ -193,7 +193,7 @@ def test_why_writes_are_refused(records, monkeypatch):
     n1.replicas.disconnected(n2.uuid)
     n1.replicas.disconnected(n3.uuid)
     told = status(records)
-    assert {one["why"] for one in told["unwell"]} == {"a majority is 2 of 3, and 1 can confirm a write: it is refused"}
+    assert {one["why"] for one in told["unwell"]} == {"1 of 3 replicas can confirm a write, but a majority is 2"}
     monkeypatch.setattr(telling, "MAX_NAMED", 1)
     n1.state = n2.state = MemberState.DEAD
     told = status(records)
