@@ -339,4 +339,4 @@ def value_from(arguments: Arguments, value: Raw) -> tuple[bytes | None, int]:
             return value, 0
         case [bytes(data), int(expiry)] if -MAX_TTL_MS <= expiry <= MAX_EXPIRES_MS:
             return data, expiry
-    raise BadRequest(f"{arguments.method}: rows are keys and values: nil, bytes, or [bytes, expiry]")
+    raise BadRequest(f"{arguments.method}: rows must be keys, each with a value: nil, bytes, or [bytes, expiry]")
