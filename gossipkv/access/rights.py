@@ -122,7 +122,7 @@ HEALTH: Final = frozenset({b"/healthz", b"/livez", b"/readyz"})
 LOGIN: Final = b"/login"
 
 # Refusals are the same everywhere, and reveal neither users nor missing rights.
-NOT_ANONYMOUS: Final = "not allowed to whoever has shown no token"
+NOT_ANONYMOUS: Final = "not allowed without a token"
 NOT_THIS_USER: Final = "not allowed to this user"
 REFUSAL_PAUSE_S: Final = 1.0  # Pause between two log lines for one address.
 

@@ -178,7 +178,7 @@ class _Entry:
         if value is None:
             return None
         if self._name == ANONYMOUS:
-            raise self._wrong("is whoever has shown no token, so it has none", "token")
+            raise self._wrong("omit it: this user is for clients without a token", "token")
         if not isinstance(value, str) or (found := _TOKEN.fullmatch(value)) is None:
             raise self._wrong(
                 "expected sha256: and 64 hexadecimal digits, as `gossipkv users new` writes them", "token"

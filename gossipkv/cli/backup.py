@@ -114,7 +114,7 @@ def expire(
     *,
     as_json: bool,
 ) -> None:
-    """Remove backups at DEST: those named, or all but the newest ones.
+    """Delete backups at DEST at once: the named ones or, with --keep N, all but the N newest.
 
     Files that a later backup shares stay until that one is removed.
     """

@@ -123,7 +123,7 @@ REFUSED = [
     ('[ana]\nmay = []\ntoken = "secret"\n', "users:3: ana.token: expected sha256:"),
     (f'[ana]\nmay = []\ntoken = "sha256:{HASH[1:]}"\n', "ana.token: expected sha256:"),
     ("[ana]\nmay = []\ntoken = 5\n", "ana.token: expected sha256:"),
-    (f'[anonymous]\nmay = []\ntoken = "sha256:{HASH}"\n', "anonymous.token: is whoever has shown no token"),
+    (f'[anonymous]\nmay = []\ntoken = "sha256:{HASH}"\n', "anonymous.token: omit it: this user is for clients"),
     (
         f'[ana]\nmay = []\ntoken = "sha256:{HASH}"\n[bob]\nmay = []\ntoken = "sha256:{HASH}"\n',
         "users:6: bob.token: the token of ana",

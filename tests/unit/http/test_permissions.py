@@ -121,7 +121,7 @@ async def test_every_path_with_every_right(site, node, target, method):
         assert (answer.status == 401) != may, (user, answer)
         if not may:
             assert dict(answer.headers)[b"WWW-Authenticate"] == b"Bearer"
-            told = b"not allowed to whoever has shown no token\n" if user is None else b"not allowed to this user\n"
+            told = b"not allowed without a token\n" if user is None else b"not allowed to this user\n"
             assert await whole(answer) == told
     assert {peer for _, peer, _ in node.asked} <= {"10.0.0.1"}
 
