@@ -26,6 +26,6 @@ def test_numbers_are_those_of_the_code():
     said = " ".join(PAGE.split())
     assert f"timeout_ms={reads.TIMEOUT_MS}" in said
     assert f"in_flight={IN_FLIGHT}" in said
-    assert f"Up to {parts.PART_KEYS:,} keys and {parts.PART_BYTES >> 20} MiB" in said
+    assert f"Up to {parts.PART_KEYS:,} keys and {parts.PART_BYTES >> 20} MiB of keys" in said
     assert f"At most {MAX_IN_FLIGHT:,} requests are in flight and about {MAX_UNSENT_BYTES >> 20} MiB" in said
     assert {4: "at most four times"}[parts.ATTEMPTS] in said
