@@ -149,7 +149,7 @@ class Acceptor:
         request = decode_request(data)
         if request.to != self.me:
             raise ProtocolError(
-                f"this is the acceptor {self.me}, and {request.to} is asked: its store was lost, restored or replaced",
+                f"this node is the acceptor {self.me}, not {request.to}: its store was lost, restored or replaced",
                 {"asked": str(request.to), "is": str(self.me)},
             )
         register = request.register

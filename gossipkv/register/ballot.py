@@ -80,6 +80,6 @@ def ballot_of(value: object) -> Ballot:
         ):
             return Ballot(generation, force, counter, proposer)
     raise ProtocolError(
-        "a ballot is [generation, force id, counter, proposer], with a force id in all generations but the first",
+        "a ballot must be [generation, force id, counter, proposer], with a force id from the second generation on",
         {"got": repr(value)[:80]},
     )

@@ -55,5 +55,5 @@ def function_of(functions: Mapping[tuple[str, int], Function], change: RegisterC
     function = functions.get((change.name, change.version))
     if function is None:
         names = ", ".join(f"{name} {version}" for name, version in sorted(functions))
-        raise BadRequest(f"there is no change {change.name!r} of version {change.version} here; there are {names}")
+        raise BadRequest(f"this node has no change {change.name!r} of version {change.version}; it has {names}")
     return function

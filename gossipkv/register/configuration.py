@@ -45,7 +45,7 @@ class Acceptors(NamedTuple):
         """Return one set. Raises BadRequest: the set is empty or too large."""
         sorted_members = tuple(sorted(set(members)))
         if not 1 <= len(sorted_members) <= MAX_ACCEPTORS:
-            raise BadRequest(f"a register has 1 to {MAX_ACCEPTORS} acceptors, not {len(sorted_members)}")
+            raise BadRequest(f"a register must have 1 to {MAX_ACCEPTORS} acceptors, not {len(sorted_members)}")
         return cls(sorted_members, sorted_members)
 
     @property
@@ -117,7 +117,8 @@ def value_of(value: object) -> Value:
                 # Equal sets share one tuple, so `is_quorum` counts once.
                 acceptors = Acceptors(before, after if joint else before, joint)
                 return Value(acceptors, payload, tuple(map(_forced_of, forces)))
-    raise ProtocolError("a value is [[old acceptors, new ones, joint id], payload, forces]", {"got": repr(value)[:80]})
+    form = "[[old acceptors, new acceptors, joint id], payload, forces]"
+    raise ProtocolError(f"a value must be {form}", {"got": repr(value)[:80]})
 
 
 def members_of(value: object) -> tuple[AcceptorId, ...]:
@@ -130,7 +131,7 @@ def members_of(value: object) -> tuple[AcceptorId, ...]:
         members = tuple(map(acceptor_of, value))
         if all(before < after for before, after in pairwise(members)):
             return members
-    raise ProtocolError(f"a set of acceptors is a sorted list of 1 to {MAX_ACCEPTORS}", {"got": repr(value)[:80]})
+    raise ProtocolError(f"acceptors must be a sorted list of 1 to {MAX_ACCEPTORS}", {"got": repr(value)[:80]})
 
 
 def acceptor_of(value: object) -> AcceptorId:
@@ -142,11 +143,11 @@ def acceptor_of(value: object) -> AcceptorId:
     match value:
         case [bytes(node), int(store)] if len(node) == UUID_BYTES and 0 < store < 1 << 64:
             return AcceptorId(node, store)
-    raise ProtocolError("an acceptor is [uuid of 16 bytes, id of its store]", {"got": repr(value)[:80]})
+    raise ProtocolError("an acceptor must be [uuid of 16 bytes, id of its store]", {"got": repr(value)[:80]})
 
 
 def _forced_of(value: object) -> Forced:
     match value:
         case [int(generation), int(force), list(left_out)] if generation > 0 < force:
             return Forced(generation, force, tuple(map(acceptor_of, left_out[: 2 * MAX_ACCEPTORS])))
-    raise ProtocolError("a force is [generation, force id, who was left out]", {"got": repr(value)[:80]})
+    raise ProtocolError("a force must be [generation, force id, omitted acceptors]", {"got": repr(value)[:80]})

@@ -126,7 +126,7 @@ class Force:
             case RequestKind.READ if is_answered:
                 self._prepare(now_ms)
             case RequestKind.PREPARE if self._failed:
-                self._refuse(f"a survivor has not promised: {self._failure_text()}; some have: repeat the force")
+                self._refuse(f"not all survivors promised: {self._failure_text()}; repeat the force")
             case RequestKind.PREPARE if is_answered:
                 self._accept(now_ms)
             case RequestKind.ACCEPT:
@@ -135,7 +135,7 @@ class Force:
     def _prepare(self, now_ms: int) -> None:
         strangers = [survivor for survivor in self._survivors if survivor not in self._answered]
         if strangers:
-            self._refuse(f"a survivor does not answer, or has no record of this register: {self._failure_text()}")
+            self._refuse(f"a survivor did not answer, or has no record of this register: {self._failure_text()}")
             return
         theirs = _highest([self._answered[survivor] for survivor in self._survivors])
         if theirs is None or self._top is None:
@@ -146,7 +146,7 @@ class Force:
         strangers = [survivor for survivor in self._survivors if survivor.node not in nodes]
         if strangers:
             names = ", ".join(map(str, strangers))
-            self._refuse(f"not an acceptor of this register: {names}")
+            self._refuse(f"these survivors are not acceptors of this register: {names}")
             return
         self._read_ballot = theirs[0]
         top, value = self._top
@@ -158,14 +158,14 @@ class Force:
         # An unfinished force blocks its generation, until a higher one has a value.
         is_begun = any(record.promise.generation > top.generation for record in self._answered.values())
         if value.acceptors.is_quorum(deciding) and not is_begun:
-            self._refuse("a majority of its acceptors answers: there is nothing to force")
+            self._refuse("a majority of the register's acceptors answers, so a force is not allowed")
             return
         heard = max(max(record.promise.generation, record.conflict) for record in self._answered.values())
         # A forged generation is beyond the leap that survivors accept, so it takes several forces.
         least = min(self._answered[survivor].promise.generation for survivor in self._survivors)
         generation = min(heard + 1, least + MAX_GENERATION_LEAP)
         if generation > MAX_GENERATION:
-            self._refuse(f"the generations are used up: {heard}")
+            self._refuse(f"generation {heard} is the last possible one, so no force can follow")
             return
         self._ballot = Ballot(generation, draw_id(self._random), 1, draw_id(self._random))
         self._start(RequestKind.PREPARE, now_ms)
@@ -175,7 +175,7 @@ class Force:
         assert theirs is not None
         assert self._ballot is not None
         if theirs[0] != self._read_ballot:
-            self._refuse("the register went on meanwhile: it may live; if it does not, repeat the force")
+            self._refuse("the register changed during the force, so it may be alive; repeat the force if it is not")
             return
         value = theirs[1]
         left_out = value.acceptors.everyone - set(self._survivors)
@@ -192,7 +192,7 @@ class Force:
         elif is_answered:
             self._end(
                 ProposalOutcome(
-                    self._ticket, ChangeEnd.UNKNOWN, b"", "", f"survivors have not accepted: {self._failure_text()}"
+                    self._ticket, ChangeEnd.UNKNOWN, b"", "", f"not all survivors accepted: {self._failure_text()}"
                 )
             )
 

@@ -131,7 +131,7 @@ def decode_request(data: bytes) -> RegisterRequest:
                     return asked._replace(kind=RequestKind.ACCEPT, value=value_of(value), stays=stays)
                 case RequestKind.CREATE, [value] if ballot is not None:
                     return asked._replace(kind=RequestKind.CREATE, value=value_of(value))
-    raise ProtocolError("this is no request to an acceptor", {"got": repr(data[:40])})
+    raise ProtocolError("this is not a request to an acceptor", {"got": repr(data[:40])})
 
 
 def decode_reply(data: bytes) -> Reply:
@@ -153,7 +153,7 @@ def decode_reply(data: bytes) -> Reply:
                 None if ballot is None else ballot_of(ballot),
                 None if record is None else _record_of(record),
             )
-    raise ProtocolError("this is no reply of an acceptor", {"got": repr(data[:40])})
+    raise ProtocolError("this is not a reply of an acceptor", {"got": repr(data[:40])})
 
 
 @lru_cache(maxsize=64)  # The next request is judged by the record of the last one.
@@ -166,7 +166,7 @@ def decode_record(data: bytes) -> AcceptorRecord:
     """
     record = _record_of(_unpack(data, "a record of an acceptor"))
     if record.accepted is not None and record.value is None:
-        raise ProtocolError("a record that is kept has the value that was accepted", {"accepted": str(record.accepted)})
+        raise ProtocolError("a stored record must have its accepted value", {"accepted": str(record.accepted)})
     return record
 
 
@@ -180,7 +180,8 @@ def _record_of(record: object) -> AcceptorRecord:
             )
             if kept.accepted is not None and kept.accepted <= kept.promise:
                 return kept
-    raise ProtocolError("a record is [promise, accepted or nil, value or nil, conflict]", {"got": repr(record)[:80]})
+    form = "[promise, accepted or nil, value or nil, conflict]"
+    raise ProtocolError(f"a record must be {form}", {"got": repr(record)[:80]})
 
 
 def _is_addressed(register: bytes, number: int) -> bool:
@@ -190,13 +191,13 @@ def _is_addressed(register: bytes, number: int) -> bool:
 def _unpack(data: bytes, form: str) -> list[object]:
     try:
         if len(data) > MAX_BYTES:
-            raise ProtocolError(f"{form} is at most {MAX_BYTES} bytes", {"got": len(data)})
+            raise ProtocolError(f"{form} must have at most {MAX_BYTES} bytes", {"got": len(data)})
         value = msgpack.unpackb(data)
     except (ValueError, msgpack.UnpackException) as error:
-        raise ProtocolError(f"{form} should be MessagePack", {"got": repr(data[:40])}) from error
+        raise ProtocolError(f"{form} must be MessagePack", {"got": repr(data[:40])}) from error
     match value:
         case [int(format_number), *rest] if format_number == FORMAT:
             return rest
         case [int(format_number), *_] if format_number > FORMAT:
-            raise UnsupportedFormat(f"{form} is of format {format_number}; this version knows {FORMAT}")
-    raise ProtocolError(f"{form} begins with its format", {"got": repr(data[:40])})
+            raise UnsupportedFormat(f"{form} has format {format_number}, and this program reads format {FORMAT}")
+    raise ProtocolError(f"{form} must begin with its format", {"got": repr(data[:40])})

@@ -155,7 +155,7 @@ class Proposer:
             want = want._replace(members=Acceptors.of(want.members).new)
         pending = PendingChange(ticket, want, deadline_ms)
         if len(self._queue) >= MAX_QUEUE:
-            self._refuse(pending, "OVERLOADED", f"{MAX_QUEUE} changes of this register wait here already")
+            self._refuse(pending, "OVERLOADED", f"{MAX_QUEUE} changes of this register already wait on this node")
             return
         self._queue.append(pending)
         self._begin(now_ms)
@@ -297,7 +297,7 @@ class Proposer:
         if self._round is not None or now_ms < self._not_before_ms or not self._has_work:
             return
         if self.acceptors is None:
-            self._refuse_all("no acceptor of this register is known here")
+            self._refuse_all("this node knows no acceptor of this register")
             return
         if self._is_deposed(self._top):
             self._start(RequestKind.READ, [], now_ms)
@@ -421,11 +421,11 @@ class Proposer:
         if isinstance(want, Reconfigure):
             is_another = not base.acceptors.joint and want.instead not in {None, base.acceptors.new}
             if is_another and want.members != base.acceptors.new:
-                return ChangeRefused("CONFLICT", "somebody else has changed the acceptors")
+                return ChangeRefused("CONFLICT", "another node has changed the acceptors")
             return None
         result = function_of(self._functions, want)(base.payload, want.argument, generation)
         if isinstance(result, Applied) and len(result.payload) > MAX_PAYLOAD_BYTES:
-            return ChangeRefused("TOO_LARGE", f"a register's payload is at most {MAX_PAYLOAD_BYTES} bytes")
+            return ChangeRefused("TOO_LARGE", f"a register's payload must have at most {MAX_PAYLOAD_BYTES} bytes")
         return result
 
     def _accepted(self, phase: Round, now_ms: int) -> None:
@@ -503,8 +503,8 @@ class Proposer:
         phase.batch = []
         if self._heard.generation <= self._conflict:
             self._refuse_all(
-                f"two forces of generation {self._conflict} have met, each without the other: "
-                "nothing is decided until one of a higher generation (`metadata force`)"
+                f"two forced changes have generation {self._conflict}: nothing is decided until another force; "
+                "run `gossipkv metadata force`"
             )
         self._fail(phase, now_ms)
 
@@ -523,7 +523,7 @@ class Proposer:
     def _fail(self, phase: Round, now_ms: int) -> None:
         """Drop a round; its changes wait for the next one, with another ballot."""
         failures = ", ".join(f"{acceptor} {why}" for acceptor, why in sorted(phase.failed.items()))
-        self._why = f"no quorum of the acceptors: {failures or 'those who answered know of no value'}"
+        self._why = f"no quorum of the acceptors: {failures or 'no answering acceptor has a value'}"
         self._round = self._cache = None
         pause_ms = min(MIN_PAUSE_MS << min(self._failures, 16), MAX_PAUSE_MS)
         self._failures += 1

@@ -208,8 +208,8 @@ class SeenPositions:
             return False
         mine = self._past.get(position.opening, 0)
         self.behind = (
-            f"an older copy of the store {self.me.store:016x} was put back: others have seen "
-            f"{position.batches} batches of its incarnation {position.incarnation}, and it has {mine} of them"
+            f"an older copy of the store {self.me.store:016x} was put back: other nodes have seen "
+            f"{position.batches} batches of its incarnation {position.incarnation}, and it has {mine}"
         )
         return True
 
@@ -222,7 +222,7 @@ def positions_in(data: bytes) -> tuple[tuple[AcceptorId, Position], ...]:
         ProtocolError: the data does not have that form.
     """
     if len(data) > MAX_BYTES:
-        raise ProtocolError(f"what was seen is told in at most {MAX_BYTES} bytes", {"got": len(data)})
+        raise ProtocolError(f"seen positions must have at most {MAX_BYTES} bytes", {"got": len(data)})
     rows = []
     for row in _rows(data):
         match row:
@@ -231,7 +231,7 @@ def positions_in(data: bytes) -> tuple[tuple[AcceptorId, Position], ...]:
             ):
                 rows.append((AcceptorId(node, store), Position(incarnation, drawn, batches)))
             case _:
-                raise ProtocolError("what was seen is [node, store, three numbers]", {"got": repr(row)[:80]})
+                raise ProtocolError("a seen position must be [node, store, three numbers]", {"got": repr(row)[:80]})
     return tuple(rows)
 
 
@@ -257,13 +257,13 @@ def _unpacked(data: bytes) -> object:
     try:
         return msgpack.unpackb(data)
     except (ValueError, msgpack.UnpackException) as error:
-        raise ProtocolError("what was seen should be MessagePack", {"got": repr(data[:40])}) from error
+        raise ProtocolError("seen positions must be MessagePack", {"got": repr(data[:40])}) from error
 
 
 def _rows(data: bytes) -> list[object]:
     rows = _unpacked(data)
     if not isinstance(rows, list):
-        raise ProtocolError("what was seen is an array", {"got": repr(rows)[:80]})
+        raise ProtocolError("seen positions must be an array", {"got": repr(rows)[:80]})
     return rows
 
 
@@ -272,4 +272,4 @@ def _numbers(row: object, count: int) -> list[int]:
         numbers = [number for number in row if type(number) is int and 0 <= number <= MAX_NUMBER]
         if len(numbers) == count:
             return numbers
-    raise ProtocolError(f"a position is {count} numbers", {"got": repr(row)[:80]})
+    raise ProtocolError(f"a position must be {count} numbers", {"got": repr(row)[:80]})

@@ -111,7 +111,7 @@ class Registers:
         """Stop proposing to a register; report that to waiting changes."""
         proposer = self._proposers.pop(register, None)
         if proposer is not None:
-            proposer.end("this node has let go of the register")
+            proposer.end("this node no longer serves the register")
             self._act(proposer)
 
     async def change(
@@ -235,7 +235,7 @@ class Registers:
         is_news = self._seen.hear(seen)
         self._close_behind()
         for proposer in [*self._proposers.values()] if is_news else ():
-            proposer.begin_anew("the store of an acceptor may have gone back", now_ms=self._now_ms())
+            proposer.begin_anew("the store of an acceptor may be an older copy", now_ms=self._now_ms())
             self._act(proposer)
 
     def check_been(self, seen: bytes) -> None:
@@ -248,8 +248,8 @@ class Registers:
         for acceptor, position in positions_in(seen):
             if acceptor == self.me and not self._seen.has_been(position):
                 raise Unavailable(
-                    "more was seen of this store than it has written, says somebody who has not proved to be a member "
-                    "of the cluster: nothing was done; a member is asked again when this node has reached it"
+                    "a sender without proof of membership has seen more of this store than the store has; nothing "
+                    "was done, and the node asks a proven member once it reaches one"
                 )
 
     def _close_behind(self) -> None:
@@ -289,7 +289,7 @@ class Registers:
         for tell in asked.values():
             tell(b"")
         for ticket, done in [*self._waiting.items()]:
-            done(ProposalOutcome(ticket, ChangeEnd.UNKNOWN, message="this node's store has failed meanwhile"))
+            done(ProposalOutcome(ticket, ChangeEnd.UNKNOWN, message="this node's store failed during the change"))
 
     # -- the proposers -------------------------------------------------------------------------------------------------
 
@@ -323,9 +323,9 @@ class Registers:
                     raise Unavailable("closed")
                 answer = decode_reply(reply.data)
                 if answer.by != send.to:
-                    raise ProtocolError(f"{answer.by} answered in the place of {send.to}")
+                    raise ProtocolError(f"{answer.by} answered instead of {send.to}")
                 if reply.seen is not None and not self._seen.is_counted(send.to, sent, reply.seen):
-                    raise ProtocolError("more was seen of its store than it was told")
+                    raise ProtocolError("the acceptor has seen more of this node's store than this node sent")
                 proposer.receive(answer, now_ms=self._now_ms())
             except GossipKVError as error:
                 proposer.unreachable(send.to, send.number, error.message, now_ms=self._now_ms())

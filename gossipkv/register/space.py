@@ -123,13 +123,13 @@ class Space:
     def check_open(self) -> None:
         """Raise `Unavailable` if the space is closed."""
         if self.closed is not None:
-            raise Unavailable(f"this node decides nothing: {self.closed}", {"reason": self.closed})
+            raise Unavailable(f"this node takes no part in decisions: {self.closed}", {"reason": self.closed})
 
     def check_room(self) -> None:
         """Raise `Unavailable` if the space is closed, or writes wait for room."""
         self.check_open()
         if self._waits is not None:
-            raise Unavailable(f"this node decides nothing now: {self._waits}", {"reason": self._waits})
+            raise Unavailable(f"this node takes no part in decisions now: {self._waits}", {"reason": self._waits})
 
     def check_free(self) -> None:
         """Raise `Unavailable` as `check_room`, and while the store keeps its last room for what gives room back."""

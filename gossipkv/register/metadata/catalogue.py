@@ -167,7 +167,7 @@ class Catalogue:
         """
         metadata = self._metadata
         if metadata.registers.record(self.register) is not None:
-            raise Conflict("not forced: this node was an acceptor of the catalogue, and is none any more")
+            raise Conflict("nothing was forced: this node is a former acceptor of the catalogue")
         known_map = metadata.known.get(self.register)
         if known_map is None:
             await self._found(Ballot(1, force, 0, 0), MapTree.empty(CATALOGUE.name).edit(config_id(1, 1)).finish())
@@ -253,7 +253,7 @@ class Catalogue:
             stay.append(comer)
         stay += await self._strangers(stay, len(members) - len(stay), but=leaver)
         if len(stay) < len(members):
-            raise Conflict("whoever is to take the place decides already, and there is no other node that could")
+            raise Conflict("the new node is already an acceptor, and no other node can take the place")
         await self.reconfigure(register, stay, members)
         return True
 
@@ -279,11 +279,11 @@ class Catalogue:
             for newcomer in sorted(newcomers):
                 held = await self._ask(newcomer.node, "metadata_hold", params, WHOLE_S)
                 if held != [newcomer.store, head.root]:
-                    raise Unavailable(f"{newcomer} has another store by now")
+                    raise Unavailable(f"{newcomer} has another store now")
         wanted = Reconfigure(tuple(members), known_map.acceptors.new if instead is None else tuple(instead))
         outcome = await metadata.registers.change(register, wanted, timeout_s=WHOLE_S)
         if outcome.end is ChangeEnd.UNKNOWN:
-            raise Unknown(f"whether that has changed who decides is not known: {outcome.message}")
+            raise Unknown(f"the acceptors may or may not have changed: {outcome.message}")
         if outcome.end is ChangeEnd.REFUSED:
             raise (Conflict if outcome.code == Conflict.code else Unavailable)(outcome.message)
         await metadata.quorum_read(register)
@@ -320,14 +320,14 @@ class Catalogue:
         try:
             first = await self._beside(place) if len(wanted.keys) > FEW_PARTITIONS else place()
         except (ProtocolError, LimitExceeded) as error:
-            raise BadRequest(f"no such table can be: {error.message}", error.details) from error
+            raise BadRequest(f"the table cannot be created: {error.message}", error.details) from error
         acceptors = [host.acceptor for host in hosts if host.acceptor is not None]
         self._random.shuffle(acceptors)  # Spread the load of all tables.
         size = max(size for size in SIZES if size <= min(len(acceptors), self._most_copies))
         servers = Acceptors.of(acceptors[:size])
-        with deadline.step("its first map at all of its servers"):
+        with deadline.step("storing the first map at its servers"):
             await self._write_first(table.id, servers, first)
-        with deadline.step("putting in the nodes that hold it"):
+        with deadline.step("adding the nodes that hold the table"):
             await self.put_in(hosts, known_map.config)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
         adding = _adding(wanted.name, named, operation, known_map.config)
@@ -339,7 +339,7 @@ class Catalogue:
             is_own = judged is not None and judged[1].digest == adding.digest
             created = named if is_own else self._created_by(wanted, operation)
         if created is None:
-            words = "which table was made is not known yet: ask again by that id"
+            words = "the table may or may not be created; repeat the request with the same operation id"
             raise Unknown(words, {"operation": operation.hex()})
         with deadline.rest(), contextlib.suppress(GossipKVError):  # The table is created in any case.
             await self._metadata.quorum_read(created.id, Acceptors.of(created.acceptors))
@@ -362,7 +362,7 @@ class Catalogue:
                     OperationOutcome.DONE,
                     OperationOutcome.CONFLICT,
                 }:  # Another node has added it.
-                    raise Conflict(answer.message or "the nodes of tables were changed meanwhile; try again")
+                    raise Conflict(answer.message or "the nodes of tables changed during the request; try again")
 
     def _created_by(self, wanted: WantedTable, operation: bytes) -> NamedTable | None:
         """Return the table that a repeated operation has created; None if the operation is unknown.
@@ -381,12 +381,12 @@ class Catalogue:
             adding = _adding(wanted.name, named, operation, config)
             if named.id.endswith(_mark_of(wanted, operation)) and kept.digest == adding.digest:
                 return named
-        words = "was used before, for another table, or for one that was dropped since"
+        words = "was used before, for another table or a table that was dropped since"
         if kept.outcome is not OperationOutcome.DONE:
-            words = "was used before, and was refused when it was asked for"
+            words = "was used before, and its request was refused"
         raise Conflict(
-            f"the table {wanted.name} is not made: the operation's id {operation.hex()} {words}; each operation has an "
-            "id of its own, drawn at random",
+            f"the table {wanted.name} was not created: the operation id {operation.hex()} {words}; draw a new id at "
+            "random for each operation",
             {"operation": operation.hex()},
         )
 
@@ -422,13 +422,13 @@ class Catalogue:
             known_map = await self._metadata.quorum_read(self.register)
         named = self.table(name)
         if table is not None and named.id != table:
-            raise UnknownDatabase(f"the table {name} is another one by now", {"database": name})
+            raise UnknownDatabase(f"the name {name} now belongs to another table", {"database": name})
         before = await self._end(named, operation, deadline.left_s(ASK_S))
         remove = Operation(operation, known_map.config, "remove_table", 1, (name.encode(), named.id))
         try:
             await self._decide(remove, name, deadline)
         except GossipKVError as error:  # The register is ended for good; a node that finds the name finishes the drop.
-            raise Unknown(f"the table is dropped, and its name is not free yet: {error.message}") from error
+            raise Unknown(f"the table is dropped, but its name is not free yet: {error.message}") from error
         return DroppedTable(named, before)
 
     async def _end(self, table: NamedTable, operation: bytes, timeout_s: float) -> bool:
@@ -436,9 +436,9 @@ class Catalogue:
         hint = Acceptors.of(table.acceptors)
         outcome = await self._metadata.registers.change(table.id, drop(operation), timeout_s=timeout_s, hint=hint)
         if outcome.end is ChangeEnd.REFUSED:
-            raise Unavailable(f"the table is not dropped: {outcome.message}")
+            raise Unavailable(f"the table was not dropped: {outcome.message}")
         if outcome.end is ChangeEnd.UNKNOWN:
-            raise Unknown(f"whether the table is dropped is not known: {outcome.message}")
+            raise Unknown(f"the table may or may not be dropped: {outcome.message}")
         return outcome.result == DROPPED_BEFORE
 
     async def transact(
@@ -457,13 +457,13 @@ class Catalogue:
             try:
                 return await metadata.transact(register, operations, timeout_s)
             except NotReady:  # This node has left the servers without knowing it.
-                with deadline.step("a read of who decides"):
+                with deadline.step("a read of the acceptors"):
                     known_map = await metadata.quorum_read(register)
         acceptors = () if known_map is None else known_map.acceptors.new
         servers = [acceptor.node for acceptor in acceptors if acceptor.node != metadata.me.node]
         self._random.shuffle(servers)
         sent: list[WireValue] = [operation.encode() for operation in operations]
-        why, is_sent = "nobody is known", False
+        why, is_sent = "no server is known", False
         for server in sorted(servers, key=lambda node: node not in self._members.alive()):
             left_s = deadline.left_s()
             if not left_s:
@@ -478,8 +478,8 @@ class Catalogue:
             except GossipKVError as error:
                 why, is_sent = error.message, True
         if is_sent:
-            raise Unknown(f"whether it was done is not known: {why}")
-        raise Unavailable(f"no server of that map takes operations: {why}")
+            raise Unknown(f"the change may or may not have been made: {why}")
+        raise Unavailable(f"no server of the map takes operations: {why}")
 
     async def _decide(self, operation: Operation, name: str, deadline: Deadline) -> None:
         """Run one operation on the catalogue, which reads that name alone. Raises as `create`."""
@@ -496,7 +496,8 @@ class Catalogue:
                 refusals = {ID_USED: _IdUsed, EXPIRED: Conflict}
                 raise refusals.get(answer.code, BadRequest)(answer.message or "refused")
             case OperationOutcome.UNKNOWN:
-                raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
+                words = "the change may or may not have been made; repeat the request with the same operation id"
+                raise Unknown(words, {"operation": operation.id.hex()})
 
     async def _write_first(self, register: bytes, servers: Acceptors, first: ChangedPages) -> None:
         """Make every server hold the first map, and then ballot 0. Raises `Unavailable`: a server did not."""
@@ -512,7 +513,7 @@ class Catalogue:
             if server != metadata.me:
                 held = await self._ask(server.node, "metadata_hold", params, WHOLE_S)
                 if held != [server.store, first.root]:
-                    raise Unavailable(f"{server} has another store by now")
+                    raise Unavailable(f"{server} has another store now")
             await self._create_at(server, register, ZERO, value)
 
         try:
@@ -520,7 +521,7 @@ class Catalogue:
                 for server in servers.new:
                     nursery.start_soon(write, server)
         except* GossipKVError as errors:
-            raise Unavailable(f"a server does not take the first map: {errors.exceptions[0]}") from errors
+            raise Unavailable(f"a server did not take the first map: {errors.exceptions[0]}") from errors
 
     async def _create_at(self, server: AcceptorId, register: bytes, ballot: Ballot, value: Value) -> None:
         request = encode_request(RegisterRequest(RequestKind.CREATE, register, server, 0, ballot, value))
@@ -531,7 +532,7 @@ class Catalogue:
             reply = answer if isinstance(answer, bytes) else b""
         verdict = decode_reply(reply).verdict
         if verdict is not AcceptorVerdict.OK:
-            raise Unavailable(f"{server} does not begin a register: {verdict.name}")
+            raise Unavailable(f"{server} refused to create a register: {verdict.name}")
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
@@ -557,7 +558,7 @@ def _first_map(table: TableMeta, keys: Sequence[bytes], nodes: Sequence[SpreadNo
     """Return a map of all partitions, with each assignment AVAILABLE at once, since there is nothing to load yet."""
     wanted = spread(nodes, table.replication, [()] * len(keys))
     if any(len([node for node in slots if node]) < table.replication for slots in wanted):
-        raise ProtocolError(f"{len(nodes)} nodes have no room for {table.replication} replicas of each partition")
+        raise ProtocolError(f"{len(nodes)} nodes cannot hold {table.replication} replicas of each partition")
     partitions = {
         key: Partition.of(
             draw_id(draw),
@@ -579,10 +580,10 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
     """
     if kind == HASH:
         if bounds:
-            raise BadRequest("a hash table has no bounds: a key's shard is its hash modulo their number")
+            raise BadRequest("a hash table has no bounds: the hash of a key selects its shard")
         return [shard_key(number) for number in range(partitions)]
     if any(before >= after for before, after in zip([b"", *bounds], bounds, strict=False)):
-        raise BadRequest("bounds ascend, and the first is above the lowest key")
+        raise BadRequest("bounds must ascend, and the first must be above the lowest key")
     return [b"", *bounds]
 
 
@@ -592,7 +593,7 @@ def _mark_of(wanted: WantedTable, operation: bytes) -> bytes:
 
 
 def _exists(name: str) -> Conflict:
-    return Conflict(f"there is a table {name} already, or was until a moment ago", {"database": name})
+    return Conflict(f"the table {name} exists, or was just dropped", {"database": name})
 
 
 def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operation:

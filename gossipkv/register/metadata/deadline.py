@@ -36,7 +36,7 @@ class Deadline:
         with trio.move_on_at(self._at_s) as scope:
             yield
         if scope.cancelled_caught:
-            raise Unavailable(f"nothing was done within {self._timeout_s:g} s, which went by on {work}")
+            raise Unavailable(f"nothing was changed: {work} took more than the {self._timeout_s:g} s allowed")
 
     @contextlib.contextmanager
     def half(self) -> Iterator[None]:

@@ -90,7 +90,7 @@ def discover(tree: MapTree, node: bytes, stored: Mapping[int, tuple[bytes, bytes
             low, high = bisect_left(keys, start), len(keys) if end is None else bisect_left(keys, end)
             room -= high - low
             if room < 0:
-                raise BadRequest("the partitions that are stored overlap too often")
+                raise BadRequest("the stored partitions overlap too often")
             successors = partitions[low:high]
             targets = tuple(target for successor in successors for target in _targets(successor, successor.assignments))
             found.append(FoundPartition(id_, start, 0, Duty.UNLOAD, targets))

@@ -65,7 +65,8 @@ def decode_head(payload: bytes) -> MapHead:
             if len(last) <= LAST_HEADS:
                 now, *past = (_past_of(row) for row in ((config, transaction, root), *last))
                 return MapHead(*now, tuple(past), ended)
-    raise ProtocolError("a head is [1, config id, transaction, root, last heads, ended]", {"got": repr(payload)[:80]})
+    form = "[1, config id, transaction, root, last heads, ended]"
+    raise ProtocolError(f"a head must be {form}", {"got": repr(payload)[:80]})
 
 
 def swap(expected: bytes, config: int, transaction: bytes, root: bytes) -> RegisterChange:
@@ -87,7 +88,7 @@ def _past_of(row: object) -> Past:
             is_whole(config) and len(transaction) == TRANSACTION_BYTES and len(root) == NAME_BYTES
         ):
             return Past(config, transaction, root)
-    raise ProtocolError("a head that was is [config id, transaction, root]", {"got": repr(row)[:80]})
+    raise ProtocolError("an earlier head must be [config id, transaction, root]", {"got": repr(row)[:80]})
 
 
 def _swap(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
@@ -101,9 +102,9 @@ def _swap(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeR
     if head.ended:
         return ChangeRefused("UNKNOWN_DATABASE", "the table was dropped")
     if head.transaction != expected or sequence_of(config) != sequence_of(head.config) + 1:
-        return ChangeRefused("CONFLICT", "another transaction came first")
+        return ChangeRefused("CONFLICT", "another transaction was applied first")
     if generation_of(config) != generation:
-        return ChangeRefused("CONFLICT", f"the generation is {generation} by now")
+        return ChangeRefused("CONFLICT", f"the register is in generation {generation} now")
     return Applied(head.followed_by(config, transaction, root).encode())
 
 

@@ -154,7 +154,7 @@ class Heads:
             if found is not None and found.config >= config:
                 return found
             await self._wait_for_change(standing)
-        raise UnknownDatabase("there is no such table, as far as this node knows")
+        raise UnknownDatabase("this node knows no such table")
 
     def forget(self, register: bytes, *, but_shown: bool) -> None:
         """Forget the head of a map in memory; with `but_shown`, remember the shown head."""
@@ -221,4 +221,4 @@ def known_of(value: bytes) -> KnownMap:
         case (bytes(payload), tuple(old), tuple(new), int(joint), int(generation)):
             before, after = map(members_of, (old, new))
             return KnownMap(decode_head(payload), Acceptors(before, after if joint else before, joint), generation)
-    raise ProtocolError("a known head is [head, old acceptors, new ones, joint id, generation]")
+    raise ProtocolError("a known head must be [head, old acceptors, new acceptors, joint id, generation]")

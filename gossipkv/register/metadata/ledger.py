@@ -222,7 +222,7 @@ class RegisterLedger:
         if not self._pins:
             self._space.check_free()
         if root not in self._pins and len(self._pins) >= MAX_PINS:
-            raise Overloaded(f"{MAX_PINS} maps of this register are held already, and none of them is decided")
+            raise Overloaded(f"this node already holds {MAX_PINS} undecided maps of this register")
 
     def _pinned(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes | None]]:
         """Pin a root; yield the records of the pin and of the new pages, in batches that end after whole pages.
@@ -234,7 +234,7 @@ class RegisterLedger:
             raise MissingPage(root)
         names = pages_of(self._reading(pages), root) if pages or pinned is None else pinned.names
         if not pages.keys() <= set(names) or any(name_of(page) != name for name, page in pages.items()):
-            raise ProtocolError(f"pages that root {root.hex()[:16]} does not name, or of another name than their own")
+            raise ProtocolError(f"a page is not named by root {root.hex()[:16]}, or does not match its name")
         self._add(root, _Pin(max(config, pinned.config if pinned is not None else config), names))
         records: dict[bytes, bytes | None] = {}
         size_bytes = 0
@@ -319,7 +319,7 @@ class RegisterLedger:
             names = pages_of(note, root)
             new = {name: pages[name] for name in names if name in pages} | {root: read[root]}
             if decode_root(root, read[root]).config != config:
-                raise ProtocolError(f"a root of another config id than {config}")
+                raise ProtocolError(f"the root does not have config id {config}")
             check = partial(check_all, (read | new).__getitem__, self.kind, root, only=new.keys())
             if len(new) > FEW_PAGES:
                 await self._beside(check)
@@ -348,7 +348,7 @@ class RegisterLedger:
                 return
             pages |= new
             if sum(map(len, pages.values())) > MAX_FETCH_BYTES:
-                raise ProtocolError(f"a map of more than {MAX_FETCH_BYTES} bytes of pages")
+                raise ProtocolError(f"the pages of the map have more than {MAX_FETCH_BYTES} bytes")
 
     async def collect(self, chosen: int, kept: Collection[bytes]) -> None:
         """End the pins that no node can need any more.

@@ -120,9 +120,9 @@ class Nodes:
             shut = [node for node in sorted(failed) if node in named][: wanted - len(found)]
             found |= {node: PlaceableNode(node, None, named[node], is_named=True) for node in shut}
         if len(found) < wanted:
-            reasons = "; ".join(failed.values()) or "no others are known"
+            reasons = "; ".join(failed.values()) or "no other nodes are known"
             raise Unavailable(
-                f"a table of {wanted} replicas needs so many nodes, and {len(found)} take part: {reasons}"
+                f"a table of {wanted} replicas needs {wanted} nodes, and {len(found)} take part: {reasons}"
             )
         return [found[node] for node in sorted(found)]
 

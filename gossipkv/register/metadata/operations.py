@@ -76,7 +76,7 @@ def decode_operation(data: bytes) -> Operation:
             len(id_) == OPERATION_ID_BYTES and is_whole(base) and is_whole(version) and len(name) <= MAX_NAME_CHARACTERS
         ):
             return Operation(id_, base, name, version, argument)
-    raise ProtocolError("an operation is [id of 20 bytes, base, name, version, argument]")
+    raise ProtocolError("an operation must be [id of 20 bytes, base, name, version, argument]")
 
 
 class Edits(NamedTuple):
@@ -130,7 +130,7 @@ def answers_of(value: Value, operations: Sequence[Operation]) -> list[OperationA
     ids = [None if answer is None else answer.operation for answer in answers]
     if ids == [operation.id for operation in operations]:
         return [answer for answer in answers if answer is not None]
-    raise Unknown("a server answered what is no answer to those operations")
+    raise Unknown("the answer of a server does not match the operations")
 
 
 def _answer_of(row: Value) -> OperationAnswer | None:
@@ -204,7 +204,7 @@ def _judge(
         if kept is not None and kept.digest == operation.digest:
             answers.append(OperationAnswer(operation.id, kept.outcome))
         elif kept is not None:
-            words = f"the id {operation.id.hex()} is another operation's: each has an id of its own, drawn at random"
+            words = f"the id {operation.id.hex()} belongs to another operation; draw a new id at random for each"
             answers.append(OperationAnswer(operation.id, OperationOutcome.REFUSED, ID_USED, words))
         elif operation.base >= config:
             # This tree lacks the base. If this transaction is committed all the same, the base was forged.
@@ -212,7 +212,7 @@ def _judge(
         elif is_dead(operation.base, config):
             # The operation never happens now; whether it did before is unknown after 4,096 sequences.
             outcome = ask(tree, operation.id, operation.base, config - 1)
-            answers.append(OperationAnswer(operation.id, outcome, EXPIRED, "its base is too old"))
+            answers.append(OperationAnswer(operation.id, outcome, EXPIRED, "the base of the operation is too old"))
         else:
             answers.append(_try(edit, tree.root.config, operation, functions, may_grow=may_grow))
             edit.record(operation.id, answers[-1].outcome, operation.digest)
@@ -223,7 +223,7 @@ def _judge(
 def _try(edit: Edit, head: int, operation: Operation, functions: Functions, *, may_grow: bool) -> OperationAnswer:
     function = functions.get((operation.name, operation.version))
     if function is None:
-        words = f"there is no operation {operation.name!r} of version {operation.version} here"
+        words = f"this node has no operation {operation.name!r} of version {operation.version}"
         return OperationAnswer(operation.id, OperationOutcome.REFUSED, UNKNOWN_OPERATION, words)
     view = _Watched(edit)
     edits, refusal = Edits(), None
@@ -240,7 +240,7 @@ def _try(edit: Edit, head: int, operation: Operation, functions: Functions, *, m
     touched = [edit.get(key) for key in view.touched.union(edits.puts)]
     newest = max(newest, *(entry.version for entry in touched if entry is not None), 0)
     if newest > operation.base:
-        words = f"what it touches was changed by {newest}, behind its base {operation.base}"
+        words = f"config {newest} changed the same entries after the base {operation.base} of the operation"
         return OperationAnswer(operation.id, OperationOutcome.CONFLICT, "", words)
     if refusal is None and not may_grow and _grows(edit, edits):
         refusal = OperationRefusal(TOO_LARGE, "the map is full")

@@ -61,7 +61,7 @@ class MissingPage(NotReady):
     """The page `name` is not on this node."""
 
     def __init__(self, name: bytes) -> None:
-        super().__init__(f"page {name.hex()[:16]} is not here", {"page": name})
+        super().__init__(f"this node does not have page {name.hex()[:16]}", {"page": name})
         self.name = name
 
 
@@ -233,14 +233,14 @@ def decode_root(name: bytes, page: bytes) -> Root:
         return decoded
     kind, config, version, meta, height, below, ids = _fields(ROOT, 7, name, page)
     if not isinstance(kind, str) or len(kind) > MAX_KIND_CHARACTERS or not isinstance(meta, bytes):
-        raise ProtocolError("a root begins with the kind of its map", {"got": repr(kind)[:80]})
+        raise ProtocolError("a root must begin with the kind of its map", {"got": repr(kind)[:80]})
     if not is_whole(config) or not is_whole(version, config) or len(meta) > MAX_META_BYTES:
-        raise ProtocolError("a root has a config id, a version that is no newer, and a small meta")
+        raise ProtocolError("a root must have a config id, a version that is not newer, and a small meta")
     if not is_whole(height, MAX_HEIGHT) or (height and not below):
-        raise ProtocolError(f"a root has a height of at most {MAX_HEIGHT}, and none without pages below it")
+        raise ProtocolError(f"a root must have a height of at most {MAX_HEIGHT}, or 0 without pages below it")
     root = Root(kind, config, version, meta, height, _references_of(below), _ids_of(ids, config))
     if any(page.newest > config for page in root.below) or sum(page.size_bytes for page in root.below) > MAX_MAP_BYTES:
-        raise ProtocolError(f"a root has no version above its own, and at most {MAX_MAP_BYTES} bytes of leaves")
+        raise ProtocolError(f"a root must have no newer version below it, and at most {MAX_MAP_BYTES} bytes of leaves")
     names = {*(page.name for page in root.below), *(page.name for page in root.ids)}
     if len(names) < len(root.below) + len(root.ids):
         raise ProtocolError("a root names a page twice")
@@ -257,9 +257,9 @@ def decode_leaf(name: bytes, page: bytes) -> tuple[MapEntry, ...]:
     for row in _rows(rows, 3):
         key, version, record = row
         if not isinstance(key, bytes) or not isinstance(record, bytes) or not is_whole(version):
-            raise ProtocolError("an entry is [key, version, record]", {"got": repr(row)[:80]})
+            raise ProtocolError("an entry must be [key, version, record]", {"got": repr(row)[:80]})
         if len(key) > MAX_KEY_BYTES or len(record) > MAX_RECORD_BYTES:
-            raise ProtocolError(f"an entry with {len(key)} bytes of key, {len(record)} of record")
+            raise ProtocolError(f"an entry has a key of {len(key)} bytes and a record of {len(record)} bytes")
         entries.append(MapEntry(key, version, record))
     if not entries or any(before.key >= after.key for before, after in pairwise(entries)):
         raise ProtocolError("the keys of a leaf do not ascend")
@@ -274,7 +274,7 @@ def decode_branch(name: bytes, page: bytes) -> tuple[PageReference, ...]:
     (rows,) = _fields(BRANCH, 1, name, page)
     below = _references_of(rows)
     if not below:
-        raise ProtocolError("a branch has pages below it")
+        raise ProtocolError("a branch must have pages below it")
     return _BRANCHES.keep(name, page, below)
 
 
@@ -288,7 +288,7 @@ def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
     for row in _rows(rows, 2):
         config, outcomes = row
         if not is_whole(config) or not isinstance(outcomes, bytes) or not _is_rows(outcomes):
-            raise ProtocolError("a row of ids is [config id, ids, digests and outcomes]", {"got": repr(row)[:80]})
+            raise ProtocolError("a row of ids must be [config id, ids, digests and outcomes]", {"got": repr(row)[:80]})
         judged.append(Judged(config, outcomes))
     if (
         not judged
@@ -304,7 +304,7 @@ def last_judged(page: bytes) -> Judged:
     match unpack(page, MAX_IDS_BYTES):
         case (_, _, (*_, (config, bytes(rows)))) if is_whole(config) and _is_rows(rows):
             return Judged(config, rows)
-    raise ProtocolError("a page of ids ends with [config id, ids, digests and outcomes]")
+    raise ProtocolError("a page of ids must end with [config id, ids, digests and outcomes]")
 
 
 def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
@@ -341,27 +341,27 @@ def unpack(data: bytes, most_bytes: int) -> object:
         ProtocolError: the data is larger than `most_bytes`, no MessagePack, or not in its only encoding.
     """
     if len(data) > most_bytes:
-        raise ProtocolError(f"{len(data)} bytes, where at most {most_bytes} are allowed")
+        raise ProtocolError(f"the data has {len(data)} bytes, at most {most_bytes} are allowed")
     try:
         value: object = msgpack.unpackb(data, use_list=False)
         if pack(value) == data:
             return value
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise ProtocolError(f"bytes that are not MessagePack: {error}") from None
-    raise ProtocolError("bytes that are not as they would be written")
+        raise ProtocolError(f"the bytes are not MessagePack: {error}") from None
+    raise ProtocolError("the bytes are not in the canonical form")
 
 
 def _fields(kind: int, number: int, name: bytes, page: bytes) -> tuple[object, ...]:
     if len(page) > MAX_PAGE_BYTES:
-        raise ProtocolError(f"a page of {len(page)} bytes, where at most {MAX_PAGE_BYTES} are allowed")
+        raise ProtocolError(f"a page has {len(page)} bytes, at most {MAX_PAGE_BYTES} are allowed")
     if name_of(page) != name:
-        raise ProtocolError(f"a page whose bytes are not its name, {name.hex()[:16]}")
+        raise ProtocolError(f"the bytes of a page do not match its name {name.hex()[:16]}")
     match unpack(page, MAX_PAGE_BYTES):
         case (int(found), int(made), *fields) if type(made) is int and type(found) is int:
             if made > FORMAT:
                 raise UnsupportedFormat(
-                    f"page {name.hex()[:16]} has format {made}, and this program reads up to {FORMAT}: "
-                    "it was written by a newer GossipKV",
+                    f"page {name.hex()[:16]} has format {made}, and this program reads formats up to {FORMAT}: "
+                    "a newer GossipKV wrote the page",
                     {"format": made, "newest": FORMAT},
                 )
             if (found, made, len(fields)) == (kind, FORMAT, number):
@@ -372,16 +372,16 @@ def _fields(kind: int, number: int, name: bytes, page: bytes) -> tuple[object, .
 def _rows(value: object, width: int) -> tuple[tuple[object, ...], ...]:
     if isinstance(value, tuple) and all(isinstance(row, tuple) and len(row) == width for row in value):
         return value
-    raise ProtocolError(f"a page has rows of {width} fields", {"got": repr(value)[:80]})
+    raise ProtocolError(f"a page must have rows of {width} fields", {"got": repr(value)[:80]})
 
 
 def _references_of(value: object) -> tuple[PageReference, ...]:
     below = []
     for first, name, entries, size_bytes, newest in _rows(value, 5):
         if not isinstance(first, bytes) or not _is_name(name) or len(first) > MAX_KEY_BYTES:
-            raise ProtocolError("a leaf or a branch is named by its first key and 32 bytes")
+            raise ProtocolError("a leaf or a branch must be named by its first key and 32 bytes")
         if not is_whole(entries) or not is_whole(size_bytes, MAX_MAP_BYTES) or not is_whole(newest):
-            raise ProtocolError("a leaf or a branch has a number of entries, a size and a newest version")
+            raise ProtocolError("a leaf or a branch must have a number of entries, a size and a newest version")
         below.append(PageReference(first, name, entries, size_bytes, newest))
     if any(before.first >= after.first for before, after in pairwise(below)):
         raise ProtocolError("the pages below a root or a branch do not ascend")
@@ -392,7 +392,7 @@ def _ids_of(value: object, config: int) -> tuple[IdsReference, ...]:
     pages: list[IdsReference] = []
     for first, last, name in _rows(value, 3):
         if not _is_name(name) or not is_whole(last, config) or not is_whole(first, last):
-            raise ProtocolError("a page of ids is named by two config ids and 32 bytes")
+            raise ProtocolError("a page of ids must be named by two config ids and 32 bytes")
         pages.append(IdsReference(first, last, name))
     if any(before.last >= after.first for before, after in pairwise(pages)):
         raise ProtocolError("the pages of ids of a root do not ascend")

@@ -97,16 +97,16 @@ class TableMeta(NamedTuple):
     def check_entry(self, key: bytes, record: bytes) -> None:
         """Raise ProtocolError if a record may not stand at that key."""
         if self.kind == HASH and (len(key) != SHARD_BYTES or int.from_bytes(key, "big") >= self.shards):
-            raise ProtocolError(f"a table of {self.shards} shards has none at {key[:40]!r}")
+            raise ProtocolError(f"a table of {self.shards} shards has no shard at {key[:40]!r}")
         if fault := fault_of(decode_partition(record), self.replication):
             raise ProtocolError(f"the partition at {key[:40]!r}: {fault}")
 
     def check_whole(self, entries: int, first: bytes | None) -> None:
         """Raise ProtocolError if the partitions do not tile the key space."""
         if self.kind == RANGE and first != b"":
-            raise ProtocolError(f"the first range begins at {first!r}, and not at the lowest key")
+            raise ProtocolError(f"the first range begins at {first!r}, not at the lowest key")
         if self.kind == HASH and entries != self.shards:
-            raise ProtocolError(f"{entries} partitions, where the table has {self.shards} shards")
+            raise ProtocolError(f"the map has {entries} partitions, and the table has {self.shards} shards")
 
 
 def decode_table(meta: bytes) -> TableMeta:
@@ -132,8 +132,8 @@ def decode_table(meta: bytes) -> TableMeta:
             table = table if (time_key, smears) == (None, False) else _timed(table, time_key, smears=smears)
             return table._replace(ttl_ms=ttl_ms)
     raise ProtocolError(
-        "a table is [1, id of 16 bytes, name, kind, replication, shards, partitioner, groups, time key or nil, "
-        "whether it smears, perhaps its ttl_ms]",
+        "a table must be [1, id of 16 bytes, name, kind, replication, shards, partitioner, groups, time key or nil, "
+        "smears, optionally ttl_ms]",
         {"got": repr(meta)[:80]},
     )
 
@@ -141,7 +141,7 @@ def decode_table(meta: bytes) -> TableMeta:
 def _timed(table: TableMeta, time_key: object, *, smears: bool) -> TableMeta:
     """Return a table with its time key. Raises ProtocolError: the table can have none, or not this one."""
     if table.kind != RANGE or table.groups or not isinstance(time_key, tuple):
-        raise ProtocolError("a time key is of a range table, and so is that it smears")
+        raise ProtocolError("only a range table can have a time key, and smear")
     return table._replace(time_key=time_key_of([*time_key]), smears=smears)
 
 
@@ -149,7 +149,7 @@ def _groups_of(value: object) -> tuple[tuple[bytes, ...], ...]:
     groups = tuple(map(_uuids_of, value)) if isinstance(value, tuple) else ((),)
     nodes = [node for group in groups for node in group]
     if not all(groups) or len(nodes) != len({*nodes}):
-        raise ProtocolError("a group is uuids of 16 bytes, at least one, each of which is in one group alone")
+        raise ProtocolError("a group must be one or more uuids of 16 bytes, and a uuid must be in only one group")
     return groups
 
 
@@ -187,7 +187,7 @@ def decode_partition(record: bytes) -> Partition:
         ):  # fmt: skip
             return Partition(id_, tuple(map(_assignment_of, rows)), former, tuple(map(_end_of, ends)), kept)
     raise ProtocolError(
-        "a partition is [1, id, [assignment, ...], [former, ...], [end, ...], kept]", {"got": repr(record)[:80]}
+        "a partition must be [1, id, [assignment, ...], [former, ...], [end, ...], kept]", {"got": repr(record)[:80]}
     )
 
 
@@ -219,13 +219,13 @@ def first_body(table: TableMeta, partitions: Mapping[bytes, Partition], config: 
     edit.set_meta(table.encode())
     for key, partition in partitions.items():
         if partition.moves:
-            raise ProtocolError(f"the partition at {key[:40]!r} moves before it is there")
+            raise ProtocolError(f"the new partition at {key[:40]!r} has a move")
         record = encode_partition(partition)
         table.check_entry(key, record)
         edit.put(key, record)
     table.check_whole(len(partitions), min(partitions, default=None))
     if len({partition.id for partition in partitions.values()}) < len(partitions):
-        raise ProtocolError("two partitions have one id")
+        raise ProtocolError("two partitions have the same id")
     return edit.finish()
 
 
@@ -238,14 +238,14 @@ def _assignment_of(value: object) -> Assignment:
             is_whole(id_) and len(node) == UUID_BYTES and is_whole(slot) and is_whole(state) and state in _STATES
         ):
             return Assignment(id_, node, slot, _STATES[state])
-    raise ProtocolError("an assignment is [id, uuid, slot, state]", {"got": repr(value)[:80]})
+    raise ProtocolError("an assignment must be [id, uuid, slot, state]", {"got": repr(value)[:80]})
 
 
 def _end_of(value: object) -> ForcedEnd:
     match value:
         case (assignment, counter) if is_whole(assignment) and (counter is None or is_whole(counter)):
             return ForcedEnd(assignment, counter)
-    raise ProtocolError("an end is [assignment, counter or nil]", {"got": repr(value)[:80]})
+    raise ProtocolError("an end must be [assignment, counter or nil]", {"got": repr(value)[:80]})
 
 
 # Operations, their arguments, and the test by which each finds that it is done. All refuse if the partition has another
@@ -290,7 +290,7 @@ def _assign(view: MapView, argument: object) -> Edits:
         return Edits()
     if assignment in found.former or len(found.former) >= MAX_TO_MOVE:
         raise OperationRefusal(
-            INVALID, f"the partition at {key[:40]!r} has {len(found.former)} former assignments to be settled"
+            INVALID, f"the partition at {key[:40]!r} has {len(found.former)} former assignments that are not settled"
         )
     return _changed(
         view, key, found, [*found.assignments, Assignment(assignment, node, slot, AssignmentState.PROPOSED)]
@@ -307,11 +307,11 @@ def _advance(view: MapView, argument: object) -> Edits:
             raise OperationRefusal(INVALID, "advance takes [key, partition, assignment, 2 or 3]")
     found, current = _assignment_at(view, key, partition, assignment_id)
     if current is None:
-        raise OperationRefusal(NOT_FOUND, f"there is no assignment {assignment_id} at {key[:40]!r}")
+        raise OperationRefusal(NOT_FOUND, f"the partition at {key[:40]!r} has no assignment {assignment_id}")
     if current.state >= state:
         return Edits()
     if current.state + 1 != state:
-        raise OperationRefusal(INVALID, f"assignment {assignment_id} is {current.state.name} still")
+        raise OperationRefusal(INVALID, f"assignment {assignment_id} is still {current.state.name}")
     after = []
     for assignment in found.assignments:
         if assignment is current:
@@ -328,7 +328,7 @@ def _unassign(view: MapView, argument: object) -> Edits:
     if current is None:
         return Edits()
     if current.state == AssignmentState.AVAILABLE:
-        raise OperationRefusal(INVALID, f"assignment {current.id} is AVAILABLE: another takes its place first")
+        raise OperationRefusal(INVALID, f"assignment {current.id} is AVAILABLE: assign its slot to another node first")
     return _without(view, key, found, current)
 
 
@@ -390,7 +390,7 @@ def _counted(view: MapView, operation: str, argument: object) -> tuple[bytes, Pa
             counters = dict(rows)
             if len(counters) == len(rows):
                 return key, _partition_at(view, key, partition), counters
-    raise OperationRefusal(INVALID, f"{operation} takes [key, partition, [[assignment, counter], ...]], one of each")
+    raise OperationRefusal(INVALID, f"{operation} takes [key, partition, [[assignment, counter], ...]], each once")
 
 
 def _is_counted(row: object) -> bool:
@@ -407,7 +407,7 @@ def _divide(view: MapView, argument: object) -> Edits:
         case _:
             raise OperationRefusal(INVALID, f"divide takes [key, partition, children], 2 to {MAX_CHILDREN}")
     if decode_table(view.meta).kind != RANGE:
-        raise OperationRefusal(INVALID, "a hash table is not divided")
+        raise OperationRefusal(INVALID, "a hash table cannot be divided")
     entry, first = view.get(key), children[0]
     if entry is not None and decode_partition(entry.record).id == first.partition != partition and first.first == key:
         return Edits()
@@ -434,15 +434,15 @@ def _refound(view: MapView, argument: object) -> Edits:
                 INVALID, "refound takes [key, partition, new partition, assignment, node, ends, kept]"
             )
     if decode_table(view.meta).kind != RANGE:
-        raise OperationRefusal(INVALID, "a shard is not begun anew")
+        raise OperationRefusal(INVALID, "a shard cannot be force-joined")
     entry = view.get(key)
     if entry is not None and decode_partition(entry.record).id == new != partition:
         return Edits()
     found = _partition_at(view, key, partition)
     if not counters.keys() >= {*found.named, *(end.assignment for end in found.ends)}:
-        raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: each of its assignments has an end")
+        raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: each of its assignments must have an end")
     if new == found.id or assignment in counters:
-        raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: an id is there already")
+        raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: a new id is already used")
     # If there are too many, drop ends without kept records first.
     ends = tuple(ForcedEnd(id_, counters[id_]) for id_ in sorted(counters, key=lambda id_: (counters[id_] > 0, id_)))
     after = Partition(new, (), (), ends[-MAX_ENDS:], kept)
@@ -458,17 +458,17 @@ def _fault_of_children(parent: Partition, children: Sequence[ChildRange], key: b
     bounds = firsts if after is None else [*firsts, after]
     tiles = firsts[0] == key and all(low < high for low, high in pairwise(bounds))
     count = len(parent.named)
-    too_many = f"its children would have {count} former assignments, at most {MAX_FORMER}: they have to settle first"
+    too_many = f"its children would have {count} former assignments, at most {MAX_FORMER} may be unsettled"
     broken = (
-        (parent.moves, "it is moving"),
+        (parent.moves, "a move is under way"),
         (parent.has_too_many_former, too_many),
-        (not tiles, "the children do not tile it"),
-        (max(map(len, firsts)) > MAX_KEY_BYTES, f"a child's first key has {MAX_KEY_BYTES} bytes at most"),
-        (len({*partitions}) < len(partitions), "a partition's id is there already"),
-        (len({*assignments} - used) < len(assignments), "an assignment's id is there already"),
+        (not tiles, "the children do not cover it exactly"),
+        (max(map(len, firsts)) > MAX_KEY_BYTES, f"a child's first key must have at most {MAX_KEY_BYTES} bytes"),
+        (len({*partitions}) < len(partitions), "a partition's id is already used"),
+        (len({*assignments} - used) < len(assignments), "an assignment's id is already used"),
         (
             any(len(child.assignments) != len(parent.assignments) for child in children),
-            "a child has an assignment for each of its parent's",
+            "a child must have an assignment for each of its parent's",
         ),
     )
     return next((words for is_broken, words in broken if is_broken), "")
@@ -481,9 +481,9 @@ def _set_groups(view: MapView, argument: object) -> Edits:
     except ProtocolError as error:
         raise OperationRefusal(INVALID, error.message) from error
     if table.kind != HASH:
-        raise OperationRefusal(INVALID, "groups are of the shards of a hash table, and this one has ranges")
+        raise OperationRefusal(INVALID, "only shards of a hash table have groups, and this table has ranges")
     if any(len(group) < least_of_group(table.replication) for group in wanted.groups):
-        raise OperationRefusal(INVALID, f"a group has at least {least_of_group(table.replication)} nodes")
+        raise OperationRefusal(INVALID, f"a group must have at least {least_of_group(table.replication)} nodes")
     return Edits() if wanted == table else Edits(meta=wanted.encode())
 
 
@@ -512,14 +512,14 @@ def _child_of(value: object) -> ChildRange:
     match value:
         case (bytes(first), partition, tuple(assignments)) if is_whole(partition) and all(map(is_whole, assignments)):
             return ChildRange(first, partition, assignments)
-    raise OperationRefusal(INVALID, "a child is [first key, partition, [assignment, ...]]")
+    raise OperationRefusal(INVALID, "a child must be [first key, partition, [assignment, ...]]")
 
 
 def _partition_at(view: MapView, key: bytes, partition: object) -> Partition:
     entry = view.get(key)
     found = None if entry is None else decode_partition(entry.record)
     if found is None or found.id != partition:
-        raise OperationRefusal(NOT_FOUND, f"there is no partition {partition} at {key[:40]!r}")
+        raise OperationRefusal(NOT_FOUND, f"the map has no partition {partition} at {key[:40]!r}")
     return found
 
 

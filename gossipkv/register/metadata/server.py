@@ -139,7 +139,7 @@ class Metadata:
                 await self.learn(register, ended)
             raise UnknownDatabase("the table was dropped")
         if before is not None and before.head.ended and chosen.generation < before.generation:
-            raise UnknownDatabase("the table was dropped, behind a force of which those who answered have not heard")
+            raise UnknownDatabase("the table was dropped after a force that the answering acceptors do not know")
         return await self.learn(register, chosen)
 
     def is_behind(self, register: bytes) -> bool:
@@ -274,11 +274,11 @@ class Metadata:
         self.space.check_room()
         self._look_if_many(register)
         if register not in self._maps and len(self._maps) - len(self.known) >= MAX_UNNAMED:
-            raise Overloaded(f"{MAX_UNNAMED} maps are held here of which no table is known yet")
+            raise Overloaded(f"this node already holds {MAX_UNNAMED} maps of unknown tables")
         try:
             await self._map(register).ledger.take(offer)
         except ProtocolError as error:
-            raise BadRequest(f"this is no change of that map: {error.message}", error.details) from error
+            raise BadRequest(f"the change does not fit the map: {error.message}", error.details) from error
         return [self.me.store, offer.changed.root]
 
     def _look_if_many(self, register: bytes) -> None:
@@ -389,7 +389,7 @@ class Metadata:
 
     def _part(self, register: bytes) -> _Map:
         if not self._has_part(register):
-            raise NotReady("this node has no part in that map")
+            raise NotReady("this node does not serve the map")
         return self._map(register)
 
     def _map(self, register: bytes, records: Iterable[tuple[bytes, bytes]] = ()) -> _Map:

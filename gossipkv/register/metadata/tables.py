@@ -36,7 +36,7 @@ TOO_FEW: Final = "TOO_FEW"  # Tables would have fewer nodes than replicas.
 
 NODE: Final = b"\0"  # Begins the key of a node; names of tables sort after all of them.
 END_OF_NODES: Final = b"\1"
-_REPLACED: Final = "nil or [uuid whose place it takes, is gone]"
+_REPLACED: Final = "nil or [uuid of the replaced node, is gone]"
 
 
 class NamedTable(NamedTuple):
@@ -64,7 +64,7 @@ def decode_named(record: bytes) -> NamedTable:
             and len(id_) == TABLE_ID_BYTES and kind in {HASH, RANGE} and is_whole(config)
         ):  # fmt: skip
             return NamedTable(id_, kind, members_of(acceptors), config)
-    raise ProtocolError("a table is [1, id of 16 bytes, kind, acceptors, config id]", {"got": repr(record)[:80]})
+    raise ProtocolError("a table must be [1, id of 16 bytes, kind, acceptors, config id]", {"got": repr(record)[:80]})
 
 
 class NamedNode(NamedTuple):
@@ -91,7 +91,7 @@ def decode_node(record: bytes) -> NamedNode:
             and len(group) <= MAX_NAME_CHARACTERS and (weight is None or is_whole(weight, MAX_WEIGHT))
         ):  # fmt: skip
             return NamedNode(name, group, weight)
-    raise ProtocolError("a node of tables is [1, name, isolation group, weight]", {"got": repr(record)[:80]})
+    raise ProtocolError("a node of tables must be [1, name, isolation group, weight]", {"got": repr(record)[:80]})
 
 
 class _Rules:
@@ -100,7 +100,7 @@ class _Rules:
             decode_node(record)
             return
         if not _is_key(key):
-            raise ProtocolError(f"no table is called {key[:40]!r}: {NAMES}")
+            raise ProtocolError(f"{key[:40]!r} cannot be a table's name: {NAMES}")
         decode_named(record)
 
     def check_whole(self, entries: int, first: bytes | None) -> None:
@@ -109,7 +109,7 @@ class _Rules:
 
 def _rules(meta: bytes) -> _Rules:
     if meta:
-        raise ProtocolError("the catalogue has no meta")
+        raise ProtocolError("the catalogue must not have a meta")
     return _Rules()
 
 
@@ -129,9 +129,7 @@ def _add_table(view: MapView, argument: object) -> Edits:
         case (bytes(key), *fields) if _is_key(key):
             pass
         case _:
-            raise OperationRefusal(
-                INVALID, f"add_table takes [name, table id, kind, acceptors, config id]; of names, {NAMES}"
-            )
+            raise OperationRefusal(INVALID, f"add_table takes [name, table id, kind, acceptors, config id]; {NAMES}")
     record = pack((FORMAT, *fields))
     try:
         wanted = decode_named(record)
@@ -140,7 +138,7 @@ def _add_table(view: MapView, argument: object) -> Edits:
     for taken in (key, _counterpart(key)):
         entry = view.get(taken)
         if entry is not None and decode_named(entry.record).id != wanted.id:
-            raise OperationRefusal(EXISTS, f"there is a table {taken.decode()} already")
+            raise OperationRefusal(EXISTS, f"the table {taken.decode()} already exists")
         if entry is not None:
             return Edits()
     return Edits({key: record})
@@ -161,7 +159,7 @@ def _show_table(view: MapView, argument: object) -> Edits:
     if shown is not None and decode_named(shown.record).id == id_:
         return Edits()
     if shown is not None or hidden is None or decode_named(hidden.record).id != id_:
-        raise OperationRefusal(NOT_FOUND, f"there is no hidden table {key.decode()} of that id")
+        raise OperationRefusal(NOT_FOUND, f"the catalogue has no hidden table {key.decode()} of this id")
     return Edits({_counterpart(key): None, key: hidden.record})
 
 
@@ -191,7 +189,7 @@ def _set_node(view: MapView, argument: object) -> Edits:
     except ProtocolError as error:
         raise OperationRefusal(INVALID, error.message) from error
     if not _is_node(key) or node == replaced or not wanted.weight or not is_whole(stay):
-        raise OperationRefusal(INVALID, "a node has a uuid of 16 bytes, and a weight, and does not take its own place")
+        raise OperationRefusal(INVALID, "a node must have a uuid of 16 bytes and a weight, and cannot replace itself")
     entry = view.get(key)
     puts: dict[bytes, bytes | None] = {} if entry is not None and entry.record == record else {key: record}
     if replaced is not None and (edits := _taken_out(view, replaced, is_gone=is_gone)):
@@ -233,7 +231,7 @@ def _check_enough(view: MapView, but: Container[bytes], stay: int) -> None:
         left += bool(decode_node(entry.record).weight) and key[len(NODE) :] not in but
         key = view.next_key(key)
     if left < stay:
-        raise OperationRefusal(TOO_FEW, f"{left} other nodes have a weight, and tables need {stay} of them")
+        raise OperationRefusal(TOO_FEW, f"{left} other nodes have a weight, and the tables need {stay}")
 
 
 OPERATIONS: Final[Functions] = {

@@ -179,7 +179,7 @@ class Transactions:
         outcome = await self._registers.read(self._ledger.register, timeout_s=ROUND_S, hint=hint)
         chosen = _committed(outcome)
         if chosen is None:
-            raise Unavailable(f"what is decided of this table cannot be read: {outcome.message}")
+            raise Unavailable(f"the state of this table cannot be read: {outcome.message}")
         return chosen
 
     async def hold(self, chosen: KnownMap) -> MapTree:
@@ -193,7 +193,7 @@ class Transactions:
 
     async def _judge(self, chosen: KnownMap, operations: list[Operation]) -> OperationJudgement:
         if self._registers.me not in chosen.acceptors.everyone:
-            raise NoServer("this node is no metadata server of the table")
+            raise NoServer("this node is not a metadata server of the table")
         tree = await self.hold(chosen)
         return judge(tree, operations, _next_config(chosen), self._functions)
 

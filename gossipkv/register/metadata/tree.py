@@ -124,7 +124,7 @@ class MapTree:
         """
         root = decode_root(name, read(name))
         if root.kind != kind:
-            raise ProtocolError(f"a map of {root.kind!r}, where one of {kind!r} was expected")
+            raise ProtocolError(f"the map is of kind {root.kind!r}, expected {kind!r}")
         return cls(read, root)
 
     @classmethod
@@ -158,7 +158,7 @@ class MapTree:
         """Read a branch, and compare it with its reference."""
         below = decode_branch(reference.name, self._read(reference.name))
         if PageReference.of_branch(below, reference.name) != reference:
-            raise ProtocolError(f"branch {reference.name.hex()[:16]} is not as the page above it says")
+            raise ProtocolError(f"branch {reference.name.hex()[:16]} does not match the page above it")
         return below
 
     def get(self, key: bytes) -> MapEntry | None:
@@ -230,7 +230,7 @@ class MapTree:
         reference = self.leaves[at]
         entries = self.entries(reference)
         if at + 1 < len(self._firsts) and entries[-1].key >= self._firsts[at + 1]:
-            raise ProtocolError(f"leaf {reference.name.hex()[:16]} has keys of the next one")
+            raise ProtocolError(f"leaf {reference.name.hex()[:16]} has keys of the next leaf")
         return entries
 
     def entries(self, reference: PageReference) -> tuple[MapEntry, ...]:
@@ -238,7 +238,7 @@ class MapTree:
         page = self._read(reference.name)
         entries = decode_leaf(reference.name, page)
         if PageReference.of_leaf(entries, page, reference.name) != reference:
-            raise ProtocolError(f"leaf {reference.name.hex()[:16]} is not as the page above it says")
+            raise ProtocolError(f"leaf {reference.name.hex()[:16]} does not match the page above it")
         return entries
 
     def page(self, name: bytes) -> bytes:
@@ -249,7 +249,7 @@ class MapTree:
         """Read a page of ids, and compare it with its root's reference."""
         rows = decode_ids(reference.name, self._read(reference.name))
         if (rows[0].config, rows[-1].config) != reference[:2]:
-            raise ProtocolError(f"page of ids {reference.name.hex()[:16]} is not what its root says of it")
+            raise ProtocolError(f"page of ids {reference.name.hex()[:16]} does not match its root")
         return rows
 
 
@@ -297,7 +297,7 @@ class Edit:
         """
         if not fits(key, record):
             raise LimitExceeded(
-                f"an entry with {len(key)} bytes of key and {len(record)} of record, where at most {MAX_KEY_BYTES} "
+                f"an entry has a key of {len(key)} bytes and a record of {len(record)}, at most {MAX_KEY_BYTES} "
                 f"and {MAX_RECORD_BYTES} are allowed"
             )
         self._puts[key] = record
@@ -312,7 +312,7 @@ class Edit:
     def set_meta(self, meta: bytes) -> None:
         """Set the meta, which raises the version of the whole map; raises LimitExceeded."""
         if len(meta) > MAX_META_BYTES:
-            raise LimitExceeded(f"{len(meta)} bytes of meta, where at most {MAX_META_BYTES} are allowed")
+            raise LimitExceeded(f"the meta has {len(meta)} bytes, at most {MAX_META_BYTES} are allowed")
         self.meta = meta
         self.version = self.config
 
@@ -348,8 +348,8 @@ class Edit:
         size_bytes = sum(page.size_bytes for page in below)
         if size_bytes > MAX_MAP_BYTES:
             raise LimitExceeded(
-                f"a map of {sum(page.entries for page in below)} entries needs {size_bytes} bytes of leaves, where "
-                f"{MAX_MAP_BYTES} are allowed: it cannot grow"
+                f"a map of {sum(page.entries for page in below)} entries needs {size_bytes} bytes of leaves, and "
+                f"{MAX_MAP_BYTES} are allowed"
             )
         for old_name in self._opened:  # A page may have joined a neighbour and been cut off again.
             pages.pop(old_name, None)
@@ -443,16 +443,14 @@ def check_change(read: Read, kind: MapKind, before: bytes | None, changed: Chang
     old = MapTree.empty(kind.name) if before is None else MapTree.opened(read, before, kind.name)
     new = MapTree.opened(lambda name: changed.pages.get(name) or read(name), changed.root, kind.name)
     if new.root.config != config or sequence_of(config) <= sequence_of(old.root.config):
-        raise ProtocolError(
-            f"a root of config id {new.root.config}, where {config} above {old.root.config} was expected"
-        )
+        raise ProtocolError(f"the root has config id {new.root.config}, expected {config} above {old.root.config}")
     entries, gone = _apart(new, old)
     try:
         again = _replayed(old, new, entries, gone).finish()
     except LimitExceeded as error:
         raise ProtocolError(str(error)) from error
     if again != changed:
-        raise ProtocolError("a change that is not made of its root as changes are")
+        raise ProtocolError("the change is not a canonical change of its root")
     rules = kind.rules(new.root.meta)
     is_anew = new.root.meta != old.root.meta
     for entry in new.scan() if is_anew else entries.values():
@@ -493,7 +491,7 @@ def pages_of(read: Read, name: bytes) -> tuple[bytes, ...]:
                 found += tree.branch(branch)
         below = tuple(found)
         if len(names) + len(below) > _MAX_NAMES:
-            raise ProtocolError(f"a map of more than {_MAX_NAMES} pages")
+            raise ProtocolError(f"the map has more than {_MAX_NAMES} pages")
     return (*names, *(leaf.name for leaf in below), *(page.name for page in root.ids))
 
 

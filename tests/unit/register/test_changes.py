@@ -17,7 +17,7 @@ def test_a_read_leaves_all_as_it_is():
 @pytest.mark.parametrize("change", [RegisterChange("append", 1), RegisterChange("read", 2)])
 def test_what_is_not_known_is_refused_by_name(change):
     """The error lists the known functions, and nothing is proposed."""
-    with pytest.raises(BadRequest, match="there are read 1"):
+    with pytest.raises(BadRequest, match="it has read 1"):
         function_of(READING, change)
 
 

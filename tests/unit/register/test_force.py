@@ -165,7 +165,7 @@ def test_a_healthy_register_is_not_forced(survivors):
     world.force(*world.nodes[:survivors])
     world.settle()
     assert end_of(world) is ChangeEnd.REFUSED
-    assert "nothing to force" in said(world)
+    assert "a force is not allowed" in said(world)
     ticket = world.append(party)
     world.settle()
     assert world.outcomes[ticket].ballot.generation == 0

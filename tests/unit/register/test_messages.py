@@ -167,9 +167,9 @@ ID, OTHER = [b"a" * 16, 1], [b"b" * 16, 1]
         ([ZERO, None, None, MAX_GENERATION + 1], "record"),
         ([ZERO, ZERO, [[[ID], [ID], 7], b"", []], 0], "value"),  # A joint configuration of one set.
         ([ZERO, ZERO, [[[ID], [OTHER], 0], b"", []], 0], "value"),  # Two sets without an id.
-        ([ZERO, ZERO, [[[], [], 0], b"", []], 0], "set of acceptors"),  # An empty set.
-        ([ZERO, ZERO, [[[OTHER, ID], [OTHER, ID], 0], b"", []], 0], "set of acceptors"),  # Not in order.
-        ([ZERO, ZERO, [[[ID, ID], [ID, ID], 0], b"", []], 0], "set of acceptors"),  # A repeated member.
+        ([ZERO, ZERO, [[[], [], 0], b"", []], 0], "acceptors must be a sorted list"),  # An empty set.
+        ([ZERO, ZERO, [[[OTHER, ID], [OTHER, ID], 0], b"", []], 0], "acceptors must be a sorted list"),  # Not in order.
+        ([ZERO, ZERO, [[[ID, ID], [ID, ID], 0], b"", []], 0], "acceptors must be a sorted list"),  # A repeated member.
         ([ZERO, ZERO, [[[[b"a" * 15, 1]], [[b"a" * 15, 1]], 0], b"", []], 0], "acceptor"),
         ([ZERO, ZERO, [[[[b"a" * 16, 0]], [[b"a" * 16, 0]], 0], b"", []], 0], "acceptor"),  # No store id.
         ([ZERO, ZERO, [[[ID], [ID], 0], b"", [[0, 7, []]]], 0], "force"),

@@ -67,7 +67,7 @@ def test_who_was_told_finds_that_it_is_behind(stores):
             b.open(records)
             told.tell(b)
             assert bool(b.seen.behind) == (records is not good)
-    assert "others have seen 4 batches of its incarnation 2, and it has 0 of them" in b.seen.behind
+    assert "other nodes have seen 4 batches of its incarnation 2, and it has 0" in b.seen.behind
 
 
 def test_an_opening_that_takes_its_number_again(stores):

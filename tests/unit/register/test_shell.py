@@ -148,7 +148,7 @@ async def test_what_was_seen_of_stores_has_a_form(autojump_clock):
         await nodes.found()
         registers = nodes["a"].metadata.registers
         request = encode_request(RegisterRequest(RequestKind.READ, CATALOGUE, registers.me, 1))
-        with pytest.raises(ProtocolError, match="what was seen"):
+        with pytest.raises(ProtocolError, match="seen positions"):
             await registers.answer(request, b"\xc1")
         seen = nodes["b"].metadata.registers.tell(CATALOGUE)
         assert await registers.answer(request) == await registers.answer(request, seen)

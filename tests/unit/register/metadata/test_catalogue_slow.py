@@ -24,7 +24,7 @@ async def test_a_creation_that_is_lost(autojump_clock):
         await nodes.found()
         nodes.deaf.add(("c", "register"))
         nodes.asked.clear()
-        with pytest.raises(Unavailable, match="its first map"):
+        with pytest.raises(Unavailable, match="storing the first map"):
             await nodes["a"].catalogue.create(wanted(), bytes(20), 3)
         nodes.deaf.clear()
 

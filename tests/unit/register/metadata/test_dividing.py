@@ -133,11 +133,11 @@ def right(id_=9, assignments=(14, 15, 16), first=b"m"):
 @pytest.mark.parametrize(
     ("words", "children"),
     [
-        ("2 to 64", ()), ("2 to 64", None), ("2 to 64", TWO[:1]), ("a child is", ((b"", 8), (b"m", 9))),
+        ("2 to 64", ()), ("2 to 64", None), ("2 to 64", TWO[:1]), ("a child must be", ((b"", 8), (b"m", 9))),
         ("2 to 64", tuple((b"%03d" % at, 100 + at, (at, at, at)) for at in range(MAX_CHILDREN + 1))),
-        ("a child is", right(assignments=(14, 15, -1))), ("a child is", right(-9)),
-        ("tile", ((b"a", 8, (4, 5, 6)), TWO[1])), ("tile", right(first=b"")), ("tile", right(first=b"x")),
-        ("tile", right(first=b"y")), ("tile", (*TWO, (b"g", 10, (24, 25, 26)))),
+        ("a child must be", right(assignments=(14, 15, -1))), ("a child must be", right(-9)),
+        ("cover", ((b"a", 8, (4, 5, 6)), TWO[1])), ("cover", right(first=b"")), ("cover", right(first=b"x")),
+        ("cover", right(first=b"y")), ("cover", (*TWO, (b"g", 10, (24, 25, 26)))),
         ("255 bytes", right(first=b"m" * 256)),
         ("a partition's id", right(8)), ("a partition's id", right(7)),
         ("a partition's id", ((b"", 7, (4, 5, 6)), TWO[1])),
@@ -172,7 +172,7 @@ def test_what_moves_is_not_divided(steps):
     for name, *rest in move[:steps]:
         assert table.ask(name, b"", 7, *rest) == "DONE"
     assert table.ask("divide", b"", 7, TWO) == ("DONE" if steps == len(move) else INVALID)
-    assert ("moving" in table.words) == (steps < len(move))
+    assert ("under way" in table.words) == (steps < len(move))
 
 
 def test_who_is_not_settled_holds_a_division_back():
@@ -189,7 +189,7 @@ def test_who_is_not_settled_holds_a_division_back():
         assert divide() == "DONE"
     assert divide() == INVALID
     assert "66 former assignments" in table.words
-    assert "have to settle first" in table.words
+    assert "may be unsettled" in table.words
     left = table.partitions[b""]
     assert table.ask("unassign", b"", left.id, left.assignments[0].id, version=2) == "DONE"
     assert table.ask("settle", b"", left.id, tuple((one, 1) for one in left.former[:3])) == "DONE"

@@ -73,7 +73,7 @@ def test_each_byte_counts(page):
     name = name_of(page)
     for at in range(len(page)):
         for other in (page[:at] + bytes((page[at] ^ 1,)) + page[at + 1 :], page[:at], page + page[at : at + 1]):
-            with pytest.raises(ProtocolError, match="not its name"):
+            with pytest.raises(ProtocolError, match="do not match its name"):
                 right(name, other)
     for decode in set(decoders) - {right}:
         with pytest.raises(ProtocolError, match="not of kind"):
@@ -86,7 +86,7 @@ def test_each_byte_counts(page):
 def test_a_newer_format_is_refused_by_its_number(page):
     """The format number alone causes the refusal."""
     newer = [page[1], 2, "what nobody knows yet"]
-    with pytest.raises(UnsupportedFormat, match="has format 2, and this program reads up to 1"):
+    with pytest.raises(UnsupportedFormat, match="has format 2, and this program reads formats up to 1"):
         read((decode_root, decode_leaf, decode_ids, decode_branch)[page[1] - 1], msgpack.packb(newer))
 
 

@@ -172,10 +172,11 @@ def test_a_first_body_tiles_the_key_space():
     ]  # fmt: skip
     for table, partitions, words in (
         (RANGES, {}, "begins at None"), (RANGES, {b"m": WHOLE}, "begins at b'm'"), (SHARDS, {}, "0 partitions"),
-        (SHARDS, {shard_key(at): WHOLE for at in range(3)}, "3 partitions, where the table has 4 shards"),
-        (SHARDS, {shard_key(at): WHOLE for at in range(1, 5)}, "has none at"), (SHARDS, {b"": WHOLE}, "has none at"),
-        (RANGES, {b"": hosted(7, (1, 0, A), (2, 0, P))}, "moves before"),
-        (RANGES, {b"": WHOLE, b"m": WHOLE}, "two partitions have one id"),
+        (SHARDS, {shard_key(at): WHOLE for at in range(3)}, "the map has 3 partitions, and the table has 4 shards"),
+        (SHARDS, {shard_key(at): WHOLE for at in range(1, 5)}, "has no shard at"),
+        (SHARDS, {b"": WHOLE}, "has no shard at"),
+        (RANGES, {b"": hosted(7, (1, 0, A), (2, 0, P))}, "has a move"),
+        (RANGES, {b"": WHOLE, b"m": WHOLE}, "two partitions have the same id"),
     ):  # fmt: skip
         with pytest.raises(ProtocolError, match=words):
             first_body(table, partitions, 1)

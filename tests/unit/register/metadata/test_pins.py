@@ -332,7 +332,7 @@ def test_the_pages_below_a_missing_branch_come_later():
     first = {name: page for name, page in pages(store, root).items() if name not in late}
     begin(ledger.pin(root, 1, first))
     assert missing(ledger, late) == [*late]
-    with pytest.raises(ProtocolError, match="does not name"):
+    with pytest.raises(ProtocolError, match="is not named by root"):
         begin(ledger.pin(root, 1, {name: store.pages[name] for name in late - {branch.name}}))
     begin(ledger.pin(root, 1, {name: store.pages[name] for name in late}))
     assert ledger.has(root)

@@ -61,8 +61,8 @@ def test_too_many_ends():
         ("refound takes", (b"", 7, 8, 20, node(4), ((1, None),), 0)),
         ("refound takes", (b"", 7, 8, 20, node(4), ENDS)),
         ("refound takes", (b"", 7, 8, 20, node(4), ENDS, None)),
-        ("an id is there", (b"", 7, 7, 20, node(4), ENDS, 0)),
-        ("an id is there", (b"", 7, 8, 3, node(4), ENDS, 0)),
+        ("a new id is already used", (b"", 7, 7, 20, node(4), ENDS, 0)),
+        ("a new id is already used", (b"", 7, 8, 3, node(4), ENDS, 0)),
         ("each of its assignments", (b"", 7, 8, 20, node(4), ENDS[1:], 0)),
     ],
 )

@@ -127,7 +127,7 @@ async def test_what_is_no_change(autojump_clock):
         metadata = nodes["a"].metadata
         base = metadata.known[CATALOGUE].head.root
         page = MapTree.empty(OF_TABLES.name).edit(9).finish()
-        with pytest.raises(BadRequest, match="no change of that map"):
+        with pytest.raises(BadRequest, match="does not fit the map"):
             await metadata.hold(CATALOGUE, Offer(nodes["b"].node, base, page, 2))
         with pytest.raises(NotReady):
             await metadata.hold(CATALOGUE, Offer(nodes["b"].node, base, ChangedPages(bytes(32), {}), 2))

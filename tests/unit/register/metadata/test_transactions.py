@@ -164,7 +164,7 @@ async def test_who_is_no_server_says_so(autojump_clock):
         (stranger,) = set("abcd") - set(servers)
         goes, *stay = servers
         operation = nodes.nothing(stranger, table)
-        with trio.fail_after(1), pytest.raises(NotReady, match="no metadata server"):
+        with trio.fail_after(1), pytest.raises(NotReady, match="not a metadata server"):
             await nodes[stranger].metadata.transact(table.id, [operation], 10)
         left = [nodes[letter].metadata.me for letter in stay]
         await nodes[stay[0]].catalogue.reconfigure(table.id, left)
