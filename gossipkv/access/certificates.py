@@ -104,7 +104,7 @@ def _names(subject: Subject) -> Iterator[x509.GeneralName]:
 
 
 def _read(authority: tuple[str, str], now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    wrong = ConfigError("the authority: not the certificate and the key that `gossipkv certificates new` makes")
+    wrong = ConfigError("the authority is not a certificate with its key, as `gossipkv certificates new` makes them")
     try:
         issuer = x509.load_pem_x509_certificate(authority[0].encode())
         signer = serialization.load_pem_private_key(authority[1].encode(), password=None)
@@ -113,7 +113,7 @@ def _read(authority: tuple[str, str], now: datetime) -> tuple[x509.Certificate, 
     if not isinstance(signer, ec.EllipticCurvePrivateKey) or issuer.public_key() != signer.public_key():
         raise wrong
     if issuer.not_valid_after_utc <= now:
-        raise ConfigError(f"the authority: it ended at {issuer.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; make another")
+        raise ConfigError(f"the authority expired at {issuer.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; make a new one")
     return issuer, signer
 
 

@@ -70,15 +70,15 @@ def parse_grant(text: str) -> Grant:
     word, colon, pattern = text.partition(":")
     right = _GRANTED.get(word)
     if right is None:
-        raise ValueError(f"{text!r}: no such right; there are read:PATTERN, write:PATTERN, operate and see")
+        raise ValueError(f"{text!r}: unknown right; the rights are read:PATTERN, write:PATTERN, operate and see")
     if right not in OF_A_DATABASE:
         if colon:
-            raise ValueError(f"{text!r}: {word} is about no database: write {word} alone")
+            raise ValueError(f"{text!r}: {word} takes no pattern: write only {word}")
         return Grant(right)
     if not pattern:
-        raise ValueError(f"{text!r}: of which databases? {word}:NAME, {word}:PREFIX*, or {word}:* for all")
+        raise ValueError(f"{text!r}: {word} needs a pattern: {word}:NAME, {word}:PREFIX*, or {word}:* for all")
     if _PATTERN.fullmatch(pattern) is None:
-        raise ValueError(f"{text!r}: a pattern is the name of a database, with * for any characters, or none")
+        raise ValueError(f"{text!r}: a pattern must be the name of a database; * in it stands for any characters")
     return Grant(right, pattern)
 
 

@@ -123,16 +123,16 @@ def parse(text: str, file: str) -> Users:
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # tomllib lets some errors of numbers and brackets through.
-        raise ConfigError(f"{file}: not TOML: {error}") from None
+        raise ConfigError(f"{file}: the file is not TOML: {error}") from None
     if not tables:
-        raise ConfigError(f"{file}: there is no user in it; `gossipkv users new` adds one")
+        raise ConfigError(f"{file}: the file has no user; add a user with `gossipkv users new`")
     users: dict[bytes | str, User] = {}
     for name, table in tables.items():
         entry = _Entry(text, file, name)
         user = entry.read(table)
         other = users.setdefault(user.digest[:_LOOKED_UP_BYTES] if user.digest else name, user)
         if other is not user:
-            raise ConfigError(f"{entry.where('token')}: {name}.token: the token of {other.name}")
+            raise ConfigError(f"{entry.where('token')}: {name}.token: {other.name} has the same token")
     return Users(users.values())
 
 
@@ -155,19 +155,20 @@ class _Entry:
         try:
             read_name(self._name)
         except ValueError:
-            raise ConfigError(f"{self.where()}: {self._name!r}: a user's name has {NAME_FORM}") from None
+            raise ConfigError(f"{self.where()}: {self._name!r}: a user's name must have {NAME_FORM}") from None
         if not isinstance(table, dict):
             raise self._wrong(f"expected a table [{self._name}]")
         for name in table:
             if name not in {"token", "may"}:
-                raise ConfigError(f"{self.where(name)}: {self._name}: unknown field {name!r}; there are token and may")
+                words = f"unknown field {name!r}; the fields are token and may"
+                raise ConfigError(f"{self.where(name)}: {self._name}: {words}")
         if "may" not in table:
-            raise self._wrong('what may it do? may = ["read:NAME"]; or [] for nothing')
+            raise self._wrong('the rights are missing: set may = ["read:NAME"], or [] for no rights')
         return User(self._name, self._grants(table["may"]), self._digest(table.get("token")))
 
     def _grants(self, value: object) -> tuple[Grant, ...]:
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise self._wrong('expected an array of texts, such as ["read:geo*", "see"]', "may")
+            raise self._wrong('expected an array of strings, such as ["read:geo*", "see"]', "may")
         try:
             return tuple(parse_grant(text) for text in value)
         except ValueError as error:
@@ -200,7 +201,7 @@ def added(text: str, user: User, file: str) -> str:
         ConfigError: the text is invalid, or the user exists already.
     """
     if text.strip() and user.name in parse(text, file).named:
-        raise ConfigError(f"{file}: there is a user {user.name}; remove it first, or choose another name")
+        raise ConfigError(f"{file}: the user {user.name} exists; remove the user first, or choose another name")
     before = text if not text or text.endswith("\n") else f"{text}\n"
     return f"{before}\n{_entry(user)}" if before else _entry(user)
 
@@ -220,13 +221,13 @@ def removed(text: str, name: str, file: str) -> str:
     """
     before = dict(parse(text, file).named)
     if name not in before:
-        raise ConfigError(f"{file}: no user {name} in it; there are {', '.join(before)}")
+        raise ConfigError(f"{file}: the file has no user {name}; its users are {', '.join(before)}")
     if len(before) == 1:
-        raise ConfigError(f"{file}: {name} is the only user; a file without any is refused")
+        raise ConfigError(f"{file}: {name} is the only user, and a file needs at least one")
     lines = text.splitlines(keepends=True)
     begin = (line_of(text, name) or 1) - 1
     if not lines[begin].lstrip().startswith("["):
-        raise ConfigError(f"{file}:{begin + 1}: {name} is no table of its own; take it out by hand")
+        raise ConfigError(f"{file}:{begin + 1}: {name} is not a table of its own; remove the user in an editor")
     end = next((at for at in range(begin + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
     while lines[end - 1].strip()[:1] in {"", "#"}:
         end -= 1

@@ -165,7 +165,7 @@ class Archive:
         """Return the manifest of a backup.  Raises BadRequest: there is no such complete backup."""
         if not self.has(backup):
             here = ", ".join(self.names()[-5:]) or "none"
-            raise BadRequest(f"{self.place}: there is no complete backup {backup!r}; the last ones are: {here}")
+            raise BadRequest(f"{self.place}: no complete backup {backup!r}; the last backups are: {here}")
         return _manifest_of(self._read(backup, MANIFEST), f"{self.place}/{backup}/{MANIFEST}")
 
     def has(self, backup: str) -> bool:
@@ -176,7 +176,7 @@ class Archive:
         """Return the manifest of the newest backup.  Raises BadRequest: there is none."""
         names = self.names()
         if not names:
-            raise BadRequest(f"{self.place}: there is no complete backup here")
+            raise BadRequest(f"{self.place}: no complete backup is here")
         return self.manifest(names[-1])
 
     def begin(self, backup: str, owner: BackupOwner) -> None:
@@ -234,7 +234,7 @@ class Archive:
         for name in backups:
             self.manifest(name)
         if used := sorted(self._bases().intersection(backups)):
-            raise BadRequest(f"{self.place}: a backup since {used[0]} is being written; expire it afterwards")
+            raise BadRequest(f"{self.place}: a backup since {used[0]} is being written; try again when it is done")
         for name in backups:
             self._at(name).remove(MANIFEST)
         finished = [name for name in self._directories() if not self._at(name).exists(OWNER)]
@@ -284,7 +284,7 @@ class Archive:
             raise Corrupt(where, 0, "a file of the backup is missing")
         with place.local(name) as path, SortedFile(path, files=self._files, name=where) as opened:
             if opened.size_bytes != file.size_bytes:
-                raise Corrupt(where, opened.size_bytes, f"the file should have {file.size_bytes} bytes")
+                raise Corrupt(where, opened.size_bytes, f"the file must have {file.size_bytes} bytes")
             yield opened
 
     def check(self, file: BackupFile) -> None:
@@ -292,7 +292,7 @@ class Archive:
         with self.open(file) as opened:
             opened.verify()
             if len(opened) != file.records:
-                raise Corrupt(opened.name, 0, f"the file should have {file.records} records, not {len(opened)}")
+                raise Corrupt(opened.name, 0, f"the file must have {file.records} records, not {len(opened)}")
 
     @contextlib.contextmanager
     def records(self, files: Sequence[BackupFile]) -> Iterator[Iterator[tuple[bytes, bytes]]]:
@@ -340,7 +340,7 @@ def _manifest_of(data: bytes, where: str) -> BackupManifest:
             }:  # fmt: skip
                 versions = {database: _versions_of(entry) for database, entry in datasets.items()}
                 return BackupManifest(name, began, cluster, node, since, tuple(map(_table_of, tables)), versions)
-    raise Corrupt(where, COVERED_AT, "this is no manifest of a backup")
+    raise Corrupt(where, COVERED_AT, "this is not the manifest of a backup")
 
 
 def _table_of(fields: Json) -> SavedTable:

@@ -102,7 +102,7 @@ class Jobs:
         if self._nursery is None:
             raise Unavailable("this node is starting or stopping")
         if self.runs() >= MAX_JOBS:
-            raise Overloaded(f"{MAX_JOBS} backups and restores run at this node already; wait for one of them to end")
+            raise Overloaded(f"{MAX_JOBS} backups and restores already run at this node; wait until one ends")
         ended = [kept for kept, job in self._jobs.items() if job.ended.is_set()]
         for kept in ended[: max(0, len(ended) - MAX_KEPT + 1)]:
             del self._jobs[kept]
@@ -119,6 +119,6 @@ class Jobs:
             job.result = first_of(errors)
         except* Exception as errors:  # noqa: BLE001  # A defect ends the job, and not the node.
             self._log.error("job_failed", exc_info=errors)
-            job.result = Unknown("the job ended by a defect of the node, whose log has the traceback")
+            job.result = Unknown("a defect of the node ended the job; the node's log has the traceback")
         finally:
             job.ended.set()

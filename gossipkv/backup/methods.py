@@ -167,10 +167,10 @@ class BackupMethods:
         if is_url(place) and not is_local_url:
             return place
         if not path.is_absolute():
-            words = f"{place!r} should be an absolute path on the node's machine, or a URL"
+            words = f"{place!r} must be an absolute path on the node's machine, or a URL"
             raise BadRequest(f"{arguments.method}: {words}", {"destination": place})
         if ".." in path.parts or path.is_relative_to(self._data):
-            words = f"{place} should be a plain path outside the data directory {self._data}"
+            words = f"{place} must be a plain path outside the data directory {self._data}"
             raise BadRequest(f"{arguments.method}: {words}", {"destination": place})
         return place
 

@@ -112,7 +112,7 @@ class PartitionReader:
                     if clock.covers(self.clock, covering):
                         return
                     if trio.current_time() > give_up_at:
-                        raise Unavailable("the replica lags behind the others of its partition")
+                        raise Unavailable("the replica lags behind the other replicas of its partition")
                     await trio.sleep(LOOK_S)
 
     async def _page(self, source: bytes, start: bytes, since: bytes) -> Page:
@@ -126,7 +126,7 @@ class PartitionReader:
                 if state is not None and (not start or not self.clock):
                     self.clock = decode_state(state)[2]
                 return Page(packed, more, is_log=not start)
-        raise ProtocolError("a replica answered with what is no page")
+        raise ProtocolError("the answer of a replica is not a page")
 
 
 @final

@@ -105,7 +105,7 @@ class Restore:
         if len(chosen) != 1:
             raise BadRequest("restore: another name needs exactly one table; name the table", {"option": "as"})
         if not is_name(new_name):
-            raise BadRequest(f"restore: {new_name!r} is no name of a table: {NAMES}", {"option": "as"})
+            raise BadRequest(f"restore: {new_name!r} cannot be a table's name: {NAMES}", {"option": "as"})
         (table,) = chosen.values()
         return {new_name: table}
 
@@ -118,16 +118,16 @@ class Restore:
                 try:
                     await self.cluster.hold(name, version)
                 except GossipKVError as error:
-                    results[name] = f"{version} is not held: {error.message}"
+                    results[name] = f"{version} could not be held: {error.message}"
         return results
 
     def _check_free(self, name: str) -> None:
         self.cluster.check_free(name)
         if name in self.cluster.tables():
-            words = f"there is a table {name}; drop it, or restore the table under another name (`--table T --as NEW`)"
+            words = f"the table {name} exists; drop it, or restore the table under another name (`--table T --as NEW`)"
             raise Conflict(words, {"database": name})
         if self.cluster.tables(hidden=True).get(name) in self.cluster.board.restored():
-            raise Conflict(f"a node restores the table {name} already", {"database": name})
+            raise Conflict(f"a node already restores the table {name}", {"database": name})
 
     async def _wait_for_nodes(self, replication: int) -> None:
         """Wait a moment for as many nodes as a table has replicas: in a new cluster, they are about to join."""
@@ -155,7 +155,7 @@ class Restore:
                 id_ = bytes.fromhex(digits)
                 self.cluster.board.begin_restore(id_)
                 return id_
-        raise ProtocolError("a node answered something else than which table it has created")
+        raise ProtocolError("the answer of a node does not name the table that it created")
 
     async def _drop(self, name: str, id_: bytes) -> None:
         """Drop a hidden table, if it is still there; otherwise its mover drops it later."""

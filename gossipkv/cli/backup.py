@@ -79,7 +79,7 @@ def list_backups(destination: str, nodes: tuple[Address, ...], timeout_ms: int, 
     if as_json:
         print_json([*backups])
     elif not backups:
-        note(f"gossipkv: {destination}: there is no complete backup here")
+        note(f"gossipkv: {destination}: no complete backup is here")
     for found in [] if as_json else backups:
         since = "" if found.get("since") is None else f", since {plain(found['since'])}"
         sizes = f"{_size(found.get('new_bytes'))} of its own, {_size(found.get('bytes'))} in all"

@@ -134,7 +134,7 @@ class Inbox:
         """
         message = self._envelope.unwrap(packet)
         if message[KIND] != _ACK:
-            raise Malformed("no ACK")
+            raise Malformed("the message is not an ACK")
         self._on_ack(message, self._contact.hear(message[SENDER], now_ms), now_ms)
 
     # Messages

@@ -208,7 +208,7 @@ class Access:
         try:
             ipaddress.ip_address(address)
         except ValueError:
-            raise BadRequest(f"whose: the address is none: {address!r}") from None
+            raise BadRequest(f"whose: {address!r} is not an address") from None
         if self._users is None:
             return None
         user = self._by_number[self.named(name or ANONYMOUS_NAME)] if token is None else self._users.by_token(token)

@@ -26,7 +26,7 @@ MAX_ATTEMPTS = 64  # The system chooses a port that is free for TCP; one of this
 
 RESOLVE_TIMEOUT_S = 5.0  # Time for the names that the own address depends on; they delay a start no longer than this.
 
-_LINK_LOCAL = "a link-local address, which nodes cannot tell each other"
+_LINK_LOCAL = "it is a link-local address, which has a meaning only on one machine"
 
 
 class Listeners(NamedTuple):
@@ -124,7 +124,8 @@ async def advertised(
             with trio.fail_after(RESOLVE_TIMEOUT_S):
                 addresses = await sockets.resolve(wanted)
         except (OSError, trio.TooSlowError) as error:
-            reason = (error.strerror or str(error)) if isinstance(error, OSError) else "the name service is silent"
+            silent = "the name service has not answered in time"
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else silent
             raise LocalError(
                 f"the advertised address {wanted} cannot be resolved: {reason}; see --advertise",
                 {"address": str(wanted)},
@@ -132,7 +133,7 @@ async def advertised(
         host = next((address.host for address in addresses if _is_heard(bound, address)), None)
         if host is None:
             hosts = ", ".join(address.host for address in addresses)
-            reason = f"the node, on {bound}, is not heard at {hosts}" if addresses else _LINK_LOCAL
+            reason = f"the node listens on {bound}, not at {hosts}" if addresses else _LINK_LOCAL
             raise LocalError(
                 f"other nodes cannot use the advertised address {wanted}: {reason}; see --advertise",
                 {"address": str(wanted)},

@@ -83,7 +83,7 @@ class Certificate:
                 tls = await self._threads.run(read, self._config)
                 assert tls is not None, "settings do not change"
                 if self._tls.uuid is not None and tls.uuid != self._tls.uuid:
-                    raise _wrong(self._config, "tls_certificate", f"it is not that of the node {self._tls.uuid.hex()}")
+                    raise _wrong(self._config, "tls_certificate", f"it must belong to the node {self._tls.uuid.hex()}")
                 if over := self._over(tls):
                     raise _wrong(self._config, "tls_certificate", over)
             except GossipKVError as error:
@@ -96,7 +96,7 @@ class Certificate:
     def _over(self, tls: Tls) -> str | None:
         """Return why the certificate has expired by this node's clock; None if it has not."""
         is_over = tls.expires_s * 1000 <= self._clock.wall_ms()
-        return f"the certificate expired at {time_text(tls.expires_s)}: make another pair" if is_over else None
+        return f"the certificate expired at {time_text(tls.expires_s)}: make a new pair" if is_over else None
 
     def _tell(self, tls: Tls) -> None:
         for use in self._users:
@@ -121,7 +121,7 @@ def read(config: Config) -> Tls | None:
         raise _wrong(
             config,
             "tls_certificate",
-            "nodes that are to join each other by TLS need tls_peers, the authorities that sign for nodes",
+            "nodes that join each other by TLS need tls_peers, the authorities that sign certificates of nodes",
         )
     small_file.read_text(config.tls_key, KEY)
     listeners = sum(1 << LISTENERS.index(name) for name in set(config.tls_listeners))
@@ -130,8 +130,8 @@ def read(config: Config) -> Tls | None:
         raise _wrong(
             config,
             "tls_certificate",
-            "it names no uuid, and nodes prove theirs; `gossipkv certificates new DIR NAME --host HOST` makes one that "
-            "does, with --uuid for a node that has lived before",
+            "it has no uuid, which a node must prove; make a new one with `gossipkv certificates new DIR NAME --host "
+            "HOST`, and with --uuid for a node that has data",
         )
     return tls
 

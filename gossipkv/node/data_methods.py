@@ -94,7 +94,7 @@ class DataMethods:
         version = arguments.text("version") if arguments.method == "hold" else None
         is_here = arguments.options("local").flag("local")
         if version is not None and not is_name(version):
-            raise BadRequest(f"{version[:80]!r} is not a name of a version: {NAMES}")
+            raise BadRequest(f"{version[:80]!r} is not the name of a version: {NAMES}")
         if self._names.is_table(database):
             raise BadRequest(f"{database} is a table, which has no versions", {"database": database})
         self._names.check_known(database)

@@ -209,13 +209,13 @@ class DataDirectory:
             try:
                 write_node(self.files, self.path, record)
             except OSError as error:
-                raise storage_error(error, self.path / NODE, "cannot be written") from error
+                raise storage_error(error, self.path / NODE, "the file cannot be written") from error
             self._record = record
 
     def forget(self) -> None:
         """Make the next start begin as a new node, and keep nothing any more."""
         with self._writing:
-            self.silence = StorageError(f"{self.path}: the node that it was begun for lives elsewhere")
+            self.silence = StorageError(f"{self.path}: the node of this directory runs elsewhere")
             with contextlib.suppress(OSError):
                 self.files.unlink(self.path / NODE)
                 self.files.sync_directory(self.path)
@@ -229,7 +229,7 @@ class DataDirectory:
         try:
             write_peers(self.files, self.path, peers)
         except OSError as error:
-            raise storage_error(error, self.path / PEERS, "cannot be written") from error
+            raise storage_error(error, self.path / PEERS, "the file cannot be written") from error
 
 
 def _refuse_foreign(files: Files, path: PurePath) -> None:
@@ -240,8 +240,8 @@ def _refuse_foreign(files: Files, path: PurePath) -> None:
     for entry in entries:
         if entry.name not in _KNOWN and not is_forgotten(entry.name):
             raise UnsupportedFormat(
-                f"{path}: not a data directory of GossipKV, and not empty: it has {entry.name!r}; "
-                "give --data a directory of its own",
+                f"{path}: the directory is not empty and not a data directory of GossipKV: it has {entry.name!r}; "
+                "give --data a directory for this node alone",
                 {"file": str(path)},
             )
 
@@ -260,14 +260,14 @@ def _refuse_uuid(path: PurePath, record: NodeRecord, uuid: str | None, *, forget
     another_one = "`gossipkv certificates new DIR NAME --host HOST"
     if uuid == record.uuid and forget_tables:
         raise ConfigError(
-            f"{path}: without its tables this is another node, and tls_certificate is that of the node which had them, "
-            f"{uuid}; {another_one}` makes one for another",
+            f"{path}: without its tables this is a new node, but tls_certificate belongs to the old node, {uuid}; make "
+            f"a new certificate with {another_one}`",
             {"file": str(path), "uuid": uuid},
         )
     if uuid not in {None, record.uuid} and not forget_tables:
         raise ConfigError(
-            f"{path}: the node that lives here is {record.uuid}, and tls_certificate is that of {uuid}; "
-            f"{another_one} --uuid {record.uuid}` makes one for it",
+            f"{path}: this is the directory of the node {record.uuid}, but tls_certificate belongs to {uuid}; make its "
+            f"certificate with {another_one} --uuid {record.uuid}`",
             {"file": str(path), "uuid": uuid},
         )
 
@@ -296,7 +296,7 @@ def _take_lock(files: Files, path: PurePath) -> int:
         files.close(descriptor)
         user = f"process {holder}" if holder else "another process"
         raise DirectoryInUse(
-            f"{path}: in use by {user}; stop it, or give --data another directory",
+            f"{path}: the directory is in use by {user}; stop it, or give --data another directory",
             {"file": str(path), "process": holder},
         ) from error
     except BaseException:
@@ -315,7 +315,7 @@ def _note_holder(files: Files, path: PurePath) -> None:
 
 
 def _unusable(error: OSError, path: PurePath) -> StorageError:
-    return storage_error(error, path, "cannot be used as a data directory")
+    return storage_error(error, path, "the directory cannot be used as a data directory")
 
 
 def kept_ring(directory: DataDirectory) -> Mapping[str, str]:

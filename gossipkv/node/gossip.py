@@ -137,7 +137,7 @@ class Gossiping:
             NotReady: the node has no cluster id yet; nothing was changed.
         """
         if not self._directory.record.cluster_id:
-            raise NotReady("this node is in no cluster yet: no address of `join` has answered")
+            raise NotReady("this node is not in a cluster yet: no address of `join` has answered")
         await self.agent.pin()
         record = self._directory.record
         assert record.pinned, record
@@ -263,7 +263,7 @@ class Gossiping:
 
     def unheard(self) -> dict[str, str]:
         """Return members that seem to live and whose packets do not reach this node, with a reason."""
-        return dict.fromkeys(self._core.unheard(now_ms=self.agent.now_ms()), "no packets of gossip come through")
+        return dict.fromkeys(self._core.unheard(now_ms=self.agent.now_ms()), "gossip packets do not arrive")
 
     def claimed_twice(self) -> list[str]:
         """Return the names that two nodes claim, as published by either of the two."""
@@ -454,9 +454,9 @@ def check_room(config: Config) -> None:
     if needed > config.max_tree:
         where = config.origin("max_tree" if config.origin("max_members") == "default" else "max_members")
         raise ConfigError(
-            f"{where}: max_members = {config.max_members} may publish 256 KiB each, {show(needed, SIZE)} together, "
-            f"which is above max_tree = {show(config.max_tree, SIZE)}: "
-            f"let max_tree be {show(needed, SIZE)}, or max_members {config.max_tree // MAX_BRANCH_BYTES}",
+            f"{where}: max_members = {config.max_members} members may publish 256 KiB each, {show(needed, SIZE)} in "
+            f"all, which is above max_tree = {show(config.max_tree, SIZE)}; "
+            f"set max_tree = {show(needed, SIZE)}, or max_members = {config.max_tree // MAX_BRANCH_BYTES}",
             {"max_members": config.max_members, "max_tree": config.max_tree, "needed": needed, "where": where},
         )
 

@@ -82,10 +82,10 @@ def read_node(files: Files, path: PurePath) -> NodeRecord | None:
     )
     for store in (record.store, record.drew_store):
         if store > MAX_STORE:
-            raise Corrupt(name, 0, "the id of a store should be a number of 64 bits", got=store)
+            raise Corrupt(name, 0, "the id of a store must be a number of 64 bits", got=store)
     for cluster_id in (record.cluster_id, record.drew):
         if len(cluster_id) not in {0, 16} or not _DIGITS.issuperset(cluster_id):
-            raise Corrupt(name, 0, "the cluster id should be 16 hexadecimal digits", got=cluster_id[:80])
+            raise Corrupt(name, 0, "the cluster id must be 16 hexadecimal digits", got=cluster_id[:80])
     return record
 
 
@@ -122,8 +122,8 @@ def next_life(
         record = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=0)
     elif record.cluster != cluster:
         raise UnsupportedFormat(
-            f"{path}: belongs to cluster {record.cluster!r}, and this node has cluster = {cluster!r}; set "
-            "the same cluster, or another directory with --data",
+            f"{path}: the directory belongs to the cluster {record.cluster!r}, and this node has cluster = "
+            f"{cluster!r}; set the same cluster, or another directory with --data",
             {"file": str(path / NODE), "expected": record.cluster, "got": cluster},
         )
     if node is not None and node != record.node:

@@ -159,7 +159,8 @@ class Handlers:
     def _internal_error(self, method: bytes, defect: Exception) -> Refusal:
         incident = f"{self._random.getrandbits(64):016x}"
         self._log.error("internal_error", id=incident, method=name_of(method), exc_info=defect)
-        internal = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
+        words = f"the request met a defect of the node; its log has the traceback under {incident}"
+        internal = Internal(words, {"id": incident})
         self.errors[internal.code] += 1
         return Refusal(self._packed(to_wire(internal)))
 

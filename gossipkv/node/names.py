@@ -74,20 +74,20 @@ class Names:
             else:
                 continue
             found[name] = (
-                f"a {other} has this name too, and is refused: the {first} {name} was here first; have the dataset "
-                f"published under another name, or drop the table (`gossipkv table drop {name}`)"
+                f"a {other} has the same name and is refused, since the {first} {name} was here first; publish the "
+                f"dataset under another name, or drop the table (`gossipkv table drop {name}`)"
             )
         return found
 
     def check_free(self, name: str) -> None:
         """Refuse to name a table like a dataset or a hidden table. Raises Conflict, BadRequest."""
         if name.startswith(HIDDEN):
-            raise BadRequest(f"{name!r} is no name of a table: {NAMES}")
+            raise BadRequest(f"{name!r} cannot be a table's name: {NAMES}")
         if self._datasets.known(name):
-            where = "this node serves or sees"
+            where = "this node serves or sees at its source"
         elif name in self._published() and not self._datasets.met(name):
             # A dataset that this node had and does not know any more is gone, even if a member still publishes it.
-            where = "members publish"
+            where = "other members publish"
         else:
             return
         raise Conflict(

@@ -31,7 +31,7 @@ class Publications:
         if not self._refused:
             return None
         path, why = next(reversed(self._refused.items()))
-        return f"{len(self._refused)} not published, {path} among them: {why}"
+        return f"the tree refused {len(self._refused)} of this node's entries, such as {path}: {why}"
 
     def publish(self, path: str, value: bytes = b"") -> None:
         """Publish a key under this node's name.

@@ -274,7 +274,7 @@ class Sharing:
         """
         core = self._library.core(database)
         if core is None:
-            raise UnknownDatabase(f"no database {database} here", {"database": database})
+            raise UnknownDatabase(f"this node knows no database {database}", {"database": database})
         answer = core.answer(asker, wire_id, now_ms=_now_ms())
         self._library.wake(database)
         return question.NOTHING if answer is None else question.encode(answer)

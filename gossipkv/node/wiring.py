@@ -102,7 +102,7 @@ def check_platform(system: str = sys.platform, machine: str | None = None) -> No
     """
     machine = platform.machine() if machine is None else machine
     if not system.startswith("linux") or machine not in MACHINES:
-        words = f"a node needs Linux on x86-64 or aarch64, not {system} on {machine}; clients run anywhere"
+        words = f"a node needs Linux on x86-64 or aarch64, not {system} on {machine}; clients run on any system"
         raise LocalError(words, {"system": system, "machine": machine})
 
 
@@ -491,11 +491,11 @@ class _NodeParts:
     def _status(self) -> str:
         """Return the node's state in a line for the supervisor."""
         if self._has_left:
-            return "ends: has left the cluster, and answers what is in flight"
+            return "stops: it has left the cluster, and answers the requests in flight"
         if self._readiness.draining:
-            return "ends: answers on, while others take over what it alone has of what is active"
+            return "stops: it still answers, while other nodes copy the active data that only it has"
         if self._directory.silence is not None:
-            return f"silent: serves what is built, and others do not hear of it: {self._directory.silence.message}"
+            return f"silent: it serves built versions, unseen by other nodes: {self._directory.silence.message}"
         count, unserved = self._library.known_count, self._library.unserved()
         waits = f", not yet {', '.join(unserved[:NAMED])}{', ...' if len(unserved) > NAMED else ''}" if unserved else ""
         members = self._membership.others
@@ -578,7 +578,7 @@ class _NodeParts:
         if limit.cancelled_caught and smeared:
             self.log.warning("smeared_left", puts=smeared)
         elif limit.cancelled_caught:
-            self.log.warning("missed", reason="others do not have all that this node alone has of what is active")
+            self.log.warning("missed", reason="other nodes have not copied all active data that only this node has")
 
     def _perform(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:
         self._sharing.perform(core, effects)

@@ -131,17 +131,17 @@ def fault_of(partition: Partition, replication: int) -> str:
     is_outside = any(not 0 <= slot < replication for slot in slots)
     broken = (
         (list(assignments) != sorted(assignments, key=_place), "its assignments are not in order"),
-        (len({*ids}) < len(ids), "two assignments have one id"),
+        (len({*ids}) < len(ids), "two assignments have the same id"),
         (len({*nodes}) < len(nodes), "a node is assigned twice"),
-        (is_outside, f"a slot is negative, or not below the replication, {replication}"),
-        (any((*sorted(held),) not in _OF_SLOT for held in states), "a slot has what no move leaves in it"),
-        (not any(AssignmentState.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
+        (is_outside, f"a slot must be 0 to {replication - 1}"),
+        (any((*sorted(held),) not in _OF_SLOT for held in states), "the states in a slot are impossible"),
+        (not any(AssignmentState.AVAILABLE in held for held in states), "no assignment is AVAILABLE"),
         (sum(held != [AssignmentState.AVAILABLE] for held in states) > 1, "more than one slot moves"),
         (list(former) != sorted({*former}), "its former assignments are not in order"),
         (len(former) > MAX_FORMER + replication, "it has too many former assignments"),
-        (not {*former}.isdisjoint(ids), "a former assignment is there still"),
+        (not {*former}.isdisjoint(ids), "a former assignment is also a present one"),
         (len({*ends}) < len(ends), "an assignment has two ends"),
-        (not {*ends}.isdisjoint(ids), "an assignment that has an end is there still"),
+        (not {*ends}.isdisjoint(ids), "a present assignment has an end"),
     )
     return next((words for is_broken, words in broken if is_broken), "")
 

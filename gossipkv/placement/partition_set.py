@@ -55,7 +55,7 @@ class PartitionSet:
         """
         bits = int.from_bytes(bitmap, "little")
         if len(bitmap) > _bitmap_bytes(partitions) or bits.bit_length() > partitions:
-            raise ValueError(f"a bitmap of {len(bitmap)} bytes is none of {partitions} partitions")
+            raise ValueError(f"a bitmap of {len(bitmap)} bytes does not fit {partitions} partitions")
         return cls(partitions, bits)
 
     def to_bytes(self) -> bytes:

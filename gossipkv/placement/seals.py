@@ -49,10 +49,10 @@ def unpack(pairs: Iterable[tuple[object, object]], partitions: int) -> Seals:
             case str(name), [bytes(bitmap), bytes(packed)] if len(seals) < MAX_KINDS:
                 which = PartitionSet.from_bytes(partitions, bitmap)
                 if len(packed) != SEAL_BYTES * len(which):
-                    raise ValueError(f"{len(packed)} bytes of seals for {len(which)} partitions")
+                    raise ValueError(f"{len(packed)} bytes of checksums do not fit {len(which)} partitions")
                 seals[name] = dict(zip(which, struct.unpack(f"<{len(which)}I", packed), strict=True))
             case _:
-                raise ValueError(f"no seals of a kind: {kind!r}")
+                raise ValueError(f"unknown kind of checksums: {kind!r}")
     return seals
 
 

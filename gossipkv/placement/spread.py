@@ -69,8 +69,8 @@ def lacks(nodes: Sequence[SpreadNode], replication: int, groups: Sequence[Collec
         isolation = [node.isolation_group or node.id for node in nodes if node.id in group]
         if (count := len({*isolation})) < replication:
             return (
-                f"{len(isolation)} nodes in {count} isolation groups are to hold {replication} "
-                "replicas: some share a group, or are missing"
+                f"{replication} replicas have only {len(isolation)} nodes in {count} isolation groups: "
+                "some share a group, or are missing"
             )
     return ""
 
@@ -88,7 +88,7 @@ def regroup(
     """
     least = least_of_group(replication)
     if count and len(nodes) < count * least:
-        raise ValueError(f"{len(nodes)} nodes are too few for {count} groups of {least} at least")
+        raise ValueError(f"{len(nodes)} nodes are too few for {count} groups of at least {least}")
     isolation = {node.id: _isolation(node) for node in sorted(nodes)}
     if len(now) != count:
         sizes = Counter(isolation.values())

@@ -141,7 +141,7 @@ class Arguments:
         """Take a path on the node's machine."""
         found = _text(self._next(name), f"{self.method}: the {name}", MAX_FILE_PATH_BYTES)
         if "\0" in found:
-            raise BadRequest(f"{self.method}: the {name} has a NUL byte, which no path has")
+            raise BadRequest(f"{self.method}: the {name} must not have a NUL byte")
         return found
 
     def blob(self, name: str) -> bytes:
@@ -172,13 +172,13 @@ class Arguments:
         except ValueError as error:
             raise BadRequest(f"{self.method}: the {name} cannot be decoded: {error}") from error
         if not isinstance(values, list) or len(values) > most:
-            raise BadRequest(f"{self.method}: the {name} must be an array of at most {most}, packed")
+            raise BadRequest(f"{self.method}: the {name} must be a packed array of at most {most} elements")
         return values
 
     def rows(self, name: str, most: int) -> list[Raw]:
         values = self._next(name)
         if not isinstance(values, list) or len(values) > most:
-            raise BadRequest(f"{self.method}: the {name} must be an array of at most {most}")
+            raise BadRequest(f"{self.method}: the {name} must be an array of at most {most} elements")
         return values
 
     def key(self, name: str, limit: int) -> bytes:
@@ -228,7 +228,8 @@ class Arguments:
             pass
         name = next(_text(given, f"{self.method}: an option's name") for given in value if given not in names)
         near = difflib.get_close_matches(name, allowed, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(allowed)}" if allowed else "it has none"
+        known = f"the options are {', '.join(allowed)}" if allowed else "the method has no options"
+        hint = f"did you mean {near[0]}?" if near else known
         raise BadRequest(f"{self.method}: unknown option {name}; {hint}", {"option": name})
 
     def map(self, name: str) -> OptionArguments:

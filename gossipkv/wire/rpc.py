@@ -77,7 +77,7 @@ def decode_request(frame: bytes) -> RpcRequest:
     match message:
         case [0, int(msgid), bytes(method), list(params)] if 0 <= msgid <= MAX_MESSAGE_ID:
             return RpcRequest(msgid, method, params)
-    raise BadRequest("a request is [0, id, method, [parameters]], its id an unsigned 32-bit number")
+    raise BadRequest("a request must be [0, id, method, [parameters]], with an unsigned 32-bit number as its id")
 
 
 def decode_response(frame: bytes) -> Response:
@@ -101,7 +101,7 @@ def decode_response(frame: bytes) -> Response:
             return Response(msgid, from_wire(code, text, details), None)
         case [1, int(msgid), other, _]:  # Another implementation's error, which may be any value.
             return Response(msgid, from_wire("UNAVAILABLE", str(other), {}), None)
-    raise ProtocolError(f"the peer sent {kind_of(message)} where [1, id, error, result] was expected")
+    raise ProtocolError(f"the peer sent {kind_of(message)}, expected [1, id, error, result]")
 
 
 def refusal_of(packed: bytes, name: str) -> GossipKVError:
@@ -110,7 +110,7 @@ def refusal_of(packed: bytes, name: str) -> GossipKVError:
         match msgpack.unpackb(packed):
             case [str(code), str(message), dict(details)]:
                 return from_wire(code, message, details)
-    return Unavailable(f"{name} answered with what is no error")
+    return Unavailable(f"the error in the answer of {name} is malformed")
 
 
 def kind_of(value: Value | Raw) -> str:

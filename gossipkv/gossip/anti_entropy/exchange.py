@@ -198,7 +198,7 @@ class SyncExchange:
         """
         state_hash, flags = messages.read_sync(message)
         if flags & PACKED:
-            raise Malformed("a datagram is packed")
+            raise Malformed("a datagram must not have packed parts")
         parts = list(messages.read_parts(message, SYNC_BYTES))
         self._hear(parts, now_ms)
         if stranger:

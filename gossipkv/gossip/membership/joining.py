@@ -59,11 +59,11 @@ class Side(NamedTuple):
 class Meeting(enum.Enum):
     """Outcome of a meeting."""
 
-    SAME = "both are of one cluster"
-    DRAW = "neither has an id: the asked one draws one"
-    ASKER_TAKES = "the asker takes the id of the asked one"
-    ASKED_TAKES = "the asked one takes the id of the asker"
-    REFUSED = "both stay what they are, for now or for good"
+    SAME = "both are in the same cluster"
+    DRAW = "neither has a cluster id: the asked node draws an id"
+    ASKER_TAKES = "the asking node takes the id of the asked node"
+    ASKED_TAKES = "the asked node takes the id of the asking node"
+    REFUSED = "both keep their ids, for now or for good"
 
 
 def meet(asker: Side, asked: Side) -> Meeting:
@@ -278,7 +278,7 @@ class SeedJoin:
         elif outcome is Meeting.REFUSED:
             again_ms = min(again_ms, self._profile.probe_interval_ms << min(seed.failures, 16))
             if reply is None and seed.failures == PATIENCE and not seed.remembered:
-                self._tell(address, f"no member answers at {address}, which this node is to join; it goes on asking")
+                self._tell(address, f"no member answers at {address}, an address of `join`; the node retries")
             seed.failures += 1
         else:
             again_ms = self._profile.gossip_interval_ms
@@ -324,7 +324,7 @@ class SeedJoin:
     def _met(self, address: Address, seed: Seed, reply: bytes, now_ms: int) -> Meeting:
         message = self._outbox.envelope.unwrap(reply, any_cluster=True)
         if message[:1] != bytes((messages.SYNC,)):
-            raise Malformed("no answer to a SYNC")
+            raise Malformed("the message is not an answer to a SYNC")
         flags = messages.read_sync(message)[1]
         theirs = cluster_id_of(reply)
         mine = self.as_asker(seed)
@@ -335,7 +335,7 @@ class SeedJoin:
         elif outcome is Meeting.ASKER_TAKES:
             self._take(theirs, seed, address)
         if outcome is Meeting.REFUSED:
-            self._count_refusal(mine, _side(theirs, flags), f"{address} is", before=seed.failures, address=address)
+            self._count_refusal(mine, _side(theirs, flags), f"{address}", before=seed.failures, address=address)
         return outcome
 
     def asked(self, theirs: bytes, flags: int, asker: bytes, now_ms: int) -> Meeting:
@@ -352,7 +352,7 @@ class SeedJoin:
             self._count_refusal(
                 self.as_asked(),
                 _side(theirs, flags),
-                "a node that asks this one is",
+                "a node that asks this node",
                 before=before,
                 address=self._members.own.address,
             )
@@ -363,13 +363,13 @@ class SeedJoin:
         self._outbox.counters["cluster_id_refused"] += 1
         if before == PATIENCE:
             if mine.pinned and other.pinned:
-                why = "both have tables. Give one of them another name"
+                why = "both have tables. Give one cluster another name"
             else:
-                why = "neither node was told to join the other. Do so with `--join`, or give one of them another name"
+                why = "neither node was told to join the other. Use `--join`, or give one cluster another name"
             self._tell(
                 address,
-                f"{subject} of another cluster called {self._cluster!r}, of the id {other.cluster_id.hex()} and not "
-                f"{mine.cluster_id.hex()} as here: the two do not become one, since {why} (`--cluster`)",
+                f"{subject} belongs to another cluster named {self._cluster!r}, of the id {other.cluster_id.hex()} "
+                f"instead of {mine.cluster_id.hex()}: the two do not merge, since {why} (`--cluster`)",
             )
 
     def _draw_for(self, asker: bytes, now_ms: int) -> None:
@@ -413,7 +413,8 @@ class SeedJoin:
             theirs = "?"
         if address not in self._complained:
             self._complained.add(address)
-            self._tell(address, f"{address} is of the cluster {theirs!r}, this node of {self._cluster!r}: not joined")
+            words = f"{address} belongs to the cluster {theirs!r}, and this node to {self._cluster!r}: not joined"
+            self._tell(address, words)
 
     def _tell(self, address: Address, why: str) -> None:
         details: dict[str, Detail] = {"address": str(address), "cluster": self._cluster}

@@ -36,11 +36,11 @@ def unpack(message: bytes) -> bytes:
     begin = SYNC_BYTES + _SIZE_BYTES
     size = int.from_bytes(message[SYNC_BYTES:begin], "big")
     if len(message) < begin or size > MAX_UNPACKED_BYTES:
-        raise Malformed(f"packed parts of {size} bytes")
+        raise Malformed(f"packed parts cannot have {size} bytes")
     try:
         parts: bytes = lz4.block.decompress(message[begin:], uncompressed_size=size)
     except (lz4.block.LZ4BlockError, ValueError) as error:
-        raise Malformed(f"packed parts that do not unpack: {error}") from None
+        raise Malformed(f"packed parts cannot be unpacked: {error}") from None
     if len(parts) != size:
-        raise Malformed(f"packed parts of {len(parts)} bytes, said to be {size}")
+        raise Malformed(f"packed parts have {len(parts)} bytes, not {size} as stated")
     return parts

@@ -64,7 +64,7 @@ class FieldReader:
         """Return the next `size` bytes."""
         begin, end = self._at, self._at + size
         if end > self._end:
-            raise Malformed(f"{size} bytes are wanted at {begin}, {self._end - begin} are left")
+            raise Malformed(f"a field at byte {begin} needs {size} bytes, and {self._end - begin} are left")
         self._at = end
         return self._data[begin:end]
 
@@ -85,19 +85,19 @@ class FieldReader:
             if byte < _FOLLOWED:
                 return number
             shift += 7
-        raise Malformed("a number is longer than 63 bits")
+        raise Malformed("a number has more than 63 bits")
 
     def text(self, most: int) -> bytes:
         """Return bytes behind their length, which is at most `most`."""
         size = self.varint()
         if size > most:
-            raise Malformed(f"{size} bytes where at most {most} may stand")
+            raise Malformed(f"a field has {size} bytes, at most {most} are allowed")
         return self.take(size)
 
     def address(self) -> Address:
         """Return an IP address with its port."""
         family = self.byte()
         if family not in _FAMILY_BYTES:
-            raise Malformed(f"address family {family}")
+            raise Malformed(f"unknown address family {family}")
         host = str(ipaddress.ip_address(self.take(_FAMILY_BYTES[family])))
         return Address(host, self.number(2))

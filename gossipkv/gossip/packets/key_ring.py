@@ -56,12 +56,12 @@ def parse(text: str, name: str) -> tuple[Key, ...]:
             continue
         ring_key = key(_secret(written, f"{name}: line {number}"))
         if any(ring_key.id == other.id for other in keys):
-            raise ConfigError(f"{name}: line {number}: key {ring_key.id.hex()} stands there twice")
+            raise ConfigError(f"{name}: line {number}: key {ring_key.id.hex()} is in the file twice")
         keys.append(ring_key)
     if not keys:
         raise ConfigError(f"{name}: the file has no key; make a key with `gossipkv keys new`")
     if len(keys) > MAX_KEYS:
-        raise ConfigError(f"{name}: {len(keys)} keys, at most {MAX_KEYS}; remove keys that no node uses")
+        raise ConfigError(f"{name}: the file has {len(keys)} keys, at most {MAX_KEYS} may be; remove unused keys")
     return tuple(keys)
 
 

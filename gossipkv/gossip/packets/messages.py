@@ -244,7 +244,7 @@ def read_refusal(message: bytes) -> str:
 
 def _whole(message: bytes, size: int) -> bytes:
     if len(message) < size:
-        raise Malformed(f"a message of kind {message[:1].hex()} has {len(message)} of {size} bytes")
+        raise Malformed(f"a message of kind {message[:1].hex()} has {len(message)} bytes, at least {size} are needed")
     return message
 
 
@@ -351,7 +351,7 @@ def _record(body: bytes) -> Member:
     state, incarnation, uuid = _read_state(reader), reader.number(4), reader.take(UUID_BYTES)
     epoch, address, name = _read_epoch(reader), reader.address(), _read_text(reader, MAX_NAME_BYTES)
     if not name:
-        raise Malformed("a member without a name")
+        raise Malformed("a member has no name")
     return Member(member_id(name), name, uuid, address, epoch, incarnation, state)
 
 
@@ -385,7 +385,7 @@ def _read_change(reader: FieldReader, since: int) -> BranchChange:
     if kind == TOMBSTONE:
         return BranchChange(version, path, None)
     if kind != PUT:
-        raise Malformed(f"a change of kind {kind}")
+        raise Malformed(f"a change has the unknown kind {kind}")
     return BranchChange(version, path, reader.text(MAX_VALUE_BYTES))
 
 
@@ -424,7 +424,7 @@ def _read_text(reader: FieldReader, most: int) -> str:
     try:
         return reader.text(most).decode()
     except UnicodeDecodeError:
-        raise Malformed("text that is not UTF-8") from None
+        raise Malformed("a text is not UTF-8") from None
 
 
 _READ: Final[Mapping[int, Callable[[bytes], Part]]] = {

@@ -351,12 +351,12 @@ async def _reply(stream: ByteStream, to: Address) -> bytes:
     while True:
         received = await stream.receive_some(RECEIVE_BYTES)
         if not received:
-            raise ConnectionResetError(errno.ECONNRESET, "closed without an answer")
+            raise ConnectionResetError(errno.ECONNRESET, "the connection was closed without an answer")
         reader.feed(received)
         for frame in reader:
             response = decode_response(frame)
             if response.error is not None:
                 raise response.error
             if not isinstance(response.result, bytes):
-                raise ProtocolError(f"{to} answers `{METHOD}` with something else than bytes")
+                raise ProtocolError(f"the answer of {to} to `{METHOD}` is not bytes")
             return response.result

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.packets.key_ring import Key
     from gossipkv.gossip.packets.sealing import Sealing
 
-KEY_RING: Final = small_file.Kind("key ring", 64 * 1024, ", and change the keys if somebody may have read them")
+KEY_RING: Final = small_file.Kind("key ring", 64 * 1024, ", and change the keys if others may have read them")
 NEEDS_CRYPTOGRAPHY: Final = "a key ring needs the package cryptography: pip install 'gossipkv[secure]'"
 
 

@@ -58,9 +58,9 @@ def _why(path: str) -> str | None:
     except UnicodeEncodeError:
         return "is not UTF-8"
     if len(whole) > MAX_PATH_BYTES:
-        return f"has {len(whole)} of at most {MAX_PATH_BYTES} bytes"
+        return f"has {len(whole)} bytes, at most {MAX_PATH_BYTES} are allowed"
     if b"\0" in whole:
-        return "has a NUL"
+        return "has a NUL byte"
     return _why_of(whole.split(b"/"))
 
 

@@ -436,7 +436,7 @@ class GossipTree:
 
     def _within(self, limit: str, size: int, most: int) -> None:
         if size > most:
-            raise TooLarge(f"the tree takes no more: {limit} is {most}, asked were {size}", {limit: most, "size": size})
+            raise TooLarge(f"the tree has no room: {size} bytes, {limit} is {most}", {limit: most, "size": size})
 
     def _hidden_below(self, path: str) -> Iterable[tuple[str, bytes]]:
         """Yield the path relative to `path` of each hidden key below, and its owner."""

@@ -189,7 +189,7 @@ class NodePeers:
         if line is not None and line.epoch is not None:
             token = self._ways.ask(line.column, method.encode(), msgpack.packb(params), timeout_ms)
         if line is None or line.epoch is None or token == 0:
-            complete(NotReached(f"{name} is not reached"))
+            complete(NotReached(f"{name} cannot be reached"))
             return
         self._questions[token] = (line, line.epoch, complete)
         self._ways.wake()
@@ -202,7 +202,7 @@ class NodePeers:
             line, epoch, complete = self._questions.pop(token)
             name = line.peer.name
             if line.epoch != epoch or (result is None and error is None):
-                complete(NotAnswered(f"{name} has not answered"))
+                complete(NotAnswered(f"{name} did not answer"))
             elif error is not None:
                 complete(refusal_of(error, name))
             else:

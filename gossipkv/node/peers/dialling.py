@@ -116,7 +116,7 @@ class SecuredStream:
             finally:
                 await self._flush()  # Also an alert, which tells the other end the reason.
             if not done and not await self._receive():
-                raise ConnectionResetError(errno.ECONNRESET, "closed amid a handshake")
+                raise ConnectionResetError(errno.ECONNRESET, "the connection was closed during the handshake")
         return self._end.uuid
 
     async def send_all(self, data: bytes) -> None:

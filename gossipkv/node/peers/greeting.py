@@ -92,7 +92,7 @@ async def _exchange(stream: ByteStream, mine: Hello) -> Hello:
     while True:
         received = await stream.receive_some(MAX_HELLO_BYTES)
         if not received:
-            raise ConnectionResetError(errno.ECONNRESET, "closed without a hello")
+            raise ConnectionResetError(errno.ECONNRESET, "the connection was closed without a hello")
         reader.feed(received)
         for frame in reader:
             response = decode_response(frame)

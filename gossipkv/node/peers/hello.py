@@ -67,10 +67,10 @@ def prove(proven: bytes | None, uuid: bytes | None) -> None:
         Unauthorized: it does not.
     """
     if proven is None:
-        raise Unauthorized("no certificate by tls_peers proves a uuid, so the peer is not accepted as a node")
+        raise Unauthorized("the peer has no certificate of tls_peers with a uuid, so it is not accepted as a node")
     if uuid not in {None, proven}:
         raise Unauthorized(
-            f"the certificate is that of the node {proven.hex()}, and not of {uuid.hex()}",
+            f"the certificate belongs to the node {proven.hex()}, not to {uuid.hex()}",
             {"uuid": uuid.hex(), "proven": proven.hex()},
         )
 
@@ -86,7 +86,7 @@ def of_fields(fields: OptionArguments) -> Hello:
     store, life = fields.number("store", most=MAX_STORE) or 0, fields.number("life", most=MAX_STORE) or 0
     nonce = fields.blob("nonce") or b""
     if protocol is None or epoch is None or cluster_id is None or uuid is None or len(uuid) != UUID_BYTES:
-        raise BadRequest("a hello says protocol, cluster_id, uuid and epoch")
+        raise BadRequest("a hello needs protocol, cluster_id, uuid and epoch")
     proof, word = fields.blob("proof") or b"", fields.blob("word") or b""
     return Hello(protocol, cluster_id, uuid, epoch, store, life, b"", nonce, proof, word)
 
@@ -111,4 +111,4 @@ def of_answer(answer: Value) -> Hello:
             "proof": bytes(proof),
         } if len(uuid) == UUID_BYTES and 0 <= epoch <= MAX_EPOCH and 0 <= store <= MAX_STORE and 0 <= life <= MAX_STORE:
             return Hello(protocol, cluster_id, uuid, epoch, store, life, seen, nonce, proof)
-    raise ProtocolError("a hello says protocol, cluster_id, uuid and epoch, and store and life as numbers")
+    raise ProtocolError("a hello needs protocol, cluster_id, uuid and epoch, and store and life as numbers")

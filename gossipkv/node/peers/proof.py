@@ -61,12 +61,12 @@ class Prover:
         """
         if not theirs.nonce:
             if self.is_required:
-                raise _unproven("who asks")
+                raise _unproven("the asking node")
             return mine, False
         nonce = hmac.digest(self._secret, connection + theirs.nonce, "sha256")[:NONCE_BYTES]
         challenge = Challenge(theirs.nonce, nonce, theirs.uuid, mine.uuid)
         if theirs.proof and not self._holds(_ASKS, challenge, theirs.proof):
-            raise _unproven("who asks")
+            raise _unproven("the asking node")
         return mine._replace(nonce=nonce, proof=self._prove(_ANSWERS, challenge)), bool(theirs.proof)
 
     def ask(self, mine: Hello, theirs: Hello) -> Hello | None:
@@ -79,7 +79,7 @@ class Prover:
             return None
         challenge = Challenge(mine.nonce, theirs.nonce, mine.uuid, theirs.uuid)
         if not self._holds(_ANSWERS, challenge, theirs.proof):
-            raise _unproven("who answers")
+            raise _unproven("the answering node")
         return mine._replace(proof=self._prove(_ASKS, challenge))
 
     def _prove(self, role: bytes, challenge: Challenge) -> bytes:
@@ -98,4 +98,4 @@ def _tag(key: Key, role: bytes, challenge: Challenge) -> bytes:
 
 
 def _unproven(party: str) -> Unauthorized:
-    return Unauthorized(f"{party} does not prove that it holds a key of this cluster's gossip")
+    return Unauthorized(f"{party} does not prove that it has a key of this cluster's key ring")

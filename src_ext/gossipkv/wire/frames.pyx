@@ -24,15 +24,15 @@ cdef dict REASONS = {
     FRAME_TOO_LARGE: ("size", "the value does not end within the limit of {max_size} bytes"),
     FRAME_TOO_MANY: ("elements", "more than {max_elements} elements"),
     FRAME_TOO_DEEP: ("depth", "containers nested more than {max_depth} deep"),
-    FRAME_EXTENSION: ("extension", "an extension type"),
-    FRAME_RESERVED: ("reserved", "the byte 0xc1, which MessagePack does not use"),
+    FRAME_EXTENSION: ("extension", "extension types are not allowed"),
+    FRAME_RESERVED: ("reserved", "the byte 0xc1 is not part of MessagePack"),
 }
 
 
 def refusal(int result, offset, dict limits):
     """Return the error for a negative scanner result; `offset` is that of the refused head in the stream."""
     reason, text = REASONS[result]
-    message = f"refused at byte {offset} of the stream: {text.format(**limits)}"
+    message = f"a message is refused at byte {offset} of the stream: {text.format(**limits)}"
     return ProtocolError(message, {"reason": reason, "offset": offset})
 
 

@@ -80,7 +80,7 @@ cdef class LatencyHistogram:
         cdef uint64_t seen = 0
         cdef int i
         if not 0 <= share <= 1:
-            raise ValueError(f"a share is from 0 to 1, got {share}")
+            raise ValueError(f"a share must be 0 to 1, got {share}")
         rank = max(<uint64_t>1, <uint64_t>ceil(share * <double>self.histogram.count))
         if rank >= self.histogram.count:
             return self.histogram.maximum_ns

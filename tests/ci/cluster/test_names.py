@@ -51,13 +51,13 @@ def test_a_dataset_that_appears_under_the_name_of_a_table(tmp_path):
             client.call("create_table", "capitals", HASH)
             client.table("capitals").put(b"france", b"of the table")
             publish(source, "capitals")
-            assert "a dataset has this name too, and is refused" in refusal_of(client)
+            assert "a dataset has the same name and is refused" in refusal_of(client)
         assert node.stop() == 0
     with NodeProcess(tmp_path, *options, source=source) as node:
         node.ready()
         wait_for(node.address, "other", "v1")
         with connect(node.address) as client:
-            assert "a dataset has this name too, and is refused" in refusal_of(client)
+            assert "a dataset has the same name and is refused" in refusal_of(client)
             assert listed(client) == {"capitals": "hash", "other": "dataset"}
             assert client.info()["by_database"].keys() == {"other"}
         assert not (tmp_path / "data/datasets/capitals").exists()
@@ -69,7 +69,7 @@ def test_a_dataset_that_appears_under_the_name_of_a_table(tmp_path):
                 pass
             assert get(address, "/capitals/france")[2] == value
         assert run("get", "capitals", "france", node=node.address).stdout == b"of the table"
-        assert b"a dataset has this name too" in run("status", "capitals", node=node.address).stdout
+        assert b"a dataset has the same name" in run("status", "capitals", node=node.address).stdout
         assert run("table", "drop", "capitals", node=node.address).returncode == 0
         wait_for(node.address, "capitals", "v1")
         assert get(address, "/capitals/france")[2] == b"Paris"
@@ -103,11 +103,11 @@ def test_what_each_of_two_nodes_had_it_keeps(tmp_path):
                 with NodeProcess(places[0], *FAST, "--join", other.address, source=source) as node:
                     node.ready()
                     with connect(node.address) as there:
-                        assert "a table has this name too, and is refused" in refusal_of(there)
+                        assert "a table has the same name and is refused" in refusal_of(there)
                         assert listed(there) == {"capitals": "dataset"}
                         assert there.dataset("capitals").get(b"france") == b"Paris"
                         assert_refused_puts(there, node.address)
-                    assert "a dataset has this name too, and is refused" in refusal_of(client)
+                    assert "a dataset has the same name and is refused" in refusal_of(client)
                     assert listed(client) == {"capitals": "hash"}
                     assert client.table("capitals").get(b"france") == b"of the table"
                     assert node.stop() == 0

@@ -110,7 +110,7 @@ def test_ready_and_stopping(tmp_path: Path) -> None:
         assert ready.endswith("; hears 0 of 0 other members")
         node.process.send_signal(signal.SIGTERM)
         *_, stopping = until(told, "STOPPING=1")
-        assert stopping.startswith("STOPPING=1\nSTATUS=ends: answers on, while others take over what it alone has")
+        assert stopping.startswith("STOPPING=1\nSTATUS=stops: it still answers, while other nodes copy")
         until(told, "STATUS=ends: has left the cluster")
         assert node.process.wait(PATIENCE_S) == 0
 

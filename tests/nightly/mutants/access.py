@@ -106,7 +106,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a peer's uuid is unproven",
         "gossipkv.node.peers.hello:prove",
-        'raise Unauthorized("no certificate by tls_peers proves a uuid, so the peer is not accepted as a node")',
+        'raise Unauthorized("the peer has no certificate of tls_peers with a uuid, so it is not accepted as a node")',
         "return",
         "tests/unit/node/peers/test_dialling_slow.py",
     ),

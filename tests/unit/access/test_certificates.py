@@ -135,14 +135,14 @@ NO_AUTHORITIES = [
 @pytest.mark.parametrize("authority", NO_AUTHORITIES)
 def test_what_is_no_authority(authority):
     """The error is one sentence without any part of a key."""
-    with pytest.raises(ConfigError, match="not the certificate and the key") as refused:
+    with pytest.raises(ConfigError, match="not a certificate with its key") as refused:
         new_certificate(authority, Subject("ana"), NOW)
     assert "PRIVATE" not in str(refused.value)
 
 
 def test_an_authority_that_has_ended_signs_nothing():
     """The error has the end."""
-    with pytest.raises(ConfigError, match=f"it ended at {AUTHORITY.ends:%Y-%m-%d}"):
+    with pytest.raises(ConfigError, match=f"expired at {AUTHORITY.ends:%Y-%m-%d}"):
         new_certificate(PAIR, Subject("ana"), AUTHORITY.ends)
 
 

@@ -31,11 +31,11 @@ def test_a_right_is_written_as_it_was_read(text):
 
 
 REFUSED = [
-    ("peer", "no such right"), ("none", "no such right"), ("READ:geo", "no such right"), ("", "no such right"),
-    ("read", "of which databases"), ("read:", "of which databases"), ("write", "of which databases"),
-    ("operate:geo", "write operate alone"), ("see:", "write see alone"),
-    ("read:geo,carts", "a pattern is"), ("read:geo?", "a pattern is"), ("read: geo", "a pattern is"),
-    ("read:geo\n", "a pattern is"), ("read:" + "a" * 201, "a pattern is"),
+    ("peer", "unknown right"), ("none", "unknown right"), ("READ:geo", "unknown right"), ("", "unknown right"),
+    ("read", "needs a pattern"), ("read:", "needs a pattern"), ("write", "needs a pattern"),
+    ("operate:geo", "write only operate"), ("see:", "write only see"),
+    ("read:geo,carts", "a pattern must be"), ("read:geo?", "a pattern must be"), ("read: geo", "a pattern must be"),
+    ("read:geo\n", "a pattern must be"), ("read:" + "a" * 201, "a pattern must be"),
 ]  # fmt: skip
 
 

@@ -103,30 +103,30 @@ def test_patterns_that_match_nothing_are_told():
 
 HASH = "0" * 64
 REFUSED = [
-    ("", "there is no user in it"),
-    ("# nothing\n", "there is no user in it"),
+    ("", "the file has no user"),
+    ("# nothing\n", "the file has no user"),
     ("[ana", "not TOML"),
     ("[ana]\nmay = []\n[ana]\nmay = []\n", "not TOML"),
     ("ana = 1\n", "users:1: ana: expected a table"),
     ("a = " + "[" * 5000, "not TOML"),
     ("a = " + "1" * 5000, "not TOML"),
-    ('["a b"]\nmay = []\n', "a user's name has"),
-    ('["a\\nb"]\nmay = []\n', "'a\\nb': a user's name has"),
-    ('[ana]\nmay = []\n"to\\nken" = 1\n', "ana: unknown field 'to\\nken'; there are token and may"),
-    (f'["{"a" * 65}"]\nmay = []\n', "a user's name has"),
-    ("[ana]\n", "users:1: ana: what may it do"),
-    (f'[ana]\ntoken = "sha256:{HASH}"\n', "users:1: ana: what may it do"),
-    ("[ana]\nmay = []\ntokens = []\n", "users:3: ana: unknown field 'tokens'; there are token and may"),
+    ('["a b"]\nmay = []\n', "a user's name must have"),
+    ('["a\\nb"]\nmay = []\n', "'a\\nb': a user's name must have"),
+    ('[ana]\nmay = []\n"to\\nken" = 1\n', "ana: unknown field 'to\\nken'; the fields are token and may"),
+    (f'["{"a" * 65}"]\nmay = []\n', "a user's name must have"),
+    ("[ana]\n", "users:1: ana: the rights are missing"),
+    (f'[ana]\ntoken = "sha256:{HASH}"\n', "users:1: ana: the rights are missing"),
+    ("[ana]\nmay = []\ntokens = []\n", "users:3: ana: unknown field 'tokens'; the fields are token and may"),
     ('[ana]\nmay = "see"\n', "users:2: ana.may: expected an array"),
     ("[ana]\nmay = [1]\n", "users:2: ana.may: expected an array"),
-    ('[ana]\n\nmay = ["see", "read"]\n', "users:3: ana.may: 'read': of which databases"),
+    ('[ana]\n\nmay = ["see", "read"]\n', "users:3: ana.may: 'read': read needs a pattern"),
     ('[ana]\nmay = []\ntoken = "secret"\n', "users:3: ana.token: expected sha256:"),
     (f'[ana]\nmay = []\ntoken = "sha256:{HASH[1:]}"\n', "ana.token: expected sha256:"),
     ("[ana]\nmay = []\ntoken = 5\n", "ana.token: expected sha256:"),
     (f'[anonymous]\nmay = []\ntoken = "sha256:{HASH}"\n', "anonymous.token: omit it: this user is for clients"),
     (
         f'[ana]\nmay = []\ntoken = "sha256:{HASH}"\n[bob]\nmay = []\ntoken = "sha256:{HASH}"\n',
-        "users:6: bob.token: the token of ana",
+        "users:6: bob.token: ana has the same token",
     ),
 ]
 
@@ -176,7 +176,7 @@ def test_who_is_added_is_there_and_who_is_removed_is_not(name, grants, digest):
     """Nothing else changes, comments included."""
     user = User(name, grants, digest)
     if name in {"ana", "probe.eu"}:
-        with pytest.raises(ConfigError, match="remove it first"):
+        with pytest.raises(ConfigError, match="remove the user first"):
             added(FILE, user, "users")
         return
     text = added(FILE, user, "users")
@@ -194,10 +194,14 @@ def test_comments_stay_with_those_who_follow():
 
 
 UNREMOVED = [
-    (FILE, "bob", "no user bob in it; there are ana, probe.eu, anonymous"),
+    (FILE, "bob", "the file has no user bob; its users are ana, probe.eu, anonymous"),
     ("[ana]\nmay = []\n", "ana", "ana is the only user"),
-    ("ana.may = []\nbob.may = []\nana.token = 'sha256:" + HASH + "'\n", "ana", "users:1: ana is no table of its own"),
-    ("ana = { may = [] }\nbob = { may = [] }\n", "ana", "users:1: ana is no table of its own"),
+    (
+        "ana.may = []\nbob.may = []\nana.token = 'sha256:" + HASH + "'\n",
+        "ana",
+        "users:1: ana is not a table of its own",
+    ),
+    ("ana = { may = [] }\nbob = { may = [] }\n", "ana", "users:1: ana is not a table of its own"),
 ]
 
 

@@ -68,7 +68,7 @@ def test_every_kind_of_destination(place):
     """A directory, its URL and a remote file system hold backups, which share files, and give them back."""
     kept = Archive(place, {}, RealFiles())
     assert kept.names() == []
-    with pytest.raises(BadRequest, match="there is no complete backup here"):
+    with pytest.raises(BadRequest, match="no complete backup is here"):
         kept.newest()
     first = write(kept, 1, {b"a": b"1", b"b": b""})
     second = write(kept, 2, {b"a": None, b"c": b"3"}, base=first)
@@ -245,7 +245,7 @@ def test_a_file_with_another_count_is_reported():
     kept = archive()
     made = write(kept, 1, {b"a": b"1"})
     (file,) = made.files.values()
-    with pytest.raises(Corrupt, match="should have 2 records, not 1"):
+    with pytest.raises(Corrupt, match="must have 2 records, not 1"):
         kept.check(file._replace(records=2))
 
 
@@ -264,7 +264,7 @@ def test_a_damaged_manifest_is_reported_with_its_path():
 def test_there_is_no_such_backup(name):
     kept = archive()
     write(kept, 1, {b"a": b"1"})
-    with pytest.raises(BadRequest, match=f"there is no complete backup .*the last ones are: {name_of(1)}"):
+    with pytest.raises(BadRequest, match=f"no complete backup .*the last backups are: {name_of(1)}"):
         kept.manifest(name)
     with pytest.raises(BadRequest):
         kept.expire([name_of(1), name])

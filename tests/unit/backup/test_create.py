@@ -139,7 +139,7 @@ async def test_a_source_that_lags_for_ever_is_given_up(cluster, autojump_clock):
     for node in replicas.nodes:
         replicas.cut(node)
         node.write(alone=b"%d" % node.number)
-    await fails(cluster, Unavailable, "the table t cannot be backed up now: the replica lags behind the others")
+    await fails(cluster, Unavailable, "the table t cannot be backed up now: the replica lags behind the other replicas")
 
 
 @pytest.mark.parametrize("page", range(1, 5))
@@ -227,7 +227,7 @@ async def test_a_cancelled_backup_leaves_nothing(cluster, autojump_clock):
 async def test_there_is_no_such_table_or_base(cluster, autojump_clock):
     with pytest.raises(UnknownDatabase, match="there is no table x"):
         await cluster.back_up(1, "t", "x")
-    with pytest.raises(BadRequest, match="there is no complete backup 'x'"):
+    with pytest.raises(BadRequest, match="no complete backup 'x'"):
         await cluster.back_up(since="x")
     assert archive(cluster.disk)._root.names() == []
 
@@ -323,6 +323,6 @@ async def test_a_base_that_expires_meanwhile_is_an_error(cluster, monkeypatch, a
         begin(name, owner)
 
     monkeypatch.setattr(cluster.archive, "begin", begins)
-    with pytest.raises(GossipKVError, match="there is no complete backup"):
+    with pytest.raises(GossipKVError, match="no complete backup"):
         await cluster.back_up(9, since=base.name)
     assert archive(cluster.disk)._root.names() == []

@@ -84,12 +84,12 @@ async def test_unfinished_backups_are_removed_by_the_next_one(node, autojump_clo
 @pytest.mark.parametrize(
     ("place", "match"),
     [
-        ("relative", "should be an absolute path on the node's machine, or a URL"),
+        ("relative", "must be an absolute path on the node's machine, or a URL"),
         ("", "absolute path"),
         ("/", "absolute path"),
         ("/data", "outside the data directory /data"),
         ("/data/backups", "outside the data directory"),
-        ("/x/../data/b", "should be a plain path"),
+        ("/x/../data/b", "must be a plain path"),
         ("file:///data/b", "outside the data directory"),
         ("file://relative", "absolute path"),
         ("local:///data", "outside the data directory"),
@@ -126,16 +126,16 @@ async def test_refused_options(node, autojump_clock, method, options):
 async def test_nothing_is_there(node, autojump_clock):
     assert await node.ask("backup_list", PLACE) == []
     for method in ("restore", "backup_verify"):
-        with pytest.raises(BadRequest, match="there is no complete backup here"):
+        with pytest.raises(BadRequest, match="no complete backup is here"):
             await node.ask(method, PLACE, {})
-    with pytest.raises(BadRequest, match="there is no complete backup 'x'"):
+    with pytest.raises(BadRequest, match="no complete backup 'x'"):
         await node.ask("backup_expire", PLACE, {"backups": ["x"]})
 
 
 async def test_a_refusal_of_the_destination_is_no_defect(node, autojump_clock, caplog):
     """Its error reaches the client, and those of the cluster do, too."""
     made = write(archive(node.cluster.disk), 1, {b"a": b"1"})
-    with pytest.raises(Conflict, match="there is a table t"):
+    with pytest.raises(Conflict, match="the table t exists"):
         await node.ask("restore", PLACE, {})
     node.cluster.environment.files = FaultyFiles(
         node.cluster.disk, Fault(0, Action.FAIL, kinds={"make_directory"}, lasting=True)

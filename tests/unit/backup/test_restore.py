@@ -76,8 +76,8 @@ async def test_one_table_under_another_name(saved, autojump_clock):
         ((["x"], None), BadRequest, "has no table x; it has: t, u"),
         (([], "new"), BadRequest, "another name needs exactly one table"),
         ((["t", "u"], "new"), BadRequest, "another name needs exactly one table"),
-        ((["t"], ".new"), BadRequest, "'.new' is no name of a table"),
-        ((["t"], "taken"), Conflict, "there is a table taken; drop it, or restore the table under another name"),
+        ((["t"], ".new"), BadRequest, "'.new' cannot be a table's name"),
+        ((["t"], "taken"), Conflict, "the table taken exists; drop it, or restore the table under another name"),
         ((["t"], "geo"), Conflict, "this node serves the dataset geo"),
     ],
 )
@@ -93,7 +93,7 @@ async def test_a_table_that_another_node_restores(saved, autojump_clock):
     cluster, manifest = saved
     cluster.restored[HIDDEN + "u"], cluster.rows[b"other"] = b"other", {}
     cluster.board.restored = lambda: {b"other"}
-    await fails(cluster, cluster.restore(manifest), Conflict, "a node restores the table u already")
+    await fails(cluster, cluster.restore(manifest), Conflict, "a node already restores the table u")
 
 
 async def test_what_an_interrupted_restore_left_is_dropped_first(saved, autojump_clock):
@@ -174,5 +174,5 @@ async def test_a_hold_that_is_impossible_is_told(saved, autojump_clock, monkeypa
 
     monkeypatch.setattr(cluster, "hold", refuse)
     told = await cluster.restore(manifest)
-    assert told["holds"] == {"geo": "7 is not held: geo has no 7"}
+    assert told["holds"] == {"geo": "7 could not be held: geo has no 7"}
     assert shown(cluster) == ROWS

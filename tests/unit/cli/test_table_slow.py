@@ -113,7 +113,7 @@ def test_a_table_that_the_node_has_not_heard_of_is_dropped(ask):
 
 def test_a_drop_that_may_or_may_not_be_done(ask):
     """The drop is sent again with the table's id; if another table or none has the name, it is done."""
-    answers = [Unknown("no answer"), UnknownDatabase("the table carts is another one by now")]
+    answers = [Unknown("no answer"), UnknownDatabase("the name carts now belongs to another table")]
     methods = {"partition_map": lambda _: MADE, "drop_table": lambda *_: raising(answers.pop(0))()}
     done, asked = ask("table", "drop", "carts", **methods)
     assert (done.status, done.out, "asking for the outcome" in done.err) == (0, "carts: dropped\n", True)

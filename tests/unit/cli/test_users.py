@@ -80,11 +80,11 @@ def test_remove(users):
 
 
 REFUSED = [
-    (["new", "ana"], "there is a user ana"),
+    (["new", "ana"], "the user ana exists"),
     (["new", "a b"], "a name consists of"),
-    (["new", "bob", "--may", "read"], "of which databases"),
-    (["new", "bob", "--may", "peer"], "no such right"),
-    (["remove", "bob"], "no user bob in it; there are ana"),
+    (["new", "bob", "--may", "read"], "needs a pattern"),
+    (["new", "bob", "--may", "peer"], "unknown right"),
+    (["remove", "bob"], "the file has no user bob; its users are ana"),
     (["remove", "ana"], "ana is the only user"),
     ([], "Missing command"),
 ]

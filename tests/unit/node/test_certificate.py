@@ -181,9 +181,9 @@ def test_nodes_that_are_to_know_each_other(tmp_path: Path) -> None:
     assert read(unnamed).uuid is None
     assert read(unnamed, tls_listeners=("resp_listen",), join=at) is not None
     for pair, settings, reason in [
-        (unnamed, {"tls_peers": authority.path}, "it names no uuid, and nodes prove theirs"),
+        (unnamed, {"tls_peers": authority.path}, "it has no uuid, which a node must prove"),
         (named, {"tls_peers": authority.path, "tls_listeners": ("resp_listen",)}, "tls_peers applies to `listen`"),
-        (named, {"join": at}, "tls_certificate: nodes that are to join each other by TLS need tls_peers"),
+        (named, {"join": at}, "tls_certificate: nodes that join each other by TLS need tls_peers"),
         (named, {"tls_peers": named.key}, "tls_peers = .*expected certificates of authorities"),
     ]:
         with pytest.raises(ConfigError, match=reason):
@@ -202,7 +202,7 @@ async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery, aut
     with capture_logs() as logs:
         await kept.read_again()
     assert [entry["event"] for entry in logs] == ["certificate_unchanged"]
-    assert f"it is not that of the node {UUID(int=1).hex}" in logs[0]["reason"]
+    assert f"it must belong to the node {UUID(int=1).hex}" in logs[0]["reason"]
     assert len(used) == 1
     authority.pair("node", uuid=UUID(int=1))
     await kept.read_again()

@@ -51,9 +51,9 @@ def test_a_node_is_the_one_that_its_certificate_names(tmp_path):
         data.keep(pinned=True)
     with opened(tmp_path), opened(tmp_path / "drawn") as data:
         assert data.record.uuid not in {mine, other}
-    with pytest.raises(ConfigError, match=f"{mine}, and tls_certificate is that of {other}; .* --uuid {mine}`"):
+    with pytest.raises(ConfigError, match=f"{mine}, but tls_certificate belongs to {other}; .* --uuid {mine}`"):
         opened(tmp_path, uuid=other)
-    with pytest.raises(ConfigError, match=f"that of the node which had them, {mine};"):
+    with pytest.raises(ConfigError, match=f"belongs to the old node, {mine};"):
         opened(tmp_path, uuid=mine, forget_tables=True)
     with opened(tmp_path, uuid=other, forget_tables=True) as data:
         assert data.record.uuid == other
@@ -73,7 +73,7 @@ def test_a_directory_of_another_cluster_is_refused_and_untouched(tmp_path):
     """The error has both names."""
     opened(tmp_path, cluster="one").close()
     (tmp_path / "building" / "x").mkdir()
-    with pytest.raises(UnsupportedFormat, match="belongs to cluster 'one', and this node has cluster = 'two'"):
+    with pytest.raises(UnsupportedFormat, match="belongs to the cluster 'one', and this node has cluster = 'two'"):
         opened(tmp_path, cluster="two")
     assert (tmp_path / "building" / "x").exists()
     opened(tmp_path, cluster="one").close()
@@ -83,7 +83,7 @@ def test_a_directory_of_a_newer_format_is_refused(tmp_path):
     """The error has both format numbers."""
     opened(tmp_path).close()
     write_slots(FILES, tmp_path / "NODE", "NODE", read_slots(FILES, tmp_path / "NODE", "NODE"), format_number=2)
-    with pytest.raises(UnsupportedFormat, match="format 2, and this program reads up to 1"):
+    with pytest.raises(UnsupportedFormat, match="format 2, and this program reads formats up to 1"):
         opened(tmp_path)
 
 

@@ -127,7 +127,7 @@ async def test_a_pin_survives_the_node(tmp_path: Path) -> None:
 async def test_who_has_no_cluster_is_not_pinned(tmp_path: Path) -> None:
     """Tables of such a node would belong to no cluster: the call fails, and the node still takes any id."""
     async with gossiping_in(tmp_path, Address("127.0.0.1", 1)) as (gossiping, directory):
-        with pytest.raises(NotReady, match="in no cluster yet"):
+        with pytest.raises(NotReady, match="not in a cluster yet"):
             await gossiping.pin()
         assert not gossiping._core.pinned
         assert not directory.record.pinned

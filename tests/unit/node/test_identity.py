@@ -130,9 +130,9 @@ def test_a_disk_that_refuses_is_said(tmp_path):
     with opened(tmp_path, files) as data:
         before = data.record
         files.faults = (Fault(0, Action.FAIL, kinds=CHANGING, lasting=True),)
-        with pytest.raises(StorageError, match="NODE: cannot be written"):
+        with pytest.raises(StorageError, match="NODE: the file cannot be written"):
             data.keep(epoch=9)
-        with pytest.raises(StorageError, match=r"PEERS\.tmp: cannot be written"):
+        with pytest.raises(StorageError, match=r"PEERS\.tmp: the file cannot be written"):
             data.remember(PEERS)
         assert data.record == before
 
@@ -183,6 +183,6 @@ def test_another_cluster_is_refused_before_the_epoch_is_raised(tmp_path):
     """A refused start changes nothing."""
     opened(tmp_path).close()
     before = (tmp_path / "NODE").read_bytes()
-    with pytest.raises(UnsupportedFormat, match="belongs to cluster"):
+    with pytest.raises(UnsupportedFormat, match="belongs to the cluster"):
         DataDirectory.open(tmp_path, FILES, cluster="other", random=random.Random(1))
     assert (tmp_path / "NODE").read_bytes() == before

@@ -39,7 +39,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
 
 def test_a_table_is_not_made_beside_a_dataset(node: Node) -> None:
     """A dataset counts if this node knows it or a member publishes it; other names are free."""
-    for name, where in (("db", "this node serves or sees"), ("empty", "this node"), ("x", "members publish")):
+    for name, where in (("db", "this node serves or sees"), ("empty", "this node"), ("x", "other members publish")):
         with pytest.raises(Conflict, match=f"^{name} is the name of a dataset that {where}.*choose another name"):
             node.ask("create_table", name, {"kind": "hash"})
     for free in ("more", "gone"):  # Members report that nothing is left of the latter.
@@ -77,8 +77,8 @@ def test_each_name_is_listed_once(node: Node) -> None:
 def test_status_names_what_is_refused(node: Node) -> None:
     """The entry says which of the two is served here, and gives advice."""
     told = node.ask("status")
-    assert told["orders"]["error"].startswith("a dataset has this name too, and is refused: the table orders")
-    assert told["db"]["error"].startswith("a table has this name too, and is refused: the dataset db")
+    assert told["orders"]["error"].startswith("a dataset has the same name and is refused, since the table orders")
+    assert told["db"]["error"].startswith("a table has the same name and is refused, since the dataset db")
     assert "`gossipkv table drop db`" in told["db"]["error"]
     assert "error" not in told["empty"]
     assert node.ask("status", {"database": "db"})["db"]["error"] == told["db"]["error"]
@@ -93,7 +93,7 @@ def test_a_table_that_only_may_exist_takes_no_name(node: Node, monkeypatch: pyte
 def test_a_refused_dataset_is_not_refreshed(node: Node) -> None:
     """The error gives the reason; an unknown name stays unknown."""
     node.library.names = {"db": ["v1"]}
-    with pytest.raises(Conflict, match=r"^a dataset has this name too, and is refused: the table orders"):
+    with pytest.raises(Conflict, match=r"^a dataset has the same name and is refused, since the table orders"):
         node.ask("refresh", "orders")
     assert node.refusal("refresh", "nothing")[0] == "UNKNOWN_DATABASE"
 

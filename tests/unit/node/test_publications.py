@@ -49,10 +49,12 @@ def test_what_is_refused_is_said_until_it_is_published(tree: GossipTree) -> None
     (line,) = logs
     assert (line["event"], line["path"], line["log_level"]) == ("not_published", "p/4", "warning")
     assert list(tree.published()) == ["p/1", "p/2", "p/3"]
-    assert mine.error == "2 not published, p/4 among them: the tree takes no more: max_branch is 800, asked were 1037"
+    assert mine.error == (
+        "the tree refused 2 of this node's entries, such as p/4: the tree has no room: 1037 bytes, max_branch is 800"
+    )
     assert mine.withdraw("p/1")
     mine.publish("p/4", b"x")
-    assert (mine.error or "").startswith("1 not published, p/5 among them: ")
+    assert (mine.error or "").startswith("the tree refused 1 of this node's entries, such as p/5: ")
     assert not mine.withdraw("p/5")  # The key is not wanted any more.
     assert mine.error is None
     with pytest.raises(BadRequest):
@@ -69,10 +71,10 @@ def test_a_claim_that_is_refused_is_said_until_one_is_published(tree: GossipTree
     )
     mine.publish("p/1", bytes(300))
     assert claim.step(now_ms=0) is None
-    assert (mine.error or "").startswith("1 not published, nodes/1@")
+    assert (mine.error or "").startswith("the tree refused 1 of this node's entries, such as nodes/1@")
     with pytest.raises(TooLarge):
         claims.publish("nodes/2@a:1", bytes(300))
-    assert (mine.error or "").startswith("1 not published, nodes/2@a:1")
+    assert (mine.error or "").startswith("the tree refused 1 of this node's entries, such as nodes/2@a:1")
     mine.withdraw("p/1")
     claim.step(now_ms=1000)
     assert (claim.shard_id, mine.error) == ("1", None)
@@ -81,8 +83,8 @@ def test_a_claim_that_is_refused_is_said_until_one_is_published(tree: GossipTree
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({"MAX_MEMBERS": "1025"}, r"GOSSIPKV_MAX_MEMBERS: max_members = 1025 .*let max_tree be 262400KiB"),
-        ({"MAX_TREE": "255MiB"}, r"GOSSIPKV_MAX_TREE: max_members = 1024 .*256MiB.* or max_members 1020"),
+        ({"MAX_MEMBERS": "1025"}, r"GOSSIPKV_MAX_MEMBERS: max_members = 1025 .*set max_tree = 262400KiB"),
+        ({"MAX_TREE": "255MiB"}, r"GOSSIPKV_MAX_TREE: max_members = 1024 .*256MiB.* or max_members = 1020"),
         ({"MAX_TREE": "1MiB", "MAX_MEMBERS": "5"}, r"MAX_MEMBERS: .*which is above max_tree = 1MiB"),
     ],
 )

@@ -33,7 +33,10 @@ def test_a_read_only_directory_opens(tmp_path):
     before = state(tmp_path)
     files = FaultyFiles(RealFiles(), READ_ONLY)
     with opened(tmp_path, files, wall_ms=500) as data:
-        assert str(data.silence) == f"{tmp_path}/LOCK: cannot be used as a data directory: Read-only file system"
+        assert (
+            str(data.silence)
+            == f"{tmp_path}/LOCK: the directory cannot be used as a data directory: Read-only file system"
+        )
         assert data.record.epoch == 500
         assert read_node(RealFiles(), tmp_path).epoch == 1
         with pytest.raises(StorageError, match="Read-only file system"):

@@ -122,15 +122,15 @@ async def test_all_members_are_asked_that_may_live(autojump_clock):
     made = Made(
         member("n2"), member("n3", MemberState.SUSPECT), member("n4", MemberState.DEAD),
         member("n5", MemberState.LEFT), member("n6"),
-        n2=Unavailable("n2 is not reached"), n3=Unknown("n3 has not answered"), n6=None,
+        n2=Unavailable("n2 cannot be reached"), n3=Unknown("n3 did not answer"), n6=None,
     )  # fmt: skip
     began = trio.current_time()
     verdict = await made.verdicts.make()
     assert trio.current_time() - began == pytest.approx(MEMBER_S)
     assert sorted(made.asked) == ["n2", "n3", "n6"]
     assert verdict.silent == {
-        "n2": "n2 is not reached",
-        "n3": "n3 has not answered",
+        "n2": "n2 cannot be reached",
+        "n3": "n3 did not answer",
         "n6": f"no answer within {MEMBER_S:g} s",
     }
     assert "5 members, 1 dead, 1 suspect" in verdict.text

@@ -36,8 +36,8 @@ def config(directory: Path, **settings: str) -> Config:
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "riscv64")])
 def test_other_platforms_are_refused(system: str, machine: str) -> None:
-    """The line says that a node needs Linux and that clients run anywhere."""
-    with pytest.raises(LocalError, match=r"needs Linux on x86-64 or aarch64.*clients run anywhere") as caught:
+    """The line says that a node needs Linux and that clients run on any system."""
+    with pytest.raises(LocalError, match=r"needs Linux on x86-64 or aarch64.*clients run on any system") as caught:
         node.check_platform(system, machine)
     assert "\n" not in caught.value.message
     assert machine in caught.value.message

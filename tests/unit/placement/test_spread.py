@@ -242,7 +242,7 @@ def test_who_comes_to_a_group():
     assert sorted(map(len, regroup(nodes, 3, 2, groups))) == [3, 3, 3]
     needed = regroup([one for one in nodes[:7] if one.id != groups[1][0]], 3, 2, groups)
     assert [len(set(new) - set(old)) for new, old in zip(needed, groups, strict=True)] == [0, 1, 0]
-    with pytest.raises(ValueError, match="7 nodes are too few for 4 groups of 2"):
+    with pytest.raises(ValueError, match="7 nodes are too few for 4 groups of at least 2"):
         regroup(nodes[:7], 4, 2, groups)
     assert regroup(nodes, 0, 3, groups) == ()
 
@@ -256,8 +256,8 @@ def test_too_few_isolation_groups_are_told():
         SpreadNode(node(3), "", 1),
     ]
     assert lacks(nodes, 3) == ""
-    assert lacks(nodes, 4).startswith("4 nodes in 3 isolation groups are to hold 4 replicas")
-    assert lacks(nodes, 2, [[node(0), node(1)], [node(2), node(3)]]).startswith("2 nodes in 1 ")
+    assert lacks(nodes, 4).startswith("4 replicas have only 4 nodes in 3 isolation groups")
+    assert lacks(nodes, 2, [[node(0), node(1)], [node(2), node(3)]]).startswith("2 replicas have only 2 nodes in 1 ")
 
 
 @pytest.mark.parametrize(

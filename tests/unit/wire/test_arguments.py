@@ -135,9 +135,9 @@ def test_unknown_options_name_the_nearest() -> None:
     """The error suggests the nearest option, or lists all known options."""
     with pytest.raises(BadRequest, match=r"unknown option min_versoin; did you mean min_version\?"):
         arguments({"min_versoin": "1"}).options("version", "min_version")
-    with pytest.raises(BadRequest, match="unknown option zzz; known are version, limit"):
+    with pytest.raises(BadRequest, match="unknown option zzz; the options are version, limit"):
         arguments({"zzz": 1}).options("version", "limit")
-    with pytest.raises(BadRequest, match="unknown option zzz; it has none"):
+    with pytest.raises(BadRequest, match="unknown option zzz; the method has no options"):
         arguments({"zzz": 1}).options()
 
 

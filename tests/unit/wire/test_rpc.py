@@ -107,7 +107,7 @@ def test_what_is_no_request(message: object) -> None:
 )
 def test_what_is_no_response(message: object) -> None:
     """Anything but `[1, id, error, result]` is a protocol error that shows the message."""
-    with pytest.raises(ProtocolError, match=r"where .* was expected"):
+    with pytest.raises(ProtocolError, match="expected"):
         rpc.decode_response(msgpack.packb(message))
 
 

@@ -25,7 +25,7 @@ WRONG = [
     ("# nothing\n", "file has no key"),
     ("not base64!\n", "line 1: expected a key"),
     (f"\n{encoded(bytes(31))}\n", "line 2: expected a key of 32 bytes in base64, got 31"),
-    (f"{encoded(ONE.secret)}\n{encoded(ONE.secret)}\n", "line 2: key [0-9a-f]{8} stands there twice"),
+    (f"{encoded(ONE.secret)}\n{encoded(ONE.secret)}\n", "line 2: key [0-9a-f]{8} is in the file twice"),
     ("\n".join(encoded(bytes([n]) * 32) for n in range(MAX_KEYS + 1)), "17 keys, at most 16"),
     ("ключ\n", "line 1: expected a key"),
 ]

@@ -360,7 +360,7 @@ async def test_a_question_and_its_answer(autojump_clock, world):
     world.peers.hear([], [(1, msgpack.packb({"ready": b"\x01"}), None)])
     assert heard[2:] == [NodeAnswer(msgpack.packb({"ready": b"\x01"}), 9)]
     world.peers.hear([], [(2, None, b"\xc1")])
-    assert str(heard[3]) == "b answered with what is no error"
+    assert str(heard[3]) == "the error in the answer of b is malformed"
     world.peers.hear([(column, "lost", "reset")], [])
     world.peers.hear([], [(3, msgpack.packb({"ready": b"\x01"}), None)])
     assert [*map(type, heard[4:])] == [NotAnswered], "the answer of a connection that is gone proves nothing"

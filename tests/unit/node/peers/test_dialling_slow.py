@@ -112,9 +112,9 @@ async def test_each_proves_who_it_is(nodes: Nodes) -> None:
 async def test_who_is_dialled_is_another(nodes: Nodes) -> None:
     """Another node, a user, an expired and a foreign certificate are each refused with their reason."""
     for pair, reason in [
-        (nodes.peers.pair("other", uuid=OTHER), f"is that of the node {OTHER.hex}, and not of {THEIRS.hex}"),
-        (nodes.peers.pair("host", "127.0.0.1"), "no certificate by tls_peers proves a uuid"),
-        (nodes.clients.pair("user", uuid=THEIRS), "no certificate by tls_peers proves a uuid"),
+        (nodes.peers.pair("other", uuid=OTHER), f"belongs to the node {OTHER.hex}, not to {THEIRS.hex}"),
+        (nodes.peers.pair("host", "127.0.0.1"), "no certificate of tls_peers with a uuid"),
+        (nodes.clients.pair("user", uuid=THEIRS), "no certificate of tls_peers with a uuid"),
         (nodes.peers.pair("ended", began=LONG_AGO, uuid=THEIRS), "certificate is refused: certificate has expired"),
         (nodes.strangers.pair("strange", uuid=THEIRS), "certificate is refused: unable to get local issuer"),
     ]:

@@ -40,22 +40,22 @@ def test_who_shares_the_keys_is_known(theirs, mine):
     if theirs[0] in mine and mine[0] in theirs:
         asked(prover(*theirs), prover(*mine))
     else:
-        with pytest.raises(Unauthorized, match="who answers"):
+        with pytest.raises(Unauthorized, match="the answering node"):
             asked(prover(*theirs), prover(*mine))
 
 
 def test_who_has_none_of_the_keys_is_refused():
     """Both the asking and the answering node refuse."""
-    with pytest.raises(Unauthorized, match="who answers"):
+    with pytest.raises(Unauthorized, match="the answering node"):
         asked(prover(FIRST), prover(FOREIGN))
     first = A._replace(nonce=NONCE)
     answer, _ = prover(FIRST).answer(B, first, b"1")
     forged = prover(FOREIGN).answer(B, first, b"1")[0].proof
     same_id = FIRST.id + forged[len(FIRST.id) :]
     for proof in (forged, same_id, answer.proof[:-1], answer.proof + b"\0", answer.proof[:4], b"x"):
-        with pytest.raises(Unauthorized, match="who asks"):
+        with pytest.raises(Unauthorized, match="the asking node"):
             prover(FIRST).answer(B, first._replace(proof=proof), b"1")
-        with pytest.raises(Unauthorized, match="who answers"):
+        with pytest.raises(Unauthorized, match="the answering node"):
             prover(FIRST).ask(first, answer._replace(proof=proof))
 
 
@@ -82,7 +82,7 @@ def test_what_was_heard_is_of_no_use():
         (first._replace(uuid=C.uuid), answer), (first, answer._replace(uuid=C.uuid)),
         (first, answer._replace(nonce=OTHER)),
     ):  # fmt: skip
-        with pytest.raises(Unauthorized, match="who answers"):
+        with pytest.raises(Unauthorized, match="the answering node"):
             node.ask(*wrong)
 
 
@@ -110,7 +110,7 @@ def test_on_the_way_to_keys_nobody_has_to_prove_anything():
     asked(on_the_way, on_the_way)
     assert on_the_way.answer(B, A, b"1") == (B, False)
     assert on_the_way.ask(A._replace(nonce=NONCE), B) is None
-    with pytest.raises(Unauthorized, match="who asks"):
+    with pytest.raises(Unauthorized, match="the asking node"):
         prover(FIRST).answer(B, A, b"1")
-    with pytest.raises(Unauthorized, match="who answers"):
+    with pytest.raises(Unauthorized, match="the answering node"):
         prover(FIRST).ask(A._replace(nonce=NONCE), B)

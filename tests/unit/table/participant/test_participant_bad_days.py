@@ -134,7 +134,7 @@ async def test_what_was_seen_of_stores_is_told():
     assert [*map(str, told[1:])] == ["does not answer", "does not answer"]
 
 
-@pytest.mark.parametrize("failed", [NotReached("n is not reached"), NotAnswered("n has not answered")])
+@pytest.mark.parametrize("failed", [NotReached("n cannot be reached"), NotAnswered("n has not answered")])
 async def test_an_acceptor_that_gives_no_answer_does_not_answer(failed):
     told = []
     asking = PeerClient(Members(), Answering(failed), None, no_deadline)

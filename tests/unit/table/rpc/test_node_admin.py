@@ -118,7 +118,7 @@ async def test_as_many_nodes_stay_as_there_are_replicas(cluster):
     assert isinstance(await refused(cluster, one, "create_table", "u", {"kind": "hash", "replication": 4}), Unavailable)
     await cluster.ask(one, "remove_node", "n2", timeout_s=30)
     error = await refused(cluster, one, "remove_node", "n3")
-    assert (type(error), "1 other nodes have a weight, and tables need 2" in error.message) == (Conflict, True)
+    assert (type(error), "1 other nodes have a weight, and the tables need 2" in error.message) == (Conflict, True)
     assert isinstance(await refused(cluster, one, "replace_node", "n3", "n1"), Conflict)
     await come(cluster, newcomer)
     assert (await say(cluster, one, "replace_node", "n3", "n4"))[1] == {"n1": 1, "n2": 0, "n3": 0, "n4": 1}

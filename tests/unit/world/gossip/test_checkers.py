@@ -168,12 +168,14 @@ def test_a_packet_that_does_not_fit(scene):
 def test_a_complaint_of_what_is_not_so(scene):
     """Nobody may answer at an address; a foreign id must be real; a twin never is."""
     tell = scene.world.told
-    tell(scene.first, Complain(LocalError("no member answers at x, which this node is to join; it goes on asking")))
+    tell(scene.first, Complain(LocalError("no member answers at x, an address of `join`; the node retries")))
     assert not complaints(scene)
     tell(scene.first, Complain(LocalError("two nodes are called 'm0', this one at a and another at b")))
     assert complaints(scene) == {"complains_of_what_is_so"}
     scene.checkers.violations.clear()
-    other = Complain(LocalError(f"x is of another cluster called 'simulated', of the id {'ab' * 8} and not as here"))
+    other = Complain(
+        LocalError(f"x belongs to another cluster named 'simulated', of the id {'ab' * 8} instead of this")
+    )
     tell(scene.first, other)
     assert complaints(scene) == {"complains_of_what_is_so"}
     scene.checkers.violations.clear()
