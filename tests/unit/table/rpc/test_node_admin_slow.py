@@ -145,7 +145,7 @@ async def test_a_plan_has_its_moves_and_their_bytes(cluster):
     assert (await planned(cluster, newcomer))[0] == moves
     for name in ("n1", "n2", "n3", "n4"):
         await cluster.ask(one, "add_node", name, {"isolation_group": "r"}, timeout_s=30)
-    assert "4 nodes in 1 isolation groups are to hold 2 replicas" in (await planned(cluster, one))[1]["warning"]
+    assert "2 replicas have only 4 nodes in 1 isolation groups" in (await planned(cluster, one))[1]["warning"]
 
 
 @simulated(4, limit_s=3600, config=replace(USUAL, max_moves=1))
