@@ -152,7 +152,7 @@ def _unknown(setting: str, where: str, names: Iterable[str]) -> ConfigError:
     bare = {name.removeprefix(PREFIX): name for name in names}
     meant = bare[nearest(setting.removeprefix(PREFIX), bare)]
     return ConfigError(
-        f"{where}: unknown setting {setting}; the nearest known one is {meant} (`gossipkv config` lists all)",
+        f"{where}: unknown setting {setting}; the nearest known setting is {meant} (`gossipkv config` lists all)",
         {"setting": setting, "where": where},
     )
 
@@ -179,7 +179,7 @@ class _File:
         except tomllib.TOMLDecodeError as error:
             found = re.search(r"\(at line (\d+), column \d+\)$", str(error))
             where = f"{path}:{found[1]}" if found else str(path)
-            raise ConfigError(f"{where}: not TOML: {error}") from None
+            raise ConfigError(f"{where}: the file is not TOML: {error}") from None
         self.origins: dict[str, str] = {}
 
     def where(self, *names: str) -> str:

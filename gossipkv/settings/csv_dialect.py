@@ -32,11 +32,11 @@ class CsvDialect:
         values: dict[str, object] = {}
         for name, value in table.items():
             if name not in _READERS:
-                raise ValueError(f"unknown setting {name}; known are {', '.join(_READERS)}")
+                raise ValueError(f"unknown setting {name}; the settings are {', '.join(_READERS)}")
             values[name] = _READERS[name](name, value)
         dialect = cls(**values)  # type: ignore[arg-type]  # Each reader gives the type of its field.
         if not dialect.header and not dialect.columns:
-            raise ValueError("header = false needs names of columns: set columns = [...]")
+            raise ValueError("header = false needs the names of the columns: set columns = [...]")
         return dialect
 
 

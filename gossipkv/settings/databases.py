@@ -234,7 +234,7 @@ def read_databases(table: object, where: Where) -> Mapping[str, DatabaseSettings
         ConfigError: names the error, its place, and the allowed values.
     """
     if not isinstance(table, dict):
-        raise _wrong("databases", where(), "expected tables [databases.NAME]")
+        raise _wrong("databases", where(), "expected a table [databases.NAME] for each database")
     found = {}
     for name, settings in table.items():
         if not is_name(name):
@@ -252,7 +252,7 @@ def read_options(table: object, name: str, where: Where) -> Mapping[str, Option]
         ConfigError: a value is no string, number, true, false or table of those.
     """
     if not isinstance(table, dict):
-        raise _wrong(name, where(), "expected a table of the store's options")
+        raise _wrong(name, where(), "expected a table with the options of the object store")
     read: dict[str, Option] = {}
     for key, value in table.items():
 
@@ -264,7 +264,7 @@ def read_options(table: object, name: str, where: Where) -> Mapping[str, Option]
         elif isinstance(value, str | bool | int | float):
             read[key] = value
         else:
-            raise _wrong(f"{name}.{key}", inner(), "expected a string, a number, true, false, or a table of those")
+            raise _wrong(f"{name}.{key}", inner(), "expected a string, a number, true, false, or a table of these")
     return read
 
 
@@ -278,7 +278,7 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
         path = f"databases.{name}.{key}"
         if key not in _ALLOWED:
             raise ConfigError(
-                f"{where(name, key)}: databases.{name}: unknown setting {key}; the nearest known one is "
+                f"{where(name, key)}: databases.{name}: unknown setting {key}; the nearest known setting is "
                 f"{nearest(key, _NAMES)} (`gossipkv config` lists all)",
                 {"setting": path, "where": where(name, key)},
             )
@@ -342,7 +342,7 @@ def _read_csv(value: object, path: str, place: str) -> CsvDialect:
 def _read_columns(key: str, value: list[object], path: str, place: str) -> tuple[str, ...]:
     names = tuple(_read_text(key, name, path, place) for name in value)
     if not 0 < len(names) <= MAX_FIELDS or len(set(names)) < len(names):
-        raise _wrong(path, place, f"expected 1 to {MAX_FIELDS:,} names, each once")
+        raise _wrong(path, place, f"expected 1 to {MAX_FIELDS:,} distinct names")
     return names
 
 
@@ -352,7 +352,7 @@ def _read_text(key: str, value: object, path: str, place: str) -> str:
     words = _WORDS.get(key)
     if words is not None and value not in words:
         raise _wrong(
-            path, place, f"{value!r}: the nearest known one is {nearest(value, words)}; allowed: {_ALLOWED[key]}"
+            path, place, f"{value!r}: the nearest allowed value is {nearest(value, words)}; allowed: {_ALLOWED[key]}"
         )
     if key == "hold" and not is_name(value):
         raise _wrong(path, place, f"{value!r}: not the name of a version: {NAMES}")

@@ -183,7 +183,7 @@ def copies(default: int, allowed: tuple[int, ...], *, meaning: str, why: str) ->
 
     def read(text: str) -> int:
         if text.strip() not in words:
-            raise ValueError("not one of the numbers")
+            raise ValueError("not an allowed number")
         return words[text.strip()]
 
     return plain(default, "count", str(default), " or ".join(words), read, meaning=meaning, why=why)
@@ -206,7 +206,7 @@ def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) ->
 
     def read(text: str) -> str:
         if text.strip() not in options:
-            raise ValueError("not one of the words")
+            raise ValueError("not an allowed word")
         return text.strip()
 
     return plain(default, "choice", default, " or ".join(options), read, meaning=meaning, why=why)
@@ -215,7 +215,7 @@ def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) ->
 def read_name(text: str) -> str:
     """Check the name of a node or a cluster."""
     if _NAME.fullmatch(text) is None:
-        raise ValueError("not a name")
+        raise ValueError("not a valid name")
     return text
 
 

@@ -155,7 +155,7 @@ def test_settings_of_databases_are_read_again(tmp_path: Path) -> None:
         node.process.send_signal(signal.SIGHUP)
         while "settings_unchanged" not in (line := node.process.stderr.readline()):
             pass
-        assert f"{file}:2: databases.geo: unknown setting formt; the nearest known one is format" in line
+        assert f"{file}:2: databases.geo: unknown setting formt; the nearest known setting is format" in line
         file.write_text("[databases.geo]\nformat = 'tsv'\n")
         node.process.send_signal(signal.SIGHUP)
         node.until_active("geo", "1")

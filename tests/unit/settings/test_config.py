@@ -292,7 +292,7 @@ def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
     """The error has the nearest name and the place."""
     file = tmp_path / "gossipkv.toml"
     file.write_text(f'log_level = "debug"\n\n{name} = 1\n' if source == "file" else "")
-    with pytest.raises(ConfigError, match=f"unknown setting {name}; the nearest known one is {near} ") as caught:
+    with pytest.raises(ConfigError, match=f"unknown setting {name}; the nearest known setting is {near} ") as caught:
         load(file, {name: "1"} if source == "environment" else {}, {name: "1"} if source == "flags" else {})
     assert str(caught.value).startswith(f"{file}:3" if source == "file" else source)
 
@@ -306,7 +306,7 @@ def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
     ("join", "a", "HOST:PORT"), ("join", "a:1,b:0", "port other than 0"), ("advertise", "0.0.0.0:1", "can reach"),
     ("shard_id", "0.5", "whole number"), ("seal", "maybe", "accept or send or require"),
     ("isolation_group", "a b", "a name, or none"), ("weight", "0", "1 to 1000"),
-    ("metadata_copies", "4", "1 or 3 or 5"), ("metadata_copies", "03", "not one of the numbers"),
+    ("metadata_copies", "4", "1 or 3 or 5"), ("metadata_copies", "03", "not an allowed number"),
     ("data", "", "path"), ("source", "~nobody-of-that-name/x", "home"),
 ])  # fmt: skip
 def test_a_wrong_value_says_what_where_and_what_is_allowed(name, text, said):
@@ -347,7 +347,7 @@ def test_zero_needs_no_unit_in_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "said"), [
-    (b"cluster = \n", ":1: not TOML"), (b"a = 1\na = 2\n", ":2: not TOML"), (b"\xff", "not UTF-8"),
+    (b"cluster = \n", ":1: the file is not TOML"), (b"a = 1\na = 2\n", ":2: the file is not TOML"), (b"\xff", "not UTF-8"),
 ])  # fmt: skip
 def test_a_file_that_is_no_toml(content, said, tmp_path):
     """The error names the file, and the line if it is known."""

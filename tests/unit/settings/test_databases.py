@@ -74,16 +74,16 @@ def test_without_tables_there_are_none(settings):
 
 
 @pytest.mark.parametrize(("text", "line", "said"), [
-    ("[databases.geo]\nformt = 'tsv'", 2, "databases.geo: unknown setting formt; the nearest known one is format"),
-    ("[databases.geo]\nhold = 'v1'\nvalu = 'x'", 3, "unknown setting valu; the nearest known one is value"),
-    ("[databases.geo]\nrefresh_period = '1m'", 2, "unknown setting refresh_period; the nearest known one is"),
-    ("[databases.geo]\nformat = 'tvs'", 2, "the nearest known one is tsv; allowed: sequence or tsv or"),
+    ("[databases.geo]\nformt = 'tsv'", 2, "databases.geo: unknown setting formt; the nearest known setting is format"),
+    ("[databases.geo]\nhold = 'v1'\nvalu = 'x'", 3, "unknown setting valu; the nearest known setting is value"),
+    ("[databases.geo]\nrefresh_period = '1m'", 2, "unknown setting refresh_period; the nearest known setting is"),
+    ("[databases.geo]\nformat = 'tvs'", 2, "the nearest allowed value is tsv; allowed: sequence or tsv or"),
     ("[databases.geo]\nformat = 1", 2, "databases.geo.format: 1: expected a string; allowed: sequence or"),
-    ("[databases.geo]\nformat = 'dleta'", 2, "the nearest known one is delta"),
+    ("[databases.geo]\nformat = 'dleta'", 2, "the nearest allowed value is delta"),
     ("[databases.geo]\ntable = '/t'", 2, "databases.geo.table: needs format = 'delta' or 'iceberg'"),
     ("[databases.geo]\nformat = 'delta'\ntable = 't'\ncatalog = { type = 'sql' }", 4, "needs format = 'iceberg'"),
     ("[databases.geo]\nformat = 'iceberg'\ncatalog = { type = 'sql' }", 3, "name in the catalog: set table"),
-    ("[databases.geo]\npresharded = 'prob'", 2, "the nearest known one is probe; allowed: probe or declared or never"),
+    ("[databases.geo]\npresharded = 'prob'", 2, "the nearest allowed value is probe; allowed: probe or declared"),
     ("[databases.geo]\nhold = 'v 1'", 2, "not the name of a version"),
     ("[databases.geo]\nhold = ''", 2, "not the name of a version"),
     ("[databases.geo]\ncontent_type = 'plain'", 2, "geo.content_type: 'plain': not a media type; allowed:"),
@@ -92,14 +92,14 @@ def test_without_tables_there_are_none(settings):
     ("[databases.geo]\nkey = ''", 2, "expected 1 to 1,000 characters"),
     ("\n[databases.'ge o']\nkey = 'k'", 2, "databases.ge o: not the name of a database"),
     ("[databases]\ngeo = 1", 2, "expected a table [databases.geo]"),
-    ("databases = 1", 1, "expected tables [databases.NAME]"),
-    ("[[databases]]", 1, "expected tables [databases.NAME]"),
-    ("storage_options = 'x'", 1, "expected a table of the store's options"),
+    ("databases = 1", 1, "expected a table [databases.NAME]"),
+    ("[[databases]]", 1, "expected a table [databases.NAME]"),
+    ("storage_options = 'x'", 1, "expected a table with the options of the object store"),
     (f"[storage_options]\nkey = ['{SECRET}']", 2, "storage_options.key: expected a string, a number"),
     (f"[databases.g.storage_options]\na = 1\nb.c = ['{SECRET}']", 3, "databases.g.storage_options.b.c: expected"),
-    ("[databases.geo]\nstorage_options = 'x'", 2, "expected a table of the store's options"),
-    ("[database.geo]\nkey = 'k'", 1, "unknown setting database; the nearest known one is databases"),
-    ("[storage_option]\nkey = 'k'", 1, "unknown setting storage_option; the nearest known one is storage_options"),
+    ("[databases.geo]\nstorage_options = 'x'", 2, "expected a table with the options of the object store"),
+    ("[database.geo]\nkey = 'k'", 1, "unknown setting database; the nearest known setting is databases"),
+    ("[storage_option]\nkey = 'k'", 1, "unknown setting storage_option; the nearest known setting is storage_options"),
 ])  # fmt: skip
 def test_a_mistake_names_line_and_what_is_allowed(settings, tmp_path, text, line, said):
     """The error has no option's value, which may be a secret."""

@@ -145,7 +145,7 @@ async def test_what_is_refused(cluster):
     for kind, words, *params in (
         (BadRequest, "has shards", "h", b"k", node), (BadRequest, "is not alive", "t", b"k", gone[0]),
         (BadRequest, "is not a node of tables", "t", b"k", "n9"),
-        (BadRequest, "no copy 7", "t", b"k", node, {"copy": "7"}),
+        (BadRequest, "no quarantined replica 7", "t", b"k", node, {"copy": "7"}),
         (BadRequest, "key", "t", 5, node), (BadRequest, "depth", "t", b"k", node, {"depth": 1}),
     ):  # fmt: skip
         error = await one.refused("force_join", *params)
