@@ -347,7 +347,8 @@ def test_zero_needs_no_unit_in_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "said"), [
-    (b"cluster = \n", ":1: the file is not TOML"), (b"a = 1\na = 2\n", ":2: the file is not TOML"), (b"\xff", "not UTF-8"),
+    (b"cluster = \n", ":1: the file is not TOML"), (b"a = 1\na = 2\n", ":2: the file is not TOML"),
+    (b"\xff", "not UTF-8"),
 ])  # fmt: skip
 def test_a_file_that_is_no_toml(content, said, tmp_path):
     """The error names the file, and the line if it is known."""
