@@ -46,11 +46,11 @@ class DamagedError(Exception):
 
 
 def _too_long(limit: int) -> DamagedError:
-    return DamagedError(f"they become more than {limit:,} bytes")
+    return DamagedError(f"the data expand to more than {limit:,} bytes")
 
 
 def _cut(size_bytes: int) -> DamagedError:
-    return DamagedError(f"their stream has not ended after {size_bytes:,} bytes")
+    return DamagedError(f"the compressed stream has not ended after {size_bytes:,} bytes")
 
 
 class Decompressor(Protocol):
@@ -172,7 +172,7 @@ def _chunks(decompress_into: Callable[[Bytes, Bytes], int], data: Bytes, limit: 
         if raw > limit - len(found):
             raise _too_long(limit)
         if raw == 0 and at < len(view):
-            raise DamagedError(f"{len(view) - at:,} bytes follow their end")
+            raise DamagedError(f"{len(view) - at:,} bytes follow the end of the compressed data")
         for start in range(0, raw, STEP_BYTES):
             found += _ZEROS[: raw - start]
         with memoryview(found) as room:
@@ -188,7 +188,7 @@ def _chunks(decompress_into: Callable[[Bytes, Bytes], int], data: Bytes, limit: 
                 except cramjam.DecompressionError as error:
                     raise DamagedError(str(error)) from error
                 if written == 0:
-                    raise DamagedError("a chunk of them is empty")
+                    raise DamagedError("a compressed chunk is empty")
                 filled += written
     return found
 

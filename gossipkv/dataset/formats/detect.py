@@ -54,7 +54,7 @@ _FOREIGN = (
     (re.compile(rb"RCF\x01"), "an RCFile"),
     (re.compile(rb"SQLite format 3\0"), "an SQLite database"),
     (re.compile(rb"\x89HDF\r\n\x1a\n"), "HDF5"),
-    (re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"), "a zip archive, as .xlsx, .npz and .jar files are"),
+    (re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"), "a zip archive (such as .xlsx, .npz or .jar)"),
     (re.compile(rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), "an old Microsoft Office file"),
     (re.compile(rb"\x80[\x02-\x05]|[]})]q\0|\(lp[0-9]+\n|\(dp[0-9]+\n|c[a-z_]+\n[A-Za-z_]+\n"), "a Python pickle"),
     (re.compile(rb"\x93NUMPY"), "a NumPy array"),
@@ -122,7 +122,7 @@ def batches(format_name: str, reader: Readable, options: FileReading) -> Generat
     """
     if options.partition and format_name not in {*COLUMN_FORMATS, "json"}:
         columns = ", ".join(column for column, _ in options.partition)
-        reason = f"the columns of its directories ({columns}) would be lost, since {format_name} has no columns"
+        reason = f"the columns of its directories ({columns}) would be lost, because {format_name} has no columns"
         raise refusal(reader.name, 0, reason)
     try:
         module = load(format_name)
@@ -151,7 +151,7 @@ def load(format_name: str) -> Format:
             raise
         name, packages, extra_name = extra
         raise ImportError(
-            f"{name} is read through {packages}, which is not installed: pip install 'gossipkv[{extra_name}]'"
+            f"{name} needs {packages}, and a package is missing; run `pip install 'gossipkv[{extra_name}]'`"
         ) from error
     return module
 
@@ -160,7 +160,8 @@ def _refuse_foreign(reader: Readable, head: bytes) -> None:
     kind = next((kind for magic, kind in _FOREIGN if magic.match(head)), None)
     if kind is not None:
         reason = (
-            f"{kind}, which is not read here: write Parquet, Arrow, ORC, Avro, SequenceFiles, JSON lines, CSV or TSV"
+            f"the file is {kind}, which cannot be read; "
+            "write Parquet, Arrow, ORC, Avro, SequenceFiles, JSON lines, CSV or TSV"
         )
         raise refusal(reader.name, 0, reason)
 
@@ -186,7 +187,7 @@ def _by_name_or_text(name: str, head: bytes, *, complete: bool) -> str | None:
     if not _is_text(head, complete=complete):
         raise refusal(
             name, 0,
-            f"of no known format, and not UTF-8 text: it begins {excerpt(head)}; if it is lines of key, TAB, value as "
-            'bytes, say format = "tsv" in the settings of the database',
+            f"the format is unknown: the file is not UTF-8 text and begins with {excerpt(head)}; if it has lines of "
+            'key, TAB and value as bytes, set format = "tsv" in the settings of the database',
         )  # fmt: skip
     return "tsv" if head.strip() else None

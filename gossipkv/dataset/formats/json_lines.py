@@ -65,9 +65,9 @@ def _packed(found: Iterator[RecordBatch], reader: Readable, options: FileReading
             try:
                 row = msgpack.packb(json.loads(value))
             except (OverflowError, ValueError) as error:
-                raise refusal(reader.name, offset, f"a line that MessagePack cannot hold: {error}") from error
+                raise refusal(reader.name, offset, f"MessagePack cannot encode the line: {error}") from error
             if len(row) > options.max_value_bytes:
-                reason = f"a value of {len(row):,} bytes; the limit is {options.max_value_bytes:,}"
+                reason = f"the value has {len(row):,} bytes; the limit is {options.max_value_bytes:,} bytes"
                 raise refusal(reader.name, offset, reason)
             packed.append(key, row, offset)
         yield packed

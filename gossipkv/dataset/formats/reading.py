@@ -40,7 +40,7 @@ ALL_COLUMNS = "*"
 BLOCKS_IN_MEMORY = 12
 
 # Advice for a block of unknown size; `enough_memory` is for known sizes.
-MORE_MEMORY = "in a node, more build_memory allows larger ones"
+MORE_MEMORY = "on a node, a larger build_memory raises the limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,12 @@ def _frozen(value: object) -> object:
 
 def enough_for_columns(columns_bytes: int) -> str:
     """Name the `build_memory` that leaves so many bytes to a library that reads columns."""
-    return f"in a node, build_memory = {-(-(columns_bytes + COLUMNS_PROGRAM_BYTES) >> 20)}MiB would do"
+    return f"on a node, build_memory = {-(-(columns_bytes + COLUMNS_PROGRAM_BYTES) >> 20)}MiB is enough"
 
 
 def enough_memory(block_bytes: int) -> str:
     """Name the `build_memory` that allows a block of this size."""
-    return f"in a node, build_memory = {-(-block_bytes * BLOCKS_IN_MEMORY >> 20)}MiB would do"
+    return f"on a node, build_memory = {-(-block_bytes * BLOCKS_IN_MEMORY >> 20)}MiB is enough"
 
 
 def refusal(name: str, offset: int, reason: str) -> SourceError:

@@ -56,7 +56,8 @@ WINDOW_BYTES = 1 << 20
 # A key or value that is not null takes at least one byte for its field and one for its length.
 MIN_LENGTHS_BYTES = 2
 
-_SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize)"
+_CUT = "the file is truncated, or a length is wrong"
+_SMALLER_BLOCKS = "write smaller blocks (io.seqfile.compress.blocksize)"
 
 
 def memory_bytes(options: FileReading) -> int:
@@ -123,7 +124,7 @@ class WindowCursor:
         if not self.ensure(size_bytes):
             raise refusal(
                 self.reader.name, self.offset,
-                f"{part}: {size_bytes:,} bytes, and the file ends after {self.left:,}: it is cut, or a length lies",
+                f"{part} should have {size_bytes:,} bytes, but the file ends after {self.left:,} bytes; {_CUT}",
             )  # fmt: skip
         self.at += size_bytes
         return memoryview(self.window)[self.at - size_bytes : self.at]
@@ -142,11 +143,11 @@ class WindowCursor:
             negative = first < -120  # noqa: PLR2004  # See above.
             size = -120 - first if negative else -112 - first
             if size >= MAX_VINT_BYTES:
-                raise refusal(self.reader.name, offset, f"{part}: no number of 32 bits")
+                raise refusal(self.reader.name, offset, f"{part} is not a number of 32 bits")
             number = int.from_bytes(self.take(size, part), "big")
             number = ~number if negative else number
         if not 0 <= number < 1 << 31:
-            raise refusal(self.reader.name, offset, f"{part}: {number:,}, which cannot be")
+            raise refusal(self.reader.name, offset, f"{part} is {number:,}, which is out of range")
         return number
 
     def text(self, part: str) -> str:
@@ -154,14 +155,14 @@ class WindowCursor:
         offset = self.offset
         size = self.vint(part)
         if size > MAX_TEXT_BYTES:
-            raise refusal(self.reader.name, offset, f"{part}: {size:,} bytes; the limit is {MAX_TEXT_BYTES:,}")
+            raise refusal(self.reader.name, offset, f"{part} has {size:,} bytes; the limit is {MAX_TEXT_BYTES:,} bytes")
         return bytes(self.take(size, part)).decode("utf-8", "backslashreplace")
 
     def boolean(self, part: str) -> bool:
         offset = self.offset
         byte = self.take(1, part)[0]
         if byte > 1:
-            raise refusal(self.reader.name, offset, f"{part}: neither 0 nor 1, but {byte}")
+            raise refusal(self.reader.name, offset, f"{part} is {byte}, which is neither 0 nor 1")
         return byte == 1
 
 
@@ -186,25 +187,26 @@ def read_header(cursor: WindowCursor) -> Header:
     name = cursor.reader.name
     magic = bytes(cursor.take(min(len(MAGIC), cursor.left), "the magic"))
     if not magic:
-        raise refusal(name, 0, "an empty file, which is no SequenceFile")
+        raise refusal(name, 0, "the file is empty, so it is not a SequenceFile")
     if magic != MAGIC:
-        raise refusal(name, 0, f"no SequenceFile: those begin with {MAGIC!r}, and this with {magic!r}")
+        raise refusal(name, 0, f"the file begins with {magic!r}, not with {MAGIC!r}, so it is not a SequenceFile")
     version = cursor.take(1, "the version")[0]
     if version not in VERSIONS:
-        raise refusal(name, len(MAGIC), f"a SequenceFile of version {version}; versions 5 and 6 are read")
+        raise refusal(name, len(MAGIC), f"the SequenceFile has version {version}; only versions 5 and 6 can be read")
     classes = []
     for role in ("key", "value"):
         offset = cursor.offset
         class_name = cursor.text(f"the class of the {role}s")
         if class_name not in KINDS:
             accepted = ", ".join(kind.removeprefix(PACKAGE) for kind in KINDS)
-            raise refusal(name, offset, f"{role}s are of class {class_name!r}; of {PACKAGE}* are read {accepted}")
+            reason = f"the class of the {role}s is {class_name!r}; of {PACKAGE}*, only {accepted} can be read"
+            raise refusal(name, offset, reason)
         classes.append(class_name)
     offset = cursor.offset
-    compressed = cursor.boolean("whether values are compressed")
-    in_blocks = cursor.boolean("whether there are blocks")
+    compressed = cursor.boolean("the flag for compressed values")
+    in_blocks = cursor.boolean("the flag for blocks")
     if in_blocks and not compressed:
-        raise refusal(name, offset, "records in blocks that are not compressed, which Hadoop does not write")
+        raise refusal(name, offset, "the records are in blocks without compression, which Hadoop does not write")
     decompress = _codec(cursor) if compressed else None
     if version >= FIRST_VERSION_WITH_METADATA:
         _pass_metadata(cursor)
@@ -218,15 +220,17 @@ def _codec(cursor: WindowCursor) -> Decompress:
     decompress = decompressor(codec)
     if decompress is None:
         accepted = ", ".join(name.rpartition(".")[2] for name in CODECS)
-        raise refusal(cursor.reader.name, offset, f"compressed with {codec!r}; Hadoop's {accepted} are read")
+        raise refusal(cursor.reader.name, offset, f"the codec is {codec!r}; of Hadoop's, only {accepted} can be read")
     return decompress
 
 
 def _pass_metadata(cursor: WindowCursor) -> None:
     offset = cursor.offset
-    count = cursor.integer("the number of metadata")
+    count = cursor.integer("the number of metadata entries")
     if not 0 <= count <= MAX_METADATA:
-        raise refusal(cursor.reader.name, offset, f"{count:,} metadata; the limit is {MAX_METADATA:,}")
+        raise refusal(
+            cursor.reader.name, offset, f"the file has {count:,} metadata entries; the limit is {MAX_METADATA:,}"
+        )
     for _ in range(count):
         cursor.text("a name in the metadata")
         cursor.text("a value in the metadata")
@@ -249,8 +253,7 @@ def _one_by_one(cursor: WindowCursor, header: Header, options: FileReading) -> I
         if wanted and cursor.left and not cursor.ensure(wanted):
             raise refusal(
                 name, cursor.offset,
-                f"a record of {wanted:,} bytes or more, and the file ends after {cursor.left:,}: it is cut, or a "
-                "length lies",
+                f"the record has at least {wanted:,} bytes, but the file ends after {cursor.left:,} bytes; {_CUT}",
             )  # fmt: skip
 
 
@@ -267,9 +270,9 @@ def _in_blocks(cursor: WindowCursor, header: Header, options: FileReading) -> It
 def _block(cursor: WindowCursor, header: Header, options: FileReading) -> Block:
     name, offset = cursor.reader.name, cursor.offset
     if cursor.integer("the sync mark of a block") != SYNC_ESCAPE:
-        raise refusal(name, offset, "no sync mark where a block must begin")
+        raise refusal(name, offset, "the sync mark at the beginning of the block is missing")
     if cursor.take(SYNC_BYTES, "the sync mark of a block") != header.sync:
-        raise refusal(name, offset, "a sync mark that is not the file's: bytes before it are missing or damaged")
+        raise refusal(name, offset, "the sync mark differs from the file's; bytes before it are missing or damaged")
     count = cursor.vint("the number of records in a block")
     limit = options.max_block_bytes
     _check_block(name, offset, count * header.min_record_bytes, limit, "at least ")
@@ -285,7 +288,7 @@ def _block(cursor: WindowCursor, header: Header, options: FileReading) -> Block:
         if len(fields) != total:
             raise refusal(
                 name, offset,
-                f"the block that begins here: its {role} have {len(fields):,} bytes, and by their lengths {total:,}",
+                f"the {role} of the block have {len(fields):,} bytes, but their lengths add up to {total:,} bytes",
             )  # fmt: skip
         buffers += [lengths, fields]
     return Block(buffers, count, header.key_class, header.value_class, options.max_value_bytes, name, offset)
@@ -295,7 +298,7 @@ def _check_block(name: str, offset: int, size_bytes: int, limit: int, exactness:
     if size_bytes > limit:
         raise refusal(
             name, offset,
-            f"a block of {exactness}{size_bytes:,} bytes; {limit:,} are allowed: {_SMALLER_BLOCKS}; "
+            f"the block has {exactness}{size_bytes:,} bytes; the limit is {limit:,} bytes; {_SMALLER_BLOCKS}; "
             + (MORE_MEMORY if exactness else enough_memory(size_bytes)),
         )  # fmt: skip
 
@@ -309,11 +312,11 @@ def _buffer(cursor: WindowCursor, header: Header, block_offset: int, part: str, 
     if size > limit + limit // 8 + 4096:
         raise refusal(
             cursor.reader.name, offset,
-            f"{part} of a block have {size:,} bytes compressed, which is too much for {limit:,} bytes",
+            f"{part} of the block have {size:,} compressed bytes, which is too much for {limit:,} bytes of data",
         )  # fmt: skip
     try:
         return header.decompress(cursor.take(size, f"{part} of a block"), limit)
     except DamagedError as error:
         raise refusal(
-            cursor.reader.name, block_offset, f"the block that begins here: {part}, compressed: {error}"
+            cursor.reader.name, block_offset, f"{part} of the block cannot be decompressed: {error}"
         ) from error

@@ -57,7 +57,7 @@ def batches(reader: RandomAccess, options: FileReading) -> Iterator[RecordBatch]
             key, value = list(batch)[number]
             offset = batch.offsets()[number]
             limit = options.max_value_bytes
-            reason = f"the value of key {excerpt(key)} has {len(value):,} bytes; the limit is {limit:,}"
+            reason = f"the value of key {excerpt(key)} has {len(value):,} bytes; the limit is {limit:,} bytes"
             raise refusal(label.name, offset, reason)
         yield batch
 
@@ -143,7 +143,7 @@ def _units(body: CheckedBody, label: Label) -> Iterator[tuple[int, int, int, boo
         expected = end
         if start == end:
             if unit is None or unit[2] >= _LONGEST_BLOCKS:
-                raise Corrupt(label.name, label.blocks_at + 8 * block, "a block of no bytes")
+                raise Corrupt(label.name, label.blocks_at + 8 * block, "a block has no bytes")
             unit = (unit[0], unit[1], unit[2] + 1, unit[3])
             continue
         if unit is not None:

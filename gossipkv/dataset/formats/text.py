@@ -78,10 +78,11 @@ def chunks(reader: Readable, options: FileReading) -> Iterator[bytes]:
     if suffix is None:
         yield from stored
     elif suffix in OTHER_COMPRESSIONS:
-        raise refusal(reader.name, 0, f"{suffix} is not among {', '.join(COMPRESSIONS)}: compress it as one of these")
+        reason = f"the compression {suffix} cannot be read; compress the file as one of {', '.join(COMPRESSIONS)}"
+        raise refusal(reader.name, 0, reason)
     elif suffix in _BLOCKS and not first.startswith(LZ4_FRAME_MAGIC):
         if first.startswith(SNAPPY_FRAME_MAGIC):
-            reason = "snappy in its own framing; Hadoop, and so this, reads Hadoop's: compress it as .zst or .gz"
+            reason = "the file has snappy's own framing; only Hadoop's can be read; compress it as .zst or .gz"
             raise refusal(reader.name, 0, reason)
         yield from _blocks(_Feed(reader, stored), options, *_BLOCKS[suffix])
     else:
@@ -148,7 +149,7 @@ def _streams(name: str, stored: Iterable[bytes], kind: _Kind) -> Iterator[bytes]
                 stream = None
         before += len(chunk)
     if stream is not None:
-        raise refusal(name, before, f"the {kind.name} data are cut short: their end is missing")
+        raise refusal(name, before, f"the {kind.name} data are truncated: their end is missing")
 
 
 def _outputs(stream: Decompressor, kind: _Kind, fed: bytes | memoryview, place: tuple[str, int]) -> Iterator[bytes]:
@@ -158,7 +159,7 @@ def _outputs(stream: Decompressor, kind: _Kind, fed: bytes | memoryview, place: 
             output = stream.decompress(fed, STEP_BYTES)
         except kind.errors as error:
             is_window = "too much memory" in str(error)  # Only zstd reports this.
-            reason = f"{error}; {MORE_MEMORY}" if is_window else f"damaged {kind.name} data: {error}"
+            reason = f"{error}; {MORE_MEMORY}" if is_window else f"the {kind.name} data are damaged: {error}"
             raise refusal(*place, reason) from error
         fed = b""
         if output:
@@ -196,7 +197,7 @@ class _Feed:
     def take(self, size: int) -> bytes:
         """Return exactly `size` bytes; refuse a size that the file cannot have without reading."""
         if size > self._left:
-            reason = f"cut short: {size:,} bytes should be here, and {self._left:,} are"
+            reason = f"the file is truncated: {size:,} bytes are expected, {self._left:,} bytes are left"
             raise refusal(self.name, self.offset, reason)
         while len(self._buffer) - self._at < size:
             del self._buffer[: self._at]
@@ -221,21 +222,22 @@ def _blocks(
         start = feed.offset
         left = feed.word()
         if left > limit:
-            reason = f"a {name} block that becomes {left:,} bytes; the limit is {limit:,}: not written by Hadoop?"
-            raise refusal(feed.name, start, f"{reason} If it was, {enough_memory(left)}")
+            reason = f"the {name} block expands to {left:,} bytes; the limit is {limit:,} bytes"
+            advice = f"the file may not be in Hadoop's format; if it is, {enough_memory(left)}"
+            raise refusal(feed.name, start, f"{reason}; {advice}")
         if left > len(room):
             room = bytearray(left)
         while left:
             place = feed.offset
             size = feed.word()
             if size > limit:
-                raise refusal(feed.name, place, f"a {name} chunk of {size:,} bytes; the limit is {limit:,}")
+                raise refusal(feed.name, place, f"the {name} chunk has {size:,} bytes; the limit is {limit:,} bytes")
             chunk = feed.take(size)
             try:
                 written = decompress_into(chunk, memoryview(room)[:left])
             except (cramjam.DecompressionError, ValueError) as error:
-                raise refusal(feed.name, place, f"damaged {name} data: {error}") from error
+                raise refusal(feed.name, place, f"the {name} data are damaged: {error}") from error
             if written == 0:
-                raise refusal(feed.name, place, f"an empty {name} chunk")
+                raise refusal(feed.name, place, f"the {name} chunk is empty")
             left -= written
             yield bytes(memoryview(room)[:written])

@@ -24,11 +24,11 @@ _HEADER_WORD: Final = re.compile(rb"(?:key|id|uid|uuid|guid|name|code|[a-z][a-z0
 _NAME: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_ ]*")
 _NUMBER: Final = re.compile(rb"[-+]?[0-9]+(?:\.[0-9]+)?")
 
-ADVICE: Final = 'if so, say format = "csv" with delimiter = "\\t" in the settings of the database'
+ADVICE: Final = 'if the file is CSV, set format = "csv" and delimiter = "\\t" in the settings of the database'
 
 
 def signs(reader: Readable, options: FileReading) -> list[str]:
-    """Return what the first lines look like, in words; empty if they look like plain tab-separated text.
+    """Return signs of another format in the first lines, in words; empty if they look like plain tab-separated text.
 
     Raises:
         SourceError: the file is compressed, and its beginning is damaged.
@@ -46,12 +46,12 @@ def _of_lines(rows: list[list[bytes]]) -> list[str]:
     found = []
     is_header = _is_header(rows)
     if is_header:
-        found.append("its first line looks like a header")
+        found.append("the first line looks like a header")
     if any(_is_quoted(row) for row in rows):
         found.append("keys or values look quoted")
     first = [row[0].strip(b'"') for row in (rows[1:] if is_header else rows)]
     if len(first) >= MIN_LINES and first in [[b"%d" % (begin + at) for at in range(len(first))] for begin in (0, 1)]:
-        found.append("its first column looks like an index")
+        found.append("the first column looks like an index")
     if any(b"\\N" in row for row in rows):
         found.append("a field is \\N, which other programs write for null")
     return found

@@ -57,11 +57,11 @@ def encrypted(path: Path, *, plaintext_footer: bool) -> None:
 REFUSED = {
     "feather.1": (
         lambda path: feather.write_feather(TABLE.select(["id", "name"]), path, version=1),
-        "a Feather file of version 1, which is not read here",
+        "a Feather file of version 1, which cannot be read",
     ),
-    "lz4.avro": (lambda path: avro(path, TABLE.select(["id"]), "lz4"), "the codec 'lz4'; of Avro's are read null"),
-    "encrypted.parquet": (lambda path: encrypted(path, plaintext_footer=False), "an encrypted Parquet file"),
-    "columns.parquet": (lambda path: encrypted(path, plaintext_footer=True), "an encrypted Parquet file"),
+    "lz4.avro": (lambda path: avro(path, TABLE.select(["id"]), "lz4"), "the codec 'lz4' is not supported"),
+    "encrypted.parquet": (lambda path: encrypted(path, plaintext_footer=False), "the Parquet file is encrypted"),
+    "columns.parquet": (lambda path: encrypted(path, plaintext_footer=True), "the Parquet file is encrypted"),
 }
 
 

@@ -46,16 +46,16 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     """
     pa.set_cpu_count(1)
     is_file = reader.read_at(0, min(len(MAGIC), reader.size_bytes)) == MAGIC
-    with refusing(reader.name, 0, "its messages cannot be read"):
+    with refusing(reader.name, 0, "the Arrow messages cannot be read"):
         messages = list(_messages(reader, LENGTH_BYTES if is_file else 0))
     for message in messages:
         _check_memory(reader, message, options)
     offsets = iter([message.offset for message in messages if message.kind == RECORD_BATCH])
-    with refusing(reader.name, 0, "no Arrow file that can be read"):
+    with refusing(reader.name, 0, "the file cannot be read as Arrow"):
         open_it = pa.ipc.open_file if is_file else pa.ipc.open_stream
         schema = open_it(ArrowFile(reader)).schema
     rows = ArrowRows(reader.name, schema, options)
-    with refusing(reader.name, 0, "no Arrow file that can be read"):
+    with refusing(reader.name, 0, "the file cannot be read as Arrow"):
         fields = [number for number, name in enumerate(schema.names) if name in rows.columns]
         reading = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
         opened = open_it(ArrowFile(reader), options=reading)
@@ -64,7 +64,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     before = 0
     while True:
         place = next(offsets, 0)
-        with refusing(reader.name, place, "a record batch cannot be read"):
+        with refusing(reader.name, place, "the record batch cannot be read"):
             arrow_rows = next(found, None)
             if arrow_rows is None:
                 return
@@ -88,8 +88,9 @@ def _check_memory(reader: Readable, message: _Message, options: FileReading) -> 
     needed_bytes = message.needed_bytes + BESIDE_BATCH_BYTES
     if needed_bytes > options.max_columns_bytes:
         reason = (
-            f"a record batch that needs {needed_bytes:,} bytes to be read; the limit is {options.max_columns_bytes:,}: "
-            f"write smaller ones (chunksize in pandas, record_batch_size in polars); {enough_for_columns(needed_bytes)}"
+            f"the record batch needs {needed_bytes:,} bytes to be read; the limit is {options.max_columns_bytes:,} "
+            "bytes; write smaller record batches (chunksize in pandas, record_batch_size in polars); "
+            + enough_for_columns(needed_bytes)
         )
         raise SourceError(
             f"{reader.name}: byte {message.offset:,}: {reason}",
@@ -109,12 +110,14 @@ def _messages(reader: Readable, at: int) -> Iterator[_Message]:
         if size == 0:
             return
         if size > min(MAX_METADATA_BYTES, reader.size_bytes - at):
-            raise refusal(reader.name, start, f"metadata of {size:,} bytes")
+            raise refusal(reader.name, start, f"the metadata claim {size:,} bytes, which is too much")
         table = _Table.root(reader.read_at(at, size))
         at += size
         kind, body_bytes = table.number(1, "<B"), table.number(3, "<q")
         if not 0 <= body_bytes <= reader.size_bytes - at:
-            raise refusal(reader.name, start, f"a body of {body_bytes:,} bytes, and {reader.size_bytes - at:,} follow")
+            raise refusal(
+                reader.name, start, f"the body claims {body_bytes:,} bytes; {reader.size_bytes - at:,} bytes follow"
+            )
         header = table.table(2)
         if header is not None and kind == DICTIONARY:
             header = header.table(1)

@@ -139,22 +139,22 @@ class ArrowRows:
     def _check_name(self, column: str, names: list[str]) -> None:
         count = names.count(column)
         if count != 1:
-            reason = f"{count} columns are called {column!r}" if count else f"no column {column!r}"
+            reason = f"{count} columns have the name {column!r}" if count else f"the column {column!r} does not exist"
             shown = ", ".join(sorted(set(names))[:SHOWN_COLUMNS]) + (", …" if len(set(names)) > SHOWN_COLUMNS else "")
-            raise self._refusal(f"{reason}; there are {shown}: set `key` and `value` to the columns to serve")
+            raise self._refusal(f"{reason}; the columns are {shown}; set `key` and `value` to the columns to serve")
 
     def _check_types(self) -> None:
         for column in self._keys:
             kind = self._types[column]
             if not arrow_values.is_scalar(kind):
                 raise self._refusal(
-                    f"the column {column!r} is {kind}, which has no one text and so can be no key: write it as an "
-                    f"integer or a string (in Spark: col({column!r}).cast('string'))"
+                    f"the column {column!r} has the type {kind} and cannot be a key, because its values have no "
+                    f"unique text; write it as an integer or a string (in Spark: col({column!r}).cast('string'))"
                 )
         for column in self._values:
             kind = self._types[column]
             if not arrow_values.is_readable(kind):
-                raise self._refusal(f"the column {column!r} is {kind}, which is not read: write it as a string")
+                raise self._refusal(f"the column {column!r} has the type {kind}, which cannot be read; write a string")
 
     def _make_key_encoder(self) -> RowEncoder | None:
         count, separator = len(self._keys), self._options.separator
@@ -175,7 +175,7 @@ class ArrowRows:
             layout, names = "object", [json.dumps(name, ensure_ascii=False).encode() + b":" for name in self._values]
         else:
             layout, names = "map", [msgpack.packb(name) for name in self._values]
-        with refusing(self._name, self._offset, "its columns cannot make rows"):
+        with refusing(self._name, self._offset, "the columns cannot be combined into rows"):
             return RowEncoder(LAYOUTS[layout], kinds, names, omits_nulls=self._options.nulls == "omit")
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -220,11 +220,11 @@ class ArrowRows:
     def _encoded(self, place: RowPlace, encoder: RowEncoder, parts: list[Column], names: list[str]) -> Column:
         encoded = encoder.encode(parts, 0, ENCODED_BYTES)
         if encoder.fault >= 0 and not encoded.count:
-            reason = f"the column {names[encoder.fault]!r} is damaged: it has no bytes"
+            reason = f"the column {names[encoder.fault]!r} is damaged: its value has no bytes"
             if parts[encoder.fault].size_of(0) is not None:
                 reason = (
-                    f"the column {names[encoder.fault]!r} has the separator {self._options.separator!r} in it, so that "
-                    "two rows could have one key: choose another `separator`, or none for a MessagePack array"
+                    f"the column {names[encoder.fault]!r} contains the separator {self._options.separator!r}, so two "
+                    "rows could get the same key; choose another `separator`, or none for a MessagePack array"
                 )
             raise place.refusal(0, reason)
         return encoded
@@ -232,16 +232,16 @@ class ArrowRows:
     def _check_nulls(self, place: RowPlace, array: pa.Array, column: str) -> None:
         if array.null_count:
             row = array.is_null().index(True).as_py()
-            raise place.refusal(row, f"the column {column!r} is null; every record has a key and a value")
+            raise place.refusal(row, f"the column {column!r} is null; every record needs a key and a value")
 
     def _refused_row(self, place: RowPlace, keys: Column, values: Column, row: int) -> SourceError:
         key, value = keys.size_of(row), values.size_of(row)
         if key is None or value is None:
-            reason = "damaged: it has no bytes"
+            reason = "the row is damaged: its key or value has no bytes"
         elif key > MAX_KEY_BYTES:
-            reason = f"a key of {key:,} bytes; the limit is {MAX_KEY_BYTES:,}"
+            reason = f"the key has {key:,} bytes; the limit is {MAX_KEY_BYTES:,} bytes"
         else:
-            reason = f"a value of {value:,} bytes; the limit is {self._options.max_value_bytes:,}"
+            reason = f"the value has {value:,} bytes; the limit is {self._options.max_value_bytes:,} bytes"
         return place.refusal(row, reason)
 
 

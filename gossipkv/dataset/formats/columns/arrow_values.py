@@ -96,7 +96,7 @@ def text_column(array: pa.Array, encoding: str) -> Column:
     """Return the texts of an array; nulls are marked, unless values are shared by a dictionary."""
     if TYPES.is_dictionary(array.type) and is_bytes(array.type.value_type):
         if array.dictionary.null_count:
-            raise ValueError("a null in its dictionary")
+            raise ValueError("its dictionary contains a null")
         buffer, width = array.indices.buffers()[1], array.indices.type.bit_width // 8
         return bytes_column(array.dictionary).chosen(buffer, width, first=array.indices.offset, count=len(array))
     array = unwrapped(array)
@@ -199,7 +199,7 @@ def _texts(array: pa.Array) -> pa.Array:
     if TYPES.is_decimal(kind) and pc.any(pc.match_substring(texts, "E")).as_py():
         texts = pa.array([text and f"{Decimal(text):f}" for text in texts.to_pylist()], pa.string())
     if (TYPES.is_date(kind) or TYPES.is_timestamp(kind)) and pc.any(pc.starts_with(texts, "<")).as_py():
-        raise ValueError(f"a {kind} in a year beyond 32767")
+        raise ValueError(f"a value of the type {kind} is after the year 32767")
     if TYPES.is_timestamp(kind):
         texts = pc.replace_substring(texts, " ", "T", max_replacements=1)
         return pc.binary_join_element_wise(texts, "Z", "") if kind.tz is not None else texts
@@ -257,7 +257,7 @@ def _sizes(lists: pa.Array) -> list[int | None]:
 def _mapping(pairs: list[tuple[object, ...]]) -> dict[object, object]:
     found = {key: value for key, value in pairs}  # noqa: C416  # The type checker sees no pairs.
     if len(found) < len(pairs):
-        raise ValueError("a map with a key that is there twice")
+        raise ValueError("a map contains a key twice")
     return found
 
 
@@ -304,4 +304,4 @@ def _text(value: object) -> str:
             return f"{value:f}"
         case UUID():
             return str(value)
-    raise TypeError(f"a value of {type(value).__name__}, which is not read within others")
+    raise TypeError(f"a nested value has the type {type(value).__name__}, which cannot be read")

@@ -57,29 +57,33 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     Raises:
         SourceError: with `file` and `offset`, and `row` (from 1) for an error in a row.
     """
-    with refusing(reader.name, 0, "no Avro file that can be read"):
+    with refusing(reader.name, 0, "the file cannot be read as Avro"):
         metadata, at = _header(reader)
         schema = fastavro.parse_schema(_without_uuids(json.loads(metadata["avro.schema"])))
         arrow_schema = _arrow_schema(schema)
         codec = metadata.get("avro.codec", b"null").decode()
         unpack = _CODECS.get(codec)
     if unpack is None:
-        raise refusal(reader.name, 0, f"the codec {codec!r}; of Avro's are read {', '.join(_CODECS)}")
+        raise refusal(
+            reader.name, 0, f"the codec {codec!r} is not supported; supported codecs are {', '.join(_CODECS)}"
+        )
     rows = ArrowRows(reader.name, arrow_schema, options)
     wanted = pa.schema([arrow_schema.field(name) for name in rows.columns])
     sync = reader.read_at(at - SYNC_BYTES, SYNC_BYTES)
     batch = RecordBatch()
     before = 0
     while at < reader.size_bytes:
-        with refusing(reader.name, at, "no block of Avro"):
+        with refusing(reader.name, at, "the Avro block cannot be read"):
             count, size, start = _block_head(reader, at)
             if size > options.max_block_bytes:
-                raise ValueError(f"it has {size:,} bytes; the limit is {options.max_block_bytes:,}: {MORE_MEMORY}")
+                raise ValueError(
+                    f"it has {size:,} bytes; the limit is {options.max_block_bytes:,} bytes; {MORE_MEMORY}"
+                )
             if reader.read_at(start + size, SYNC_BYTES) != sync:
-                raise ValueError("the sync behind it is another")
+                raise ValueError("its sync marker differs from the file's")
             found = _arrow_batches(schema, wanted, unpack(reader.read_at(start, size), options.max_block_bytes), count)
         while True:
-            with refusing(reader.name, at, "a block whose records cannot be read"):
+            with refusing(reader.name, at, "the records of the block cannot be read"):
                 arrow_rows = next(found, None)
             if arrow_rows is None:
                 break
@@ -133,7 +137,7 @@ def _header(reader: Readable) -> tuple[dict[str, bytes], int]:
 def _bytes(reader: Readable, at: int) -> tuple[bytes, int]:
     size, at = _long(reader, at)
     if not 0 <= size <= min(MAX_METADATA_BYTES, reader.size_bytes - at):
-        raise ValueError(f"metadata of {size:,} bytes")
+        raise ValueError(f"its metadata claim {size:,} bytes, which is too much")
     return reader.read_at(at, size), at + size
 
 
@@ -142,7 +146,8 @@ def _block_head(reader: Readable, at: int) -> tuple[int, int, int]:
     count, at = _long(reader, at)
     size, at = _long(reader, at)
     if count < 0 or not 0 <= size <= reader.size_bytes - at - SYNC_BYTES:
-        raise ValueError(f"{count:,} records in {size:,} bytes, and the file ends after {reader.size_bytes - at:,}")
+        left = reader.size_bytes - at
+        raise ValueError(f"it claims {count:,} records in {size:,} bytes, but the file ends after {left:,} bytes")
     return count, size, at
 
 
@@ -154,7 +159,7 @@ def _long(reader: Readable, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:  # noqa: PLR2004  # The top bit announces another byte.
             return (value >> 1) ^ -(value & 1), at + place + 1
-    raise ValueError("a number that does not end")
+    raise ValueError("a number has no end")
 
 
 class _Decompressor(Protocol):
@@ -171,17 +176,17 @@ def _bounded(start: Callable[[], _Decompressor]) -> Callable[[bytes, int], bytes
 
 def _checked(data: bytes | bytearray, limit: int) -> bytes:
     if len(data) > limit:
-        raise ValueError(f"it becomes more than {limit:,} bytes: {MORE_MEMORY}")
+        raise ValueError(f"it expands to more than {limit:,} bytes; {MORE_MEMORY}")
     return bytes(data)
 
 
 def _snappy(data: bytes, limit: int) -> bytes:
     """Decompress a block, which ends with the CRC-32 of its content."""
     if cramjam.snappy.decompress_raw_len(data[:-4]) > limit:
-        raise ValueError(f"it becomes more than {limit:,} bytes: {MORE_MEMORY}")
+        raise ValueError(f"it expands to more than {limit:,} bytes; {MORE_MEMORY}")
     found = bytes(cramjam.snappy.decompress_raw(data[:-4]))
     if zlib.crc32(found).to_bytes(4, "big") != data[-4:]:
-        raise ValueError("its CRC-32 is another")
+        raise ValueError("its CRC-32 does not match")
     return found
 
 
@@ -229,19 +234,19 @@ def _arrow_schema(schema: object) -> pa.Schema:
 
 def _arrow_type(schema: object, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
     if depth > MAX_NESTING:
-        raise TypeError(f"its types are nested deeper than {MAX_NESTING}, or within themselves")
+        raise TypeError(f"its types are nested deeper than {MAX_NESTING} levels, or contain themselves")
     if isinstance(schema, list):
         others = [part for part in schema if part != "null"]
         if len(others) > 1:
-            raise TypeError(f"a union of {len(others)} types besides null")
+            raise TypeError(f"a union has {len(others)} types besides null; at most one can be read")
         return _arrow_type(others[0], named, depth) if others else pa.null()
     if isinstance(schema, str):
         found = _PRIMITIVE.get(schema) or named.get(schema)
         if found is None:
-            raise TypeError(f"the type {schema!r}, which is within itself or not known")
+            raise TypeError(f"the type {schema!r} is unknown or contains itself")
         return found
     if not isinstance(schema, dict):
-        raise TypeError(f"a type {schema!r}")
+        raise TypeError(f"the type {schema!r} is unknown")
     kind = _complex_type(schema, named, depth)
     if "name" in schema:
         named[str(schema["name"])] = kind
@@ -268,4 +273,4 @@ def _complex_type(schema: dict[str, object], named: dict[str, pa.DataType], dept
             return pa.binary(size)
         case {"type": inner}:
             return _arrow_type(inner, named, depth + 1)
-    raise TypeError(f"a type {schema!r}")
+    raise TypeError(f"the type {schema!r} is unknown")

@@ -96,7 +96,7 @@ def _pieces(reader: Readable, options: FileReading, parsing: csv.ParseOptions) -
         data = b"".join(parts)
         end = end_of_rows(data, *characters)
         if not end and gathered > limit:
-            reason = f"a row of more than {limit:,} bytes, or a quote that does not end; "
+            reason = f"a row has more than {limit:,} bytes, or a quote is not closed; "
             raise refusal(reader.name, offset, reason + enough_for_columns(2 * PIECES * limit))
         if end:
             yield offset, data[:end]
@@ -127,10 +127,10 @@ def _type(name: str, dialect: CsvDialect) -> pa.DataType:
 
 def _header(reader: Readable, piece: bytes, parsing: csv.ParseOptions) -> list[str]:
     """Return the names in the first line."""
-    with refusing(reader.name, 0, "its header cannot be read"):
+    with refusing(reader.name, 0, "the header cannot be read"):
         line = piece[: end_of_rows(piece, *_characters(parsing), first=True) or len(piece)]
         reading = csv.ReadOptions(use_threads=False, block_size=len(line) + 2)
         names: list[str] = csv.read_csv(pa.BufferReader(line + b"\n"), reading, parsing).column_names
     if len(set(names)) < len(names):
-        raise refusal(reader.name, 0, f"its header names a column twice: {', '.join(names)}")
+        raise refusal(reader.name, 0, f"the header names a column twice: {', '.join(names)}")
     return names

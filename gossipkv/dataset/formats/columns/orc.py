@@ -34,7 +34,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
         SourceError: with `file`, and `row` (from 1) for an error in a row.
     """
     pa.set_cpu_count(1)
-    with refusing(reader.name, 0, "no ORC file that can be read"):
+    with refusing(reader.name, 0, "the file cannot be read as ORC"):
         file = orc.ORCFile(ArrowFile(reader))
         schema, rows_in_file = file.schema, file.nrows
         del file
@@ -42,7 +42,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     if not rows_in_file:
         return
     at_once = max(1, min(MAX_ROWS, BATCH_BYTES * rows_in_file // (EXPANSION * reader.size_bytes)))
-    with refusing(reader.name, 0, "it cannot be read"):
+    with refusing(reader.name, 0, "the file cannot be read"):
         fragment = ds.OrcFileFormat().make_fragment(pa.PythonFile(ArrowFile(reader), mode="r"))
         scanner = ds.Scanner.from_fragment(
             fragment,

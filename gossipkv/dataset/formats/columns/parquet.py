@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
-ENCRYPTED = "an encrypted Parquet file; there is no way to give it a key"
+ENCRYPTED = "the Parquet file is encrypted; encrypted files cannot be read"
 SIGNATURE_BYTES = 28  # It follows a footer that is not encrypted where columns are; pyarrow would end the process.
 TAIL_BYTES = 8  # The size of the footer, and the magic.
 
@@ -152,20 +152,21 @@ def _footer_start(reader: Readable) -> int:
     """Return the start of the footer.  Raises SourceError if there is none."""
     size = reader.size_bytes
     if size < len(MAGIC) + TAIL_BYTES:
-        raise refusal(reader.name, 0, f"{size:,} bytes are no Parquet file")
+        raise refusal(reader.name, 0, f"the file has {size:,} bytes, which is too short for Parquet")
     head = reader.read_at(0, len(MAGIC))
     tail = reader.read_at(size - TAIL_BYTES, TAIL_BYTES)
     if ENCRYPTED_MAGIC in {head, tail[4:]}:
         raise refusal(reader.name, 0, ENCRYPTED)
     if head != MAGIC:
-        raise refusal(reader.name, 0, f"no Parquet file: it begins with {head!r}, not with {MAGIC!r}")
+        raise refusal(reader.name, 0, f"the file begins with {head!r}, not with {MAGIC!r}, so it is not Parquet")
     if tail[4:] != MAGIC:
-        raise refusal(reader.name, size - len(MAGIC), f"it ends with {tail[4:]!r}, not with {MAGIC!r}: cut short?")
+        reason = f"the file ends with {tail[4:]!r}, not with {MAGIC!r}; it may be truncated"
+        raise refusal(reader.name, size - len(MAGIC), reason)
     footer = int.from_bytes(tail[:4], "little")
     if footer > size - TAIL_BYTES - len(MAGIC) or footer > MAX_FOOTER_BYTES:
         raise refusal(
             reader.name, size - TAIL_BYTES,
-            f"a footer of {footer:,} bytes in a file of {size:,}; the limit is {MAX_FOOTER_BYTES:,}",
+            f"the footer claims {footer:,} bytes in a file of {size:,} bytes; the limit is {MAX_FOOTER_BYTES:,} bytes",
         )  # fmt: skip
     return size - TAIL_BYTES - footer
 
@@ -231,7 +232,7 @@ def _check_row_group(source: _ParquetFile, number: int, leaves: list[_Leaf]) -> 
         stop = min(source.end, start + chunk.total_compressed_size + source.miscounted_bytes)
         where = f"column {leaf.name!r} of row group {number}"
         if not len(MAGIC) <= start <= start + chunk.total_compressed_size <= source.end:
-            raise source.refusal(source.end, f"{where} lies from {start:,} to {stop:,}, outside the data")
+            raise source.refusal(source.end, f"{where} lies from byte {start:,} to {stop:,}, outside the data")
         if chunk.num_values != group.num_rows and not leaf.is_repeated:
             raise source.refusal(start, f"{where} has {chunk.num_values:,} values for {group.num_rows:,} rows")
         starts.append(start)
@@ -247,9 +248,9 @@ def _check_memory(source: _ParquetFile, offset: int, leaf: _Leaf, pages_bytes: i
     needed_bytes = PAGE_COPIES * pages_bytes + BESIDE_PAGES_BYTES
     if needed_bytes > source.options.max_columns_bytes:
         reason = (
-            f"the largest pages up to the column {leaf.name!r} have {pages_bytes:,} bytes together, and need "
-            f"{needed_bytes:,} to be read; the limit is {source.options.max_columns_bytes:,}: read fewer columns, or "
-            "write smaller pages or row groups (parquet.page.size in Spark, ROW_GROUP_SIZE in DuckDB); "
+            f"the largest pages of the columns up to {leaf.name!r} have {pages_bytes:,} bytes and need "
+            f"{needed_bytes:,} bytes to be read; the limit is {source.options.max_columns_bytes:,} bytes; read fewer "
+            "columns, or write smaller pages or row groups (parquet.page.size in Spark, ROW_GROUP_SIZE in DuckDB); "
             + enough_for_columns(needed_bytes)
         )
         name = source.reader.name
@@ -290,7 +291,7 @@ def _weigh(leaf: _Leaf, found: Iterator[ParquetPage]) -> _Weight:
 
 
 def _rows_at_once(source: _ParquetFile, numbered: pq.ParquetFile, group: _RowGroup) -> int:
-    """Return the number of rows to read at once, whatever they hold; `numbered` reads rows as value numbers."""
+    """Return the number of rows to read at once, for any content; `numbered` reads rows as value numbers."""
     row_bytes = group.row_bytes
     for column in group.dictionaries:
         for rows in _arrow_batches(source, numbered, group, [column], 1):

@@ -75,7 +75,7 @@ class _Compact:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:  # noqa: PLR2004  # The top bit announces another byte.
                 return value
-        raise ValueError("a varint of more than 10 bytes")
+        raise ValueError("a varint has more than 10 bytes")
 
     def zigzag(self) -> int:
         value = self.varint()
@@ -96,7 +96,7 @@ class _Compact:
 
     def value(self, kind: int, depth: int) -> int | Struct:  # noqa: PLR0911  # This follows the rows of the module's table.
         if depth > MAX_NESTING:
-            raise ValueError(f"nested deeper than {MAX_NESTING}")
+            raise ValueError(f"it is nested deeper than {MAX_NESTING} levels")
         match kind:
             case 1 | 2:
                 return 2 - kind
@@ -118,7 +118,7 @@ class _Compact:
                 return 0
             case 12:
                 return self.struct(depth + 1)
-        raise ValueError(f"a field of the unknown type {kind}")
+        raise ValueError(f"a field has the unknown type {kind}")
 
 
 def pages(reader: Readable, start: int, end: int, values: int) -> Iterator[ParquetPage]:
@@ -130,10 +130,10 @@ def pages(reader: Readable, start: int, end: int, values: int) -> Iterator[Parqu
     at = start
     while values > 0:
         if at >= end:
-            raise refusal(reader.name, start, f"a column chunk ends {values:,} values early")
+            raise refusal(reader.name, start, f"the column chunk ends {values:,} values early")
         page, after = _page(reader, at, end)
         if after > end:
-            raise refusal(reader.name, at, f"a page that ends {after - end:,} bytes behind its column chunk")
+            raise refusal(reader.name, at, f"the page ends {after - end:,} bytes after its column chunk")
         yield page
         if page.kind not in {DICTIONARY_PAGE, INDEX_PAGE}:
             values -= page.values
@@ -152,15 +152,16 @@ def _page(reader: Readable, at: int, end: int) -> tuple[ParquetPage, int]:
             if size < min(MAX_HEADER_BYTES, end - at):
                 size *= 16
                 continue
-            raise refusal(reader.name, at, "a page header that does not end") from None
+            raise refusal(reader.name, at, "the page header has no end") from None
         except ValueError as error:
-            raise refusal(reader.name, at, f"no page header: {error}") from error
+            raise refusal(reader.name, at, f"the page header cannot be read: {error}") from error
         break
     kind, raw, stored = (fields.get(number) for number in (1, 2, 3))
     details = next((fields[number] for number in (5, 7, 8) if number in fields), {})
     if not (isinstance(kind, int) and isinstance(raw, int) and isinstance(stored, int) and isinstance(details, dict)):
-        raise refusal(reader.name, at, "a page header without a size")
+        raise refusal(reader.name, at, "the page header has no size")
     count, encoding = details.get(1, 0), details.get(4 if 8 in fields else 2, 0)  # noqa: PLR2004  # See the table.
     if raw < 0 or stored < 0 or not isinstance(count, int) or not isinstance(encoding, int) or count < 0:
-        raise refusal(reader.name, at, f"a page of {raw:,} bytes, {stored:,} compressed, and {count} values")
+        claims = f"{raw:,} bytes, {stored:,} compressed bytes and {count} values"
+        raise refusal(reader.name, at, f"the page header has impossible sizes: {claims}")
     return ParquetPage(at, kind, max(raw, stored), count, encoding), at + header.at + stored

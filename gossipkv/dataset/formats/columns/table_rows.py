@@ -51,7 +51,7 @@ class TableRows:
             self.schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(options.schema)))
         self._stored = {field.name: _matching(field, list(in_file)) for field in self.schema}
         if not any(_id(field) for field in in_file) and any(map(_is_by_id, self.schema)):
-            raise refusal(name, offset, "its columns have no ids, and the table has no names for such files")
+            raise refusal(name, offset, "the columns of the file have no ids, and the table maps no names to columns")
         self._values = {}
         for column, text in options.partition:
             if self._stored[column] is None and text is not None:
@@ -75,7 +75,8 @@ class TableRows:
     def _array(self, rows: pa.RecordBatch, column: str) -> pa.Array:
         wanted, stored = self.schema.field(column), self._stored[column]
         if stored is not None:
-            with refusing(self._name, self._offset, f"the column {column!r}, {stored.type}, cannot be {wanted.type}"):
+            problem = f"the column {column!r} has the type {stored.type}, which cannot be converted to {wanted.type}"
+            with refusing(self._name, self._offset, problem):
                 return _fitted(rows.column(stored.name), wanted)
         if column in self._values:
             return pa.repeat(self._values[column], rows.num_rows)
@@ -140,7 +141,7 @@ def _scalar(text: str, kind: pa.DataType) -> pa.Scalar:
     if is_uuid(kind):
         return pa.scalar(UUID(text).bytes, kind)
     if is_binary(kind) or TYPES.is_nested(kind):
-        raise ValueError(f"a partition by {kind} is not read")
+        raise ValueError(f"a partition column has the type {kind}, which cannot be read")
     if TYPES.is_timestamp(kind):  # Times without a zone are in UTC.
         text = text.removesuffix("Z").removesuffix("+00:00")
         return pa.scalar(text).cast(pa.timestamp(kind.unit)).cast(kind)

@@ -101,7 +101,7 @@ cdef class Column:
     ):
         cdef uint64_t size = 0
         if min(count, first, width) < 0 or offset_bytes not in (4, 8):
-            raise ValueError("no such layout")
+            raise ValueError("a count, first row or width is negative, or the offsets have neither 4 nor 8 bytes")
         self.owners = []
         self.count = count
         self.view.value_count = <uint64_t> count
@@ -111,17 +111,17 @@ cdef class Column:
             self.view.valid = self.own(valid, &size)
             self.view.first_valid = <uint64_t> first
             if size < (<uint64_t> first + <uint64_t> count + 7) // 8:
-                raise ValueError("fewer bits than rows")
+                raise ValueError("the validity buffer has fewer bits than rows")
         if offsets is None:
             if width and self.view.data_size // self.view.width < <uint64_t> first + <uint64_t> count:
-                raise ValueError("fewer bytes than values have")
+                raise ValueError("the data buffer has fewer bytes than the values need")
             self.view.data += self.view.width * <uint64_t> first
             return
         self.view.offsets = self.own(offsets, &size)
         self.view.offset_size = <uint64_t> offset_bytes
         # Offsets of no values may be missing altogether.
         if count and size // self.view.offset_size < <uint64_t> first + <uint64_t> count + 1:
-            raise ValueError("fewer offsets than values")
+            raise ValueError("the offset buffer has fewer offsets than the values need")
         self.view.offsets += self.view.offset_size * <uint64_t> first
 
     def chosen(self, indices, int index_bytes, *, Py_ssize_t first=0, Py_ssize_t count=0):
@@ -130,11 +130,11 @@ cdef class Column:
         cdef uint64_t size = 0
         column.view = self.view
         if min(count, first) < 0 or index_bytes not in (1, 2, 4, 8):
-            raise ValueError("no such layout")
+            raise ValueError("a count or first row is negative, or the indices do not have 1, 2, 4 or 8 bytes")
         column.view.indices = column.own(indices, &size)
         column.view.index_size = <uint64_t> index_bytes
         if size // column.view.index_size < <uint64_t> first + <uint64_t> count:
-            raise ValueError("fewer indices than rows")
+            raise ValueError("the index buffer has fewer indices than rows")
         column.view.indices += column.view.index_size * <uint64_t> first
         column.count = count
         column.owners.append(self)

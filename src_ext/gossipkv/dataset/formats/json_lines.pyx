@@ -91,7 +91,7 @@ cdef class JsonLines(Lines):
         self.names = [field_name.encode() for field_name in [*keys, *values, *(constants if self.takes_all else ())]]
         self.count = len(self.names)
         if max(map(len, self.names)) > MAX_NAME_BYTES:
-            raise ValueError(f"the name of a field is at most {MAX_NAME_BYTES} bytes long")
+            raise ValueError(f"the name of a field has at most {MAX_NAME_BYTES} bytes")
         self.max_line_bytes = max_line_bytes
         self.omits_nulls = omits_nulls
         self.separator = separator
@@ -395,35 +395,34 @@ cdef class JsonLines(Lines):
         column = f"column {self.wrong_at + 1:,}"
         name = self.names[self.wrong_field].decode()
         if self.wrong == NOTHING_WRONG:
-            limit = f"the limit is {self.max_line_bytes:,}: {reading.MORE_MEMORY}"
-            return f"a line of {len(line):,} bytes or more, beginning {excerpt(line)}; {limit}"
+            limit = f"the limit is {self.max_line_bytes:,} bytes; {reading.MORE_MEMORY}"
+            return f"the line has at least {len(line):,} bytes and begins with {excerpt(line)}; {limit}"
         if self.wrong == ENDS:
-            return "the line ends within its JSON text; each object is one line"
+            return "the line ends within its JSON object; write each object on one line"
         if self.wrong == KEY_SIZE:
-            return f"a key of {self.wrong_at:,} bytes; the limit is {MAX_KEY_BYTES:,}"
+            return f"the key has {self.wrong_at:,} bytes; the limit is {MAX_KEY_BYTES:,} bytes"
         if self.wrong == VALUE_SIZE:
-            return f"a value of {self.wrong_at:,} bytes; the limit is {self.max_value_bytes:,}"
+            return f"the value has {self.wrong_at:,} bytes; the limit is {self.max_value_bytes:,} bytes"
         if self.wrong == NO_KEY or self.wrong == NO_VALUE:
-            what = "key" if self.wrong == NO_KEY else "value"
-            return f"no field {name!r}; if the {what} has another name, set `{what}`"
+            role = "key" if self.wrong == NO_KEY else "value"
+            return f"the line has no field {name!r}; if the {role} has another name, set `{role}`"
         if self.wrong == NO_MEMORY:
-            return "no memory for it"
+            return "the memory is too small for the line"
         return f"{column}: " + {
-            SYNTAX: f"not JSON from here on: {excerpt(line[self.wrong_at:])}",
+            SYNTAX: f"the text is not JSON from here on: {excerpt(line[self.wrong_at:])}",
             NOT_FINITE: "NaN and infinities are not JSON",
-            CONTROL: "a control character in a string; JSON wants it escaped",
-            ESCAPE: f"no escape of JSON: {excerpt(line[self.wrong_at:])}",
-            NOT_UTF8: f"not UTF-8: {excerpt(line[self.wrong_at:])}",
-            LONE_SURROGATE: "half a surrogate pair, which no UTF-8 stands for",
-            TOO_DEEP: f"nested deeper than {MAX_DEPTH:,}",
-            NO_OBJECT: f"a line is one JSON object, this is {excerpt(line[self.wrong_at:])}",
-            MORE_AFTER: f"something after the object: {excerpt(line[self.wrong_at:])}",
-            FIELD_TWICE: f"the field {name!r} is there twice",
+            CONTROL: "a string contains a control character; escape it in JSON",
+            ESCAPE: f"JSON has no such escape: {excerpt(line[self.wrong_at:])}",
+            NOT_UTF8: f"the text is not UTF-8: {excerpt(line[self.wrong_at:])}",
+            LONE_SURROGATE: "half of a surrogate pair has no UTF-8 form",
+            TOO_DEEP: f"the JSON text is nested deeper than {MAX_DEPTH:,} levels",
+            NO_OBJECT: f"a line must be one JSON object, not {excerpt(line[self.wrong_at:])}",
+            MORE_AFTER: f"more text follows the object: {excerpt(line[self.wrong_at:])}",
+            FIELD_TWICE: f"the field {name!r} occurs twice",
             KEY_KIND: (
-                f'the key {name!r} is neither a string, nor {{"base64": "..."}}, a whole number of 64 bits, '
-                "true or false"
+                f'the key {name!r} must be a string, {{"base64": "..."}}, a whole number of 64 bits, true or false'
             ),
-            KEY_SEPARATOR: f"the key {name!r} has the separator in it, so that two lines could have one key",
+            KEY_SEPARATOR: f"the key {name!r} contains the separator, so two lines could get the same key",
             VALUE_NULL: f"the value {name!r} is null",
             FIELD_BASE64: f"the base64 of {name!r} is malformed",
         }[self.wrong]

@@ -50,7 +50,7 @@ cdef class Lines:
     def feed(self, bytes chunk not None):
         """Set the next chunk, after the previous one was used up."""
         if self.at != PyBytes_GET_SIZE(self.chunk):
-            raise ValueError("the chunk before is not used up")
+            raise ValueError("the previous chunk is not used up")
         self.chunk = chunk
         self.at = 0
 

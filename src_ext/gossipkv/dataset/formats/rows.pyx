@@ -141,7 +141,7 @@ cdef class RowEncoder:
     ):
         cdef Py_ssize_t part
         if not (0 <= layout <= <int> JOINED and 0 < len(kinds) == len(prefixes) <= MAX_PARTS):
-            raise ValueError(f"1 to {MAX_PARTS:,} columns make a row")
+            raise ValueError(f"a row needs a known layout and 1 to {MAX_PARTS:,} columns, with kinds and prefixes")
         self.layout = layout
         self.parts = len(kinds)
         self.prefixes = list(prefixes)
@@ -155,7 +155,7 @@ cdef class RowEncoder:
             raise MemoryError
         for part in range(self.parts):
             if not (isinstance(prefixes[part], bytes) and <int> AS_IS <= kinds[part] <= <int> BOOLEAN):
-                raise ValueError("no such part")
+                raise ValueError("a part has an unknown kind, or a prefix that is not bytes")
             self.descriptions[part].kind = kinds[part]
             self.descriptions[part].prefix = <const uint8_t*> PyBytes_AS_STRING(prefixes[part])
             self.descriptions[part].prefix_size = <uint64_t> PyBytes_GET_SIZE(prefixes[part])
@@ -173,7 +173,7 @@ cdef class RowEncoder:
         cdef bint went_well = True
         cdef Column column
         if len(columns) != self.parts or first < 0:
-            raise ValueError("other columns than parts")
+            raise ValueError("the number of columns must be the number of parts, and the first row at least 0")
         for part in range(self.parts):
             column = columns[part]
             end = column.count if part == 0 else min(end, column.count)
@@ -181,7 +181,7 @@ cdef class RowEncoder:
             if self.descriptions[part].kind >= <int> SIGNED and column.view.width != <uint64_t> (
                 1 if self.descriptions[part].kind == <int> BOOLEAN else 8
             ):
-                raise ValueError("numbers of another size")
+                raise ValueError("the numbers of a column must have 8 bytes, and its booleans 1 byte")
         self.fault = -1
         rows.offsets = <uint64_t*> malloc(<size_t> (max(end - first, 0) + 1) * sizeof(uint64_t))
         if rows.offsets == NULL:
@@ -456,7 +456,7 @@ def uuid_texts(Column uuids not None):
     for row in range(uuids.count):
         if not is_null(&uuids.view, row):
             if not get_value(&uuids.view, row, &value, &size) or size != 16:
-                raise ValueError("a UUID has 16 bytes")
+                raise ValueError("a UUID must have 16 bytes")
             for i in range(16):
                 if i == 4 or i == 6 or i == 8 or i == 10:
                     out[0] = MINUS

@@ -71,21 +71,21 @@ cdef enum SequenceFault:
     FIELDS_LEFT
 
 REASONS = {
-    NOT_ENOUGH: "a length is cut",
-    WIDE_NUMBER: "a length that is no number of 32 bits",
-    NEGATIVE_FIELD: "a negative length, {got:,}",
-    KEY_LENGTH: "a key says that it has {got:,} bytes, and its field has room for {room:,}",
-    VALUE_LENGTH: "a value says that it has {got:,} bytes, and its field has room for {room:,}",
-    WRONG_KEY: "a key whose {got:,} bytes are not what its class has",
-    WRONG_VALUE: "a value whose {got:,} bytes are not what its class has",
-    LONG_KEY: "a key of {got:,} bytes; the limit is {room:,}",
-    LONG_VALUE: "a value of {got:,} bytes; the limit is {room:,}",
-    RECORD_LENGTH: "a record of {room:,} bytes whose key has {got:,}",
-    WRONG_SYNC: "a sync mark that is not the file's: bytes before it are missing, damaged, or too many",
-    LENGTHS_END: "its lengths end too early",
-    LENGTHS_LEFT: "{got:,} bytes are left behind its lengths",
-    FIELDS_END: "a field of {got:,} bytes where {room:,} are left",
-    FIELDS_LEFT: "{got:,} bytes are left behind its fields",
+    NOT_ENOUGH: "a length is truncated",
+    WIDE_NUMBER: "a length is not a number of 32 bits",
+    NEGATIVE_FIELD: "a length is negative: {got:,}",
+    KEY_LENGTH: "a key claims {got:,} bytes, but its field has room for {room:,} bytes",
+    VALUE_LENGTH: "a value claims {got:,} bytes, but its field has room for {room:,} bytes",
+    WRONG_KEY: "the {got:,} bytes of a key do not fit its class",
+    WRONG_VALUE: "the {got:,} bytes of a value do not fit its class",
+    LONG_KEY: "the key has {got:,} bytes; the limit is {room:,} bytes",
+    LONG_VALUE: "the value has {got:,} bytes; the limit is {room:,} bytes",
+    RECORD_LENGTH: "the record has {room:,} bytes, but its key has {got:,} bytes",
+    WRONG_SYNC: "the sync mark differs from the file's; bytes before it are missing, damaged or surplus",
+    LENGTHS_END: "the lengths end too early",
+    LENGTHS_LEFT: "{got:,} bytes follow the lengths",
+    FIELDS_END: "a field has {got:,} bytes, but {room:,} bytes are left",
+    FIELDS_LEFT: "{got:,} bytes follow the fields",
 }
 
 cdef struct FieldFault:
@@ -268,7 +268,7 @@ cdef Py_ssize_t content_of(found, ByteRange* region) except -1:
         region.at = <const uint8_t*> PyByteArray_AS_STRING(found)
         size = PyByteArray_GET_SIZE(found)
     else:
-        raise TypeError(f"decompressed bytes, got {type(found).__name__}")
+        raise TypeError(f"the decompressed data must be bytes, got {type(found).__name__}")
     region.end = region.at + size
     return size
 
@@ -291,7 +291,7 @@ def sum_of_lengths(lengths, Py_ssize_t count, str name not None, uint64_t offset
         add_lengths(region_of(&view), count, &total, &trouble)
     PyBuffer_Release(&view)
     if trouble.fault != FINE:
-        raise refusal(name, offset, f"the block that begins here: {explain(&trouble)}")
+        raise refusal(name, offset, f"in the block that begins here, {explain(&trouble)}")
     return total
 
 
@@ -367,7 +367,7 @@ cdef class Block:
         if trouble.fault != FINE:
             raise refusal(
                 self.name, self.offset,
-                f"the block that begins here, record {self.done + 1:,} of {self.count:,}: {explain(&trouble)}",
+                f"in the block that begins here, record {self.done + 1:,} of {self.count:,}: {explain(&trouble)}",
             )
         return True
 
@@ -441,7 +441,7 @@ cdef class RecordDecoder:
         str name not None, decompress=None,
     ):
         if PyBytes_GET_SIZE(sync) != SYNC_SIZE:
-            raise ValueError(f"a sync mark has {SYNC_SIZE} bytes, got {PyBytes_GET_SIZE(sync)}")
+            raise ValueError(f"a sync mark must have {SYNC_SIZE} bytes, got {PyBytes_GET_SIZE(sync)}")
         memcpy(self.sync, PyBytes_AS_STRING(sync), SYNC_SIZE)
         self.shape = RecordShape(KINDS[key_class], KINDS[value_class], max_value_bytes, NULL)
         self.name = name
@@ -457,7 +457,7 @@ cdef class RecordDecoder:
         cdef ByteRange region
         cdef FieldFault trouble = FieldFault(FINE, 0, 0)
         if not 0 <= start <= PyBytes_GET_SIZE(buffer):
-            raise ValueError(f"byte {start} of {PyBytes_GET_SIZE(buffer)}")
+            raise ValueError(f"the start must be from 0 to {PyBytes_GET_SIZE(buffer)}, got {start}")
         region.at = first + start
         region.end = first + PyBytes_GET_SIZE(buffer)
         batch.hold(buffer)
@@ -514,7 +514,7 @@ cdef class RecordDecoder:
                 try:
                     found = self.decompress(packed, self.shape.max_value_size + MAX_FIELD_HEADER)
                 except DamagedError as error:
-                    raise refusal(self.name, place, f"the compressed bytes of a value: {error}") from error
+                    raise refusal(self.name, place, f"the value cannot be decompressed: {error}") from error
                 held += content_of(found, &value)
                 open_value(&value, &self.shape, &trouble)
             if trouble.fault != FINE:

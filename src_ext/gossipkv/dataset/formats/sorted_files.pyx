@@ -32,7 +32,7 @@ def fill_records(RecordBatch batch not None, bytes data not None, Py_ssize_t at,
     cdef const uint8_t* base = <const uint8_t*> PyBytes_AS_STRING(data)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data), first = batch.count
     if at < 0 or at > end:
-        raise ValueError(f"at {at} of {end}")
+        raise ValueError(f"the position must be from 0 to {end}, got {at}")
     with nogil:
         while at < end:
             rest.data = base + at
@@ -64,7 +64,7 @@ def record_span(bytes data not None, Py_ssize_t at):
     cdef uint8_t head[LEAST]
     cdef uint64_t key_size, value_size, size = 0
     if at < 0 or at > end:
-        raise ValueError(f"at {at} of {end}")
+        raise ValueError(f"the position must be from 0 to {end}, got {at}")
     if end - at < LEAST:
         return LEAST
     memcpy(head, PyBytes_AS_STRING(data) + at, LEAST)
@@ -93,7 +93,7 @@ def decompress_block(bytes data not None, Py_ssize_t start, Py_ssize_t end, Py_s
     cdef bytes target
     cdef int size
     if start < 0 or start > end or end > PyBytes_GET_SIZE(data) or capacity <= 0 or capacity > 1 << 26:
-        raise ValueError(f"{start}:{end} of {len(data)} into {capacity}")
+        raise ValueError(f"bytes {start} to {end} of {len(data)} cannot be decompressed into {capacity} bytes")
     target = PyBytes_FromStringAndSize(NULL, capacity)
     size = lz4_decompress(
         <const uint8_t*> PyBytes_AS_STRING(data) + start, <int> (end - start),
@@ -142,7 +142,7 @@ cdef class Placement:
             # The batch may be gone when the next one comes.
             record = &batch.records[number - 1]
             if record.key_size > MAX_KEY_SIZE:
-                raise ValueError(f"a key of {record.key_size:,} bytes")
+                raise ValueError(f"the key has {record.key_size:,} bytes; the limit is {MAX_KEY_SIZE:,} bytes")
             memcpy(self.before, record.key, record.key_size)
             self.before_size = <Py_ssize_t> record.key_size
             self.begun = True

@@ -41,10 +41,12 @@ cdef class TabSeparatedLines(Lines):
     cdef str reason(self, bytes line):
         key, tab, value = line.partition(b"\t")
         if not tab and len(line) <= MAX_KEY_BYTES:
-            return f"no TAB in the line {excerpt(line)}"
+            return f"the line {excerpt(line)} contains no TAB"
         if len(key) > MAX_KEY_BYTES:
-            what = "a key" if tab else "no TAB, or a key"
-            return f"{what} of {len(key):,} bytes or more, beginning {excerpt(key)}; the limit is {MAX_KEY_BYTES:,}"
+            subject = "the key" if tab else "the line contains no TAB, or its key"
+            size = f"at least {len(key):,} bytes; the limit is {MAX_KEY_BYTES:,} bytes"
+            return f"{subject} has {size}; it begins with {excerpt(key)}"
         return (
-            f"the value of key {excerpt(key)} has {len(value):,} bytes or more; the limit is {self.max_value_bytes:,}"
+            f"the value of key {excerpt(key)} has at least {len(value):,} bytes; the limit is "
+            f"{self.max_value_bytes:,} bytes"
         )

@@ -37,7 +37,7 @@ def test_the_drawn_vints(drawn: str, first: int, number: int | None) -> None:
     kind = oracle.Kind(compression=oracle.NONE)
     value = bytes([first]) + b"\x71" * 9
     data = oracle.write_header(kind) + struct.pack(">ii", 2 + len(value), 2) + b"\1k" + value
-    words = "no number of 32 bits" if number is None else f"a value says that it has {number:,} bytes"
+    words = "a length is not a number of 32 bits" if number is None else f"a value claims {number:,} bytes"
     with pytest.raises(SourceError, match=re.escape(words)):
         read(data)
 

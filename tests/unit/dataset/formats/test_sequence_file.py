@@ -133,8 +133,8 @@ def test_records_at_the_limits_are_read_and_over_them_refused(compression, kind_
     long_key = oracle.write([first, (b"k" * 65_536, b"")], kind)
     long_value = oracle.write([first, (b"", random.Random(1).randbytes(1001))], kind)
     for data, words in (
-        (long_key, "a key of 65,5[0-9]+ bytes; the limit is 65,535"),
-        (long_value, "a value of 1,0[0-9]+ bytes; the limit is 1,000"),
+        (long_key, "the key has 65,5[0-9]+ bytes; the limit is 65,535"),
+        (long_value, "the value has 1,0[0-9]+ bytes; the limit is 1,000"),
     ):
         with pytest.raises(SourceError, match=words) as caught:
             read(data, max_value_bytes=1000)
@@ -151,7 +151,7 @@ def test_a_value_that_becomes_too_long_is_refused(codec):
     """The value is short in the file and too long when decompressed."""
     kind = oracle.Kind(compression=oracle.RECORD, codec=codec, sync_every=1)
     data = oracle.write([(b"", b""), (b"", bytes(100_000))], kind)
-    with pytest.raises(SourceError, match="they become more than 1,005 bytes") as caught:
+    with pytest.raises(SourceError, match="the data expand to more than 1,005 bytes") as caught:
         read(data, max_value_bytes=1000)
     offset = caught.value.details["offset"]
     assert data[offset - 20 : offset] == MARK + kind.sync
@@ -165,14 +165,16 @@ def test_a_block_over_the_limit_is_refused_with_its_size(codec):
     size = 100 * (1 + 4 + 3 + 993)
     data = oracle.write(records, kind)
     assert read(data, max_block_bytes=size) == records
-    with pytest.raises(SourceError, match=r"of 100,100 bytes.*100,099 are.*io\.seqfile\.compress\.blocksize.*= 2MiB"):
+    with pytest.raises(
+        SourceError, match=r"has 100,100 bytes.*100,099 bytes.*io\.seqfile\.compress\.blocksize.*= 2MiB"
+    ):
         read(data, max_block_bytes=size - 1)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 100_100, 22_369_621, 22_369_622, 64 << 20, (64 << 20) + 1])
 def test_the_memory_that_would_do_does(block_bytes):
     """The memory named in the error suffices for that block, and a MiB less does not."""
-    (told,) = re.findall(r"build_memory = (\d+)MiB would do", enough_memory(block_bytes))
+    (told,) = re.findall(r"build_memory = (\d+)MiB is enough", enough_memory(block_bytes))
     assert (int(told) << 20) // BLOCKS_IN_MEMORY >= block_bytes
     assert (int(told) - 1 << 20) // BLOCKS_IN_MEMORY < block_bytes
 
@@ -209,41 +211,61 @@ READ = "Text, BytesWritable, NullWritable, IntWritable, LongWritable, VIntWritab
 @pytest.mark.parametrize(
     ("data", "words", "offset"),
     [
-        (b"", "an empty file", 0),
-        (b"SE", "begin with b'SEQ', and this with b'SE'", 0),
-        (b"key\tvalue\n", "begin with b'SEQ', and this with b'key'", 0),
-        (b"PAR1" * 9, "and this with b'PAR'", 0),
-        (b"SEQ", "the version: 1 bytes, and the file ends after 0", 3),
-        *((b"SEQ%c" % version + HEADER[4:], f"of version {version};", 3) for version in (0, 1, 2, 3, 4, 7, 255)),
+        (b"", "the file is empty", 0),
+        (b"SE", "begins with b'SE', not with b'SEQ'", 0),
+        (b"key\tvalue\n", "begins with b'key', not with b'SEQ'", 0),
+        (b"PAR1" * 9, "begins with b'PAR', not with", 0),
+        (b"SEQ", "the version should have 1 bytes, but the file ends after 0", 3),
+        *((b"SEQ%c" % version + HEADER[4:], f"has version {version};", 3) for version in (0, 1, 2, 3, 4, 7, 255)),
         (
             HEADER.replace(b"io.Text", b"io.Txet", 1),
-            "keys are of class 'org.apache.hadoop.io.Txet'; of org.apache.hadoop.io.* are read Text, ",
+            "the class of the keys is 'org.apache.hadoop.io.Txet'; of org.apache.hadoop.io.*, only Text, ",
             TEXT_AT,
         ),
         *(
             (
                 oracle.write_header(dataclasses.replace(PLAIN, value_class=f"org.apache.hadoop.io.{name}Writable")),
-                f"values are of class 'org.apache.hadoop.io.{name}Writable'; of org.apache.hadoop.io.* are read {READ}",
+                f"io.{name}Writable'; of org.apache.hadoop.io.*, only {READ}",
                 VALUE_CLASS_AT,
             )
             for name in ("Byte", "Boolean", "Short", "Float", "Double", "Object", "Map", "Array")
         ),
-        (HEADER[:4] + b"\x8d\x01\0\1" + HEADER[5:], "the class of the keys: 65,537 bytes; the limit", TEXT_AT),
-        (HEADER[:4] + b"\x88\1\0\0\0\0\0\0\0" + HEADER[5:], "the class of the keys: no number of 32 bits", TEXT_AT),
-        (HEADER[:4] + b"\xff" + HEADER[5:], "the class of the keys: -1, which cannot be", TEXT_AT),
-        (HEADER[:4] + b"\x87\xff" + HEADER[5:], "the class of the keys: -256, which cannot be", TEXT_AT),
-        (HEADER[:FLAGS_AT] + b"\2" + HEADER[FLAGS_AT + 1 :], "whether values are compressed: neither", FLAGS_AT),
-        (HEADER[:FLAGS_AT] + b"\0\1" + HEADER[FLAGS_AT + 2 :], "blocks that are not compressed", FLAGS_AT),
-        (HEADER[:FLAGS_AT] + b"\0\3" + HEADER[FLAGS_AT + 2 :], "whether there are blocks: neither", FLAGS_AT + 1),
+        (HEADER[:4] + b"\x8d\x01\0\1" + HEADER[5:], "the class of the keys has 65,537 bytes; the limit", TEXT_AT),
+        (
+            HEADER[:4] + b"\x88\1\0\0\0\0\0\0\0" + HEADER[5:],
+            "the class of the keys is not a number of 32 bits",
+            TEXT_AT,
+        ),
+        (HEADER[:4] + b"\xff" + HEADER[5:], "the class of the keys is -1, which is out of range", TEXT_AT),
+        (HEADER[:4] + b"\x87\xff" + HEADER[5:], "the class of the keys is -256, which is out of range", TEXT_AT),
+        (
+            HEADER[:FLAGS_AT] + b"\2" + HEADER[FLAGS_AT + 1 :],
+            "the flag for compressed values is 2, which is neither",
+            FLAGS_AT,
+        ),
+        (HEADER[:FLAGS_AT] + b"\0\1" + HEADER[FLAGS_AT + 2 :], "blocks without compression", FLAGS_AT),
+        (
+            HEADER[:FLAGS_AT] + b"\0\3" + HEADER[FLAGS_AT + 2 :],
+            "the flag for blocks is 3, which is neither",
+            FLAGS_AT + 1,
+        ),
         (
             oracle.write_header(oracle.Kind(codec="com.hadoop.compression.lzo.LzoCodec")),
-            "compressed with 'com.hadoop.compression.lzo.LzoCodec'; Hadoop's DefaultCodec, DeflateCodec, GzipCodec",
+            "the codec is 'com.hadoop.compression.lzo.LzoCodec'; of Hadoop's, only DefaultCodec, DeflateCodec",
             METADATA_AT,
         ),
-        (HEADER[:METADATA_AT] + b"\xff" * 4 + HEADER[METADATA_AT + 4 :], "-1 metadata; the limit", METADATA_AT),
-        (HEADER[:METADATA_AT] + b"\0\0\4\1" + HEADER[METADATA_AT + 4 :], "1,025 metadata; the limit", METADATA_AT),
-        (HEADER[:METADATA_AT] + b"\0\0\0\1\7" + bytes(6), "a name in the metadata: 7 bytes, and", METADATA_AT + 5),
-        (HEADER[:-1], "the sync mark: 16 bytes, and the file ends after 15", len(HEADER) - 16),
+        (HEADER[:METADATA_AT] + b"\xff" * 4 + HEADER[METADATA_AT + 4 :], "-1 metadata entries; the limit", METADATA_AT),
+        (
+            HEADER[:METADATA_AT] + b"\0\0\4\1" + HEADER[METADATA_AT + 4 :],
+            "1,025 metadata entries; the limit",
+            METADATA_AT,
+        ),
+        (
+            HEADER[:METADATA_AT] + b"\0\0\0\1\7" + bytes(6),
+            "a name in the metadata should have 7 bytes, but",
+            METADATA_AT + 5,
+        ),
+        (HEADER[:-1], "the sync mark should have 16 bytes, but the file ends after 15", len(HEADER) - 16),
     ],
 )
 def test_wrong_headers(data, words, offset):
@@ -262,30 +284,30 @@ GOOD = record(4, 2, b"\1k\1v")
 @pytest.mark.parametrize(
     ("tail", "words", "at"),
     [
-        (b"\0", "a record of 4 bytes or more, and the file ends after 1", 0),
-        (b"\0\0\0\4\0\0", "a record of 8 bytes or more", 0),
-        (record(4, 2, b"\1k\1"), "a record of 12 bytes or more, and the file ends after 11", 0),
-        (record(-2, 2, b"\1k\1v"), "a record of -2 bytes whose key has 2", 0),
-        (record(4, -1, b"\1k\1v"), "a record of 4 bytes whose key has -1", 0),
-        (record(4, 5, b"\1k\1v"), "a record of 4 bytes whose key has 5", 0),
-        (record(2**31 - 1, 2, b"\1k\1v"), "a value of 2,147,483,645 bytes; the limit is 16,777,216", 0),
-        (record(2**31 - 1, 2**31 - 1, b""), "a key of 2,147,483,647 bytes; the limit is 65,535", 0),
-        (record(1000, 2, b"\1k\1v"), "a record of 1,008 bytes or more", 0),
-        (record(4, 1, b"\1k\1v"), "a key says that it has 1 bytes, and its field has room for 0", 0),
-        (record(4, 3, b"\1k\1v"), "a key says that it has 1 bytes, and its field has room for 2", 0),
-        (record(4, 0, b"\1k\1v"), "a length is cut", 0),
-        (record(2, 2, b"\1k"), "a length is cut", 0),
-        (record(4, 2, b"\1k\0v"), "a value says that it has 0 bytes, and its field has room for 1", 0),
-        (record(4, 2, b"\1k\2v"), "a value says that it has 2 bytes, and its field has room for 1", 0),
-        (record(4, 2, b"\1k\xffv"), "a value says that it has -1 bytes", 0),
-        (record(4, 2, b"\1k\x8fv"), "a value says that it has 118 bytes", 0),
-        (record(4, 2, b"\1k\x8ev"), "a length is cut", 0),
-        (record(7, 2, b"\1k\x8c\xff\xff\xff\xff"), "no number of 32 bits", 0),
-        (record(7, 2, b"\1k\x84\x7f\xff\xff\xff"), "a value says that it has -2,147,483,648 bytes", 0),
-        (record(8, 2, b"\1k\x8b\0\0\0\0\0"), "no number of 32 bits", 0),
-        (GOOD + MARK + b"0123456789abcdef" + GOOD, "a sync mark that is not the file's", len(GOOD)),
-        (GOOD + MARK + PLAIN.sync[:-1], "a record of 20 bytes or more, and the file ends after 19", len(GOOD)),
-        (GOOD + MARK + PLAIN.sync + MARK + PLAIN.sync[::-1], "a sync mark that is not the file's", len(GOOD) + 20),
+        (b"\0", "the record has at least 4 bytes, but the file ends after 1", 0),
+        (b"\0\0\0\4\0\0", "the record has at least 8 bytes", 0),
+        (record(4, 2, b"\1k\1"), "the record has at least 12 bytes, but the file ends after 11", 0),
+        (record(-2, 2, b"\1k\1v"), "the record has -2 bytes, but its key has 2", 0),
+        (record(4, -1, b"\1k\1v"), "the record has 4 bytes, but its key has -1", 0),
+        (record(4, 5, b"\1k\1v"), "the record has 4 bytes, but its key has 5", 0),
+        (record(2**31 - 1, 2, b"\1k\1v"), "the value has 2,147,483,645 bytes; the limit is 16,777,216", 0),
+        (record(2**31 - 1, 2**31 - 1, b""), "the key has 2,147,483,647 bytes; the limit is 65,535", 0),
+        (record(1000, 2, b"\1k\1v"), "the record has at least 1,008 bytes", 0),
+        (record(4, 1, b"\1k\1v"), "a key claims 1 bytes, but its field has room for 0", 0),
+        (record(4, 3, b"\1k\1v"), "a key claims 1 bytes, but its field has room for 2", 0),
+        (record(4, 0, b"\1k\1v"), "a length is truncated", 0),
+        (record(2, 2, b"\1k"), "a length is truncated", 0),
+        (record(4, 2, b"\1k\0v"), "a value claims 0 bytes, but its field has room for 1", 0),
+        (record(4, 2, b"\1k\2v"), "a value claims 2 bytes, but its field has room for 1", 0),
+        (record(4, 2, b"\1k\xffv"), "a value claims -1 bytes", 0),
+        (record(4, 2, b"\1k\x8fv"), "a value claims 118 bytes", 0),
+        (record(4, 2, b"\1k\x8ev"), "a length is truncated", 0),
+        (record(7, 2, b"\1k\x8c\xff\xff\xff\xff"), "a length is not a number of 32 bits", 0),
+        (record(7, 2, b"\1k\x84\x7f\xff\xff\xff"), "a value claims -2,147,483,648 bytes", 0),
+        (record(8, 2, b"\1k\x8b\0\0\0\0\0"), "a length is not a number of 32 bits", 0),
+        (GOOD + MARK + b"0123456789abcdef" + GOOD, "the sync mark differs from the file's", len(GOOD)),
+        (GOOD + MARK + PLAIN.sync[:-1], "the record has at least 20 bytes, but the file ends after 19", len(GOOD)),
+        (GOOD + MARK + PLAIN.sync + MARK + PLAIN.sync[::-1], "the sync mark differs from the file's", len(GOOD) + 20),
     ],
 )
 def test_wrong_records(tail, words, at):
@@ -298,10 +320,10 @@ def test_wrong_records(tail, words, at):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"\0\0\0\1k\0\0\0\2v", "a value says that it has 2 bytes, and its field has room for 1"),
-        (b"\0\0\0\1k\xff\xff\xff\xffv", "a value says that it has -1 bytes"),
-        (b"\0\0\0\2k\0\0\0\1v", "a key says that it has 2 bytes, and its field has room for 1"),
-        (b"\0\0\0\1k\0\0\0", "a length is cut"),
+        (b"\0\0\0\1k\0\0\0\2v", "a value claims 2 bytes, but its field has room for 1"),
+        (b"\0\0\0\1k\xff\xff\xff\xffv", "a value claims -1 bytes"),
+        (b"\0\0\0\2k\0\0\0\1v", "a key claims 2 bytes, but its field has room for 1"),
+        (b"\0\0\0\1k\0\0\0", "a length is truncated"),
     ],
 )
 def test_wrong_bytes_writables(content, words):
@@ -320,10 +342,10 @@ def test_wrong_compressed_values(codec, pieces):
     value = oracle.COMPRESS[codec](b"\x09some text", pieces)
     assert read(header + record(2 + len(value), 2, b"\1k" + value)) == [(b"k", b"some text")]
     for wrong in (value[:-1], value[:2], value + b"\0", value + b"garbage", b"\x09some text" * 3):
-        refused(header + record(2 + len(wrong), 2, b"\1k" + wrong), "the compressed bytes of a value", len(header))
+        refused(header + record(2 + len(wrong), 2, b"\1k" + wrong), "the value cannot be decompressed", len(header))
     short_value = oracle.COMPRESS[codec](b"\x09some", pieces)
     data = header + record(2 + len(short_value), 2, b"\1k" + short_value)
-    refused(data, "a value says that it has 9 bytes, and its field has room for 4", len(header))
+    refused(data, "a value claims 9 bytes, but its field has room for 4", len(header))
 
 
 def block(count, *buffers, codec=CODECS[0], sizes=None):
@@ -342,22 +364,26 @@ TWO = (b"\2\2", b"\1k\1l", b"\2\2", b"\1v\1w")
 @pytest.mark.parametrize(
     ("count", "buffers", "words"),
     [
-        (2, ONE, "its lengths end too early"),
-        (1, TWO, "1 bytes are left behind its lengths"),
-        (0, ONE, "become more than 0 bytes"),
-        (1, (b"\3", *ONE[1:]), "its keys have 2 bytes, and by their lengths 3"),
-        (1, (b"\1", *ONE[1:]), "the keys, compressed: they become more than 1 bytes"),
-        (1, (*ONE[:2], b"\3", ONE[3]), "its values have 2 bytes, and by their lengths 3"),
-        (1, (*ONE[:2], b"\1", ONE[3]), "the values, compressed: they become more than 1 bytes"),
-        (1, (b"\xff", *ONE[1:]), "a negative length, -1"),
-        (1, (*ONE[:2], b"\x87\xff", ONE[3]), "a negative length, -256"),
-        (1, (b"\x8c\xff\xff\xff\xff", *ONE[1:]), "a length that is no number of 32 bits"),
-        (2, (b"\2\x8f", *ONE[1:]), "a length is cut"),
-        (1, (*ONE[:2], b"\2\0\0\0\0\0", ONE[3]), "the lengths of the values, compressed: they become more than 5"),
-        (2, (b"\2\2", b"\1k\2l", b"\2\2", b"\1v\1w"), "record 2 of 2: a key says that it has 2 bytes"),
-        (2, (b"\1\3", b"\1k\1l", b"\2\2", b"\1v\1w"), "record 1 of 2: a key says that it has 1 bytes"),
-        (2, (*TWO[:3], b"\1v\0w"), "record 2 of 2: a value says that it has 0 bytes"),
-        (2, (b"\0\4", *TWO[1:]), "record 1 of 2: a length is cut"),
+        (2, ONE, "the lengths end too early"),
+        (1, TWO, "1 bytes follow the lengths"),
+        (0, ONE, "the data expand to more than 0 bytes"),
+        (1, (b"\3", *ONE[1:]), "the keys of the block have 2 bytes, but their lengths add up to 3"),
+        (1, (b"\1", *ONE[1:]), "the keys of the block cannot be decompressed: the data expand to more than 1 bytes"),
+        (1, (*ONE[:2], b"\3", ONE[3]), "the values of the block have 2 bytes, but their lengths add up to 3"),
+        (
+            1,
+            (*ONE[:2], b"\1", ONE[3]),
+            "the values of the block cannot be decompressed: the data expand to more than 1",
+        ),
+        (1, (b"\xff", *ONE[1:]), "a length is negative: -1"),
+        (1, (*ONE[:2], b"\x87\xff", ONE[3]), "a length is negative: -256"),
+        (1, (b"\x8c\xff\xff\xff\xff", *ONE[1:]), "a length is not a number of 32 bits"),
+        (2, (b"\2\x8f", *ONE[1:]), "a length is truncated"),
+        (1, (*ONE[:2], b"\2\0\0\0\0\0", ONE[3]), "the block cannot be decompressed: the data expand to more than 5"),
+        (2, (b"\2\2", b"\1k\2l", b"\2\2", b"\1v\1w"), "record 2 of 2: a key claims 2 bytes"),
+        (2, (b"\1\3", b"\1k\1l", b"\2\2", b"\1v\1w"), "record 1 of 2: a key claims 1 bytes"),
+        (2, (*TWO[:3], b"\1v\0w"), "record 2 of 2: a value claims 0 bytes"),
+        (2, (b"\0\4", *TWO[1:]), "record 1 of 2: a length is truncated"),
     ],
 )
 @pytest.mark.parametrize("codec", CODECS, ids=short)
@@ -377,17 +403,29 @@ def test_wrong_frames_of_blocks():
     header = oracle.write_header(kind)
     at = len(header)
     good = block(1, *ONE)
-    refused(header + good[4:], "no sync mark where a block must begin", at)
-    refused(header + good + b"\0", "the sync mark of a block: 4 bytes, and the file ends after 1", at + len(good))
-    refused(header + good + MARK + kind.sync, "the number of records in a block: 1 bytes", at + len(good) + 20)
-    refused(header + MARK + kind.sync[::-1] + good[20:], "a sync mark that is not the file's", at)
-    mark = header + MARK + kind.sync
-    refused(mark + oracle.vint(-1) + good[21:], "the number of records in a block: -1, which cannot be", at + 20)
-    refused(mark + oracle.vint(2**31 - 1) + good[21:], "a block of at least 8,589,934,588 bytes; 67,108,864 are", at)
-    refused(header + block(1, *ONE, sizes=[-5] * 4), "the compressed size of the lengths of the keys: -5", at + 21)
-    refused(header + block(1, *ONE, sizes=[10**6] * 4), "1,000,000 bytes compressed, which is too much for 5", at + 21)
+    refused(header + good[4:], "the sync mark at the beginning of the block is missing", at)
     refused(
-        header + block(1, *ONE, sizes=[1000] * 4), "the lengths of the keys of a block: 1,000 bytes, and the", at + 24
+        header + good + b"\0", "the sync mark of a block should have 4 bytes, but the file ends after 1", at + len(good)
+    )
+    refused(
+        header + good + MARK + kind.sync, "the number of records in a block should have 1 bytes", at + len(good) + 20
+    )
+    refused(header + MARK + kind.sync[::-1] + good[20:], "the sync mark differs from the file's", at)
+    mark = header + MARK + kind.sync
+    refused(
+        mark + oracle.vint(-1) + good[21:], "the number of records in a block is -1, which is out of range", at + 20
+    )
+    refused(
+        mark + oracle.vint(2**31 - 1) + good[21:],
+        "the block has at least 8,589,934,588 bytes; the limit is 67,108,864",
+        at,
+    )
+    refused(header + block(1, *ONE, sizes=[-5] * 4), "the compressed size of the lengths of the keys is -5", at + 21)
+    refused(header + block(1, *ONE, sizes=[10**6] * 4), "1,000,000 compressed bytes, which is too much for 5", at + 21)
+    refused(
+        header + block(1, *ONE, sizes=[1000] * 4),
+        "the lengths of the keys of a block should have 1,000 bytes, but the",
+        at + 24,
     )
 
 
@@ -402,7 +440,7 @@ def test_every_byte_of_a_sync_mark_counts(compression):
         for byte in range(16):
             wrong = bytearray(data)
             wrong[place + 4 + byte] ^= 1 << byte % 8
-            refused(bytes(wrong), "a sync mark that is not the file's", place)
+            refused(bytes(wrong), "the sync mark differs from the file's", place)
 
 
 SHAPE = {"key_class": oracle.TEXT, "value_class": oracle.TEXT, "max_value_bytes": 100, "name": "x"}

@@ -127,7 +127,7 @@ def test_what_is_no_number(class_name, field):
     """Fields that are too short, too long or too wide are refused with file and offset, as a value and as a key."""
     raw = bytes.fromhex(field)
     for data, what in zip(plain(class_name, raw), ("value", "key"), strict=True):
-        with pytest.raises(SourceError, match=f"a {what} whose {len(raw)} bytes are not what its class has") as caught:
+        with pytest.raises(SourceError, match=f"the {len(raw)} bytes of a {what} do not fit its class") as caught:
             read(data)
         assert caught.value.details["offset"] == len(data) - oracle.TWO_INTS.size - 2 - len(raw)
         with pytest.raises(oracle.Malformed):
@@ -139,7 +139,7 @@ def test_a_block_of_nothing():
     kind = oracle.Kind(key_class=oracle.NULL, value_class=oracle.NULL, block_records=30_000)
     data = oracle.write([(b"", b"")] * 30_000, kind)
     assert read(data, max_block_bytes=60_000) == [(b"", b"")] * 30_000
-    with pytest.raises(SourceError, match="a block of at least 60,000 bytes; 59,999 are allowed"):
+    with pytest.raises(SourceError, match="the block has at least 60,000 bytes; the limit is 59,999 bytes"):
         read(data, max_block_bytes=59_999)
 
 

@@ -86,7 +86,7 @@ def test_a_record_that_cannot_be_is_refused_where_it_stands(head):
     def change(body):
         body[64 + 16 * 3 : 64 + 16 * 3 + len(head)] = head
 
-    with pytest.raises(Corrupt, match=r"damaged at byte 112: a record is longer than its file or its limits"):
+    with pytest.raises(Corrupt, match=r"damaged at byte 112: a record is longer than its file or than the limit"):
         read(sealed(data, change))
 
 
@@ -96,7 +96,7 @@ def test_a_bomb_is_no_larger_than_its_blocks():
     bomb = lz4.block.compress(b"a" * 100_000, store_size=False)
     assert len(decompress_block(bomb, 0, len(bomb), 4096) or b"") <= 4096
     for wrong in ((-1, 2, 10), (2, 1, 10), (0, len(bomb) + 1, 10), (0, 1, 0), (0, 1, 1 << 30)):
-        with pytest.raises(ValueError, match=":"):
+        with pytest.raises(ValueError, match="cannot be decompressed"):
             decompress_block(bomb, *wrong)
 
 
@@ -117,7 +117,7 @@ def test_the_extension_checks_where_it_is_sent():
     batch = RecordBatch()
     for wrong in (-1, len(data) + 1):
         for function in (lambda at: fill_records(batch, data, at, 0, 1), lambda at: record_span(data, at)):
-            with pytest.raises(ValueError, match="at "):
+            with pytest.raises(ValueError, match="the position must be from 0 to"):
                 function(wrong)
     assert record_span(data, 0) == len(data) == fill_records(batch, data, 0, 100, 1)
     assert (list(batch), batch.offsets()) == ([(b"key", b"value")], [100])

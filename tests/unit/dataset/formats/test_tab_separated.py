@@ -78,9 +78,9 @@ def test_a_line_without_a_tab_is_named():
     """The error has file, line and offset, and shows the line."""
     with pytest.raises(SourceError) as caught:
         records(b"a\t1\nb\t2\nwhat is this\n", [8, 13], "part-3")
-    assert str(caught.value) == "part-3: line 3, byte 8: no TAB in the line 'what is this'"
+    assert str(caught.value) == "part-3: line 3, byte 8: the line 'what is this' contains no TAB"
     assert caught.value.details == {
-        "file": "part-3", "line": 3, "offset": 8, "reason": "no TAB in the line 'what is this'",
+        "file": "part-3", "line": 3, "offset": 8, "reason": "the line 'what is this' contains no TAB",
     }  # fmt: skip
 
 
@@ -97,10 +97,10 @@ def test_records_at_the_limits_are_read(size, before):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"k" * (MAX_KEY_BYTES + 1) + b"\tv", "a key of 65,536 bytes or more"),
-        (b"k" * (MAX_KEY_BYTES + 1), "no TAB, or a key"),
-        (b"k\t" + b"v" * (MAX_VALUE_BYTES + 1), "the value of key 'k' has 16,777,217 bytes"),
-        (b"k" * (2 * MAX_LINE_BYTES), "no TAB, or a key"),
+        (b"k" * (MAX_KEY_BYTES + 1) + b"\tv", "the key has at least 65,536 bytes"),
+        (b"k" * (MAX_KEY_BYTES + 1), "the line contains no TAB, or its key"),
+        (b"k\t" + b"v" * (MAX_VALUE_BYTES + 1), "the value of key 'k' has at least 16,777,217 bytes"),
+        (b"k" * (2 * MAX_LINE_BYTES), "the line contains no TAB, or its key"),
         (b"k\t" + b"v" * (2 * MAX_LINE_BYTES), "the value of key 'k' has"),
     ],
 )
@@ -123,9 +123,9 @@ def test_an_endless_line_ends_soon():
 def test_the_limit_of_values_can_be_lowered():
     """The message names the limit that applied."""
     assert records(b"a\t123\n", max_value_bytes=3) == [(b"a", b"123")]
-    with pytest.raises(SourceError, match="has 4 bytes or more; the limit is 3"):
+    with pytest.raises(SourceError, match="has at least 4 bytes; the limit is 3"):
         records(b"a\t1234\n", [4, 3], max_value_bytes=3)
-    with pytest.raises(SourceError, match="line 2, byte 4: the value of key 'a' has 4 bytes"):
+    with pytest.raises(SourceError, match="line 2, byte 4: the value of key 'a' has at least 4 bytes"):
         records(b"a\t1\na\t1234\n", max_value_bytes=3)
 
 

@@ -60,7 +60,7 @@ def test_a_cut_file_is_no_text(suffix):
             assert TEXT.startswith(read(suffix, stored[:end]))
             ends.add(end)
         except SourceError as error:
-            assert "cut short" in error.details["reason"]
+            assert "truncated" in error.details["reason"]
     assert len(ends) == (2 if suffix in {".snappy", ".lz4"} else 0)
 
 
@@ -107,11 +107,11 @@ def test_the_name_says_it(name, expected):
 
 def test_other_compressions_are_named():
     """Their bytes are not read as lines."""
-    assert "compress it as one of these" in refused(".xz", b"\xfd7zXZ")
-    assert "Hadoop, and so this, reads Hadoop's" in refused(".snappy", bytes(cramjam.snappy.compress(TEXT)))
-    assert "damaged gzip data" in refused(".gz", TEXT)
-    assert "damaged zstd data" in refused(".zst", TEXT)
-    assert "not written by Hadoop?" in refused(".snappy", TEXT)
+    assert "compress the file as one of" in refused(".xz", b"\xfd7zXZ")
+    assert "only Hadoop's can be read" in refused(".snappy", bytes(cramjam.snappy.compress(TEXT)))
+    assert "the gzip data are damaged" in refused(".gz", TEXT)
+    assert "the zstd data are damaged" in refused(".zst", TEXT)
+    assert "the file may not be in Hadoop's format" in refused(".snappy", TEXT)
 
 
 def test_padding_follows_gzip_only():
@@ -119,22 +119,27 @@ def test_padding_follows_gzip_only():
     stored = gzip.compress(TEXT)
     assert read(".gz", stored + bytes(1000), (777,)) == TEXT
     assert read(".gz", stored + bytes(1000) + stored) == TEXT * 2
-    assert "damaged gzip data" in refused(".gz", stored + b"junk" * 3)
-    assert "damaged zlib data" in refused(".deflate", zlib.compress(TEXT) + bytes(10))
+    assert "the gzip data are damaged" in refused(".gz", stored + b"junk" * 3)
+    assert "the zlib data are damaged" in refused(".deflate", zlib.compress(TEXT) + bytes(10))
 
 
 def test_lying_blocks_are_refused():
     """Sizes exceed the limit, the file or the block; chunks are empty."""
     chunk = bytes(cramjam.snappy.compress_raw(b"x" * 100))
-    assert "becomes 101 bytes; the limit is 100" in refused(".snappy", struct.pack(">I", 101), max_block_bytes=100)
+    assert "expands to 101 bytes; the limit is 100" in refused(".snappy", struct.pack(">I", 101), max_block_bytes=100)
     too_large = refused(".snappy", struct.pack(">I", 100 << 20))
-    assert f"the limit is 67,108,864: not written by Hadoop? If it was, {enough_memory(100 << 20)}" in too_large
+    assert (
+        f"the limit is 67,108,864 bytes; the file may not be in Hadoop's format; if it is, {enough_memory(100 << 20)}"
+        in too_large
+    )
     block = struct.pack(">II", 100, len(chunk))
-    assert "a snappy chunk of 4,294,967,295 bytes" in refused(".snappy", struct.pack(">II", 100, 2**32 - 1))
-    assert "cut short: 50 bytes should be here, and 1 are" in refused(".lz4", struct.pack(">II", 100, 50) + b"x")
-    assert "damaged snappy data" in refused(".snappy", struct.pack(">II", 99, len(chunk)) + chunk)
-    assert "damaged snappy data" in refused(".snappy", block + b"\xff" * len(chunk))
-    assert "an empty snappy chunk" in refused(".snappy", struct.pack(">II", 100, 1) + b"\0")
+    assert "the snappy chunk has 4,294,967,295 bytes" in refused(".snappy", struct.pack(">II", 100, 2**32 - 1))
+    assert "the file is truncated: 50 bytes are expected, 1 bytes are left" in refused(
+        ".lz4", struct.pack(">II", 100, 50) + b"x"
+    )
+    assert "the snappy data are damaged" in refused(".snappy", struct.pack(">II", 99, len(chunk)) + chunk)
+    assert "the snappy data are damaged" in refused(".snappy", block + b"\xff" * len(chunk))
+    assert "the snappy chunk is empty" in refused(".snappy", struct.pack(">II", 100, 1) + b"\0")
     assert read(".snappy", struct.pack(">I", 0) * 3 + block + chunk) == b"x" * 100
 
 
@@ -155,7 +160,7 @@ def test_formats_read_compressed_lines():
         assert len(records) == 3000
         assert all(TEXT.startswith(key + b"\t" + value, at) for (key, value), at in zip(records, offsets, strict=True))
     stored = gzip.compress(b'{"key":"a","value":1}\n{"key":"b"}')
-    with pytest.raises(SourceError, match=r"part\.json\.gz: line 2, byte 22: no field 'value'"):
+    with pytest.raises(SourceError, match=r"part\.json\.gz: line 2, byte 22: the line has no field 'value'"):
         everything(json_lines.batches(CutReader(stored, name="part.json.gz"), FileReading()))
 
 

@@ -10,9 +10,9 @@ from gossipkv.dataset.formats.tsv_signs import signs
 from tests.unit.dataset.formats.compressed import COMPRESS
 from tests.unit.dataset.formats.cut_reader import CutReader
 
-HEADER = "its first line looks like a header"
+HEADER = "the first line looks like a header"
 QUOTED = "keys or values look quoted"
-INDEX = "its first column looks like an index"
+INDEX = "the first column looks like an index"
 NULL = "a field is \\N, which other programs write for null"
 
 

@@ -105,7 +105,7 @@ def test_parquet_mr_did_not_count_the_header_of_a_dictionary(writer, is_read):
     if is_read:
         assert read(data) == list(zip(KEYS, VALUES, strict=True))
     else:
-        assert "bytes behind its column chunk" in refused(data)
+        assert "bytes after its column chunk" in refused(data)
 
 
 def test_old_timestamps_are_read_in_microseconds():
@@ -115,7 +115,7 @@ def test_old_timestamps_are_read_in_microseconds():
     assert [value for _, value in read(data)] == [b"9999-12-31T00:00:00.000000", b"1600-01-01T00:00:00.000000"]
     for beyond in (pa.array([2**62], pa.timestamp("us")), pa.array([2**31 - 1], pa.date32())):
         for column in (beyond, pa.ListArray.from_arrays([0, 1], beyond)):
-            assert "in a year beyond 32767" in refused(written({"key": KEYS[:1], "value": column}))
+            assert "is after the year 32767" in refused(written({"key": KEYS[:1], "value": column}))
 
 
 def test_columns_can_be_named():
@@ -136,10 +136,10 @@ def test_no_rows_are_no_records():
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        (pa.array([1.5, 2]), "the column 'id' is double, which has no one text and so can be no key"),
-        (pa.array([[b"a"], [b"b"]]), "the column 'id' is list"),
-        (pa.array([None, None]), "the column 'id' is null, which has no one text"),
-        (pa.array([b"a", None]), "the column 'id' is null; every record has a key and a value"),
+        (pa.array([1.5, 2]), "the column 'id' has the type double and cannot be a key"),
+        (pa.array([[b"a"], [b"b"]]), "the column 'id' has the type list"),
+        (pa.array([None, None]), "the column 'id' has the type null and cannot be a key"),
+        (pa.array([b"a", None]), "the column 'id' is null; every record needs a key and a value"),
     ],
     ids=lambda item: str(item.type) if isinstance(item, pa.Array) else "",
 )
@@ -152,13 +152,15 @@ def test_missing_and_nested_columns_are_refused():
     """The error lists the existing columns."""
     table = pa.table({"id": ["a"], "n": [{"value": "b"}], "value": ["c"]})
     assert refused(written(table)) == (
-        "no column 'key'; there are id, n, value: set `key` and `value` to the columns to serve"
+        "the column 'key' does not exist; the columns are id, n, value; set `key` and `value` to the columns to serve"
     )
-    assert refused(written(table), key="n.value").startswith("no column 'n.value'; there are id, n, value: set")
+    assert refused(written(table), key="n.value").startswith(
+        "the column 'n.value' does not exist; the columns are id, n, value; set"
+    )
     many = pa.table({f"c{number:02}": ["a"] for number in range(20)})
-    assert "c10, c11, …: set" in refused(written(many))
+    assert "c10, c11, …; set" in refused(written(many))
     twice = pa.table([pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], names=["key", "key", "value"])
-    assert "2 columns are called 'key'" in refused(written(twice))
+    assert "2 columns have the name 'key'" in refused(written(twice))
 
 
 def test_a_null_is_named_by_its_row():
@@ -175,8 +177,11 @@ def test_a_null_is_named_by_its_row():
 def test_limits_name_the_row():
     longest = {"key": [b"a", b"k" * MAX_KEY_BYTES], "value": [b"", b"12345"]}
     assert read(written(longest), max_value_bytes=5)[1][1] == b"12345"
-    assert refused(written(longest), max_value_bytes=4) == "a value of 5 bytes; the limit is 4"
-    assert refused(written({"key": [b"k" * 65_536], "value": [b""]})) == "a key of 65,536 bytes; the limit is 65,535"
+    assert refused(written(longest), max_value_bytes=4) == "the value has 5 bytes; the limit is 4 bytes"
+    assert (
+        refused(written({"key": [b"k" * 65_536], "value": [b""]}))
+        == "the key has 65,536 bytes; the limit is 65,535 bytes"
+    )
 
 
 def signed():
@@ -192,13 +197,13 @@ SIGNED = signed()
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "0 bytes are no Parquet file"),
-        (b"PAR1", "4 bytes are no Parquet file"),
-        (b"key\tvalue\n" * 9, "no Parquet file: it begins with b'key\\t'"),
-        (b"PAR1" + bytes(90), "it ends with b'\\x00\\x00\\x00\\x00', not with b'PAR1': cut short?"),
-        (b"PARE" + bytes(90) + b"PARE", "an encrypted Parquet file"),
-        (SIGNED, "an encrypted Parquet file"),
-        (b"PAR1" + bytes(90) + b"\xff\xff\xff\xffPAR1", "a footer of 4,294,967,295 bytes in a file of 102"),
+        (b"", "the file has 0 bytes, which is too short"),
+        (b"PAR1", "the file has 4 bytes, which is too short"),
+        (b"key\tvalue\n" * 9, "the file begins with b'key\\t'"),
+        (b"PAR1" + bytes(90), "the file ends with b'\\x00\\x00\\x00\\x00', not with b'PAR1'; it may be truncated"),
+        (b"PARE" + bytes(90) + b"PARE", "the Parquet file is encrypted"),
+        (SIGNED, "the Parquet file is encrypted"),
+        (b"PAR1" + bytes(90) + b"\xff\xff\xff\xffPAR1", "the footer claims 4,294,967,295 bytes in a file of 102 bytes"),
         (b"PAR1" + b"\xff" * 90 + b"\x10\0\0\0PAR1", "the footer cannot be read"),
     ],
 )
@@ -232,7 +237,9 @@ def test_pages_over_the_limit_are_refused():
     data = written({"key": KEYS, "value": VALUES}, use_dictionary=False, data_page_size=1 << 30)
     reader = CutReader(data)
     limit = BESIDE_PAGES_BYTES + 150_000
-    words = rf"the largest pages .* have [\d,]+ bytes .* the limit is {limit:,}: .* build_memory = \d+MiB would do"
+    words = (
+        rf"the largest pages .* have [\d,]+ bytes .* the limit is {limit:,} bytes; .* build_memory = \d+MiB is enough"
+    )
     with pytest.raises(SourceError, match=words) as caught:
         everything(batches(reader, FileReading(max_columns_bytes=limit)))
     assert len(read(data, max_columns_bytes=caught.value.details["columns_bytes"])) == ROWS
@@ -303,19 +310,25 @@ def test_page_headers_are_read():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "a column chunk ends 1 values early"),
-        (b"\x15", "a page header that does not end"),
-        (b"\x18\xff\xff\xff\xff\x0f", "a page header that does not end"),
-        (b"\x15" + b"\xff" * 11, "no page header: a varint of more than 10 bytes"),
-        (b"\x1f", "no page header: a field of the unknown type 15"),
-        (b"\x1c" * 20, "no page header: nested deeper than 8"),
-        (b"\x19" * 20, "no page header: nested deeper than 8"),
-        (b"\x19\xf1\xff\xff\xff\xff\x0f" + bytes(9), "a page header that does not end"),
-        (header((1, 0), (2, 5)), "a page header without a size"),
-        (header((1, 0), (2, -5), (3, 5)), "a page of -5 bytes, 5 compressed, and 0 values"),
-        (header((1, 0), (2, 5), (3, 5), (5, ((1, -1),))), "a page of 5 bytes, 5 compressed, and -1 values"),
-        (header((1, 0), (2, 5), (3, 5), (5, ((1, 1),))), "a page that ends 5 bytes behind its column chunk"),
-        (header((1, 0), (2, 0), (3, 0), (5, ((1, 0),))), "a column chunk ends 1 values early"),
+        (b"", "the column chunk ends 1 values early"),
+        (b"\x15", "the page header has no end"),
+        (b"\x18\xff\xff\xff\xff\x0f", "the page header has no end"),
+        (b"\x15" + b"\xff" * 11, "the page header cannot be read: a varint has more than 10 bytes"),
+        (b"\x1f", "the page header cannot be read: a field has the unknown type 15"),
+        (b"\x1c" * 20, "the page header cannot be read: it is nested deeper than 8 levels"),
+        (b"\x19" * 20, "the page header cannot be read: it is nested deeper than 8 levels"),
+        (b"\x19\xf1\xff\xff\xff\xff\x0f" + bytes(9), "the page header has no end"),
+        (header((1, 0), (2, 5)), "the page header has no size"),
+        (
+            header((1, 0), (2, -5), (3, 5)),
+            "the page header has impossible sizes: -5 bytes, 5 compressed bytes and 0 values",
+        ),
+        (
+            header((1, 0), (2, 5), (3, 5), (5, ((1, -1),))),
+            "the page header has impossible sizes: 5 bytes, 5 compressed bytes and -1 values",
+        ),
+        (header((1, 0), (2, 5), (3, 5), (5, ((1, 1),))), "the page ends 5 bytes after its column chunk"),
+        (header((1, 0), (2, 0), (3, 0), (5, ((1, 0),))), "the column chunk ends 1 values early"),
     ],
 )
 def test_damaged_page_headers_are_refused(data, words):

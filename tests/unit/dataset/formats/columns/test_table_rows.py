@@ -77,7 +77,9 @@ def test_types_grow_without_loss():
     stored = pa.table({"n": pa.array([1], pa.int32()), "t": pa.array([1_500], pa.timestamp("ns")), "u": raw})
     (row,) = fitted(stored, field("n", pa.float64()), field("u", pa.uuid()))
     assert (row["n"], row["u"].hex) == (1.0, "12" * 16)
-    with pytest.raises(SourceError, match=r"the column 't', timestamp\[ns\], cannot be timestamp\[us\]"):
+    with pytest.raises(
+        SourceError, match=r"the column 't' has the type timestamp\[ns\], which cannot be converted to timestamp\[us\]"
+    ):
         fitted(stored, field("t", pa.timestamp("us")))
 
 
