@@ -90,8 +90,8 @@ class UnknownVersion(RequestError):
 
 def no_table(name: str) -> UnknownDatabase:
     """Return the error of a missing table, which tells how to make it."""
-    hint = f"`gossipkv table create {name} --kind hash` makes one"
-    return UnknownDatabase(f"there is no table {name}: {hint}", {"database": name})
+    hint = f"create it with `gossipkv table create {name} --kind hash`"
+    return UnknownDatabase(f"there is no table {name}; {hint}", {"database": name})
 
 
 class TooLarge(RequestError):

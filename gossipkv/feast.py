@@ -260,8 +260,8 @@ def _writable(config: RepoConfig, view: FeatureView) -> str:
     if dataset is None:
         return _name(config, view)
     raise BadRequest(
-        f"the feature view {view.name} is read from the dataset {dataset}, which is made as a whole: write it by "
-        "gossipkv.feast.write_view, or take it out of `datasets` of the online store",
+        f"the feature view {view.name} is read from the dataset {dataset}, which is only replaced as a whole; write it "
+        "with gossipkv.feast.write_view, or remove it from `datasets` of the online store",
         {"view": view.name, "dataset": dataset},
     )
 
@@ -323,7 +323,7 @@ def _unpacked(record: bytes) -> tuple[int, int | None, list[str], Sequence[Value
         event, created, names, packed = msgpack.unpackb(record)
         values = RepeatedValue.FromString(packed).val
     except (ValueError, TypeError, DecodeError) as error:
-        raise ProtocolError(f"a record of {len(record):,} bytes is no row of a feature view: {error}") from None
+        raise ProtocolError(f"a record of {len(record):,} bytes is not a row of a feature view: {error}") from None
     return event, created, names, values
 
 

@@ -120,11 +120,13 @@ class GossipKVDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> VersionWriter:  # noqa: FBT001  # Spark's form.
         del schema
         if overwrite:
-            raise ValueError('a version never changes: write by mode("append") into a directory that is not there yet')
+            raise ValueError(
+                'a version cannot change; write with mode("append") into a directory that does not exist yet'
+            )
         options = self.options
         memory_bytes = quantity.parse(options.get("memory", "256MiB"), quantity.SIZE)
         if memory_bytes < MIN_MEMORY_BYTES:
-            raise ValueError(f"memory: at least {quantity.show(MIN_MEMORY_BYTES, quantity.SIZE)}")
+            raise ValueError(f"the option memory must be at least {quantity.show(MIN_MEMORY_BYTES, quantity.SIZE)}")
         writing = FrameWriting(
             self._path(),
             FileReading(
@@ -146,7 +148,7 @@ class GossipKVDataSource(DataSource):
     def _path(self) -> str:
         if "path" not in self.options:
             raise ValueError(
-                'no path: say where the version is by option("path", …) or by the argument of load or save'
+                'the path of the version is missing; give it as option("path", …) or as the argument of load or save'
             )
         return str(self.options["path"])
 

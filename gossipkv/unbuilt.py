@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 HOW_TO_BUILD = (
-    "In a source tree run `make build` (or `pip install -e .`), elsewhere "
-    "`pip install --force-reinstall gossipkv`; both need a C compiler."
+    "In a source tree, run `make build` (or `pip install -e .`); elsewhere, run "
+    "`pip install --force-reinstall gossipkv`. Both need a C compiler."
 )
-NEEDS_LINUX = "A node needs Linux on x86-64 or aarch64; here GossipKV is a client only (gossipkv.blocking)."
+NEEDS_LINUX = "A node needs Linux on x86-64 or aarch64; on this machine only the client (gossipkv.blocking) works."
 CLIENT_PACKAGES = ("gossipkv.client.", "gossipkv.keyspace.", "gossipkv.wire.")
 
 
@@ -61,7 +61,7 @@ def _missing(fullname: str, path: Sequence[str]) -> str:
     name = fullname.rpartition(".")[2]
     builds = sorted(str(other) for directory in path for other in Path(directory).glob(f"{name}.*.*"))
     here = f"{fullname} is not built for this Python ({sys.implementation.cache_tag})"
-    found = f"; for another there is {', '.join(builds)}" if builds else ""
+    found = f"; builds for other Pythons exist: {', '.join(builds)}" if builds else ""
     return f"{here}{found}. {HOW_TO_BUILD}"
 
 

@@ -42,7 +42,7 @@ def read_text(path: Path, kind: Kind) -> str:
     try:
         return read(path, kind).decode()
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8: this is no {kind.name}") from None
+        raise ConfigError(f"{path}: the {kind.name} is not UTF-8 text") from None
 
 
 def read(path: Path, kind: Kind) -> bytes:
@@ -59,7 +59,7 @@ def read(path: Path, kind: Kind) -> bytes:
     except OSError as error:
         raise ConfigError(f"{path}: the {kind.name} cannot be read: {error.strerror or error}") from error
     if len(data) > kind.most_bytes:
-        raise ConfigError(f"{path}: over {kind.most_bytes} bytes: this is no {kind.name}")
+        raise ConfigError(f"{path}: the {kind.name} has more than {kind.most_bytes:,} bytes, which is the limit")
     return data
 
 
@@ -85,11 +85,11 @@ def rereadable(path: Path, kind: Kind) -> Iterator[Path]:
 
 def _check_private(path: Path, kind: Kind, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigError(f"{path}: not a regular file: this is no {kind.name}")
+        raise ConfigError(f"{path}: the {kind.name} must be a regular file")
     if found.st_mode & _OTHERS and not _is_secret_of_group(found):
         raise ConfigError(
-            f"{path}: others than its owner may read or write this {kind.name} "
-            f"(mode {stat.S_IMODE(found.st_mode):04o}): chmod 600 it{kind.advice}"
+            f"{path}: other users than the owner can read or write the {kind.name} "
+            f"(mode {stat.S_IMODE(found.st_mode):04o}); run `chmod 600` on it{kind.advice}"
         )
 
 

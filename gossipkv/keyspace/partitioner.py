@@ -75,7 +75,7 @@ def code(name: str) -> int:
     try:
         return _CODES[name]
     except KeyError:
-        raise ValueError(f"unknown partition function {name!r}; known are {', '.join(FUNCTIONS)}") from None
+        raise ValueError(f"unknown partition function {name!r}; known functions are {', '.join(FUNCTIONS)}") from None
 
 
 def hash_function(name: str) -> Callable[[bytes], int]:

@@ -28,8 +28,8 @@ SHORT_S: Final = 60  # All present writers write to a range shorter than this.
 NUMBER: Final = re.compile("[0-9]{1,5}")
 EXAMPLE: Final = "2026-11-27T13:37:25"
 FORM: Final = (
-    "OFFSET:WIDTH:UNIT, such as 0:8:ms; a width of 1 to 8 bytes and a unit of s, ms, us or ns, or a width of 10, 13, "
-    f"16 or 19 characters of {EXAMPLE} and the unit iso"
+    "OFFSET:WIDTH:UNIT, such as 0:8:ms; WIDTH is 1 to 8 bytes with the UNIT s, ms, us or ns, or 10, 13, 16 or 19 "
+    f"characters of {EXAMPLE} with the UNIT iso"
 )
 
 
@@ -56,7 +56,7 @@ class TimeKey(NamedTuple):
             return None
         how = f"as text such as {EXAMPLE[: self.width]}" if self.unit == ISO else f"in {self.unit}"
         where = f"bytes {self.offset} to {self.end - 1}" if self.width > 1 else f"byte {self.offset}"
-        return f"a key of this table has its time, {how}, at {where}: it has {self.end} bytes at least"
+        return f"the keys of this table have their time {how} at {where}, so a key needs at least {self.end} bytes"
 
     def is_short(self, first: bytes, end: bytes | None) -> bool:
         """Return True if the range from `first` to before `end` is shorter than a minute; `end` None means no end."""
@@ -102,7 +102,7 @@ def time_key_of(value: object) -> TimeKey:
         ):  # fmt: skip
             return TimeKey(offset, width, unit)
     raise ProtocolError(
-        f"a time key is {FORM}; all of it within the {MAX_END} bytes that a key may have", {"got": repr(value)[:80]}
+        f"a time key is {FORM}; it must lie within the first {MAX_END:,} bytes of a key", {"got": repr(value)[:80]}
     )
 
 

@@ -55,7 +55,7 @@ def test_an_extension_for_another_python_is_named(planted: Path) -> None:
     """The message mentions an extension for another Python, which explains the failure."""
     other = planted / "_part.cpython-305-other.so"
     other.touch()
-    assert f"for another there is {other}" in complaint(planted.parent)
+    assert f"builds for other Pythons exist: {other}" in complaint(planted.parent)
 
 
 def test_a_broken_extension_says_how_to_build(planted: Path) -> None:

@@ -286,7 +286,7 @@ cdef Py_ssize_t checked_count(object count) except -1:
     except OverflowError:
         checked = 0
     if checked < 1:
-        raise ValueError(f"a partition count is from 1 to {PY_SSIZE_T_MAX}, got {count}")
+        raise ValueError(f"the partition count must be from 1 to {PY_SSIZE_T_MAX}, got {count}")
     return checked
 
 
@@ -338,7 +338,7 @@ def partition(int function, bytes key not None, count, /):
     if found >= 0:
         return found
     if function < SEQUINS or function > CASCADING:
-        raise ValueError(f"a partition function's code is from {SEQUINS} to {CASCADING}, got {function}")
+        raise ValueError(f"the code of a partition function must be from {SEQUINS} to {CASCADING}, got {function}")
     raise not_text(key, string_hash(bytes_of(key), PyBytes_GET_SIZE(key), &h))
 
 
@@ -361,7 +361,7 @@ def murmur3_32(bytes key not None, seed=0, /):
     try:
         checked = seed
     except OverflowError:
-        raise ValueError(f"a seed is from 0 to 4294967295, got {seed}") from None
+        raise ValueError(f"the seed must be from 0 to 4294967295, got {seed}") from None
     return murmur3(bytes_of(key), PyBytes_GET_SIZE(key), checked)
 
 

@@ -52,10 +52,12 @@ cdef class KeyIndex:
         self.keys, self.values = tuple(keys), tuple(values)
         self.count = len(self.keys)
         if self.count == 0 or self.count != len(self.values):
-            raise ValueError(f"an index has a value for each of its keys, not {len(self.values)} for {self.count}")
+            raise ValueError(
+                f"an index needs keys and one value for each, got {self.count} keys and {len(self.values)} values"
+            )
         for key in self.keys:
             if key is None:
-                raise TypeError("the keys of an index are bytes, not None")
+                raise TypeError("the keys of an index must be bytes, not None")
         self.rows = <Row*>PyMem_Calloc(self.count, sizeof(Row))
         if self.rows == NULL:
             raise MemoryError

@@ -239,7 +239,7 @@ def test_a_record_of_somebody_else_is_refused(store, record):
         table = client.table(f"{store.project}_drivers")
         ((key, _),) = table.scan()
         table.put(key, record)
-    with pytest.raises(ProtocolError, match="is no row of a feature view"):
+    with pytest.raises(ProtocolError, match="is not a row of a feature view"):
         read(store, 1)
 
 

@@ -75,8 +75,8 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> N
         told = small_file.read_text(path, KIND)
     except ConfigError as refused:
         told = str(refused)
-    assert told.startswith(f"{path}: others")
-    assert told.endswith(f"this list (mode {mode:04o}): chmod 600 it, and write it anew")
+    assert told.startswith(f"{path}: other users")
+    assert told.endswith(f"the list (mode {mode:04o}); run `chmod 600` on it, and write it anew")
     path.chmod(0o400)
     assert small_file.read_text(path, KIND)
 
@@ -121,7 +121,7 @@ def test_a_secret_that_root_edits_stays_its_group_s(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "No such file"), (b"\xff\xfe", "not UTF-8"), (b"#" * 70_000, "no list")],
+    [(None, "No such file"), (b"\xff\xfe", "not UTF-8"), (b"#" * 70_000, "more than 65,536 bytes")],
 )
 def test_what_is_none_is_refused(tmp_path: Path, content: bytes | None, told: str) -> None:
     """A missing, binary or long file is an error with the file's name."""
@@ -150,7 +150,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     reader.join(10)
     assert len(told) == 1
     assert str(path) in told[0]
-    assert "directory" in told[0] if kind == "directory" else "not a regular file" in told[0]
+    assert "directory" in told[0] if kind == "directory" else "must be a regular file" in told[0]
 
 
 def _refused_as(path: Path, told: list[str]) -> None:
@@ -166,7 +166,7 @@ def test_a_pipe_is_read_many_times(is_private: bool) -> None:
     with pipe(TEXT) as path, small_file.rereadable(path, kind) as copy:
         assert [told(copy, kind) for _ in range(2)] == [TEXT, TEXT]
     assert not copy.exists()
-    with pipe(TEXT) as path, pytest.raises(ConfigError, match=f"^{path}: over 3 bytes"):
+    with pipe(TEXT) as path, pytest.raises(ConfigError, match=f"^{path}: the list has more than 3 bytes"):
         small_file.rereadable(path, kind._replace(most_bytes=3)).__enter__()
 
 
@@ -206,7 +206,7 @@ def test_an_edit_makes_the_file_only_if_it_may(tmp_path: Path) -> None:
     assert small_file.edit(path, KIND, lambda text: text + TEXT, makes=True)
     assert not small_file.edit(path, KIND, lambda text: text)
     path.chmod(0o644)
-    with pytest.raises(ConfigError, match="chmod 600 it, and write it anew"):
+    with pytest.raises(ConfigError, match="run `chmod 600` on it, and write it anew"):
         small_file.edit(path, KIND, lambda text: text + TEXT, makes=True)
     assert path.read_text() == TEXT
 

@@ -115,5 +115,5 @@ def test_partition_of_what_has_none(fenced: Fenced) -> None:
 
 @pytest.mark.parametrize("function", [-1, 5])
 def test_partition_by_an_unknown_code(function: int) -> None:
-    with pytest.raises(ValueError, match=f"code is from 0 to 4, got {function}"):
+    with pytest.raises(ValueError, match=f"must be from 0 to 4, got {function}"):
         _hashing.partition(function, b"k", 7)

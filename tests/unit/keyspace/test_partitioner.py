@@ -124,9 +124,9 @@ def test_codes_are_places() -> None:
 @pytest.mark.parametrize("name", ["", "Sequins", "murmur3"])
 def test_unknown_name_lists_the_known(ask: object, name: str) -> None:
     assert callable(ask)
-    with pytest.raises(ValueError, match=rf"{name!r}; known are sequins, text, string, spark, cascading$"):
+    with pytest.raises(ValueError, match=rf"{name!r}; known functions are sequins, text, string, spark, cascading$"):
         ask(name)
-    with pytest.raises(ValueError, match="known are"):
+    with pytest.raises(ValueError, match="known functions are"):
         partitioner.partition(name, b"", 1)
 
 
@@ -147,7 +147,7 @@ def test_key_that_is_not_bytes(key: bytes) -> None:
 @pytest.mark.parametrize("count", [0, -1, -(2**63), -(2**63) - 1, 2**63, 2**200])
 def test_count_out_of_range(count: int) -> None:
     for name in partitioner.FUNCTIONS:
-        with pytest.raises(ValueError, match=f"partition count is from 1 to [0-9]+, got {count}$"):
+        with pytest.raises(ValueError, match=f"partition count must be from 1 to [0-9]+, got {count}$"):
             partitioner.partition(name, b"k", count)
     with pytest.raises(ValueError, match=f"got {count}$"):
         partitioner.sequins_alternate(b"k", count)

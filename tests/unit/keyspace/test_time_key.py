@@ -44,9 +44,9 @@ def test_keys_without_time():
     assert SECONDS.fault_of(key(0)) is None
     assert (
         SECONDS.fault_of(key(0)[:5])
-        == "a key of this table has its time, in s, at bytes 2 to 5: it has 6 bytes at least"
+        == "the keys of this table have their time in s at bytes 2 to 5, so a key needs at least 6 bytes"
     )
-    assert "at byte 3:" in TimeKey(3, 1, "ns").fault_of(b"abc")
+    assert "at byte 3, " in TimeKey(3, 1, "ns").fault_of(b"abc")
     assert TimeKey(3, 1, "ns").fault_of(b"abcd") is None
 
 
@@ -66,7 +66,7 @@ def test_text_of_iso_8601(width, data):
     assert b"ab" + time_key.key_time(time_key.time_of(one)) == one[: 2 + width]
     at = data.draw(st.integers(2, 1 + width))
     broken = one[:at] + b"x" + one[at + 1 :]
-    assert "has its time, as text such as 2026-11-27" in time_key.fault_of(broken)
+    assert "have their time as text such as 2026-11-27" in time_key.fault_of(broken)
     assert time_key.fault_of(one[:at]) is not None
     assert 0 <= time_key.time_of(data.draw(st.binary(max_size=30))) < time_key.most
 
