@@ -61,7 +61,7 @@ def run(say: Callable[[str], None]) -> DemoOutcome:
         root = Path(place)
         both = editions()
         upgrade.write_sources(root / "source", both, outcome, say)
-        say(f"cluster  {NODES} nodes start, each with a directory of its own; replication {upgrade.REPLICATION}")
+        say(f"cluster  {NODES} nodes start, each with its own directory; replication {upgrade.REPLICATION}")
         with _cluster(root) as cluster:
             stage = Stage(cluster, root, both, outcome, say)
             for act in ACTS:
@@ -94,7 +94,7 @@ def _cluster(root: Path) -> Iterator[Cluster]:
         try:
             cluster.up()
         except NodeFailed as failed:
-            raise Unavailable(f"the node did not start: {_last_words(failed)}") from failed
+            raise Unavailable(f"a node did not start: {_last_words(failed)}") from failed
         yield cluster
     finally:
         cluster.down()

@@ -73,7 +73,7 @@ class DemoOutcome:
             wanted = "none" if most == 0 else f"at least {least:,}"
             verdict = "ok" if self.holds(name) else "NOT OK"
             yield f"{words:<36}{self.counts[name]:>10,}   {wanted:<18}{verdict}"
-        yield f"{'reads a second':<36}{self.reads_per_s:>10,}   every answer was checked"
+        yield f"{'reads per second':<36}{self.reads_per_s:>10,}   every answer was checked"
         yield ""
         yield f"{'latency of answers':<36}{'p50':>10}{'p99':>12}"
         for phase, summary in self.latency.items():

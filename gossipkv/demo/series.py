@@ -32,7 +32,7 @@ BATCH: Final = 100
 
 REQUIRED: Final = (
     Required("ranges", RANGES, None, "ranges of a time series"),
-    Required("spread", 3, None, "nodes that hold some of them"),
+    Required("spread", 3, None, "nodes that hold these ranges"),
     Required("scanned", READINGS, READINGS, "readings scanned in order"),
     Required("scanned_after_kill", READINGS // 2, None, "readings scanned after a kill"),
 )
@@ -49,10 +49,10 @@ def play(stage: Stage) -> None:
     with stage.cluster.connect(nodes[0].index, timeout_ms=TIMEOUT_MS) as client:
         options: Value = {"kind": "range", "replication": REPLICAS, "time_key": [0, 8, "s"], "smear": False}
         client.call("create_table", TABLE, options)
-        say(f"table    {TABLE}: one range, empty, with {REPLICAS} replicas; keys begin with the time, in seconds")
+        say(f"table    {TABLE}: one empty range with {REPLICAS} replicas; keys begin with the time in seconds")
         table, rows = client.table(TABLE), [*_readings()]
         for at in range(0, len(rows), BATCH):
-            stage.until_taken("a put", partial(table.put_many, rows[at : at + BATCH]))
+            stage.until_taken("a put is accepted", partial(table.put_many, rows[at : at + BATCH]))
         say(f"written  {len(rows):,} readings, one every {PERIOD_S} s of a day")
 
         def has_spread() -> bool:
@@ -60,10 +60,10 @@ def play(stage: Stage) -> None:
             counts["spread"] = len(replicas)
             return is_settled and counts["ranges"] >= RANGES and replicas.keys() >= {node.name for node in nodes}
 
-        stage.until("the table spreads", has_spread)
-        say(f"divided  into {counts['ranges']} ranges, which lie on {counts['spread']} nodes")
+        stage.until("the table has spread over all nodes", has_spread)
+        say(f"divided  into {counts['ranges']} ranges on {counts['spread']} nodes")
         _scan(table, rows, stage, doomed=nodes[-1].index)
-        say(f"scanned  {counts['scanned']:,} readings, in the order of time")
+        say(f"scanned  {counts['scanned']:,} readings in the order of time")
 
 
 def _readings() -> Iterator[tuple[bytes, bytes]]:
@@ -77,10 +77,10 @@ def _scan(table: blocking.Table, rows: list[tuple[bytes, bytes]], stage: Stage, 
     counts = stage.outcome.counts
     for row, due in zip(table.scan(), rows, strict=False):
         if row != due:
-            stage.outcome.fail(f"reading {row[0].hex()} in the place of {due[0].hex()}")
+            stage.outcome.fail(f"the scan returned the reading {row[0].hex()} instead of {due[0].hex()}")
             return
         counts["scanned"] += 1
         counts["scanned_after_kill"] = max(0, counts["scanned"] - READINGS // 3)
         if counts["scanned"] == READINGS // 3:
             node = stage.cluster.kill(doomed)
-            stage.say(f"killed   {node.name}, after {counts['scanned']:,} readings of a scan, which goes on")
+            stage.say(f"killed   {node.name}, after {counts['scanned']:,} readings of a scan; the scan goes on")

@@ -35,19 +35,19 @@ class Stage:
     outcome: DemoOutcome
     say: Callable[[str], None]
 
-    def until(self, what: str, is_done: Callable[[], bool]) -> None:
+    def until(self, condition: str, is_done: Callable[[], bool]) -> None:
         """Return when `is_done` returns True.
 
         Raises:
-            Unavailable: it did not within `PATIENCE_S`; `what` names the condition in the message.
+            Unavailable: it did not within `PATIENCE_S`; `condition` is a clause for the message.
         """
         give_up_s = time.monotonic() + PATIENCE_S
         while not is_done():
             if time.monotonic() > give_up_s:
-                raise Unavailable(f"{what}: not within {PATIENCE_S:.0f} s")
+                raise Unavailable(f"the demo has waited {PATIENCE_S:.0f} s in vain until {condition}")
             time.sleep(POLL_S)
 
-    def until_taken(self, what: str, call: Callable[[], object]) -> None:
+    def until_taken(self, condition: str, call: Callable[[], object]) -> None:
         """Repeat a repeatable call until it is answered: a node that was killed may still seem alive.
 
         Raises:
@@ -61,7 +61,7 @@ class Stage:
                 return False
             return True
 
-        self.until(what, is_taken)
+        self.until(condition, is_taken)
 
 
 def hosts(client: blocking.Client, table: str) -> tuple[int, Counter[str], bool]:

@@ -39,11 +39,11 @@ MAX_FAILURES: Final = 100  # Failures after which the act ends.
 REQUIRED: Final = (
     Required("writes", 2 * WRITES, None, "writes acknowledged to a table"),
     Required("writes_after_kill", WRITES, None, "writes acknowledged after a kill"),
-    Required("read_back", 2 * WRITES, None, "values read at once at another node"),
-    Required("read_again", 5 * 2 * WRITES, None, "values read again, by each node"),
+    Required("read_back", 2 * WRITES, None, "values read back at another node"),
+    Required("read_again", 5 * 2 * WRITES, None, "values read again from each node"),
     Required("moved", PARTITIONS * REPLICAS // 2, None, "replicas moved to other nodes"),
-    Required("asked", MIN_ASKED, None, "requests of a session meanwhile"),
-    Required("lost", 0, 0, "acknowledged and lost"),
+    Required("asked", MIN_ASKED, None, "requests of a session during moves"),
+    Required("lost", 0, 0, "lost writes after acknowledgement"),
 )
 
 
@@ -105,14 +105,16 @@ class _Act:
         self._connect(successor)
         self._await_known()
         with _SessionTraffic(stage):
-            stage.say(f"added    {comer.name}, while a session goes on asking")
-            stage.until_taken("add_node", lambda: self._client.call("add_node", comer.name))
+            stage.say(f"added    {comer.name}, while a session writes and reads")
+            stage.until_taken("add_node is accepted", lambda: self._client.call("add_node", comer.name))
             self._await_moved(comer, but=successor)
             stage.cluster.kill(doomed.index)
             self._clients.pop(doomed.name).close()
-            stage.say(f"killed   {doomed.name}, for good; {successor.name} takes its place")
+            stage.say(f"killed   {doomed.name} for good; {successor.name} replaces it")
             names = (doomed.name, successor.name)
-            stage.until_taken("replace_node", lambda: self._client.call("replace_node", *names, {"force": True}))
+            stage.until_taken(
+                "replace_node is accepted", lambda: self._client.call("replace_node", *names, {"force": True})
+            )
             self._await_moved(successor)
         self._read_again(comer.name, successor.name)
 
@@ -141,7 +143,7 @@ class _Act:
             replicas = found[comer.name]
             return found.keys() == wanted and is_settled and max(found.values()) - min(found.values()) <= 1
 
-        self._stage.until("the table moves", has_moved)
+        self._stage.until("the table has moved", has_moved)
         counts = self._counts
         counts["moved"] += replicas
         self._stage.say(
@@ -179,7 +181,7 @@ class _Act:
             for (key, value), read in zip(records.items(), found, strict=True):
                 self._counts["read_back"] += read == value
                 if read != value:
-                    self._stage.outcome.fail(f"{key.decode()}: written by a session that did not read it from {name}")
+                    self._stage.outcome.fail(f"{key.decode()}: a session wrote it and did not read it from {name}")
             return
 
     def _read_again(self, *names: str) -> None:
@@ -198,7 +200,9 @@ class _Act:
                 self._stage.until(f"{name} has every value", is_read)
             except Unavailable:
                 for key in islice(missing, MAX_TOLD_FAILURES):
-                    self._stage.outcome.fail(f"{key.decode()}: acknowledged, and not read again from {name}")
+                    self._stage.outcome.fail(
+                        f"{key.decode()}: the write was acknowledged, but {name} did not return it"
+                    )
             self._counts["read_again"] += len(self._written) - len(missing)
             self._counts["lost"] += len(missing)
         self._stage.say(f"read     {len(self._written):,} values from each of {', '.join(names)}")

@@ -44,10 +44,10 @@ SHOWN: Final = ("PLUS SIGN", "GREEK SMALL LETTER ALPHA", "GEORGIAN LETTER ZEN", 
 REQUIRED: Final = (
     Required("reads", READS_BEFORE + READS_AFTER, None, "reads"),
     Required("reads_after_kill", READS_AFTER, None, "reads after a node was killed"),
-    Required("in_flight", 100, None, "in flight across the switch"),
-    Required("changed", 500, None, "reads with an answer that changed"),
+    Required("in_flight", 100, None, "requests in flight at the switch"),
+    Required("changed", 500, None, "reads with a changed answer"),
     Required("failures", 0, 0, "failures"),
-    Required("steps_back", 0, 0, "steps back"),
+    Required("steps_back", 0, 0, "older answers after newer ones"),
 )
 
 BEFORE, DURING, AFTER = PHASES = ("before", "until the switch and the kill", "after both")
@@ -71,7 +71,7 @@ def play(stage: Stage) -> None:
         asked = next(node for node in nodes if node.address == str(client.address))
         doomed = next(node for node in reversed(nodes) if node is not asked)
         say(f"upgrade  to {len(new.records):,} characters of Unicode {new.unicode_version},")
-        say(f"         while a reader goes on through {asked.name}, {IN_FLIGHT} requests at a time")
+        say(f"         while a reader reads through {asked.name}, with {IN_FLIGHT} requests in flight")
         UpgradeReader(old, new, stage.outcome, say).read(
             client,
             publish=lambda: (source / f"_{new.version}").rename(source / new.version),
@@ -166,7 +166,7 @@ class UpgradeReader:
             assert self._kill is not None, "it is begun with the upgrade"
             if not self._is_killed and self._kill.done():
                 node = self._kill.result()
-                self._tell(f"{node.name} is killed, and stays down")
+                self._tell(f"{node.name} is killed and stays down")
                 self._is_killed = True
             elif self._is_killed and has_switched:
                 self._phase = AFTER
@@ -183,7 +183,7 @@ class UpgradeReader:
         is_awaited = self._phase == DURING and self._asked_before_switch is None
         if why is not None or (is_awaited and now_s > self._published_s + PATIENCE_S):
             self._outcome.fail(
-                f"no switch within {now_s - self._published_s:.0f} s: {why or 'the status names no reason'}"
+                f"no switch happened within {now_s - self._published_s:.0f} s: {why or 'the status names no reason'}"
             )
             self._gives_up = True
 
@@ -236,8 +236,8 @@ def _await_copies(stage: Stage, nodes: list[NodeStatus]) -> None:
     for node in nodes:
         with stage.cluster.connect(node.index, timeout_ms=int(1000 * PATIENCE_S)) as client:
             client.dataset(DATABASE).get(SHOWN[0])  # The node holds the request until it can be answered.
-            what = f"each partition has {REPLICATION} copies, as {node.name} knows"
-            stage.until(what, partial(_has_all_copies, client))
+            condition = f"{node.name} knows {REPLICATION} copies of each partition"
+            stage.until(condition, partial(_has_all_copies, client))
 
 
 def _has_all_copies(client: blocking.Client) -> bool:
@@ -252,6 +252,6 @@ def _show(dataset: blocking.Dataset, say: Callable[[str], None]) -> None:
     say("")
     values, version = dataset.get_many_with_version(SHOWN)
     for name, value in zip(SHOWN, values, strict=True):
-        described = "not there" if value is None else "  ".join(value.decode().split("\t"))
+        described = "no record" if value is None else "  ".join(value.decode().split("\t"))
         say(f"  {version}  {name:<26}{described}")
     say("")

@@ -92,7 +92,7 @@ def test_a_node_that_does_not_start_is_told(tmp_path):
         check=False,
     )
     assert done.returncode == 3
-    assert b"the node did not start" in done.stderr
+    assert b"a node did not start" in done.stderr
     assert b"no trio today" in done.stderr
     assert done.stderr.count(b"\n") == 1
     assert list(place.iterdir()) == []
