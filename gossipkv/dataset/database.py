@@ -137,15 +137,15 @@ class Database:
         if self.hold is None or self.hold in self.lives or self.hold in self.seen:
             return None
         if self._source is None:
-            where = "is not here, and there is no source to build it from"
+            where = "is not on this node, and no source is set from which to build it"
         elif self.source_trouble is not None:
-            where = f"is not here, and the source cannot be read: {self.source_trouble}"
+            where = f"is not on this node, and the source cannot be read: {self.source_trouble}"
         elif self.looked:
-            where = "is neither here nor at the source"
+            where = "is neither on this node nor at the source"
         else:
             return None
-        consequence = "nothing is served" if self.served is None else f"{self.switching.active} goes on being served"
-        return f"hold: version {self.hold} {where}; {consequence}"
+        consequence = "nothing is served" if self.served is None else f"version {self.switching.active} is still served"
+        return f"the held version {self.hold} {where}; {consequence}"
 
     @property
     def is_refused(self) -> bool:
@@ -185,8 +185,8 @@ class Database:
     def _end(self, defect: Exception) -> None:
         self._log.error("internal_error", exc_info=defect)
         self.defect_trouble = (
-            "a defect in the node, whose log has the traceback: what is served goes on, and nothing more is built or "
-            "switched to until the node starts again"
+            "the node has a defect, and its log has the traceback; the node still serves the active version, but "
+            "builds no version and switches to none; restart the node"
         )
         self._scope.cancel()
 
@@ -259,8 +259,8 @@ class Database:
         """
         if self.settings.hold is not None:
             raise Conflict(
-                f"the settings file of this node holds {self.name} on {self.settings.hold}, which goes before: "
-                f"take `hold` out of [databases.{self.name}], and send the node SIGHUP",
+                f"the settings file of this node holds {self.name} at version {self.settings.hold} and takes "
+                f"precedence; remove `hold` from [databases.{self.name}] and send the node SIGHUP",
                 {"database": self.name, "hold": self.settings.hold},
             )
         if version is not None and not self._is_known(version):
@@ -268,14 +268,14 @@ class Database:
             if not self._is_known(version):
                 names = ", ".join(sorted({*self.lives, *self.seen})[-MAX_NAMED:])
                 raise UnknownVersion(
-                    f"version {version} of {self.name} is neither at a node nor at the source; there are: {names}",
+                    f"no node and no source has version {version} of {self.name}; the last known versions are: {names}",
                     {"database": self.name, "version": version},
                 )
         before = self.hold
         try:
             await self.part.order(version, here=here, wall_ms=wall_ms)
         except StorageError as error:
-            raise Unavailable(f"{error.message}: nothing has changed", {"database": self.name}) from error
+            raise Unavailable(f"{error.message}; the hold has not changed", {"database": self.name}) from error
         self.wake()
         return {"database": self.name, "hold": self.hold, "before": before}
 
@@ -443,7 +443,7 @@ class Database:
             found = await self._shared.look_threads.run(self._look_thread, partial(source.version, self.name, name))
         except SourceError as error:
             life, copy = self._life_and_copy(name)
-            life.source = SourceVersion(self.name, name, (), waiting_for="another source")
+            life.source = SourceVersion(self.name, name, (), waiting_for="a change of the source")
             copy.tried = None
             if copy.state in {CopyState.WANTED, CopyState.ERROR}:
                 copy.trouble = Trouble(error.message, {"file": str(error.details.get("file"))})
@@ -457,8 +457,8 @@ class Database:
         if copy.differs:
             self._warnings.say(
                 "source_changed",
-                f"{self.name}/{name} has changed at the source after it was built; what was built is served: "
-                "a version never changes, publish another one",
+                f"{self.name}/{name} has changed at the source after it was built; the node still serves the built "
+                "version; publish the change as a new version",
             )
         return built is not None or life.is_building or copy.buildable(found, copy.ready_ms)
 
@@ -504,7 +504,7 @@ class Database:
     def _warn_withheld(self) -> None:
         for name in self.lives:
             if (why := self.view.withheld(name)) is not None:
-                self._warnings.say("version_withheld", f"{self.name}/{name} does not become active: {why}")
+                self._warnings.say("version_withheld", f"{self.name}/{name} is not activated: {why}")
 
     def _revise(self, decision: Decision, nursery: trio.Nursery) -> bool:
         """Widen shares and drop refuted copies; True if anything changed, so that all is decided anew."""

@@ -391,7 +391,8 @@ class Library:
         wanted = [name for name in databases if name not in self._databases and is_name(name)]
         room = max(0, MAX_HEARD - len(self._databases))
         if len(wanted) > room:
-            self._warnings.say("not_taken_part", f"others have more databases than the {MAX_HEARD} that a node takes")
+            reason = f"other nodes have more databases than the limit of {MAX_HEARD}; this node ignores the others"
+            self._warnings.say("not_taken_part", reason)
         for name in wanted[:room]:
             self._nursery.start_soon(self._start, name)
 
@@ -463,7 +464,7 @@ class Library:
     def unready(self, database: str) -> str:
         """Return why a known database serves nothing, in words."""
         if not self._may_write:
-            return "nothing is built or switched to while the node cannot write to its data directory"
+            return "the node cannot write to its data directory, so it builds no version and switches to none"
         return report.unready(self._databases[database])
 
     def coming(self, database: str) -> bool:

@@ -197,8 +197,8 @@ def unready(database: Database) -> str:
     life = _awaited(database)
     if life is None:
         if Spread(database.view).is_active_elsewhere:
-            return "others serve it, and what they hold of it is not known here yet"
-        return database.source_trouble or "the source shows no version of it"
+            return "other nodes serve it, and this node does not know their partitions yet"
+        return database.source_trouble or "the source has no version of it"
     return f"version {life.name} {_describe(database, life)}"
 
 
@@ -215,7 +215,7 @@ def _describe(database: Database, life: Life) -> str:
     waits_until = _waits_until(database, life, Spread(database.view))
     if waits_until is not None:
         return f"waits until {waits_until}"
-    turn = "others, since nothing of it is to be here" if life.is_elsewhere else "its turn"
+    turn = "other nodes, because this node has no partition of it" if life.is_elsewhere else "its turn"
     return f"waits for {turn}"
 
 

@@ -98,10 +98,12 @@ def take_over(
     if plan.partitions != job.partitions or job.function not in {None, plan.function}:
         requested = f"{job.partitions} partitions by {job.function or plan.function!r}"
         raise NotAdoptable(
-            f"the files are {plan.partitions} partitions by {plan.function!r}, and {requested} are asked for"
+            f"the files have {plan.partitions} partitions by {plan.function!r}; this build needs {requested}"
         )
     if plan.function in job.refuted:
-        raise NotAdoptable(f"keys stray from {plan.function!r}", claim=plan.claim(job.files))
+        raise NotAdoptable(
+            f"some keys are not in the partition that {plan.function!r} gives them", claim=plan.claim(job.files)
+        )
     try:
         adopted = adopt(
             plan, open_reader, files, PurePath(job.directory), wanted=job.wanted, on_progress=on_progress, pace=pace
@@ -146,19 +148,19 @@ def plan_adoption(listed: Sequence[SourceFile], open_reader: Opener) -> Adoption
     for (function, partitions), held in found.items():
         _refuse_missing(function, partitions, held)
     if unclaimed is not None:
-        raise NotAdoptable(f"{unclaimed}: does not say which partition it is")
+        raise NotAdoptable(f"{unclaimed}: the file does not name its partition")
     if len(found) > 1:
-        schemes = " and ".join(f"{partitions} by {function!r}" for function, partitions in found)
-        raise NotAdoptable(f"{len(listed)} files are of several ways to partition: {schemes}")
+        schemes = " and ".join(f"{partitions} partitions by {function!r}" for function, partitions in found)
+        raise NotAdoptable(f"the {len(listed)} files are partitioned in different ways: {schemes}")
     for (function, _), held in found.items():
         for partition, files in held.items():
             if len(files) > 1:
                 names = " and ".join(label.name for _, label in files[:_MAX_NAMED])
-                raise NotAdoptable(f"{names} hold the same partition, {partition}")
+                raise NotAdoptable(f"{names} hold the same partition {partition}")
         ordered = tuple(held[partition][0] for partition in range(len(held)))
         compressions = {label.compression for _, label in ordered}
         return AdoptionPlan(function, compressions.pop() if len(compressions) == 1 else "mixed", ordered)
-    raise NotAdoptable("there are no files")
+    raise NotAdoptable("the version has no files")
 
 
 def _refuse_missing(function: str, partitions: int, held: dict[int, list[tuple[SourceFile, Label]]]) -> None:
@@ -170,8 +172,9 @@ def _refuse_missing(function: str, partitions: int, held: dict[int, list[tuple[S
     )
     example = next(iter(held.values()))[0][1].name
     reason = (
-        f"is one of {partitions} partitions by {function!r}, of which {shown} "
-        f"{'are' if len(missing) > 1 else 'is'} missing beside it: did every task of the job end?"
+        f"this file is one of {partitions} partitions by {function!r}; "
+        f"{'partitions' if len(missing) > 1 else 'partition'} {shown} "
+        f"{'are' if len(missing) > 1 else 'is'} missing beside it; check that every task of the job has ended"
     )
     raise SourceError(f"{example}: {reason}", {"file": example, "reason": reason})
 
@@ -252,7 +255,7 @@ class _Copier:
             copy = OpenFile(files, descriptor, source_name)
             label = read_label(copy)
             if label.seal != expected.seal:
-                raise Corrupt(source_name, label.size_bytes, "another footer than a moment before")
+                raise Corrupt(source_name, label.size_bytes, "the footer changed while the file was copied")
             claim = PartitionClaim(self.plan.function, self.plan.partitions, partition)
             check_records(copy, label, claim, self.progress.check)
             # Opening the file checks the regions that its footer names; it touches no page.
@@ -361,10 +364,10 @@ def _refuse_place(batch: RecordBatch, number: int, name: str, claim: PartitionCl
         partition = partitioner.partition(claim.function, key, claim.partitions)
         belongs = f"belongs to partition {partition} of {claim.partitions} by {claim.function!r}"
     except ValueError:
-        partition, belongs = -1, f"has no partition by {claim.function!r}, which hashes UTF-8 text"
+        partition, belongs = -1, f"has no partition by {claim.function!r}, which hashes only UTF-8 text"
     if partition == claim.partition:
         raise Corrupt(name, offset, f"keys do not ascend: {excerpt(key)} is not above the key before it")
     raise NotAdoptable(
-        f"{name}: byte {offset:,}: the key {excerpt(key)} {belongs}, and the file says that it is {claim.partition}",
+        f"{name}: byte {offset:,}: the key {excerpt(key)} {belongs}, but the file holds partition {claim.partition}",
         Stray(key, name, offset),
     )

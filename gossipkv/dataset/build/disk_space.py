@@ -41,7 +41,7 @@ class Shortage:
 
     def __str__(self) -> str:
         found = "" if self.reason is None else f" ({self.reason})"
-        return f"room on the disk: about {self.needed_bytes:,} bytes are needed, {self.free_bytes:,} are free{found}"
+        return f"disk space: about {self.needed_bytes:,} bytes are needed, {self.free_bytes:,} bytes are free{found}"
 
 
 class NoSpace(LocalError):
@@ -113,7 +113,7 @@ def after_refusal(details: Mapping[str, object], reservation: Reservation, free_
         found = details.get("free_bytes")
         assert isinstance(needed, int)
         assert isinstance(found, int)
-        return Shortage(max(needed, reservation.needed_bytes), found, "less than there seemed to be")
+        return Shortage(max(needed, reservation.needed_bytes), found, "the free space shrank before the build began")
     estimated = 2 * free_bytes / max(_MIN_STEPS, _steps(reservation.progress))
     needed = min(max(int(estimated), reservation.needed_bytes), _MAX_GROWTH * reservation.needed_bytes)
     return Shortage(needed, free_bytes, os.strerror(error_number))

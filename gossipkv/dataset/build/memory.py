@@ -52,7 +52,7 @@ def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Sha
         enough = range(memory_bytes, 1 << 40)
         needed = enough[bisect.bisect_left(enough, MIN_MEMORY_BYTES, key=lambda most: _left(job, most, process_bytes))]
         raise ConfigError(
-            f"build_memory of {memory_bytes:,} bytes is too little: this build needs at least {needed:,}",
+            f"build_memory is {memory_bytes:,} bytes; this build needs at least {needed:,} bytes",
             {"limit": memory_bytes, "needed_bytes": needed},
         )
     return Share(1, left, limits(job, memory_bytes, _columns_bytes(job, memory_bytes - process_bytes)))

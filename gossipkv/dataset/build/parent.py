@@ -322,7 +322,5 @@ def _failure(end: _End) -> LocalError:
     how = how_it_ended(end.status)
     last_line = child.last_line(end.errors)
     return BuildError(
-        Trouble(
-            f"the process that built it {how}{last_line}", {"reason": last_line} if last_line else {}, lasting=False
-        )
+        Trouble(f"the build process {how}{last_line}", {"reason": last_line} if last_line else {}, lasting=False)
     )

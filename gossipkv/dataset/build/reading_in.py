@@ -34,7 +34,7 @@ PROBE_KEYS = 5_000
 
 
 class RecordSink(Protocol):
-    """Takes the records that were read: a builder, or whatever counts them."""
+    """Takes the records that were read: a builder, or an object that counts them."""
 
     def add_batch(self, batch: RecordBatch) -> None: ...
 
@@ -44,7 +44,7 @@ class Strayed(LocalError):
 
     def __init__(self, stray: Stray, function: str, possible: tuple[str, ...]) -> None:
         super().__init__(
-            f"{stray.file}: byte {stray.offset:,}: key {stray.key[:40]!r} does not belong here under {function!r}",
+            f"{stray.file}: byte {stray.offset:,}: the key {stray.key[:40]!r} belongs to another file by {function!r}",
             {"key": stray.key.hex(), "file": stray.file, "offset": stray.offset, "function": function,
              "possible": " ".join(possible)},
         )  # fmt: skip
@@ -165,7 +165,7 @@ def _possible(rule: Rule, strays: Sequence[int]) -> tuple[str, ...]:
 def _no_partition(batch: RecordBatch, number: int, name: str, function: str) -> SourceError:
     key, offset = batch.keys(number + 1)[-1], batch.offsets()[number]
     return SourceError(
-        f"{name}: byte {offset:,}: key {key[:40]!r} is not UTF-8, so it has no partition under {function!r}; "
-        "sequins and text take any bytes",
+        f"{name}: byte {offset:,}: the key {key[:40]!r} is not UTF-8, so it has no partition by {function!r}; "
+        "the functions sequins and text hash any bytes",
         {"file": name, "offset": offset},
     )

@@ -140,8 +140,8 @@ def find_format(job: BuildJob, files: SourceFiles) -> str:
             first = (found, file.path)
         elif found != first[0]:
             raise SourceError(
-                f"{file.path}: looks like {found}, and {first[1]} like {first[0]}: the files of a version have one "
-                "format; if these have, name it in the settings of the database",
+                f"{file.path}: the format seems to be {found}, but {first[1]} seems to be {first[0]}; all files of a "
+                "version need one format; if these files have one, set `format` in the settings of the database",
                 {"file": file.path, "expected": first[0], "got": found},
             )
     return "tsv" if first is None else first[0]

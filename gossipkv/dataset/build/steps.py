@@ -89,7 +89,7 @@ def perform(
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
-            f"{error.filename or job.directory}: cannot build {job.database}/{job.version}: {error.strerror}",
+            f"{error.filename or job.directory}: {job.database}/{job.version} cannot be built: {error.strerror}",
             {"file": str(error.filename or job.directory), "errno": error.errno},
         ) from error
     return manifest
@@ -101,13 +101,13 @@ def with_format(job: BuildJob, origin: SourceFiles) -> BuildJob:
 
 
 def doubts(job: BuildJob, origin: SourceFiles) -> tuple[str, ...]:
-    """Return what is doubtful about the source, by its first file that has any bytes."""
+    """Return the doubts about the source, from its first file that has any bytes."""
     file = next((file for file in job.files if file.size_bytes), None)
     if job.format != "tsv" or file is None:
         return ()
     with SourceReader(origin, file) as reader:
         found = tsv_signs.signs(reader, job.reading)
-    return (f"{file.path}: {'; '.join(found)}: {tsv_signs.ADVICE}",) if found else ()
+    return (f"{file.path}: {'; '.join(found)}; {tsv_signs.ADVICE}",) if found else ()
 
 
 def _adopt_or_build(job: BuildJob, attempt: _Attempt) -> VersionManifest:
@@ -282,10 +282,12 @@ def _check_space(job: BuildJob, files: Files) -> None:
     try:
         free = files.free_bytes(job.directory)
     except OSError as error:
-        raise StorageError(f"{job.directory}: {error.strerror}", {"file": job.directory}) from error
+        raise StorageError(
+            f"{job.directory}: the free space cannot be read: {error.strerror}", {"file": job.directory}
+        ) from error
     if free < needed:
         raise StorageError(
-            f"{job.directory}: not enough space to build {job.database}/{job.version}: about {needed:,} bytes are "
-            f"needed while it is built, {free:,} are free",
+            f"{job.directory}: the disk has too little space to build {job.database}/{job.version}: about {needed:,} "
+            f"bytes are needed, {free:,} bytes are free",
             {"file": job.directory, "needed_bytes": needed, "free_bytes": free},
         )

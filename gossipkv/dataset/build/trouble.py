@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # Details that may contain data of a record, as the message may.
 _DATA_DETAILS: Final = frozenset({"reason", "key", "expected", "got"})
-FOR_READERS: Final = "what is wrong there is told to users who may read the database, and in the node's log"
+FOR_READERS: Final = "the reason is shown to users with read access to the database, and in the node's log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,6 @@ def trouble_of(error: GossipKVError | OSError) -> Trouble:
         return error.trouble
     if isinstance(error, OSError):
         named = "" if error.filename is None else f"{error.filename}: "
-        return Trouble(f"the process that builds it cannot be started: {named}{error.strerror}", lasting=False)
+        return Trouble(f"the build process cannot be started: {named}{error.strerror}", lasting=False)
     details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
     return Trouble(error.message, details, lasting=False)

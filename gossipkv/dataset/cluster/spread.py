@@ -136,10 +136,10 @@ class Spread:
         """Return the condition before this node knows its share of a version, in words; None if it holds."""
         if self._view.has_ring:
             return None
-        condition = "the list of members has been still for time_to_converge"
+        condition = "the list of members has not changed for time_to_converge"
         if self._view.waits_to_be_heard:
-            condition = "another node has been heard"
-        return f"{condition} (waited for: {self._view.ring_awaited_s} s)"
+            condition = "this node has heard from another node"
+        return f"{condition} (it has waited {self._view.ring_awaited_s} s)"
 
     def gate_waits_until(self, version: str) -> str | None:
         """Return the condition before a version's gate passes, in words; None if no statement exists."""
@@ -150,15 +150,16 @@ class Spread:
         if uncovered:
             owners, found = ("an owner", "none") if least == 1 else (f"{least} owners", "fewer")
             has = "has" if len(uncovered) == 1 else "have"
-            counted = f"{len(uncovered):,} of {uncovered.partitions:,} {has} {found}"
+            counted = f"{len(uncovered):,} of {uncovered.partitions:,} partitions {has} {found}"
             return f"every partition has {owners}: {counted} ({_sentence(uncovered)})"
         if version in self._disputes:
             first, second, partitions = self._disputes[version][0]
             return f"the files of {first} and {second} agree: partitions {_sentence(partitions)} differ"
         replication, patience_ms = self._view.terms.replication, self._view.terms.switch_patience_ms
         if patience_ms and (few := holders.under_replicated(replication)) and self._view.passed(version):
-            return f"every partition has {replication} owners, for switch_patience at most: {len(few):,} have fewer"
-        return "the owners of every partition have answered that they serve it"
+            wanted = f"every partition has {replication} owners, or switch_patience has passed"
+            return f"{wanted}: {len(few):,} of {few.partitions:,} partitions have fewer owners"
+        return "the owners of every partition have confirmed that they serve the version"
 
     @property
     def is_active_elsewhere(self) -> bool:

@@ -73,7 +73,7 @@ class Copies:
         """Assert that the lives agree with the open versions."""
         opened = {life.name for life in self._lives.values() if life.open}
         assert opened == self.versions.keys(), (opened, self.versions.keys())
-        assert not self._removals.keys() & self.versions.keys(), "what is being deleted is not served"
+        assert not self._removals.keys() & self.versions.keys(), "a served version is being deleted"
 
     # Opening
 
@@ -85,7 +85,7 @@ class Copies:
     def miss(self, name: str) -> None:
         """Note that the last active version has no files on the disk."""
         self._begin_copy(name, CopyState.ERROR).trouble = Trouble(
-            "the version is not on the disk any more", lasting=False
+            "the files of the version are missing on the disk", lasting=False
         )
 
     def begin_work(self, nursery: trio.Nursery) -> None:

@@ -126,7 +126,9 @@ class VersionBuilder:
         try:
             return await self._shared.threads.run(store.free_bytes)
         except OSError as error:
-            raise StorageError(f"{store.path}: {error.strerror}", {"file": str(store.path)}) from error
+            raise StorageError(
+                f"{store.path}: the free space cannot be read: {error.strerror}", {"file": str(store.path)}
+            ) from error
 
     async def _reserve_and_build(self, order: VersionOrder, place: Callable[[Built], None]) -> None:
         job = self._job(order)
@@ -211,6 +213,7 @@ class VersionBuilder:
             return  # The source vanished after it was read whole, which is no reason to discard the build.
         if current.fingerprint != built.fingerprint:
             raise SourceChanged(
-                f"{source.place(self._database, built.name)}: changed while it was read: {len(built.files)} files, "
-                f"{built.size_bytes:,} bytes before, {len(current.files)} files, {current.size_bytes:,} bytes after"
+                f"{source.place(self._database, built.name)}: the version changed while it was read: it had "
+                f"{len(built.files):,} files with {built.size_bytes:,} bytes, and now has {len(current.files):,} files "
+                f"with {current.size_bytes:,} bytes"
             )

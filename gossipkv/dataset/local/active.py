@@ -98,11 +98,11 @@ def from_body(database: str, body: Body, name: str) -> ActiveDocument:
     """
     version, newest = text(body, "version", name), text(body, "newest", name)
     if text(body, "database", name) != database or not is_name(version) or not version <= newest:
-        raise Corrupt(name, 0, f"the document is not about a version of {database}")
+        raise Corrupt(name, 0, f"the document does not describe a version of {database}")
     identity = _identity(database, version, body.get("identity", ...), name)
     holders = body.get("holders")
     if not isinstance(holders, list) or (holders and identity is None):
-        raise Corrupt(name, 0, "'holders' should be a list, of holders of what the identity says")
+        raise Corrupt(name, 0, "'holders' should be a list, and empty if 'identity' is null")
     partitions = 0 if identity is None else identity.partitions
     owners = tuple(_ownership(row, partitions, name) for row in holders)
     sealed = body.get("sealed")
@@ -122,7 +122,7 @@ def _sealed(database: str, row: Json, name: str) -> Sealed:
                 with contextlib.suppress(ValueError):
                     pairs = ((kind, _pair(pair)) for kind, pair in seals.items())
                     return Sealed(identity, packing.unpack(pairs, identity.partitions))
-    raise Corrupt(name, 0, "'sealed' has one that is no name, identity, and seals by kind")
+    raise Corrupt(name, 0, "each entry of 'sealed' should be a version, an identity, and checksums by kind")
 
 
 def _pair(pair: Json) -> list[bytes] | None:
@@ -136,7 +136,7 @@ def _identity(database: str, version: str, fields: Json | object, name: str) -> 
     if fields is None:
         return None
     if not isinstance(fields, dict) or not isinstance(fields.get("regrouped"), bool):
-        raise Corrupt(name, 0, "'identity' should say digest, partitions, function and regrouped, or be null")
+        raise Corrupt(name, 0, "'identity' should have digest, partitions, function and regrouped, or be null")
     partitions = whole(fields, "partitions", name)
     if partitions == 0:
         raise Corrupt(name, 0, "'partitions' should be at least 1")
@@ -153,4 +153,4 @@ def _ownership(row: Json, partitions: int, name: str) -> Ownership:
             except ValueError as error:
                 raise Corrupt(name, 0, f"'holders': {error}") from error
         case _:
-            raise Corrupt(name, 0, "'holders' has one that is no uuid, name, address and bitmap")
+            raise Corrupt(name, 0, "each entry of 'holders' should be a uuid, a name, an address and a bitmap")

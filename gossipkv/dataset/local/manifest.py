@@ -43,12 +43,12 @@ class PartitionFile:
         """Raise Corrupt unless the file's size is the listed one."""
         if size_bytes != self.size_bytes:
             at = min(size_bytes, self.size_bytes)
-            raise Corrupt(path, at, "another size than in the manifest", expected=self.size_bytes, got=size_bytes)
+            raise Corrupt(path, at, "the size differs from the manifest's", expected=self.size_bytes, got=size_bytes)
 
     def check_seal(self, path: str, seal: int) -> None:
         """Raise Corrupt unless a file of the listed size has the listed footer checksum."""
         if seal != self.seal:
-            raise Corrupt(path, self.size_bytes, "another footer than in the manifest", expected=self.seal, got=seal)
+            raise Corrupt(path, self.size_bytes, "the footer differs from the manifest's", expected=self.seal, got=seal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def from_body(body: Body, name: str) -> VersionManifest:
         regrouped,
     )
     if not regrouped and identity.function in refuted:
-        raise Corrupt(name, 0, f"'refuted' has {identity.function!r}, by which the files were relied on")
+        raise Corrupt(name, 0, f"'refuted' contains {identity.function!r}, on which the build relied")
     files = body.get("files")
     if not isinstance(files, list) or not 0 < len(files) == partitions:
         raise Corrupt(name, 0, "'files' should be a list with an entry for each partition")
@@ -256,7 +256,7 @@ def stray_from_json(row: Json, name: str) -> Stray | None:
         case [str(key), str(file), int(offset)] if re.fullmatch("([0-9a-f]{2})*", key):
             return Stray(bytes.fromhex(key), file, offset)
         case _:
-            raise Corrupt(name, 0, "'first_stray' is no key, file and offset")
+            raise Corrupt(name, 0, "'first_stray' should be a key, a file and an offset, or null")
 
 
 def _share(bitmap: Json, partitions: int, name: str) -> PartitionSet | None:
@@ -275,4 +275,4 @@ def _file(partition: int, row: Json, name: str) -> PartitionFile:
         case [int(records), int(duplicates), int(size_bytes), int(seal)] if min(records, duplicates, size_bytes) >= 0:
             return PartitionFile(partition_name(partition), records, duplicates, size_bytes, seal)
         case _:
-            raise Corrupt(name, 0, f"'files' has no four whole numbers for partition {partition}")
+            raise Corrupt(name, 0, f"'files' should have four whole numbers for partition {partition}")

@@ -65,8 +65,8 @@ def refuse_strayed(claims: Mapping[str, PartitionClaim]) -> None:
     relied = next((name for name, claim in claims.items() if not claim.regrouped), None)
     if regrouped is not None and relied is not None:
         reason = (
-            f"was built relying on the source's files, and {regrouped} regrouping them, as after a stray: a record "
-            "may be in neither; build again what relied, with --presharded never"
+            f"this file relies on the partitions of the source's files, but {regrouped} was regrouped after a stray "
+            "key, so a record may be in neither; build this file again with --presharded never"
         )
         raise SourceError(f"{relied}: {reason}", {"file": relied, "reason": reason})
 

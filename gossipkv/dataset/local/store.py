@@ -84,7 +84,7 @@ class VersionStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise storage_error(error, self.path / _DATASETS / database, "cannot be read") from error
+            raise storage_error(error, self.path / _DATASETS / database, "the directory cannot be read") from error
         return sorted(entry.name for entry in entries if entry.kind == "directory" and is_name(entry.name))
 
     def version_path(self, database: str, version: str) -> PurePath:
@@ -115,9 +115,9 @@ class VersionStore:
             if "newest" in error.details:
                 raise
             # In a locked directory of our own, a file of another kind was once this document.
-            raise Corrupt(str(path), 0, "no document of kind ACTIVE stands there") from error
+            raise Corrupt(str(path), 0, "the file is not a document of the kind ACTIVE") from error
         except OSError as error:
-            raise storage_error(error, path, "cannot be read") from error
+            raise storage_error(error, path, "the file cannot be read") from error
         return active_document.from_body(database, body, str(path))
 
     def set_active(self, database: str, active: ActiveDocument) -> None:
@@ -193,7 +193,7 @@ class VersionStore:
             remove_tree(self.files, path)
             make_directory(self.files, path)
         except OSError as error:
-            raise storage_error(error, path, "cannot be made") from error
+            raise storage_error(error, path, "the directory cannot be made") from error
         return path
 
     def discard_build(self, database: str, version: str) -> None:
@@ -217,7 +217,7 @@ class VersionStore:
             self._move(source, target)
             remove_tree(self.files, self.path / _DAMAGED / database / version)
         except OSError as error:
-            raise storage_error(error, target, "cannot be published") from error
+            raise storage_error(error, target, "the version cannot be published") from error
         return target
 
     def add_partitions(self, database: str, version: str, share: PartitionSet) -> VersionManifest:
@@ -232,7 +232,9 @@ class VersionStore:
         try:
             built, existing = read_manifest(self.files, source), read_manifest(self.files, target)
             if built.identity != existing.identity:
-                raise AnotherIdentity(f"{target}: what was built is {built.identity}, not {existing.identity}")
+                raise AnotherIdentity(
+                    f"{target}: the built partitions belong to {built.identity}, not to {existing.identity}"
+                )
             if existing.here & built.here:  # An attempt that could not open the partitions left them there.
                 existing = existing.without(built.here)
                 write_manifest(self.files, target, existing)
@@ -244,7 +246,7 @@ class VersionStore:
             write_manifest(self.files, target, existing.joined(built))
             remove_tree(self.files, source)
         except OSError as error:
-            raise storage_error(error, target, "partitions cannot be added") from error
+            raise storage_error(error, target, "the partitions cannot be added") from error
         return built
 
     def drop_partitions(self, database: str, version: str, partitions: PartitionSet) -> VersionManifest:
@@ -260,7 +262,7 @@ class VersionStore:
             write_manifest(self.files, target, left)
             self.remove_unlisted(database, version, left)
         except OSError as error:
-            raise storage_error(error, target, "partitions cannot be dropped") from error
+            raise storage_error(error, target, "the partitions cannot be deleted") from error
         return left
 
     def remove_unlisted(self, database: str, version: str, manifest: VersionManifest) -> None:
@@ -281,7 +283,7 @@ class VersionStore:
             remove_tree(self.files, target)
             self._move(self.version_path(database, version), target)
         except OSError as error:
-            raise storage_error(error, target, "cannot be set aside") from error
+            raise storage_error(error, target, "the version cannot be quarantined") from error
         return target
 
     def clear_damaged(self, database: str, *, before: str, whole: Collection[str] = ()) -> None:
@@ -294,7 +296,7 @@ class VersionStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise storage_error(error, place, "cannot be cleared") from error
+            raise storage_error(error, place, "quarantined versions cannot be deleted") from error
 
     def remove_version(self, database: str, version: str) -> None:
         """Delete a version; after a crash it is complete, or absent."""
@@ -305,7 +307,7 @@ class VersionStore:
             self._move(self.version_path(database, version), target)
             remove_tree(self.files, target)
         except OSError as error:
-            raise storage_error(error, target, "cannot be removed") from error
+            raise storage_error(error, target, "the version cannot be deleted") from error
 
     def _read(self, path: PurePath, kind: str, database: str | None = None) -> Body | None:
         """Read a document, which must be about `database` if one is given; None if there is no such file."""
@@ -314,16 +316,16 @@ class VersionStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise storage_error(error, path, "cannot be read") from error
+            raise storage_error(error, path, "the file cannot be read") from error
         if database is not None and text(body, "database", str(path)) != database:
-            raise Corrupt(str(path), 0, f"the document is not about {database}")
+            raise Corrupt(str(path), 0, f"the document belongs to another database than {database}")
         return body
 
     def _write(self, path: PurePath, kind: str, body: Body) -> None:
         try:
             write_document(self.files, path, kind, body)
         except OSError as error:
-            raise storage_error(error, path, "cannot be written") from error
+            raise storage_error(error, path, "the file cannot be written") from error
 
     def _move(self, source: PurePath, target: PurePath) -> None:
         self.files.rename(source, target)
@@ -341,7 +343,7 @@ class VersionStore:
         try:
             return self.files.list_directory(self.path / directory)
         except OSError as error:
-            raise storage_error(error, self.path / directory, "cannot be read") from error
+            raise storage_error(error, self.path / directory, "the directory cannot be read") from error
 
 
 def _rows(body: Body, field: str, name: str) -> list[Json]:
@@ -357,7 +359,7 @@ def _refuted_row(row: Json, name: str) -> tuple[str, tuple[str, ...]]:
             functions = tuple(function for function in names if isinstance(function, str))
             if len(functions) == len(names):
                 return digest, functions
-    raise Corrupt(name, 0, "'refuted' has one that is no digest with names of functions")
+    raise Corrupt(name, 0, "each entry of 'refuted' should be a digest and names of functions")
 
 
 def _order(row: Json, name: str) -> RollbackOrder | None:
@@ -373,7 +375,7 @@ def _ring_row(row: Json, name: str) -> tuple[str, str]:
     match row:
         case [str(node), str(shard_id)]:
             return node, shard_id
-    raise Corrupt(name, 0, "'claims' has one that is no name with a shard id")
+    raise Corrupt(name, 0, "each entry of 'claims' should be a node's name and a shard id")
 
 
 def _with_share(manifest: VersionManifest, share: PartitionSet) -> VersionManifest:

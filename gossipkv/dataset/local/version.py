@@ -202,7 +202,7 @@ def _read_page(files: Files, path: PurePath, offset: int) -> None:
 
 def _refused(error: OSError, path: PurePath) -> StorageError:
     place = str(error.filename or path)
-    return StorageError(f"{place}: cannot be opened: {error.strerror}", {"file": place, "errno": error.errno})
+    return StorageError(f"{place}: the file cannot be opened: {error.strerror}", {"file": place, "errno": error.errno})
 
 
 def read_version(files: Files, directory: PurePath, database: str, name: str) -> VersionManifest:
@@ -222,7 +222,7 @@ def read_version(files: Files, directory: PurePath, database: str, name: str) ->
         raise Corrupt(
             str(directory / MANIFEST),
             0,
-            "the manifest of another version",
+            "the manifest belongs to another version",
             expected=f"{database}/{name}",
             got=f"{identity.database}/{identity.version}",
         )

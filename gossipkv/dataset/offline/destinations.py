@@ -286,7 +286,7 @@ class RemoteDestination:
     def read_at(self, name: str, offset: int, size_bytes: int) -> bytes:
         data: bytes = self._system.cat_file(self._path(name), start=offset, end=offset + size_bytes)
         if len(data) != size_bytes:
-            raise StorageError(f"{self.name}/{name}: it became shorter while it was read", {"file": name})
+            raise StorageError(f"{self.name}/{name}: the file became shorter while it was read", {"file": name})
         return data
 
     def remove_attempts(self) -> None:

@@ -75,12 +75,12 @@ def finish_version(
     for partition, label in enumerate(labels):
         found = claim_of(label)
         if found is None:
-            raise _wrong(label.name, "was not written by gossipkv.dataset.write_partition: it does not say what it is")
+            raise _wrong(label.name, "the file names no partition; write it with gossipkv.dataset.write_partition")
         function = found.function if function is None else function
         claims[label.name] = found
         expected = PartitionClaim(function, partitions, partition, found.regrouped)
         if found != expected:
-            raise _wrong(label.name, f"is {_in_words(found)}, where {_in_words(expected)} is expected")
+            raise _wrong(label.name, f"the file holds {_in_words(found)}, but {_in_words(expected)} is expected")
     refuse_strayed(claims)
     assert function is not None
     declared = Declared(function, partitions, {name: (partition,) for partition, name in enumerate(names)})
@@ -101,13 +101,16 @@ def _check_names(place: Destination, names: list[str]) -> None:
     found = {name for name in place.names() if not name.startswith(("_", "."))}
     missing = [name for name in names if name not in found]
     if missing:
-        raise _wrong(place.name, f"has no {_first_names(missing)}: did every task run, with {len(names)} partitions?")
+        raise _wrong(
+            place.name,
+            f"the directory has no {_first_names(missing)}; check that every task ran, with {len(names)} partitions",
+        )
     foreign = sorted(found.difference(names))
     if foreign:
         raise _wrong(
             place.name,
-            f"has {_first_names(foreign)} beside its {len(names)} partitions: a node would take that for data, too; "
-            "was an earlier run written here? Remove it, or write to an empty directory",
+            f"the directory has {_first_names(foreign)} beside its {len(names)} partitions, and a node would read that "
+            "as data; remove it, for example after an earlier run, or write to an empty directory",
         )
 
 

@@ -214,7 +214,7 @@ class FrameWriting:
             strays = assigner.assign(batch)
             if assigner.homeless >= 0:
                 homeless = excerpt(batch.keys(assigner.homeless + 1)[-1])
-                reason = f"the key {homeless} is not UTF-8, which {self.function!r} needs"
+                reason = f"the key {homeless} is not UTF-8, but {self.function!r} hashes only UTF-8 text"
                 raise SourceError(f"the frame: {reason}", {"reason": reason})
             assert all(stray < 0 for stray in strays), (only, strays)
             yield batch
@@ -235,7 +235,7 @@ def _load(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        reason = "frames are read through pyarrow, which is not installed: pip install 'gossipkv[parquet]'"
+        reason = "frames need pyarrow, which is not installed; run `pip install 'gossipkv[parquet]'`"
         raise SourceError(reason, {"reason": reason}) from error
 
 

@@ -94,7 +94,7 @@ def _recognised(job: BuildJob, origin: SourceFiles, warnings: list[str]) -> Reco
         try:
             plan = plan_adoption(job.files, partial(SourceReader, origin))
         except NotAdoptable as refusal:
-            warnings.append(f"a node sorts these files anew: {refusal.message}")
+            warnings.append(f"a node sorts these files again: {refusal.message}")
         else:
             return Recognition((plan.claim(job.files),))
     return recognise_function(job, origin)

@@ -98,7 +98,7 @@ def refuse_unfinished(directory: str, options: Mapping[str, Option] | None = Non
     begun = [name for name in names if name == _UNFINISHED or name.startswith(ATTEMPT)]
     if begun and SUCCESS_FILE not in names:
         raise SourceError(
-            f"{directory}: not finished: it has {begun[0]}, and no {SUCCESS_FILE}: a job writes here, or was killed",
+            f"{directory}: the version is not finished: it has {begun[0]} and no {SUCCESS_FILE}; finish the job first",
             {"file": directory},
         )
 
@@ -149,13 +149,14 @@ class SourceDatabase:
             if self._has(wanted, content):
                 return wanted
             raise Conflict(
-                f"{self._at(wanted).name}: there already, with other files: a version never changes; give another name",
+                f"{self._at(wanted).name}: the version exists with other files and cannot change; choose another name",
                 {"version": wanted},
             )
         if wanted is not None:
             if newest is not None and wanted < newest:
                 raise BadRequest(
-                    f"version {wanted} sorts before {newest}, which is there: nodes would never switch to it",
+                    f"version {wanted} sorts before version {newest}, so nodes would never switch to it; "
+                    "choose a later name",
                     {"version": wanted, "newest": newest},
                 )
             return wanted
@@ -288,8 +289,8 @@ class SourceDatabase:
             except OSError as error:
                 if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                     raise Conflict(
-                        f"{self._directory}/{version}: another publication was quicker; repeat this one under another "
-                        "name",
+                        f"{self._directory}/{version}: another publication has made this version; "
+                        "publish under another name",
                         {"version": version},
                     ) from error
                 raise

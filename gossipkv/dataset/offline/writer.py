@@ -127,8 +127,8 @@ def refuse_finished(place: Destination, name: str) -> None:
     """Refuse to change a finished version: nodes may be reading it, and would see damage or begin anew."""
     if place.exists(SUCCESS_FILE):
         raise StorageError(
-            f"{place.name}/{name}: this version is finished: it has a file {SUCCESS_FILE}; write a version under "
-            "another name",
+            f"{place.name}/{name}: the version is finished, because it has a file {SUCCESS_FILE}; write a version "
+            "under another name",
             {"file": f"{place.name}/{name}"},
         )
 
@@ -143,7 +143,9 @@ def _checked(
         try:
             belongs = of(function, found, partitions)
         except ValueError as error:
-            raise _misplaced(name, found, None, f"has no partition by {function!r}, which hashes UTF-8 text") from error
+            raise _misplaced(
+                name, found, None, f"has no partition by {function!r}, which hashes only UTF-8 text"
+            ) from error
         if belongs != partition:
             reason = f"belongs to partition {belongs} of {partitions} by {function!r}, not to {partition}"
             raise _misplaced(name, found, belongs, reason)

@@ -51,7 +51,7 @@ async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> 
     if isinstance(outcome, ReadBackOutcome):
         return outcome
     how = outcome or f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
-    raise ReadBackError(f"{job.directory}: cannot be read back: {how}", {"file": job.directory})
+    raise ReadBackError(f"{job.directory}: the version cannot be read back: {how}", {"file": job.directory})
 
 
 async def _give_way(process: trio.Process) -> None:

@@ -117,7 +117,7 @@ class _Disk(OpenFile):
         try:
             return super().read_at(offset, size_bytes)
         except StorageError as error:
-            raise Corrupt(self.name, offset, "the file ends before its footer says") from error
+            raise Corrupt(self.name, offset, "the file ends before the end in its footer") from error
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
@@ -125,7 +125,7 @@ class _Disk(OpenFile):
 
 
 def _unreadable(name: str, offset: int) -> Corrupt:
-    return Corrupt(name, offset, "the disk cannot read it")
+    return Corrupt(name, offset, "the disk cannot read these bytes")
 
 
 def _damage(name: str, error: Corrupt | UnsupportedFormat) -> Corrupt:

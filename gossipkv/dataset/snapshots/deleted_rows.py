@@ -78,14 +78,14 @@ def _vector(reader: SourceReader, offset: int) -> BitMap64:
 
 def _bitmap(data: bytes) -> BitMap64:
     if not data.startswith(VECTOR_MAGIC):
-        raise ValueError(f"it begins with {data[:4]!r}, and not as a deletion vector")
+        raise ValueError(f"it begins with {data[:4]!r}, not with {VECTOR_MAGIC!r}")
     return BitMap64.deserialize(data[len(VECTOR_MAGIC) :])
 
 
 def _puffin(reader: SourceReader, row_file: str) -> BitMap64:
     tail = reader.read_at(reader.size_bytes - PUFFIN_TAIL_BYTES, PUFFIN_TAIL_BYTES)
     if any(tail[4:8]):
-        raise ValueError("its footer is compressed, which is not read")
+        raise ValueError("its footer is compressed and cannot be read")
     size = int.from_bytes(tail[:4], "little")
     rows = BitMap64()
     for blob in json.loads(reader.read_at(reader.size_bytes - PUFFIN_TAIL_BYTES - size, size))["blobs"]:

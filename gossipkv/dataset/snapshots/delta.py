@@ -106,7 +106,7 @@ class DeltaTable:
                         state.take(inner)
                 state.take(action)
             if len(state.added) > MAX_ADDED:
-                raise self._refusal(f"more than {MAX_ADDED:,} data files: compact it (OPTIMIZE)")
+                raise self._refusal(f"it has more than {MAX_ADDED:,} data files; compact it (OPTIMIZE)")
         schema, partitions = self._schema(state)
         return schema, [self._data_file(add, partitions) for add in state.added.values()]
 
@@ -147,7 +147,7 @@ class DeltaTable:
         is_json = file.name.endswith(".json")
         if is_json and file.size_bytes > MAX_JSON_BYTES:
             raise self._refusal(
-                f"{file.name} in its log has {file.size_bytes:,} bytes; the limit is {MAX_JSON_BYTES:,}"
+                f"{file.name} in its log has {file.size_bytes:,} bytes; the limit is {MAX_JSON_BYTES:,} bytes"
             )
         try:
             with SourceReader(self.place.files, file) as reader:
@@ -170,9 +170,9 @@ class DeltaTable:
         unknown = sorted({*(protocol.get("readerFeatures") or ())} - FEATURES)
         if protocol["minReaderVersion"] > MAX_READER_VERSION or unknown:
             features = ", ".join(unknown) or f"those of reader version {protocol['minReaderVersion']}"
-            raise self._refusal(f"it has features that are not read: {features}")
+            raise self._refusal(f"its features cannot be read: {features}")
         if (provider := metadata.get("format", {}).get("provider", "parquet")) != "parquet":
-            raise self._refusal(f"its files are {provider}, and only Parquet is read")
+            raise self._refusal(f"its files have the format {provider}; only Parquet can be read")
         mapping = (metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none")
         columns = {field["name"]: field for field in json.loads(metadata["schemaString"])["fields"]}
         partitions = {name: _stored_name(columns[name], mapping) for name in metadata["partitionColumns"]}
@@ -199,10 +199,10 @@ class DeltaTable:
                 above, number = text[:-_UUID_CHARACTERS], UUID(bytes=_z85(text[-_UUID_CHARACTERS:]))
                 name = f"{above}/deletion_vector_{number}.bin".lstrip("/")
                 return DeletedRows(self.place.inner(name, "a deletion vector"), int(vector.get("offset") or 0))
-        raise self._refusal(f"the deletion vector {text!r} is not below the table's directory, which is not read")
+        raise self._refusal(f"the deletion vector {text!r} is not below the table's directory; write a deep clone")
 
     def _refusal(self, reason: str) -> SourceError:
-        return SourceError(f"{self.place.root}: a Delta table: {reason}", {"file": self.place.root})
+        return SourceError(f"{self.place.root}: the Delta table cannot be read: {reason}", {"file": self.place.root})
 
 
 @dataclass(slots=True)
@@ -262,7 +262,7 @@ def _type(kind: str | Action, mapping: str) -> pa.DataType:
         if decimal := re.fullmatch(r"decimal\((\d+), ?(\d+)\)", kind):
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
         if kind not in _TYPES:
-            raise ValueError(f"columns of the type {kind} are not read")
+            raise ValueError(f"columns of the type {kind} cannot be read")
         return _TYPES[kind]
     match kind["type"]:
         case "struct":
@@ -271,4 +271,4 @@ def _type(kind: str | Action, mapping: str) -> pa.DataType:
             return pa.list_(_type(kind["elementType"], mapping))
         case "map":
             return pa.map_(_type(kind["keyType"], mapping), _type(kind["valueType"], mapping))
-    raise ValueError(f"columns of the type {kind['type']} are not read")
+    raise ValueError(f"columns of the type {kind['type']} cannot be read")

@@ -85,7 +85,7 @@ class IcebergTable:
     ) -> SourceFile:
         file = task.file
         if file.file_format != FileFormat.PARQUET:
-            self._refuse(f"its file {file.file_path} is {file.file_format}, and only Parquet is read")
+            self._refuse(f"its file {file.file_path} has the format {file.file_format}; only Parquet can be read")
         columns = {field.field_id: field for field in schema.fields}
         spec = metadata.specs()[file.spec_id]
         values = []
@@ -103,7 +103,9 @@ class IcebergTable:
     def _deleted(self, delete: DataFile, file: DataFile, reader: _Io) -> DeletedRows:
         path = self.place.inner(reader.relative(delete.file_path), "a file of deletes")
         if delete.file_format not in {FileFormat.PARQUET, FileFormat.PUFFIN}:
-            self._refuse(f"its deletes {path} are {delete.file_format}, and only Parquet and Puffin are read")
+            self._refuse(
+                f"its file of deletes {path} has the format {delete.file_format}; only Parquet and Puffin can be read"
+            )
         return DeletedRows(path, row_file=file.file_path)
 
     # -- metadata ------------------------------------------------------------------------------------------------------
@@ -128,13 +130,13 @@ class IcebergTable:
         numbers = {int(found[1]): name for name in names if (found := _HADOOP.fullmatch(name))}
         if not numbers:
             self._refuse(
-                f"no file in {directory} is called v<number>.metadata.json, and other names do not say which one is "
-                "the newest: set `table` to a metadata file, or set `catalog`"
+                f"no file in {directory} has a name of the form v<number>.metadata.json, so the newest is unknown; set "
+                "`table` to a metadata file, or set `catalog`"
             )
         return numbers[max(numbers)]
 
     def _refuse(self, reason: str) -> NoReturn:
-        raise SourceError(f"{self.place.root}: an Iceberg table: {reason}", {"file": self.place.root})
+        raise SourceError(f"{self.place.root}: the Iceberg table cannot be read: {reason}", {"file": self.place.root})
 
 
 # -- the schema --------------------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ def _names(fields: Iterable[MappedField]) -> dict[int, list[str]]:
 
 def _field(field: NestedField, names: Mapping[int, list[str]]) -> pa.Field:
     if field.initial_default is not None:
-        raise ValueError(f"the column {field.name!r} has a default for older rows, which is not read")
+        raise ValueError(f"the column {field.name!r} has a default for older rows; such columns cannot be read")
     metadata: dict[bytes, str] = {FIELD_ID: str(field.field_id)}
     if names:
         metadata[NAMES_WITHOUT_ID] = json.dumps(names.get(field.field_id, []))
@@ -217,7 +219,10 @@ class _Input(InputFile):
 def _read(place: TablePlace, path: str) -> bytes:
     entry = place.files.stat(path)
     if entry.size_bytes > MAX_METADATA_BYTES:
-        raise SourceError(f"{path}: {entry.size_bytes:,} bytes, above {MAX_METADATA_BYTES:,}", {"file": path})
+        raise SourceError(
+            f"{path}: the file has {entry.size_bytes:,} bytes; the limit is {MAX_METADATA_BYTES:,} bytes",
+            {"file": path},
+        )
     file = SourceFile(path, path, entry.size_bytes, entry.modified_ns, entry.tag)
     with SourceReader(place.files, file) as reader:
         return reader.read_at(0, entry.size_bytes)

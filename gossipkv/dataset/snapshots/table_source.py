@@ -85,7 +85,7 @@ class TablePlace:
         root = location.rstrip("/") if remote is None else remote.name
         return replace(self, root=root, remote=remote, files=files_of(remote, self.local))
 
-    def inner(self, name: str, whose: str) -> str:
+    def inner(self, name: str, role: str) -> str:
         """Return the path of a file that a table names.
 
         Raises:
@@ -93,8 +93,8 @@ class TablePlace:
         """
         if not name or name.startswith(("/", "file:")) or "://" in name or ".." in name.split("/"):
             raise SourceError(
-                f"{self.root}: {whose} {name!r} is not below the table's directory, as in a shallow clone; such tables "
-                "are not read: write a deep clone",
+                f"{self.root}: {role} {name!r} is not below the table's directory, as in a shallow clone; write a deep "
+                "clone",
                 {"file": name},
             )
         return f"{self.root}/{name}"
@@ -152,8 +152,8 @@ class TableSource(SourceRoot):
         schema, files = self._opened().read(self._snapshots[name])
         if len(files) > MAX_FILES:
             raise SourceError(
-                f"{self.root}: {len(files):,} data files, and a version has at most {MAX_FILES:,}: compact the table "
-                "(OPTIMIZE, rewrite_data_files)",
+                f"{self.root}: the snapshot has {len(files):,} data files; the limit is {MAX_FILES:,}; "
+                "compact the table (OPTIMIZE, rewrite_data_files)",
                 {"file": self.root, "limit": MAX_FILES},
             )
         ordered = tuple(sorted(files, key=lambda file: os.fsencode(file.name)))
@@ -167,8 +167,8 @@ class TableSource(SourceRoot):
                 import_module("pyroaring")  # A build needs it where rows are deleted.
             except ImportError as error:
                 raise SourceError(
-                    f"{self.root}: {error.name} is not installed, which reads {self._kind} tables: pip install "
-                    f"'gossipkv[{self._kind}]'",
+                    f"{self.root}: {self._kind} tables need {error.name}, which is not installed; run `pip install "
+                    f"'gossipkv[{self._kind}]'`",
                     {"file": self.root},
                 ) from error
             self._table = getattr(module, _CLASSES[self._kind])(self._place)

@@ -47,7 +47,7 @@ class Declared:
         match fields:
             case {"function": str(function), "partitions": int(partitions), "files": dict(files)}:
                 return cls(function, partitions, {str(name): tuple(held) for name, held in files.items()})
-        raise ValueError(f"nothing declared: {fields!r}")
+        raise ValueError(f"the fields declare no partitions: {fields!r}")
 
     def of(self, name: str) -> tuple[int, ...] | None:
         """Return the partitions whose keys a file holds; None if none are declared: the file must be read."""
@@ -66,17 +66,17 @@ def read_declared(source: RandomAccess | bytes, name: str = DECLARED_FILE) -> De
     else:
         name, size_bytes, data = source.name, source.size_bytes, b""
     if size_bytes > MAX_DECLARED_BYTES:
-        raise _wrong(name, None, f"{size_bytes:,} bytes are too many: at most {MAX_DECLARED_BYTES:,} are read")
+        raise _wrong(name, None, f"the file has {size_bytes:,} bytes; the limit is {MAX_DECLARED_BYTES:,} bytes")
     if not isinstance(source, bytes):
         data = source.read_at(0, size_bytes)
     try:
         body: Json = json.loads(data, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
-        raise _wrong(name, None, f"not JSON: {error}") from error
+        raise _wrong(name, None, f"the file is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise _wrong(name, None, f"should be a JSON object, not {_shown(body)}")
+        raise _wrong(name, None, f"the file should be a JSON object, not {_shown(body)}")
     for field in sorted(body.keys() - set(_FIELDS)):
-        raise _wrong(name, field, f"is unknown; there are {', '.join(_FIELDS)}")
+        raise _wrong(name, field, f"is unknown; the known fields are {', '.join(_FIELDS)}")
     for field in _FIELDS:
         if field not in body:
             raise _wrong(name, field, "is missing")
@@ -105,7 +105,7 @@ def _declared(body: dict[str, Json], name: str) -> Declared:
     if not isinstance(files, dict):
         raise _wrong(name, "files", f"should be an object with the partition of each file, not {_shown(files)}")
     if len(files) > MAX_FILES:
-        raise _wrong(name, "files", f"has {len(files):,} entries; at most {MAX_FILES:,} files make a version")
+        raise _wrong(name, "files", f"has {len(files):,} entries; the limit is {MAX_FILES:,}")
     held = {file: _held(file, value, partitions, name) for file, value in files.items()}
     return Declared(function, partitions, held)
 
@@ -132,7 +132,7 @@ def _each_once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for field, value in pairs:
         if field in found:
-            raise ValueError(f"{_shown(field)} is there twice")
+            raise ValueError(f"{_shown(field)} occurs twice")
         found[field] = value
     return found
 

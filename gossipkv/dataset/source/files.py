@@ -74,7 +74,7 @@ class SourceFile:
                     deleted = tuple(DeletedRows(**rows) for rows in table["deleted"])
                     of_table = TableFile(tuple((column, text) for column, text in table["values"]), deleted)
                 return cls(name, path, size_bytes, modified_ns, tag, beside, of_table)
-        raise ValueError(f"not a source file: {fields!r}")
+        raise ValueError(f"the fields describe no source file: {fields!r}")
 
 
 # Hive writes this for null.

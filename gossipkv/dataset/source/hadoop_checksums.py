@@ -55,12 +55,12 @@ class HadoopChecksums:
             raise self._unusable(f"it begins with {header[:4]!r} instead of {MAGIC!r}")
         self.bytes_each = int.from_bytes(header[4:], "big")
         if not 0 < self.bytes_each <= MAX_BYTES_EACH:
-            raise self._unusable(f"it tells of {self.bytes_each:,} bytes under each checksum")
+            raise self._unusable(f"it claims {self.bytes_each:,} bytes for each checksum")
         expected = HEADER_BYTES + CHECKSUM_BYTES * -(-data.size_bytes // self.bytes_each)
         if file.size_bytes != expected:
             raise self._unusable(
-                f"it has {file.size_bytes:,} bytes, and the checksums of {data.size_bytes:,} bytes, "
-                f"{self.bytes_each:,} under each, have {expected:,}"
+                f"it has {file.size_bytes:,} bytes, but the checksums of {data.size_bytes:,} bytes, one for each "
+                f"{self.bytes_each:,} bytes, need {expected:,} bytes"
             )
         self._window_begins = 0
         self._window = b""
@@ -84,7 +84,9 @@ class HadoopChecksums:
         for turn, expected in enumerate(self._expected(first, len(found))):
             if expected != found[turn]:
                 at = (first + turn) * size
-                reason = f"the data is damaged: its CRC-32 is {found[turn]:08x}, {self._file.path} says {expected:08x}"
+                reason = (
+                    f"the data are damaged: the CRC-32 is {found[turn]:08x}, but {expected:08x} in {self._file.path}"
+                )
                 return SourceError(
                     f"{self._data.path}: byte {at:,}: {reason}",
                     {"file": self._data.path, "offset": at, "reason": reason},
@@ -102,10 +104,10 @@ class HadoopChecksums:
                 at = 0
             data = self._window[at : at + (count - len(parts)) * CHECKSUM_BYTES]
             if not data or len(data) % CHECKSUM_BYTES:
-                raise self._unusable("it ends early")
+                raise self._unusable("it ends too early")
             parts += struct.unpack(f">{len(data) // CHECKSUM_BYTES}I", data)
         return tuple(parts)
 
     def _unusable(self, why: str) -> SourceError:
-        reason = f"damaged or stale checksum file {self._file.path}: {why}: delete it or write the data again"
+        reason = f"the checksum file {self._file.path} is damaged or stale: {why}; delete it or write the data again"
         return SourceError(f"{self._data.path}: {reason}", {"file": self._data.path, "offset": 0, "reason": reason})

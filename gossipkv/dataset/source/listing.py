@@ -176,7 +176,9 @@ class SourceRoot:
         names = [name for name in entries if not is_hidden(name)]
         inner = [name for name in names if entries[name].kind == "directory" and is_partition(name)]
         if above.count("/") + 1 > MAX_COLUMNS and inner:
-            raise SourceError(f"{directory}: more than {MAX_COLUMNS} directories deep", {"file": directory})
+            raise SourceError(
+                f"{directory}: the data files are more than {MAX_COLUMNS} directories deep", {"file": directory}
+            )
         count = 0
         for name in names:
             if name in inner:
@@ -190,8 +192,8 @@ class SourceRoot:
                 count += 1
                 if count > MAX_FILES:
                     raise SourceError(
-                        f"{directory}: more than {MAX_FILES:,} data files; each becomes a mapped partition, and a "
-                        "process may map about 65,000: write fewer, larger files",
+                        f"{directory}: the version has more than {MAX_FILES:,} data files, and a process can map about "
+                        "65,000; write fewer, larger files",
                         {"file": directory, "limit": MAX_FILES},
                     )
                 yield file
@@ -207,7 +209,7 @@ class SourceRoot:
             inner = f"{path.rstrip('/')}/{entry.name}"
             place = os.fsencode(inner).decode("utf-8", "backslashreplace")
             if not is_name(entry.name):
-                ignored.append(f"{place}: not the name of {noun}: {NAMES}")
+                ignored.append(f"{place}: this is no valid name of {noun}: {NAMES}")
                 continue
             kind = entry.kind
             if kind == "link":
@@ -219,14 +221,14 @@ class SourceRoot:
             if kind == "directory":
                 names.append(entry.name)
             else:
-                ignored.append(f"{place}: not {noun}: it is not a directory")
+                ignored.append(f"{place}: {noun} must be a directory")
         return Listing(tuple(sorted(names)), tuple(ignored[:MAX_IGNORED]))
 
     def _list(self, path: str) -> list[FileEntry]:
         try:
             return self._files.list_directory(path)
         except OSError as error:
-            raise SourceError(f"{path}: cannot be read: {error.strerror}", {"file": path}) from error
+            raise SourceError(f"{path}: the directory cannot be read: {error.strerror}", {"file": path}) from error
 
     def _data_file(self, directory: str, entry: FileEntry, checksums: FileEntry | None = None) -> SourceFile:
         name = entry.name
@@ -235,8 +237,8 @@ class SourceRoot:
             entry, resolved = self._follow(path), self._files.resolve(path)
         if entry.kind != "file":
             raise SourceError(
-                f"{path}: {_WHAT.get(entry.kind, entry.kind)} among the data files; only plain files are read, and "
-                "names that begin with _ or . are passed over",
+                f"{path}: {_KINDS.get(entry.kind, entry.kind)} is among the data files, which must be plain files; "
+                "rename it with _ or . at the beginning, so that it is ignored",
                 {"file": path},
             )
         beside = None if checksums is None else self._data_file(directory, checksums)
@@ -251,10 +253,12 @@ class SourceRoot:
         try:
             target = PurePath(self._files.resolve(path))
             if not target.is_relative_to(self._files.resolve(self.root)):
-                raise SourceError(f"{path}: a link that leads out of the source, to {target}", {"file": path})
+                raise SourceError(f"{path}: the link leads out of the source, to {target}", {"file": path})
             return self._files.stat(target)
         except OSError as error:
-            raise SourceError(f"{path}: a link that leads nowhere: {error.strerror}", {"file": path}) from error
+            raise SourceError(
+                f"{path}: the target of the link cannot be read: {error.strerror}", {"file": path}
+            ) from error
 
 
 def _refuse_tables(directory: str, entries: Iterable[FileEntry]) -> None:
@@ -266,7 +270,7 @@ def _refuse_tables(directory: str, entries: Iterable[FileEntry]) -> None:
         if kind in TABLE_FORMATS:
             advice = f'set format = "{kind}" and table = "{directory}" in the settings of a database, or {advice}'
         raise SourceError(
-            f"{directory}: {table} table, whose files hold rows that were deleted or replaced as well: {advice}",
+            f"{directory}: this is {table} table, and its files also hold deleted or replaced rows; {advice}",
             {"file": directory},
         )
 
@@ -276,4 +280,4 @@ _TABLES = {
     "a Hudi": {".hoodie"},
     "an Iceberg": {"metadata", "data"},
 }  # fmt: skip
-_WHAT = {"directory": "a directory", "other": "a socket, fifo or device"}
+_KINDS = {"directory": "a directory", "other": "a socket, fifo or device"}

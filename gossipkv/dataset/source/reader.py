@@ -73,7 +73,7 @@ class SourceReader:
             StorageError: the system refused.
         """
         if offset + size_bytes > self.size_bytes:
-            reason = f"{size_bytes:,} bytes are wanted here, and the file ends at byte {self.size_bytes:,}"
+            reason = f"{size_bytes:,} bytes are needed here, but the file ends at byte {self.size_bytes:,}"
             raise SourceError(
                 f"{self.name}: byte {offset:,}: {reason}", {"file": self.name, "offset": offset, "reason": reason}
             )
@@ -151,7 +151,9 @@ class SourceReader:
         except OSError as error:
             with contextlib.suppress(OSError):
                 _check_unchanged(self._files, file)
-            raise StorageError(f"{file.path}: cannot be read: {error.strerror}", {"file": file.path}) from error
+            raise StorageError(
+                f"{file.path}: the file cannot be read: {error.strerror}", {"file": file.path}
+            ) from error
 
 
 def _check_unchanged(files: SourceFiles, file: SourceFile) -> None:
@@ -160,30 +162,30 @@ def _check_unchanged(files: SourceFiles, file: SourceFile) -> None:
     except FileNotFoundError as error:
         raise _gone(file) from error
     if entry.kind != "file":
-        raise _changed(file, "it is no plain file any more")
+        raise _changed(file, "it is not a plain file")
     if entry.size_bytes != file.size_bytes:
         raise _changed(file, f"it has {entry.size_bytes:,} bytes")
     if file.table is not None:  # A snapshot lists no times and tags, since its files are never written again.
         return
     if entry.modified_ns != file.modified_ns:
-        raise _changed(file, "its time of modification is another")
+        raise _changed(file, "its time of modification differs")
     if entry.tag != file.tag:
-        raise _changed(file, "its tag is another")
+        raise _changed(file, "its tag differs")
 
 
 def _gone(file: SourceFile) -> SourceError:
     if file.table is None:
-        return _changed(file, "it is gone")
+        return _changed(file, "it does not exist")
     return SourceError(
-        f"{file.path}: is gone, though the table's snapshot lists it: VACUUM or an expiry has removed it; keep the "
-        "files of old snapshots for longer than a build takes",
+        f"{file.path}: the table's snapshot lists the file, but it does not exist; VACUUM or an expiry may have "
+        "deleted it; keep the files of old snapshots for longer than a build takes",
         {"file": file.path},
     )
 
 
 def _changed(file: SourceFile, how: str) -> SourceChanged:
     return SourceChanged(
-        f"{file.path}: changed while the version was read: it was listed with {file.size_bytes:,} bytes, and now "
-        f"{how}; write a version under another name and rename it when it is whole, or require _SUCCESS",
+        f"{file.path}: the file changed while the version was read: it was listed with {file.size_bytes:,} bytes, and "
+        f"now {how}; write a version under another name and rename it when it is complete, or set require_success_file",
         {"file": file.path, "expected": file.size_bytes},
     )

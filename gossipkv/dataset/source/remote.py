@@ -144,7 +144,7 @@ class RemoteFiles:
                     entries.append(_entry(name, info if is_told else system.info(name)))
                 # An entry without size stands for the directory itself.
                 elif info.get("type") == "file" and info.get("size"):
-                    raise NotADirectoryError(errno.ENOTDIR, "it is a file")
+                    raise NotADirectoryError(errno.ENOTDIR, "the path is a file, not a directory")
         return sorted(entries, key=lambda entry: entry.name.encode("utf-8", "surrogatepass"))
 
     def stat(self, path: Path) -> FileEntry:
@@ -242,7 +242,9 @@ class RemoteFiles:
         is_expired = _EXPIRED.search(line)
         line = line[:MAX_MESSAGE_CHARACTERS]
         if is_expired:
-            line = f"the store's credentials have expired: renew them in `storage_options` or their place ({line})"
+            line = (
+                f"the credentials of the store have expired; renew them in `storage_options` or in their file ({line})"
+            )
         return OSError(number, scrub(line, self._root.url, self._root.options), str(path))
 
 
@@ -269,12 +271,12 @@ def _open(root: RemoteRoot) -> tuple[FileSystem, str]:
         package = missing.partition(".")[0] if extra is None else f"gossipkv[{extra}]"
         raise OSError(
             errno.EPROTONOSUPPORT,
-            f"{root.protocol}:// needs a package that is not installed: run `pip install '{package}'`",
+            f"{root.protocol}:// needs a package that is not installed; run `pip install '{package}'`",
         ) from None
     except ValueError:
         near = difflib.get_close_matches(root.protocol, registry.available_protocols(), n=1, cutoff=0)[0]
         raise OSError(
-            errno.EPROTONOSUPPORT, f"fsspec knows no {root.protocol}://; the nearest known one is {near}://"
+            errno.EPROTONOSUPPORT, f"fsspec does not support {root.protocol}://; the most similar protocol is {near}://"
         ) from None
     options = {**root.options, "use_listings_cache": False, "skip_instance_cache": True}
     system, base = open_url(root.url, options)
@@ -289,7 +291,7 @@ def _entry(path: str, info: Info) -> FileEntry:
     kind = {"file": "file", "directory": "directory"}.get(str(info.get("type")), "other")
     size = info.get("size")
     if kind == "file" and not isinstance(size, int):
-        raise OSError(errno.EIO, "the store does not tell its size")
+        raise OSError(errno.EIO, "the store does not report the size of the file")
     tag = next((str(info[key]).strip('"') for key in _TAGS if info.get(key)), "")
     modified_ns = next((_time_ns(info[key]) for key in _TIMES if info.get(key)), 0)
     if tag:

@@ -52,7 +52,8 @@ def test_the_way_back_from_a_bad_version(tmp_path: Path) -> None:
             while (told := client.status("geo")["geo"])["error"] is None:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            assert told["error"] == "hold: version 3 is neither here nor at the source; 1 goes on being served"
+            missing = "the held version 3 is neither on this node nor at the source"
+            assert told["error"] == f"{missing}; version 1 is still served"
             assert told["active"] == "1"
         file.write_text("")
         node.process.send_signal(signal.SIGHUP)

@@ -87,7 +87,7 @@ def test_a_version_that_fails_where_one_is_not_asked(tmp_path):
         assert told["coming"]["geo"]["state"] == "stuck"
         (text,) = texts(told)
         assert "cannot build it: " in text
-        assert "no TAB in the line 'no tabulator'" in text
+        assert "the line 'no tabulator' contains no TAB" in text
         until(lambda: shows(cluster, "1 thing is wrong. 2 databases, 3 members, all alive."), bool)
         for address in addresses_of(cluster):
             status, out, err = command(address, "--wait", "--timeout", "60s")

@@ -269,5 +269,5 @@ def test_sorted_files_that_do_not_fit_are_partitioned_anew(run, tmp_path):
         assert records(dest) == RECORDS
     Path(made / "part-00001.gkv").unlink()
     done = run("build", made, tmp_path / "incomplete")
-    assert (done.status, "of which 1 is missing beside it" in done.err) == (3, True)
+    assert (done.status, "partition 1 is missing beside it" in done.err) == (3, True)
     assert not (tmp_path / "incomplete").exists()

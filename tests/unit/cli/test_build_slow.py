@@ -60,7 +60,7 @@ def test_machines_of_which_one_met_a_stray_make_no_version(run, source, tmp_path
             with pytest.raises(SourceError, match="a record may be in neither"):
                 finish_version(together, 4)
             done = run("build", together, tmp_path / "x")
-            assert (done.status, "build again what relied, with --presharded never" in done.err) == (3, True)
+            assert (done.status, "build this file again with --presharded never" in done.err) == (3, True)
         else:
             finish_version(together, 4)
             assert records(together) == whole | {stray: b"lost"}

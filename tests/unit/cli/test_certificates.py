@@ -98,7 +98,7 @@ def test_an_authority_whose_key_others_may_read(place, run):
     (place / "ca.key").chmod(0o640)
     done = run("certificates", "new", place, "ana")
     assert done.status == 2
-    assert "this key (mode 0640): chmod 600 it, and replace all certificates" in done.err
+    assert "the key (mode 0640); run `chmod 600` on it, and replace all certificates" in done.err
     assert not (place / "ana.key").exists()
 
 

@@ -276,7 +276,7 @@ STATUS = {
               "scrub": {"last_s": None, "bypassed_cache": None, "damaged_files": None, "running": False}},
         "2": {"state": "BUILDING", "waited_s": 75.9, "progress": {"done": 0.25, "remaining_s": 65.0}},
         "3": {"state": "SEEN", "waiting_for": "a file _SUCCESS"},
-        "4": {"state": "SEEN", "waiting_for": "room on the disk: about 9 bytes are needed, 5 are free",
+        "4": {"state": "SEEN", "waiting_for": "disk space: about 9 bytes are needed, 5 bytes are free",
               "needed_bytes": 9, "free_bytes": 5},
         "5": {"state": "RETIRING", "function": "sequins", "voided": "spark", "strays": 1200,
               "first_stray": {"key": b"k\xff", "file": "/s/part-3", "offset": 12345},

@@ -137,8 +137,11 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
         (["--key", pair], "--key belongs to a certificate: give --cert as well"),
         (["--token-file", nothing], f"{nothing}: a token must be one word of printable ASCII"),
         (["--token-file", tmp_path / "none"], "does not exist"),
-        (["--token-file", loose], f"{loose}: others than its owner may read or write this token file (mode 0644)"),
-        (["--cert", pair, "--key", loose], f"{loose}: others than its owner may read or write this key (mode 0644)"),
+        (["--token-file", loose], f"{loose}: other users than the owner can read or write the token file (mode 0644)"),
+        (
+            ["--cert", pair, "--key", loose],
+            f"{loose}: other users than the owner can read or write the key (mode 0644)",
+        ),
         *(
             (arguments, "/dev/zero: over")
             for arguments in (

@@ -213,7 +213,7 @@ def test_a_version_as_a_node_would_open_it(run, source, data, tmp_path):
     first.write_bytes((tmp_path / "other" / first.name).read_bytes())
     assert first.stat().st_size == len(whole[first])
     done = run("verify", data)
-    assert (done.status, f"{first}: damaged at byte {len(whole[first])}: another footer" in done.out) == (3, True)
+    assert (done.status, f"{first}: damaged at byte {len(whole[first])}: the footer differs" in done.out) == (3, True)
     first.write_bytes(whole[first])
     manifest.unlink()
     done = run("verify", data)
@@ -222,7 +222,10 @@ def test_a_version_as_a_node_would_open_it(run, source, data, tmp_path):
     assert run("verify", data).status == 0
     version.rename(version.with_name("v2"))
     done = run("verify", data)
-    assert (done.status, "the manifest of another version (expected 'geo/v2', got 'geo/v1')" in done.out) == (3, True)
+    assert (done.status, "the manifest belongs to another version (expected 'geo/v2', got 'geo/v1')" in done.out) == (
+        3,
+        True,
+    )
 
 
 def test_verify_one_file(run, data, tmp_path):

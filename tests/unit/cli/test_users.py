@@ -108,7 +108,7 @@ def test_a_file_that_others_may_read_is_refused(users, arguments):
     users.path.chmod(0o640)
     done = users(*arguments)
     assert (done.status, done.out) == (2, "")
-    assert "this users file (mode 0640): chmod 600 it" in done.err
+    assert "the users file (mode 0640); run `chmod 600` on it" in done.err
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["remove", "ana"]])

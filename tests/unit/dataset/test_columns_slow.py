@@ -78,7 +78,7 @@ async def test_doubtful_text_is_served_and_said(world):
             assert get(library, b"1") == b"u2\tBob"
             (warning,) = library.status()["db"]["versions"]["v1"]["warnings"]
             assert library.conditions()["db"]["versions"]["v1"]["warnings"] == [warning]
-    assert "its first line looks like a header; its first column looks like an index" in warning
+    assert "the first line looks like a header; the first column looks like an index" in warning
     assert [line["reason"] for line in logs if line["event"] == "source_doubtful"] == [warning]
 
 

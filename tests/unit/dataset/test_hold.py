@@ -133,7 +133,10 @@ def test_a_hold_that_is_nowhere_leaves_what_is_served_and_says_so(node):
     upgrade(node, "v1")
     node.hold("v0")
     assert node.active == "v1"
-    assert node.status["error"] == "hold: version v0 is neither here nor at the source; v1 goes on being served"
+    assert (
+        node.status["error"]
+        == "the held version v0 is neither on this node nor at the source; version v1 is still served"
+    )
     with no_builds(node):
         put(node, "v2")
     put(node, "v0")
@@ -147,7 +150,7 @@ def test_a_hold_that_is_nowhere_at_the_first_start(node):
     node.hold("v2")
     put(node, "v1")
     assert node.active is None
-    assert node.status["error"] == "hold: version v2 is neither here nor at the source; nothing is served"
+    assert node.status["error"] == "the held version v2 is neither on this node nor at the source; nothing is served"
     assert node.library.unready(DATABASE) == node.status["error"]
     assert node.builds == []
 
@@ -293,7 +296,7 @@ def test_an_order_about_what_is_nowhere_is_refused(node):
     upgrade(node, "v2")
     refused = node.order("v9")
     assert type(refused) is UnknownVersion
-    assert "v9 of db is neither at a node nor at the source; there are: v2" in refused.message
+    assert "no node and no source has version v9 of db; the last known versions are: v2" in refused.message
     assert node.status["hold"] is None
     node.put("v1", [b"name\tv1\n"])
     assert node.order("v1")["hold"] == "v1"

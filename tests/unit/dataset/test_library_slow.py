@@ -238,7 +238,7 @@ async def test_why_nothing_is_served_yet(world, monkeypatch):
     monkeypatch.setattr(library_module, "build_in_child", build)
     (world.source / "db").mkdir()
     async with world.node() as library:
-        assert library.unready("db") == "the source shows no version of it"
+        assert library.unready("db") == "the source has no version of it"
         assert not library.coming("db")
         (world.source / "db" / "v1").mkdir()
         await library.rescan()
@@ -248,7 +248,7 @@ async def test_why_nothing_is_served_yet(world, monkeypatch):
         await library.rescan()
         await until(lambda: "is in error" in library.unready("db"))
         assert library.unready("db").startswith("version v2 is in error: ")
-        assert library.unready("db").endswith("part-0: line 1, byte 0: no TAB in the line 'no record'")
+        assert library.unready("db").endswith("part-0: line 1, byte 0: the line 'no record' contains no TAB")
         assert not library.coming("db")
         await library.rescan()  # Afterwards no other listing is running that might find the next version first.
         world.put("v3")
@@ -397,7 +397,7 @@ async def test_a_child_that_cannot_be_started_is_told_and_tried_again(world, mon
     async with world.node() as library:
         await until(lambda: state(library, "v1") == "ERROR")
         told = library.status()["db"]["versions"]["v1"]["error"]["message"]
-        assert told == "the process that builds it cannot be started: /nowhere/python: No such file or directory"
+        assert told == "the build process cannot be started: /nowhere/python: No such file or directory"
         monkeypatch.undo()
         await active(library, "v1")
 

@@ -236,7 +236,7 @@ def test_a_version_without_room_waits_until_there_is_some():
     begin(one)
     one.copy.wait(Shortage(100, 50), now_ms=0)
     assert (one.word, one.copy.trouble, one.copy.failures) == (VersionWord.SEEN, None, 0)
-    assert one.waiting_for == "room on the disk: about 100 bytes are needed, 50 are free"
+    assert one.waiting_for == "disk space: about 100 bytes are needed, 50 bytes are free"
     assert what(one, now_ms=599_999).build is None
     assert what(one, now_ms=1).look_again_ms == 600_000
     assert what(one, now_ms=600_000).build == "v1"
@@ -248,7 +248,7 @@ def test_a_version_without_room_waits_until_there_is_some():
         begin(one)
         one.copy.wait(Shortage(100, 50, "No space left on device"), now_ms=0)
         one.copy.find_space(1000, now_ms=pause_ms - 1)
-        assert one.waiting_for.endswith("1,000 are free (No space left on device)")
+        assert one.waiting_for.endswith("1,000 bytes are free (No space left on device)")
         one.copy.find_space(1000, now_ms=pause_ms)
         assert what(one, now_ms=pause_ms).build == "v1"
         assert one.copy.needed_bytes == 100

@@ -118,7 +118,7 @@ async def test_what_is_cut_short_is_built_again(world, put):
             path = part(world, "v1")
             os.truncate(path, path.stat().st_size - 1)
             lost = meet(library, "v1", path)
-            await until(lambda: "another size than in the manifest" in said(library, "v1").get("message", ""))
+            await until(lambda: "the size differs from the manifest's" in said(library, "v1").get("message", ""))
             await until(lambda: state(library, "v1") == "ACTIVE" and library.active("db") is not lost)
             assert get(library, b"a") == b"v1"
             await until(lambda: lost.files == [None] * len(lost.files))

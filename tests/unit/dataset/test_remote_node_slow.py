@@ -94,7 +94,7 @@ def test_discovery(bucket):
         bucket.put(key, b"" if key.endswith(("/", "_SUCCESS")) else b"x")
     source = bucket.source(require_success_file=True)
     assert source.databases().names == ("db",)
-    assert source.databases().ignored == (f"{bucket.url}/README: not a database: it is not a directory",)
+    assert source.databases().ignored == (f"{bucket.url}/README: a database must be a directory",)
     assert source.versions("db").names == ("v1", "v2")
     version = source.version("db", "v1")
     assert [(file.name, file.size_bytes, bool(file.tag)) for file in version.files] == [("part-0", 1, True)]

@@ -93,7 +93,7 @@ async def test_a_version_says_what_its_gate_waits_for(world):
         assert (told["waits_until"], told["missing"]) == (wanted, {"count": 2, "runs": "1,3"})
         assert "waiting_for" not in told
         say(library, [1, 3], library.version("db", "v1").identity)
-        answers = "the owners of every partition have answered that they serve it"
+        answers = "the owners of every partition have confirmed that they serve the version"
         await until(lambda: library.unready("db") == f"version v1 waits until {answers}")
         assert library.coming("db")
         assert library.databases()[0]["version"] is None
@@ -103,14 +103,14 @@ async def test_a_version_says_that_its_share_is_not_known_yet(world):
     """While the list of members changes or is empty nothing is built, and clients may wait."""
     world.put("v1", *files("v1"))
     for others, words in (
-        ([member("b", "2")], "the list of members has been still for time_to_converge"),
-        ([], "another node has been heard"),
+        ([member("b", "2")], "the list of members has not changed for time_to_converge"),
+        ([], "this node has heard from another node"),
     ):
         async with world.node(among(*others, settle_ms=3_600_000)) as library:
             await until(lambda library=library: state(library, "v1") == "SEEN")
-            assert library.unready("db") == f"version v1 waits until {words} (waited for: 0 s)"
+            assert library.unready("db") == f"version v1 waits until {words} (it has waited 0 s)"
             assert library.coming("db")
-            assert library.status(local=False)["db"]["versions"]["v1"]["waits_until"] == f"{words} (waited for: 0 s)"
+            assert library.status(local=False)["db"]["versions"]["v1"]["waits_until"] == f"{words} (it has waited 0 s)"
 
 
 async def test_a_version_that_others_bring_is_coming_though_it_is_in_error_here(world):
@@ -143,9 +143,11 @@ async def test_what_others_serve_is_coming_before_it_is_known_what_they_hold(wor
         library.core("db").hear("b", b"b" * 16, 1, {}, said, wall_ms=0)
         library.wake("db")
         await until(lambda: library.known("db") and library.coming("db"))
-        assert library.unready("db") == "others serve it, and what they hold of it is not known here yet"
+        assert library.unready("db") == "other nodes serve it, and this node does not know their partitions yet"
         say(library, range(N), identity)
-        await until(lambda: library.unready("db") != "others serve it, and what they hold of it is not known here yet")
+        await until(
+            lambda: library.unready("db") != "other nodes serve it, and this node does not know their partitions yet"
+        )
 
 
 async def test_a_node_that_has_nothing_tells_what_others_have(world):
@@ -293,4 +295,6 @@ async def test_the_newest_complete_one_is_to_serve_but_for_a_hold(world):
         library.reconfigure({"db": DatabaseSettings(hold="v9")})
         told = library.conditions()["db"]
         assert (told["awaits"], told["versions"]["v9"]) == ("v9", {"nowhere": True})
-        assert told["error"] == "hold: version v9 is neither here nor at the source; v1 goes on being served"
+        assert (
+            told["error"] == "the held version v9 is neither on this node nor at the source; version v1 is still served"
+        )

@@ -150,11 +150,11 @@ def test_files_of_builds_that_met_a_stray_and_that_did_not_are_refused(tmp_path)
     build(place / "part-00001.gkv", held, metadata=json.dumps(claim | {"regrouped": False}).encode())
     assert made(job_of(tmp_path / "root", tmp_path / "relied")).records == 3000
     build(place / "part-00001.gkv", held, metadata=json.dumps(claim | {"regrouped": True}).encode())
-    with pytest.raises(SourceError, match=r"relying on .*part-00001\.gkv regrouping .*--presharded never") as caught:
+    with pytest.raises(SourceError, match=r"relies on .*part-00001\.gkv was regrouped .*--presharded never") as caught:
         made(job_of(tmp_path / "root", tmp_path / "mixed"))
     assert caught.value.details["file"] == str(place / "part-00000.gkv")
     (place / "_SUCCESS").unlink()
-    with pytest.raises(SourceError, match=r"relying on .*part-00001\.gkv regrouping "):
+    with pytest.raises(SourceError, match=r"relies on .*part-00001\.gkv was regrouped "):
         finish_version(place, 3)
 
 
@@ -184,7 +184,7 @@ def test_damage_is_named_and_leaves_no_manifest(tmp_path, compression):
         made(one)
     assert os.listdir(one.directory) == []
     path.unlink()
-    with pytest.raises(SourceError, match="of which 1 is missing beside it"):
+    with pytest.raises(SourceError, match="partition 1 is missing beside it"):
         made(job_of(tmp_path / "root", tmp_path / "build2"))
 
 

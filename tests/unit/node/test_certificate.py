@@ -116,7 +116,7 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> Non
     """The start fails with advice."""
     pair = Authority(tmp_path).pair("node", "localhost")
     pair.key.chmod(mode)
-    with pytest.raises(ConfigError, match=rf"{pair.key}: .* this tls_key \(mode {mode:04o}\): chmod 600 it"):
+    with pytest.raises(ConfigError, match=rf"{pair.key}: .* the tls_key \(mode {mode:04o}\); run `chmod 600` on it"):
         certificate.read(Config(tls_certificate=pair.certificate, tls_key=pair.key))
 
 

@@ -325,9 +325,9 @@ SITUATIONS = [
     ),
     (
         "doubtful",
-        said(n2={"geo": entry(version={"warnings": ["f: its first line looks like a header"]})}),
+        said(n2={"geo": entry(version={"warnings": ["f: the first line looks like a header"]})}),
         ATTENTION,
-        "geo 1: f: its first line looks like a header",
+        "geo 1: f: the first line looks like a header",
         None,
     ),
     ("strays", said(n2={"geo": entry(version={"first_stray": {"key": b"k"}})}), WELL, "geo 1: grouped by", None),

@@ -76,7 +76,7 @@ async def join_into_nothing(cluster: SimulatedCluster) -> None:
     database.must(await database.active(first) is None, f"{first.name} serves something alone")
     waits_until = (await database.versions(first, local=False))["101"].get("waits_until")
     database.must(
-        str(waits_until).startswith("another node has been heard"), f"{first.name} waits until {waits_until!r}"
+        str(waits_until).startswith("this node has heard from another"), f"{first.name} waits until {waits_until!r}"
     )
     async with trio.open_nursery() as nursery:
         for machine in others:

@@ -50,7 +50,10 @@ cdef class Assigner:
         cdef Py_ssize_t place
         cdef int32_t group
         if len(groups) < 1 or len(claims) > MAX_CLAIMS:
-            raise ValueError(f"{len(groups)} partitions and {len(claims)} claims: at least 1, at most {MAX_CLAIMS}")
+            raise ValueError(
+                f"got {len(groups)} partitions and {len(claims)} claims; at least 1 partition and at most "
+                f"{MAX_CLAIMS} claims are allowed"
+            )
         for code in (function, *claims):
             if not 0 <= <int> code <= <int> CASCADING:
                 raise ValueError(f"no partition function has the code {code}")
@@ -76,7 +79,7 @@ cdef class Assigner:
         """Begin another file; `expected` is its partition under each claim, None for a file without keys."""
         cdef Py_ssize_t place
         if len(expected) != self.claim_count:
-            raise ValueError(f"{len(expected)} expectations for {self.claim_count} claims")
+            raise ValueError(f"got {len(expected)} expected partitions for {self.claim_count} claims")
         for place in range(self.claim_count):
             self.expected[place] = -1 if expected[place] is None else expected[place]
 

@@ -153,7 +153,7 @@ def test_a_stray_is_named_and_the_files_are_left_to_be_read(place, compression, 
     stray = strays[round(at * (len(strays) - 1))]
     metadata = json.dumps({"function": "sequins", "partition": 1, "partitions": 3}).encode()
     build(place.path(1), [*held, stray], compression=compression, metadata=metadata)
-    with pytest.raises(NotAdoptable, match="belongs to partition 2 of 3 by 'sequins', and the file says") as caught:
+    with pytest.raises(NotAdoptable, match="belongs to partition 2 of 3 by 'sequins', but the file holds") as caught:
         place.adopt()
     file = oracle.File(place.path(1).read_bytes())
     position = next(position for position, key, _ in file.positions() if key == stray[0])
@@ -165,7 +165,7 @@ def test_a_stray_is_named_and_the_files_are_left_to_be_read(place, compression, 
 def test_a_key_without_a_partition_is_a_stray(place):
     """The function hashes text, and the key is not UTF-8."""
     place.lie(0, [(b"a", b""), (b"\xff", b"")], function="string", partitions=1)
-    with pytest.raises(NotAdoptable, match="has no partition by 'string', which hashes UTF-8 text") as caught:
+    with pytest.raises(NotAdoptable, match="has no partition by 'string', which hashes only UTF-8 text") as caught:
         place.adopt()
     assert caught.value.stray == Stray(b"\xff", str(place.path(0)), 72)
 
@@ -173,18 +173,18 @@ def test_a_key_without_a_partition_is_a_stray(place):
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
-        (lambda place: place.write(*range(4), of=4), "of several ways to partition"),
+        (lambda place: place.write(*range(4), of=4), "partitioned in different ways"),
         (
             lambda place: os.link(place.path(1), place.path(9)),
             r"part-00001.* and .*part-00009.* hold the same partition",
         ),
-        (lambda place: build(place.path(5), RECORDS), r"part-00005\.gkv: does not say which partition it is"),
+        (lambda place: build(place.path(5), RECORDS), r"part-00005\.gkv: the file does not name its partition"),
     ],
 )
 def test_sound_files_that_do_not_fit_are_left_to_be_read(place, spoil, what):
     """The error names the reason and no stray."""
     place.write(0, 1, 2)
-    if "several" in what:
+    if "different" in what:
         for number in range(3):
             os.rename(place.path(number), place.path(number + 10))
     spoil(place)
@@ -193,22 +193,24 @@ def test_sound_files_that_do_not_fit_are_left_to_be_read(place, spoil, what):
     assert caught.value.stray is None
 
 
-@pytest.mark.parametrize(("missing", "words"), [({1}, "1 is missing"), ({0, 2}, "0, 2 are missing")])
+@pytest.mark.parametrize(
+    ("missing", "words"), [({1}, "partition 1 is missing"), ({0, 2}, "partitions 0, 2 are missing")]
+)
 def test_a_missing_partition_is_an_error(place, missing, words):
     """Without the partition the version would lack a part of its keys."""
     place.write(*{0, 1, 2} - missing)
-    with pytest.raises(SourceError, match=f"is one of 3 partitions by 'sequins', of which {words} beside it"):
+    with pytest.raises(SourceError, match=f"is one of 3 partitions by 'sequins'; {words} beside it"):
         place.adopt()
     place.write(*range(10), of=10)
     place.path(9).unlink()
-    with pytest.raises(SourceError, match=r"of 10 partitions by 'sequins', of which 9 is missing"):
+    with pytest.raises(SourceError, match=r"of 10 partitions by 'sequins'; partition 9 is missing"):
         place.adopt()
 
 
 def test_many_missing_partitions_are_counted(place):
     """At most five are listed."""
     place.write(0, of=100)
-    with pytest.raises(SourceError, match=r"of which 1, 2, 3, 4, 5 and 94 more are missing"):
+    with pytest.raises(SourceError, match=r"partitions 1, 2, 3, 4, 5 and 94 more are missing"):
         place.adopt()
 
 
@@ -262,7 +264,7 @@ def test_a_file_that_changes_under_the_copy_is_found(place):
     place.write(0, of=1)
     plan = plan_adoption(place.listed, place.opened)
     place.lie(0, [(RECORDS[0][0], RECORDS[0][1].upper()), *RECORDS[1:]], partitions=1)
-    with pytest.raises(Corrupt, match="another footer than a moment before"):
+    with pytest.raises(Corrupt, match="the footer changed while the file was copied"):
         adopt(plan, place.opened, place.files, place.directory)
     assert os.listdir(place.directory) == []
 

@@ -76,5 +76,5 @@ def test_what_makes_no_sense_is_refused(function, groups, claims):
 
 def test_every_claim_needs_an_expectation():
     assigner = Assigner(0, [0, 1], [0, 1])
-    with pytest.raises(ValueError, match="1 expectations for 2 claims"):
+    with pytest.raises(ValueError, match="got 1 expected partitions for 2 claims"):
         assigner.begin_file([0])

@@ -99,7 +99,7 @@ def test_too_little_memory_is_refused_with_the_least_that_would_do(job, start):
     said, _ = last_word(child)
     kind, message, details = said["error"]
     assert kind == "ConfigError"
-    assert "build_memory of 8,388,608 bytes is too little" in message
+    assert "build_memory is 8,388,608 bytes; this build needs at least" in message
     assert details["needed_bytes"] > 16 << 20
 
 

@@ -74,7 +74,7 @@ async def test_a_node_says_what_it_needs_and_goes_on_when_there_is_room(put, tmp
             assert "error" not in version
             assert version["needed_bytes"] > version["free_bytes"] > 0
             needed, free = version["needed_bytes"], version["free_bytes"]
-            assert version["waiting_for"] == f"room on the disk: about {needed:,} bytes are needed, {free:,} are free"
+            assert version["waiting_for"] == f"disk space: about {needed:,} bytes are needed, {free:,} bytes are free"
             assert get(library, b"7") is not None
             grow("8m")
             await until(lambda: told(library, "v2")["free_bytes"] > version["free_bytes"])

@@ -125,7 +125,7 @@ async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, childre
         async with trio.open_nursery() as nursery:
             for number in range(1, 6):
                 nursery.start_soon(build, number)
-    assert ends == ["done", "done", "the process that built it was killed by signal 9", "done", "done"]
+    assert ends == ["done", "done", "the build process was killed by signal 9", "done", "done"]
     assert list(Counter(child for child, _ in begun).values()) == children
     assert len({one for _, one in begun}) == 5
     assert started_by(os.getpid()) == []

@@ -72,7 +72,9 @@ def test_doubtful_text_is_served_and_the_manifest_says_so(job):
     manifest = build(one)
     assert manifest.records == 2
     (warning,) = manifest.warnings
-    assert warning.startswith(f"{one.files[1].path}: its first line looks like a header: if so, say format")
+    assert warning.startswith(
+        f"{one.files[1].path}: the first line looks like a header; if the file is CSV, set format"
+    )
     assert read_manifest(RealFiles(), Path(one.directory)) == manifest
 
 
@@ -164,7 +166,7 @@ def test_a_full_disk_is_told_before_anything_is_written(job):
             return 1000
 
     one = job([b"k\t" + b"v" * 1_000_000])
-    with pytest.raises(StorageError, match="2,265,540 bytes are needed while it is built, 1,000 are free") as caught:
+    with pytest.raises(StorageError, match="2,265,540 bytes are needed, 1,000 bytes are free") as caught:
         build(one, Full())
     assert caught.value.details == {
         "file": one.directory, "needed_bytes": space_needed_bytes(one), "free_bytes": 1000,
@@ -347,7 +349,7 @@ def test_what_nothing_made_is_regrouped(job, partitions):
 def test_a_function_over_text_refuses_a_key_that_is_none(job):
     """The function was requested by name; the error has the key and its place."""
     one = dataclasses.replace(job([b"a\t1\n\xff\t2\n"], partitions=3), function="string", format="tsv")
-    with pytest.raises(SourceError, match=r"byte 4: key b'\\xff' is not UTF-8, so it has no partition under 'string'"):
+    with pytest.raises(SourceError, match=r"byte 4: the key b'\\xff' is not UTF-8, so it has no partition by 'string'"):
         build(one)
 
 

@@ -57,7 +57,7 @@ def test_a_disk_that_is_too_small_is_not_built_on(node):
         assert told["state"] == "SEEN"
         assert 9_000 < told["free_bytes"] <= 10_000
         assert told["needed_bytes"] > 60_000
-        assert told["waiting_for"].startswith("room on the disk: about ")
+        assert told["waiting_for"].startswith("disk space: about ")
         assert "error" not in told
         node.wait()
     assert node.builds == ["v1"]
@@ -105,7 +105,7 @@ def test_room_that_a_retired_version_leaves_is_used(node):
     node.disk.capacity_bytes -= free - 65_000
     put(node, "v0")
     node.hold("v0")
-    assert node.status["versions"]["v0"]["waiting_for"].startswith("room on the disk")
+    assert node.status["versions"]["v0"]["waiting_for"].startswith("disk space")
     for _ in range(12):
         node.wait()
     assert node.kept == {"v1"}

@@ -54,10 +54,12 @@ def test_a_switch_that_waits_for_copies_says_so():
     node = Node("b", terms=TERMS._replace(replication=2, switch_patience_ms=60_000))
     node.core.activate(identity("0"))
     node.has(0, 1, 2, 3)
-    words = "every partition has 2 owners, for switch_patience at most: 4 have fewer"
+    words = "every partition has 2 owners, or switch_patience has passed: 4 of 4 partitions have fewer owners"
     assert spread(node).gate_waits_until("1") == words
     node.hear("b", statement("b", (0, 1, 2, 3)))
-    assert spread(node).gate_waits_until("1") == "the owners of every partition have answered that they serve it"
+    assert (
+        spread(node).gate_waits_until("1") == "the owners of every partition have confirmed that they serve the version"
+    )
 
 
 def test_of_what_nobody_has_said_anything_of_nothing_is_told():
@@ -131,8 +133,8 @@ def test_who_keeps_an_old_version_from_going_is_told():
 @pytest.mark.parametrize(
     ("least", "words"),
     [
-        (1, "every partition has an owner: 2 of 4 have none (1, 3)"),
-        (2, "every partition has 2 owners: 3 of 4 have fewer (1-3)"),
+        (1, "every partition has an owner: 2 of 4 partitions have none (1, 3)"),
+        (2, "every partition has 2 owners: 3 of 4 partitions have fewer (1-3)"),
     ],
 )
 def test_a_gate_waits_for_owners_that_are_alive(least, words):
@@ -149,7 +151,7 @@ def test_a_gate_waits_for_owners_that_are_alive(least, words):
 def test_a_gate_waits_for_answers():
     node = Node("b")
     node.hear("b", statement("b", ready=[0, 1, 2, 3]))
-    waits = "the owners of every partition have answered that they serve it"
+    waits = "the owners of every partition have confirmed that they serve the version"
     assert spread(node).gate_waits_until("1") == waits
 
 
@@ -158,13 +160,13 @@ def test_a_share_waits_for_the_list_of_members():
     node = Node("b")
     node.step()
     node.step(3_000)
-    still = "the list of members has been still for time_to_converge (waited for: 3 s)"
+    still = "the list of members has not changed for time_to_converge (it has waited 3 s)"
     assert spread(node).share_waits_until() == still
     node.settle()
     assert spread(node).share_waits_until() is None
     alone = Node()
     alone.step()
-    assert spread(alone).share_waits_until() == "another node has been heard (waited for: 0 s)"
+    assert spread(alone).share_waits_until() == "this node has heard from another node (it has waited 0 s)"
 
 
 def test_what_others_have_or_build_is_brought_by_them():

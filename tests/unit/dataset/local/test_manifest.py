@@ -35,7 +35,7 @@ MANIFEST = VersionManifest(
 
 def test_it_reads_back_as_written(tmp_path):
     """The sums are right, too; warnings may be missing, as they are in older manifests."""
-    doubtful = replace(MANIFEST, warnings=("f: its first line looks like a header",))
+    doubtful = replace(MANIFEST, warnings=("f: the first line looks like a header",))
     assert from_body(to_body(doubtful), "x") == doubtful
     write_manifest(RealFiles(), tmp_path, MANIFEST)
     assert read_manifest(RealFiles(), tmp_path) == MANIFEST
@@ -107,7 +107,7 @@ def test_two_builds_of_one_version_are_joined():
 def test_what_is_refuted_is_not_relied_on(refuted):
     """Only a faulty program writes such a manifest; ours asserts that it does not."""
     body = {**to_body(MANIFEST), "regrouped": False, "refuted": refuted}
-    with pytest.raises(Corrupt, match="'refuted' has 'sequins', by which the files were relied on"):
+    with pytest.raises(Corrupt, match="'refuted' contains 'sequins', on which the build relied"):
         from_body(body, "x")
     with pytest.raises(AssertionError):
         replace(MANIFEST, identity=replace(MANIFEST.identity, regrouped=False), refuted=tuple(refuted))

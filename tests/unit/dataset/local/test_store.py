@@ -174,7 +174,7 @@ def test_an_active_document_about_something_else_is_damage(tmp_path):
     with opened(tmp_path) as data:
         data.set_active("db", ActiveDocument("v1", "v1"))
         (tmp_path / "active" / "other").write_bytes((tmp_path / "active" / "db").read_bytes())
-        with pytest.raises(Corrupt, match="not about a version of other"):
+        with pytest.raises(Corrupt, match="does not describe a version of other"):
             data.active("other")
 
 

@@ -61,13 +61,13 @@ def test_a_whole_version_is_declared(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
-        (lambda place: os.unlink(place / "part-00001.gkv"), "has no part-00001.gkv: did every task run, with 3 part"),
+        (lambda place: os.unlink(place / "part-00001.gkv"), "has no part-00001.gkv; check that every task ran"),
         (lambda place: write(place, 3, of=4), "has part-00003.gkv beside its 3 partitions"),
         (lambda place: (place / "notes.txt").write_text("x"), "has notes.txt beside its 3 partitions"),
-        (lambda place: write(place, 1, of=4), "part-00001.gkv: is partition 1 of 4 by 'sequins', where partition 1"),
-        (lambda place: write(place, 2, function="text"), "part-00002.gkv: is partition 2 of 3 by 'text', where"),
+        (lambda place: write(place, 1, of=4), "part-00001.gkv: the file holds partition 1 of 4 by"),
+        (lambda place: write(place, 2, function="text"), "part-00002.gkv: the file holds partition 2 of 3 by 'text'"),
         (lambda place: os.replace(place / "part-00000.gkv", place / "part-00002.gkv"), "has no part-00000.gkv"),
-        (lambda place: build(place / "part-00001.gkv", RECORDS), "part-00001.gkv: was not written by gossipkv.dataset"),
+        (lambda place: build(place / "part-00001.gkv", RECORDS), "part-00001.gkv: the file names no partition"),
     ],
 )  # fmt: skip
 def test_what_is_not_whole_is_not_declared(tmp_path, spoil, what):
@@ -105,7 +105,7 @@ def test_damaged_files_are_named(tmp_path):
 def test_the_function_may_be_demanded(tmp_path):
     """The driver may know the function."""
     write(tmp_path, 0, of=1)
-    with pytest.raises(SourceError, match="is partition 0 of 1 by 'sequins', where partition 0 of 1 by 'spark' is"):
+    with pytest.raises(SourceError, match="holds partition 0 of 1 by 'sequins', but partition 0 of 1 by 'spark' is"):
         finish_version(tmp_path, 1, function="spark")
     assert finish_version(tmp_path, 1).function == "sequins"
 
@@ -140,13 +140,13 @@ def test_a_remote_version_is_like_a_local_one(memory, tmp_path):
     assert names == sorted(os.listdir(tmp_path))
     for each in names:
         assert system.cat_file(f"{name}/{each}") == (tmp_path / each).read_bytes()
-    with pytest.raises(StorageError, match=rf"{url}/part-00000\.gkv: this version is finished"):
+    with pytest.raises(StorageError, match=rf"{url}/part-00000\.gkv: the version is finished"):
         write(url, 0)
 
 
 def test_what_is_wrong_with_a_remote_version_is_named_by_its_url(memory):
     system, name, url = memory
-    with pytest.raises(SourceError, match=f"{url}: has no part-00000.gkv"):
+    with pytest.raises(SourceError, match=f"{url}: the directory has no part-00000.gkv"):
         finish_version(url, 1)
     write(url, 0, of=1)
     whole = system.cat_file(f"{name}/part-00000.gkv")

@@ -69,7 +69,7 @@ def test_a_key_that_strays_is_told(job, tmp_path):
     manifest = built(job(files), tmp_path)
     assert (found.function, found.relies) == (manifest.identity.function, not manifest.identity.regrouped)
     assert found.relies is False
-    assert "does not belong here under 'text'" in found.warnings[0]
+    assert "belongs to another file by 'text'" in found.warnings[0]
 
 
 def test_sorted_files_are_taken_over_or_sorted_anew(tmp_path):
@@ -87,10 +87,10 @@ def test_sorted_files_are_taken_over_or_sorted_anew(tmp_path):
     listed = SourceRoot(str(tmp_path), RealFiles()).listed(str(place), "geo", "1")
     found = preview(BuildJob.of(listed, "."), RealFiles())
     assert (found.relies, found.records) == (False, 600)
-    assert "a node sorts these files anew: 3 files are of several ways to partition" in found.warnings[0]
+    assert "a node sorts these files again: the 3 files are partitioned in different ways" in found.warnings[0]
     (place / "part-00001.gkv").unlink()
     listed = SourceRoot(str(tmp_path), RealFiles()).listed(str(place), "geo", "1")
-    with pytest.raises(SourceError, match="of which 1 is missing beside it"):
+    with pytest.raises(SourceError, match="partition 1 is missing beside it"):
         preview(BuildJob.of(listed, "."), RealFiles())
 
 

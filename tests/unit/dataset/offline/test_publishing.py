@@ -116,11 +116,11 @@ def test_other_files_are_another_version(tmp_path, job):
     first = job()
     publish(tmp_path, first, "2")
     second = job({"part-0": b"chile\tSantiago\n"}, "second")
-    with pytest.raises(Conflict, match="geo/2: there already, with other files"):
+    with pytest.raises(Conflict, match="geo/2: the version exists with other files"):
         publish(tmp_path, second, "2")
-    with pytest.raises(BadRequest, match="version 1 sorts before 2"):
+    with pytest.raises(BadRequest, match="version 1 sorts before version 2"):
         publish(tmp_path, second, "1")
-    with pytest.raises(BadRequest, match="version 3 sorts before 4"):
+    with pytest.raises(BadRequest, match="version 3 sorts before version 4"):
         publish(tmp_path, second, "3", known=["4"])
     assert publish(tmp_path, first, "2") == "2"
     assert publish(tmp_path, second) == "2026-11-20-101530"
@@ -152,7 +152,7 @@ def test_files_may_lie_in_directories(tmp_path, job):
 def test_a_file_that_changes_while_it_is_copied_is_named(tmp_path, job):
     listed = job()
     (tmp_path / "out" / "part-1").write_bytes(b"peru\tCusco or so\n")
-    with pytest.raises(SourceChanged, match="part-1: changed"):
+    with pytest.raises(SourceChanged, match="part-1: the file changed"):
         publish(tmp_path / "root", listed)
     assert SourceDatabase(str(tmp_path / "root"), "geo").versions() == []
 

@@ -185,7 +185,7 @@ def test_a_finished_version_does_not_change(tmp_path):
 
     with pytest.raises(StorageError):
         write(tmp_path, 1, 3, finished_meanwhile())
-    with pytest.raises(StorageError, match="this version is finished: it has a file _SUCCESS"):
+    with pytest.raises(StorageError, match="the version is finished, because it has a file _SUCCESS"):
         write(tmp_path, 1)
     assert (tmp_path / "part-00001.gkv").read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == ["_PARTITIONS.json", "_SUCCESS", *data(tmp_path)]

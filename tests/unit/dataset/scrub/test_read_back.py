@@ -102,7 +102,7 @@ def test_every_damaged_file_is_told(built):
     found, _, _ = reads(built)
     assert [(damage.file, damage.reason) for damage in found] == [
         (str(paths[0]), "the file is missing"),
-        (str(paths[1]), "another size than in the manifest"),
+        (str(paths[1]), "the size differs from the manifest's"),
     ]
 
 
@@ -135,7 +135,7 @@ def test_what_the_disk_cannot_read_is_damage(built, at):
     found, _, _ = reads(built, files)
     assert files.struck
     assert len(found) == 1
-    assert found[0].reason == "the disk cannot read it"
+    assert found[0].reason == "the disk cannot read these bytes"
 
 
 def test_what_the_system_refuses_is_no_damage(built):

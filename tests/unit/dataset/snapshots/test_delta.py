@@ -130,9 +130,9 @@ def checkpoint(path, actions):
 
 
 @pytest.mark.parametrize(("action", "reason"), [
-    ({"protocol": {"minReaderVersion": 3, "readerFeatures": ["variantType"]}}, "not read: variantType"),
+    ({"protocol": {"minReaderVersion": 3, "readerFeatures": ["variantType"]}}, "cannot be read: variantType"),
     ({"protocol": {"minReaderVersion": 4}}, "those of reader version 4"),
-    ({"metaData": METADATA["metaData"] | {"format": {"provider": "orc"}}}, "its files are orc"),
+    ({"metaData": METADATA["metaData"] | {"format": {"provider": "orc"}}}, "its files have the format orc"),
     (add("s3://other/x"), "not below the table's directory"),
     (add("d/../../x"), "not below the table's directory"),
     (add("d", deletionVector=VECTOR | {"storageType": "p"}), "the deletion vector '00000' is not below"),

@@ -149,6 +149,6 @@ async def test_a_node_serves_a_cloud_until_its_credentials_expire(cloud, world, 
         status = 401 if "endpoint_url" in cloud.options else 403
         cloud.refusals = [refusal(cloud, status, "AuthenticationFailed", words[status], expired)] * 99
         await library.rescan()
-        assert "the store's credentials have expired: renew them in `storage_options`" in library.trouble()
+        assert "the credentials of the store have expired; renew them in `storage_options`" in library.trouble()
         assert SECRET not in library.trouble()
         assert get(library, b"b") == b"2"

@@ -58,11 +58,11 @@ def but(**changes):
         (b"\xff{}", None, "not JSON"),
         (b"[" * 100_000, None, "not JSON"),
         (b'{"partitions": ' + b"9" * 5000 + b"}", None, "not JSON"),
-        (b'{"function": "text", "function": "spark"}', None, '"function" is there twice'),
+        (b'{"function": "text", "function": "spark"}', None, '"function" occurs twice'),
         (b"[]", None, r"should be a JSON object, not \[\]"),
         (but(function=None), "function", "is missing"),
         (but(files=None), "files", "is missing"),
-        (but(version=7), "version", "is unknown; there are function, partitions, files"),
+        (but(version=7), "version", "is unknown; the known fields are function, partitions, files"),
         (but(function="murmur"), "function", 'should be one of sequins, text, .* not "murmur"'),
         (but(function=["text"]), "function", "should be one of"),
         (but(partitions=0), "partitions", "from 1 to 16,384, not 0"),
@@ -76,8 +76,8 @@ def but(**changes):
         (but(files={"a": False}), 'files["a"]', "not false"),
         (but(files={"a/b": 1}), 'files["a/b"]', "without a directory"),
         (but(files={"": 1}), 'files[""]', "without a directory"),
-        (but(files={f"part-{n}": 0 for n in range(16_385)}), "files", "16,385 entries; at most 16,384"),
-        (b" " * (MAX_DECLARED_BYTES + 1), None, "8,388,609 bytes are too many"),
+        (but(files={f"part-{n}": 0 for n in range(16_385)}), "files", "16,385 entries; the limit is 16,384"),
+        (b" " * (MAX_DECLARED_BYTES + 1), None, "the file has 8,388,609 bytes"),
     ],
     ids=range(25),
 )
@@ -93,6 +93,6 @@ def test_what_is_wrong_is_named(data, field, reason):
 def test_one_that_is_too_long_is_not_read():
     """Its size suffices for the refusal."""
     reader = CutReader(b" " * (MAX_DECLARED_BYTES + 1), name="x")
-    with pytest.raises(SourceError, match="too many"):
+    with pytest.raises(SourceError, match="the limit is"):
         read_declared(reader)
     assert reader.largest_read == 0

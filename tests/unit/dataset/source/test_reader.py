@@ -112,7 +112,7 @@ def test_a_range_is_read_exactly_or_refused(tmp_path):
         assert reader.read_at(3, 4) == b"3456"
         assert reader.read_at(10, 0) == b""
         assert reader.read_bytes == 14
-        with pytest.raises(SourceError, match="byte 9: 2 bytes are wanted here, and the file ends at byte 10"):
+        with pytest.raises(SourceError, match="byte 9: 2 bytes are needed here, but the file ends at byte 10"):
             reader.read_at(9, 2)
     reading = SourceReader(FILES, file).__enter__()
     os.truncate(path, 4)
@@ -147,7 +147,7 @@ def test_a_change_explains_what_could_not_be_read(tmp_path):
 def test_another_tag_is_a_change(tmp_path):
     """The tag decides where a store has one, although size and time are equal."""
     _, file = listed(tmp_path, b"x")
-    with pytest.raises(SourceChanged, match="its tag is another"), SourceReader(FILES, replace(file, tag="t")):
+    with pytest.raises(SourceChanged, match="its tag differs"), SourceReader(FILES, replace(file, tag="t")):
         pass
 
 
@@ -173,7 +173,7 @@ def test_every_flipped_byte_is_found(tmp_path_factory, data, each, draw):
     end = draw.draw(st.integers(at + 1, len(data)))
     piece = at - at % each
     with SourceReader(FILES, file) as reader:
-        with pytest.raises(SourceError, match=r"byte [\d,]+: the data is damaged: its CRC-32 is") as caught:
+        with pytest.raises(SourceError, match=r"byte [\d,]+: the data are damaged: the CRC-32 is") as caught:
             reader.read_at(begin, end - begin)
         assert caught.value.details["file"] == str(path)
         assert caught.value.details["offset"] == piece
@@ -214,9 +214,9 @@ def test_a_large_checksum_file_is_read_in_parts(tmp_path):
     ("crc", "said"),
     [
         (b"", "begins with b''"), (b"crc", "begins with b'crc'"), (b"CRC\0" + bytes(8), "begins with b'CRC"),
-        (b"crc\0\0\0\0\0" + bytes(4), "tells of 0 bytes under each"),
-        (b"crc\0\xff\xff\xff\xff" + bytes(4), "tells of 4,294,967,295 bytes under each"),
-        (b"crc\0\0\0\2\0", "has 8 bytes, and the checksums of 9 bytes, 512 under each, have 12"),
+        (b"crc\0\0\0\0\0" + bytes(4), "claims 0 bytes for each"),
+        (b"crc\0\xff\xff\xff\xff" + bytes(4), "claims 4,294,967,295 bytes for each"),
+        (b"crc\0\0\0\2\0", "has 8 bytes, but the checksums of 9 bytes, one for each 512 bytes, need 12"),
         (b"crc\0\0\0\2\0" + bytes(8), "has 16 bytes"), (b"crc\0\0\0\2\0" + bytes(3), "has 11 bytes"),
     ],
 )  # fmt: skip
@@ -245,7 +245,7 @@ def test_a_checksum_file_that_changes_is_a_change(tmp_path, moment):
     if moment == "while":
         next(reading)
     path.with_name(".part-0.crc").unlink()
-    with pytest.raises(SourceChanged, match=r"\.part-0\.crc: changed"):
+    with pytest.raises(SourceChanged, match=r"\.part-0\.crc: the file changed"):
         list(reading)
 
 

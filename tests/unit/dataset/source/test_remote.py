@@ -72,7 +72,7 @@ def test_a_source_is_listed_as_a_local_one(memory):
     memory.mkdirs("/root/db/v2")
     found = source()
     assert found.databases().names == ("db",)
-    assert found.databases().ignored == ("memory://root/README: not a database: it is not a directory",)
+    assert found.databases().ignored == ("memory://root/README: a database must be a directory",)
     assert found.versions("db").names == ("v1", "v2", "v3")
     version = found.version("db", "v1")
     assert [file.path for file in version.files] == ["memory://root/db/v1/part-0", "memory://root/db/v1/part-1"]
@@ -116,9 +116,11 @@ def test_a_build_reads_from_a_store(memory, tmp_path):
 def test_what_is_no_directory_says_so(memory):
     """A file in the place of a version and a missing name each have an error."""
     memory.pipe("/root/db/v1", b"x")
-    with pytest.raises(SourceError, match=r"memory://root/db/v1: cannot be read: .*(file|directory)"):
+    with pytest.raises(SourceError, match=r"memory://root/db/v1: the directory cannot be read: .*(file|directory)"):
         source().version("db", "v1")
-    with pytest.raises(SourceError, match="memory://root/none: cannot be read: no such file or directory"):
+    with pytest.raises(
+        SourceError, match="memory://root/none: the directory cannot be read: no such file or directory"
+    ):
         source().versions("none")
 
 
@@ -158,8 +160,8 @@ def test_a_new_version_is_seen_at_once(memory, store):
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("s4://bucket", "fsspec knows no s4://; the nearest known one is s3://"),
-        ("lacking://x", "needs a package that is not installed: run `pip install 'no_such_package_of_a_store'`"),
+        ("s4://bucket", "fsspec does not support s4://; the most similar protocol is s3://"),
+        ("lacking://x", "needs a package that is not installed; run `pip install 'no_such_package_of_a_store'`"),
     ],
 )
 def test_a_store_that_cannot_be_opened_says_what_to_install(url, said, monkeypatch):
@@ -210,8 +212,8 @@ def test_errors_of_a_store_are_one_kind_and_tell_no_secret(error, store):
     with pytest.raises(SourceError) as caught:
         found.databases()
     shown = caught.value
-    assert str(shown).startswith("odd://***@host/root: cannot be read: ")
-    said = str(shown).removeprefix("odd://***@host/root: cannot be read: ")
+    assert str(shown).startswith("odd://***@host/root: the directory cannot be read: ")
+    said = str(shown).removeprefix("odd://***@host/root: the directory cannot be read: ")
     assert said in {"login *** refused", "odd://***@host/x refused", "TimeoutError", "OddError"}
     assert "refused" in said or not str(error)
     while shown is not None:
@@ -257,7 +259,7 @@ def test_reading_that_is_refused_names_the_file(store, memory):
     found = source("breaks://root")
     version = found.version("db", "v1")
     with (
-        pytest.raises(StorageError, match="breaks://root/db/v1/part-0: cannot be read: reset by peer"),
+        pytest.raises(StorageError, match="breaks://root/db/v1/part-0: the file cannot be read: reset by peer"),
         SourceReader(found._files, version.files[0]) as reader,
     ):
         reader.read_at(0, 1)
@@ -267,7 +269,9 @@ def test_too_many_entries_are_refused(monkeypatch, memory):
     monkeypatch.setattr(module, "MAX_ENTRIES", 3)
     for number in range(4):
         memory.pipe(f"/root/db/v1/part-{number}", b"")
-    with pytest.raises(SourceError, match=r"memory://root/db/v1: cannot be read: more than .* entries"):
+    with pytest.raises(
+        SourceError, match=r"memory://root/db/v1: the directory cannot be read: .* more than .* entries"
+    ):
         source().version("db", "v1")
 
 
@@ -296,7 +300,7 @@ def test_what_stores_tell_of_a_file(info, kind, size_bytes, modified_ns, tag):
 
 def test_a_store_that_tells_no_size_is_refused():
     """Without a size a complete file cannot be told from a partial one."""
-    with pytest.raises(OSError, match="does not tell its size"):
+    with pytest.raises(OSError, match="does not report the size of the file"):
         module._entry("/x", {"name": "/x", "type": "file", "size": None})
 
 
@@ -382,7 +386,7 @@ def test_a_small_object_that_changed_is_an_error(memory):
             pass
     memory.rm("/root/db/v1/part-0")
     found._files.announce(version.files)
-    with pytest.raises(SourceChanged, match="it is gone"), SourceReader(found._files, version.files[0]):
+    with pytest.raises(SourceChanged, match="it does not exist"), SourceReader(found._files, version.files[0]):
         pass
 
 
@@ -443,5 +447,5 @@ def test_expired_credentials_are_said(store, words):
         raise PermissionError(words)
 
     store("expired", ls=ls)
-    with pytest.raises(SourceError, match="the store's credentials have expired: renew them"):
+    with pytest.raises(SourceError, match="the credentials of the store have expired; renew them"):
         source("expired://root").versions("db")

@@ -23,7 +23,7 @@ def test_a_ring_is_read_if_its_owner_alone_may(tmp_path: Path) -> None:
     small_file.write_text(path, line_of(key(SECRET)))
     assert key_file.read(path) == (key(SECRET),)
     path.chmod(0o640)
-    with pytest.raises(ConfigError, match=r"this key ring \(mode 0640\): chmod 600 it, and change the keys"):
+    with pytest.raises(ConfigError, match=r"the key ring \(mode 0640\); run `chmod 600` on it, and change the keys"):
         key_file.read(path)
     small_file.write_text(path, "")
     with pytest.raises(ConfigError, match="file has no key"):

@@ -333,7 +333,9 @@ def test_a_node_without_tables():
     records = Records(1)
     (node,) = records.nodes
     node.methods.routing._service.replicating = refuse
-    with pytest.raises(UnknownDatabase, match="there is no table t: `gossipkv table create t --kind hash` makes one"):
+    with pytest.raises(
+        UnknownDatabase, match="there is no table t; create it with `gossipkv table create t --kind hash`"
+    ):
         node.call("put", "t", b"k", b"v")
 
 

@@ -171,7 +171,7 @@ async def test_there_are_no_tables_yet(cluster):
         assert (type(error), "no table was ever created here" in error.message) == (NotReady, True)
     for method, *params in (("put", "t", b"k", b"v"), ("delete", "t", b"k"), ("partitions", "t", {})):
         error = await refused(cluster, one, method, *params)
-        assert error.message == "there is no table t: `gossipkv table create t --kind hash` makes one"
+        assert error.message == "there is no table t; create it with `gossipkv table create t --kind hash`"
         assert type(error) is UnknownDatabase
     assert (await cluster.ask(other, "info"))["tables"]["state"] == "none"
     await cluster.ask(one, "create_table", "t", TWO_COPIES, timeout_s=30)
