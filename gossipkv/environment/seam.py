@@ -47,7 +47,7 @@ def too_many_entries(path: Path) -> OSError:
     """Return the error of listing a directory with more than `MAX_ENTRIES`."""
     return OSError(
         errno.E2BIG,
-        f"the directory has more than {MAX_ENTRIES:,} entries; write fewer, larger files, or remove old ones",
+        f"it has more than {MAX_ENTRIES:,} entries; write fewer, larger files, or remove old ones",
         os.fspath(path),
     )
 

@@ -69,8 +69,8 @@ def main(root: str, rows: int) -> None:
     gossipkv.spark.write(frame.limit(1), f"{root}/whole/1", key="k", value="*", partitions=2)
     (row,) = spark.read.format("gossipkv").load(f"{root}/whole/1").collect()
     assert (bytes(row.key), bytes(row.value)) == (b"key 0", b'{"k":"key 0","v":"value 0"}')
-    refused(lambda: save(frame, f"{root}/failed/1", "overwrite"), "a version never changes")
-    refused(lambda: save(frame, f"{root}/saved/1"), "this version is finished")
+    refused(lambda: save(frame, f"{root}/failed/1", "overwrite"), "a version cannot change")
+    refused(lambda: save(frame, f"{root}/saved/1"), "the version is finished")
     refused(lambda: save(frame.mapInArrow(fail, frame.schema), f"{root}/failed/1"), "planted")
     assert os.listdir(f"{root}/failed/1") == []
     spark.stop()

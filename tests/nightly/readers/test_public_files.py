@@ -128,7 +128,7 @@ def test_bad_and_encrypted_files_are_one_error() -> None:
     paths = sorted(folder.rglob("*.parquet.encrypted"))
     assert len(paths) > 10
     for path in paths:
-        with pytest.raises(SourceError, match="an encrypted Parquet file"):
+        with pytest.raises(SourceError, match="the Parquet file is encrypted"):
             read(path)
 
 

@@ -325,10 +325,10 @@ async def test_a_defect_ends_its_database_alone(world, monkeypatch, where, serve
         async with world.node() as library:
             await active(library, "v2")
             await library.rescan()
-            assert "a defect in the node" in library.status("broken")["broken"]["error"]
+            assert "the node has a defect" in library.status("broken")["broken"]["error"]
             assert (library.active("broken") is not None) == served
             assert not served or get(library, b"a", "broken") == b"v1"
-            assert served or "a defect in the node" in library.unready("broken")
+            assert served or "the node has a defect" in library.unready("broken")
     (line,) = [line for line in logs if line["event"] == "internal_error"]
     assert line["database"] == "broken"
     assert "planted" in "".join(traceback.format_exception(line["exc_info"]))

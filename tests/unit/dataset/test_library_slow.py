@@ -74,7 +74,7 @@ async def test_a_database_of_nothing_but_wrong_names_says_so(world):
     world.put("1.0")
     async with world.node() as library:
         await active(library, "v1", "good")
-        said = f"{world.source}/db/1.0: not the name of a version: names match [-_a-zA-Z0-9]+"
+        said = f"{world.source}/db/1.0: this is no valid name of a version: names match [-_a-zA-Z0-9]+"
         assert library.status()["db"]["error"].startswith(said)
         assert library.unready("db").startswith(said)
         world.put("10")

@@ -102,7 +102,7 @@ def test_discovery(bucket):
     assert version.waiting_for is None
     assert source.version("db", "v2").waiting_for == "a data file"
     bucket.put("db/v1/part-1/x", b"")
-    with pytest.raises(SourceError, match="part-1: a directory among the data files"):
+    with pytest.raises(SourceError, match="part-1: a directory is among the data files"):
         source.version("db", "v1")
 
 
@@ -157,7 +157,7 @@ def test_a_listing_ends_early(bucket, monkeypatch):
     source = bucket.source()
     assert len(source.version("db", "v1").files) == 7
     monkeypatch.setattr(remote, "MAX_ENTRIES", 3)
-    with pytest.raises(SourceError, match="db/v1: cannot be read: more than"):
+    with pytest.raises(SourceError, match="db/v1: the directory cannot be read: it has more than"):
         source.version("db", "v1")
     assert len(first_entries(source._files._opened[0], f"{bucket.name}/root/db/v1", most=3)) == 4
 

@@ -85,7 +85,7 @@ async def test_a_version_says_what_its_gate_waits_for(world):
     """The version waits for owners, then for their answers; clients wait with that reason."""
     world.put("v1", *files("v1"))
     async with world.node(among(member("b", "2"))) as library:
-        wanted = "every partition has an owner: 2 of 4 have none (1, 3)"
+        wanted = "every partition has an owner: 2 of 4 partitions have none (1, 3)"
         await until(lambda: library.known("db") and library.unready("db") == f"version v1 waits until {wanted}")
         assert state(library, "v1") == "AVAILABLE"
         assert library.coming("db")
@@ -162,7 +162,7 @@ async def test_a_node_that_has_nothing_tells_what_others_have(world):
         await until(lambda: library.core("db") is not None)
         say(library, [0, 1, 2], identity)
         await until(lambda: library.known("db") and state(library, "v1") == "SEEN")
-        wanted = "every partition has an owner: 1 of 4 has none (3)"
+        wanted = "every partition has an owner: 1 of 4 partitions has none (3)"
         await until(lambda: library.unready("db") == f"version v1 waits until {wanted}")
         assert library.coming("db")
         told = library.status(local=False)["db"]["versions"]["v1"]
@@ -276,7 +276,7 @@ async def test_the_newest_complete_one_is_to_serve_but_for_a_hold(world):
     """A version that waits for its source is not complete; a hold names another."""
     world.put("v1", *files("v1"))
     async with world.node(among(member("b", "2"))) as library:
-        wanted = "every partition has an owner: 2 of 4 have none (1, 3)"
+        wanted = "every partition has an owner: 2 of 4 partitions have none (1, 3)"
         await until(lambda: library.known("db") and library.unready("db") == f"version v1 waits until {wanted}")
         told = library.conditions()["db"]
         assert (told["awaits"], told["versions"]["v1"]["waits_until"]) == ("v1", wanted)

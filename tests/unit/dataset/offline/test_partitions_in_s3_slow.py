@@ -41,7 +41,7 @@ def test_a_version_is_written_and_listed(store):
     with pytest.raises(SourceError, match=r"s3://versions/root/geo/v1: has no part-00003\.gkv"):
         finish_version("s3://versions/root/geo/v1", 4, storage_options=options)
     assert finish_version("s3://versions/root/geo/v1", 3, storage_options=options).records == 900
-    with pytest.raises(StorageError, match="this version is finished"):
+    with pytest.raises(StorageError, match="the version is finished"):
         write_partition("s3://versions/root/geo/v1", 0, 3, [], storage_options=options)
     source = SourceRoot.open("s3://versions/root", RealFiles(), options, require_success_file=True)
     version = source.version("geo", "v1")

@@ -51,10 +51,10 @@ def test_a_listing_is_one_request_a_page(cloud, source, monkeypatch):
     assert len(source.version("db", "v3").files) == 20
     assert cloud.counts == {"list": 3}
     monkeypatch.setattr(remote, "MAX_ENTRIES", 3)
-    with pytest.raises(SourceError, match="db/v3: cannot be read: more than"):
+    with pytest.raises(SourceError, match="db/v3: the directory cannot be read: it has more than"):
         source.version("db", "v3")
     assert cloud.counts == {"list": 4}
-    with pytest.raises(SourceError, match=r"root/none: cannot be read: [Nn]o such file or directory"):
+    with pytest.raises(SourceError, match=r"root/none: the directory cannot be read: [Nn]o such file or directory"):
         source.versions("none")
 
 
@@ -92,7 +92,7 @@ def test_an_object_that_changed_is_an_error(cloud, source, size):
             pass
     cloud.objects.clear()
     source._files.announce([file])
-    with pytest.raises(SourceChanged, match="it is gone"), SourceReader(source._files, file):
+    with pytest.raises(SourceChanged, match="it does not exist"), SourceReader(source._files, file):
         pass
 
 

@@ -39,6 +39,9 @@ def test_a_directory_without_end_is_refused_soon(monkeypatch):
     source = SourceRoot("/root", FILES)
     for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
         looked.clear()
-        with pytest.raises(SourceError, match="cannot be read: more than 65,536 entries; write fewer, larger files"):
+        with pytest.raises(
+            SourceError,
+            match="the directory cannot be read: it has more than 65,536 entries; write fewer, larger files",
+        ):
             look()
         assert len(looked) == MAX_ENTRIES

@@ -270,7 +270,7 @@ def test_too_many_entries_are_refused(monkeypatch, memory):
     for number in range(4):
         memory.pipe(f"/root/db/v1/part-{number}", b"")
     with pytest.raises(
-        SourceError, match=r"memory://root/db/v1: the directory cannot be read: .* more than .* entries"
+        SourceError, match=r"memory://root/db/v1: the directory cannot be read: it has more than .* entries"
     ):
         source().version("db", "v1")
 

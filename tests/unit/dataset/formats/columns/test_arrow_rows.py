@@ -244,7 +244,9 @@ def test_keys_are_what_the_oracle_makes(rows, separator):
     columns = {"a": [a for a, _ in rows], "b": [b for _, b in rows], "value": ["v"]}
     expected = oracle.joined(rows[0], separator.encode())
     if expected is None:
-        assert "the column 'a' has the separator" in refused(columns, key=("a", "b"), separator=separator)["reason"]
+        assert (
+            "the column 'a' contains the separator" in refused(columns, key=("a", "b"), separator=separator)["reason"]
+        )
     else:
         assert read(columns, key=("a", "b"), separator=separator) == [(expected, b"v")]
 
