@@ -19,7 +19,7 @@ def test_a_url_is_told_without_its_secrets(run, tmp_path):
     ):
         done = run("build", url, tmp_path / "built")
         assert done.status == 3
-        assert done.err.startswith(f"gossipkv: {shown}: the directory cannot be read: ")
+        assert done.err.startswith(f"gossipkv: {shown}: cannot be read: ")
         assert "hush-hush" not in done.out + done.err
 
 

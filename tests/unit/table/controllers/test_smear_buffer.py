@@ -132,7 +132,8 @@ def test_a_key_without_time_is_refused(smeared, method):
     error = smeared.smearer.outcome(method, "t", *rows)
     assert type(error) is BadRequest
     assert error.message == (
-        "the keys of this table have their time in s at bytes 0 to 3, so a key needs at least 4 bytes; 'abc' has 3 bytes"
+        "the keys of this table have their time in s at bytes 0 to 3, so a key needs at least 4 bytes; "
+        "'abc' has 3 bytes"
     )
     assert smeared.value() is None
     assert smeared.smearer.call("delete", "t", b"abc") == TOKEN
