@@ -48,6 +48,8 @@ _NAME: Final = re.compile(r"\d{4}-\d\d-\d\d-\d{6}-[0-9a-f]{4}")
 # The first byte of each value in a file.
 DELETED: Final = b"\0"
 PRESENT: Final = b"\1"
+EXPIRING: Final = b"\2"  # The expiry in milliseconds since 1970 follows, big-endian in `EXPIRY_BYTES`, then the value.
+EXPIRY_BYTES: Final = 8
 
 
 class BackupFile(NamedTuple):
@@ -80,6 +82,7 @@ class SavedTable:
     time_key: TimeKey | None
     smears: bool
     partitions: tuple[SavedPartition, ...]
+    ttl_ms: int = 0
 
     @property
     def files(self) -> Iterator[BackupFile]:
@@ -309,11 +312,11 @@ class Archive:
 
 
 def _merged(newest_first: Sequence[Iterable[tuple[bytes, bytes]]]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys that are present, with their newest values."""
+    """Yield the keys that are present, with their newest values behind their marks."""
     last = None
     for key, marked in merge(*newest_first, key=itemgetter(0)):  # With equal keys, the first iterable's comes first.
-        if key != last and marked[:1] == PRESENT:
-            yield key, marked[1:]
+        if key != last and marked[:1] != DELETED:
+            yield key, marked
         last = key
 
 
@@ -348,11 +351,11 @@ def _table_of(fields: Json) -> SavedTable:
         case {
             "name": str(name), "id": str(id_), "kind": str(kind), "replication": int(replication),
             "partitioner": str(partitioner), "time_key": None | list() as time_key, "smears": bool(smears),
-            "partitions": list(partitions),
-        }:  # fmt: skip
+            "partitions": list(partitions), **others,
+        } if isinstance(ttl_ms := others.get("ttl_ms", 0), int):  # fmt: skip
             key = None if time_key is None else time_key_of([*time_key])
             saved = tuple(map(_partition_of, partitions))
-            return SavedTable(name, id_, kind, replication, partitioner, key, smears, saved)
+            return SavedTable(name, id_, kind, replication, partitioner, key, smears, saved, ttl_ms)
     raise ValueError
 
 

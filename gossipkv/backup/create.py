@@ -137,6 +137,7 @@ class BackupCreation:
             partitioner=table.partitioner,
             time_key=table.time_key,
             smears=table.smears,
+            ttl_ms=table.ttl_ms,
             partitions=tuple(partitions),
         )
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import msgpack
 import trio
 
-from gossipkv.backup.archive import DELETED, PRESENT
+from gossipkv.backup.archive import DELETED, EXPIRING, EXPIRY_BYTES, PRESENT
 from gossipkv.errors import GossipKVError, ProtocolError, Unavailable
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.acks import MAJORITY, slots_needed
@@ -194,9 +194,10 @@ def _marked(flat: Sequence[bytes | None], *, keeps_deleted: bool) -> Iterator[tu
     for key, data in _pairs(flat):
         if data is None:
             continue
-        value = record.value(data)
+        value, expires_ms = record.value(data), record.expires_ms(data)
         if value is not None:
-            yield key, PRESENT + value
+            mark = EXPIRING + expires_ms.to_bytes(EXPIRY_BYTES, "big") if expires_ms else PRESENT
+            yield key, mark + value
         elif keeps_deleted:
             yield key, DELETED
 

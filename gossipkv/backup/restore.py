@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv.backup.archive import EXPIRY_BYTES, PRESENT
 from gossipkv.backup.create import RETRIED, closed_in_thread
 from gossipkv.backup.jobs import Progress
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError, Unavailable
@@ -147,6 +148,7 @@ class Restore:
             **({"partitions": len(firsts), "partitioner": table.partitioner} if table.kind == HASH else {}),
             **({"bounds": bounds} if bounds and table.kind != HASH else {}),
             **({"time_key": [*table.time_key], "smear": table.smears} if table.time_key is not None else {}),
+            **({"ttl_ms": table.ttl_ms} if table.ttl_ms else {}),
             "timeout_ms": CREATE_MS,
         }
         made = await self.cluster.calls.call("create_table", HIDDEN + name, options)
@@ -184,7 +186,7 @@ class Restore:
 
     async def _write(self, name: str, node: bytes, receive: trio.MemoryReceiveChannel[Rows]) -> None:
         async for batch in receive:
-            rows: list[Value] = [[key, value] for key, value in batch]
+            rows: list[Value] = [_row(key, marked) for key, marked in batch]
             # The same rows may be put twice.
             await self._again("the cluster takes no records now", partial(self._put, node, name, rows))
             self.progress.records += len(batch)
@@ -192,7 +194,9 @@ class Restore:
     async def _put(self, node: bytes, name: str, rows: list[Value]) -> None:
         """Put rows by a node, or by this one if that node seems dead."""
         asked = node if node in self.cluster.live_nodes else self.cluster.me
-        await self.cluster.calls.ask(asked, "put_many", [name, rows, {"timeout_ms": PUT_MS}], PUT_MS / 1000)
+        await self.cluster.calls.ask(
+            asked, "put_many", [name, rows, {"ttl_ms": 0, "timeout_ms": PUT_MS}], PUT_MS / 1000
+        )
 
     async def _again(self, refusal: str, act: Callable[[], Awaitable[object]]) -> None:
         """Do it, again after a failure that may pass.  Raises Unavailable with these words, and other errors."""
@@ -206,6 +210,13 @@ class Restore:
             else:
                 return
             await trio.sleep(RETRY_S)
+
+
+def _row(key: bytes, marked: bytes) -> list[Value]:
+    """Return the row of `put_many` for a value behind its mark."""
+    if marked[:1] == PRESENT:
+        return [key, marked[1:]]
+    return [key, marked[1 + EXPIRY_BYTES :], int.from_bytes(marked[1 : 1 + EXPIRY_BYTES], "big")]
 
 
 def _batch(records: Iterator[tuple[bytes, bytes]]) -> Rows:

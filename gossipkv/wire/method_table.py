@@ -91,7 +91,9 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
         ),
         WireMethod(
             "put_many", "table, [[key, value], …]", "level smear ttl_ms expires_at token wait_ms config timeout_ms",
-            "Write several records. This is not atomic.", "a token", "as `put`",
+            "Write several records. This is not atomic. A row may have its own `expires_at` behind the value.",
+            "a token",
+            "as `put`",
         ),
         WireMethod(
             "delete_many", "table, [key, …]", "level smear token wait_ms config timeout_ms",
@@ -345,7 +347,10 @@ OPTIONS: Final[Mapping[str, tuple[WireOption, ...]]] = MappingProxyType({
             "timeout_ms", "integer", "time allowed, at most 2^40; 1 s by default, or `proxy_timeout` if that is longer",
         ),
         WireOption("local", "boolean", "ask no other node"),
-        WireOption("explain", "boolean", "name the node that answered"),
+        WireOption(
+            "explain", "boolean",
+            "name the node that answered, and tell the `expires_at` of a table's record that expires",
+        ),
         WireOption(
             "start, end", "bytes", "first key, and the key before which to stop; in key order also for a reverse scan",
         ),

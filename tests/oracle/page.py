@@ -30,7 +30,9 @@ def behind(key: bytes, *, reverse: bool) -> bytes:
     return key + b"\0" if reverse else key
 
 
-def read(layers: Sequence[Mapping[bytes, bytes]], parts: Sequence[Part], *, reverse: bool, limit: int) -> Page:
+def read(
+    layers: Sequence[Mapping[bytes, bytes]], parts: Sequence[Part], *, reverse: bool, limit: int, now_ms: int = 0
+) -> Page:
     """Return the page of all parts together."""
     found = [
         (key[1:], value[1:])
@@ -44,11 +46,11 @@ def read(layers: Sequence[Mapping[bytes, bytes]], parts: Sequence[Part], *, reve
             return page._replace(bound=behind(key, reverse=reverse))
         fields = record.decode(data)
         assert fields is not None
-        _, origin, counter, kind, dependencies, _, _ = fields
+        _, origin, counter, kind, dependencies, _, expires_ms = fields
         page.counters[origin] = max(page.counters.get(origin, 0), counter)
         page.dependencies.update({dependencies} - {b""})
         size_bytes += len(key) + len(data)
-        if kind == record.DELETED:
+        if kind == record.DELETED or 0 < expires_ms <= now_ms:
             tombstones += 1
         else:
             page.rows.append((key, data))

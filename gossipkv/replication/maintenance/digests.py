@@ -1,11 +1,14 @@
 """Digest exchange: replicas of equal clocks must have the same live records; a slow check verifies that.
 
-    replica_digest   [uuid, table, partition, clock]    the digest of the live records at that clock, or nil
+    replica_digest   [uuid, table, partition, clock, at_ms]    the digest of the live records at that clock, or nil
 
 A node sums the record hashes of all its replicas once, page by page, and then of replicas whose clocks moved
 (`DirtyReplicas`). It keeps the sum with its clock; if the clock moves meanwhile, the pass is discarded and repeated
 later. A finished pass asks the other hosts, which answer from their kept sums. So the later of two hosts finds a
 difference. Differences are reported, not repaired.
+
+Replicas drop expired records at different times. So a pass leaves out all records that expire within its hour, and must
+end within it: until then, no replica drops any other record.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 MAX_RECORDS: Final = 256  # Records in a page.
 HASH_BYTES: Final = 8
+HOUR_MS: Final = 3_600_000
 MAX_DIGEST: Final = 1 << 8 * HASH_BYTES
 
 
@@ -39,13 +43,15 @@ class DigestPass:
     clock: bytes
     space: int
     start: bytes | None  # Start of the next page; None: the pass is at the end.
+    at_ms: int  # Records that expire up to this time are left out.
     sum: int = 0
     records: int = 0
+    expires: bool = False  # True if a record has an expiry.
 
     @classmethod
-    def of(cls, replica: Replica) -> DigestPass:
+    def of(cls, replica: Replica, at_ms: int) -> DigestPass:
         """Begin a pass."""
-        return cls(replica, replica.synced, replica.space, replica.bounds.records[0])
+        return cls(replica, replica.synced, replica.space, replica.bounds.records[0], at_ms)
 
     def is_unchanged(self, replicas: ReplicaSet) -> bool:
         """Return True if the replica is unchanged since the pass began; otherwise the sum belongs to no clock."""
@@ -58,12 +64,15 @@ class DigestPass:
         end = self.replica.bounds.records[1]
         found, self.start = outside.scan(self.space, self.start, end, reverse=False, limit=MAX_RECORDS)
         for key, data in found:
-            if record.value(data) is not None:
+            self.expires = self.expires or record.expires_ms(data) > 0
+            if record.value(data, self.at_ms) is not None:
                 hashed = blake2b(key, digest_size=HASH_BYTES, salt=len(key).to_bytes(4, "big"))
                 hashed.update(data)
                 self.sum = (self.sum + int.from_bytes(hashed.digest(), "big")) % MAX_DIGEST
                 self.records += 1
-        return ReplicaDigest(self.clock, self.sum, self.records) if self.start is None else None
+        if self.start is not None:
+            return None
+        return ReplicaDigest(self.clock, self.sum, self.records, self.at_ms if self.expires else 0)
 
 
 @final
@@ -90,6 +99,9 @@ class DigestExchange:
         self._begun = None
         if not begun.is_unchanged(self._replicas):
             return
+        if begun.at_ms <= self._replicas.expiry_ms():
+            self._replicas.dirty.undigested[begun.replica] = None
+            return
         digest = begun.read(self._outside)
         if digest is None:
             self._begun = begun
@@ -97,9 +109,9 @@ class DigestExchange:
         replica = begun.replica
         replica.digest = digest
         table, partition = replica.partition
-        params: list[Value] = [self._replicas.me, table, partition, begun.clock]
+        params: list[Value] = [self._replicas.me, table, partition, begun.clock, begun.at_ms]
         for node, _ in self._replicas.host_statuses(replica):
-            self._outside.ask(node, "replica_digest", params, partial(self._answered, replica, begun.clock, node))
+            self._outside.ask(node, "replica_digest", params, partial(self._answered, begun, node))
 
     def _next(self) -> DigestPass | None:
         undigested = self._replicas.dirty.undigested
@@ -109,16 +121,22 @@ class DigestExchange:
             undigested.pop(replica, None)  # A later change is noted anew.
             is_taken = replica.digest is not None and replica.digest.clock == replica.synced
             if not is_taken and replica.joining is None:  # An incomplete replica has records ahead of its clock.
-                return DigestPass.of(replica)
+                return DigestPass.of(replica, (self._replicas.expiry_ms() // HOUR_MS + 1) * HOUR_MS)
         return None
 
-    def digest(self, replica: Replica, at: bytes) -> Value:
-        """Return the kept sum of a replica at a clock; None: there is none."""
+    def digest(self, replica: Replica, at: bytes, at_ms: int) -> Value:
+        """Return the kept sum of a replica at a clock and time; None: there is none. An older one is made anew."""
         kept = replica.digest
-        return kept.sum if kept is not None and clock.compare(kept.clock, at) == clock.EQUAL else None
+        if kept is None or clock.compare(kept.clock, at) != clock.EQUAL:
+            return None
+        if 0 < kept.at_ms < at_ms:
+            replica.digest = None
+            self._replicas.dirty.undigested[replica] = None
+        return kept.sum if kept.at_ms in {0, at_ms} else None
 
-    def _answered(self, replica: Replica, at: bytes, node: bytes, theirs: Value | GossipKVError) -> None:
-        ours = self.digest(replica, at)
+    def _answered(self, begun: DigestPass, node: bytes, theirs: Value | GossipKVError) -> None:
+        replica = begun.replica
+        ours = self.digest(replica, begun.clock, begun.at_ms)
         if not isinstance(theirs, int) or ours is None or replica not in self._replicas.acks:
             return
         if theirs != ours:

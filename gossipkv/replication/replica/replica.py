@@ -107,6 +107,7 @@ class ReplicaDigest(NamedTuple):
     clock: bytes
     sum: int
     records: int
+    at_ms: int = 0  # Records that expire up to this time are left out; 0: no record expires.
 
 
 @final

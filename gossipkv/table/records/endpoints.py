@@ -129,10 +129,10 @@ class RecordMethods:
 
     def _digest(self, arguments: Arguments) -> Value:
         replication, replica = self._replica_of(arguments)
-        at = arguments.blob("clock")
+        at, at_ms = arguments.blob("clock"), arguments.whole("time", MAX_LINK)
         arguments.end()
         clock.check(at)
-        return replication.digests.digest(replica, at)
+        return replication.digests.digest(replica, at, at_ms)
 
     def _replica_of(self, arguments: Arguments) -> tuple[Replication, Replica]:
         arguments.blob("node")

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import msgpack
 
 from gossipkv.errors import BadRequest, GossipKVError, Unknown, UnknownDatabase
+from gossipkv.replication.replica import record
 from gossipkv.replication.replica.acks import LEVELS
 from gossipkv.replication.replica.keys import KeyBounds
-from gossipkv.replication.replica.record import RecordWrite, is_deleted
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.table.records.forward import NodeRequest
 from gossipkv.table.records.origin import BATCH_BYTES, OriginWrite, token_of_host
 from gossipkv.table.records.request import record_options
@@ -303,7 +304,8 @@ class RangeDelete(OriginWrite[DeletedRecords]):
         page = page_here(replication, here, self._range)
         self._bound = page.bound
         last = end if page.bound is None else page.bound
-        keys = _appended(msgpack.unpackb(page.rows)[::2], replica, KeyBounds(start, last))
+        now_ms = replication.replicas.expiry_ms()
+        keys = _appended(msgpack.unpackb(page.rows)[::2], replica, KeyBounds(start, last), now_ms)
         ends = [*accumulate(len(key) + ROW_BYTES for key in keys)]
         count = max(1, bisect_right(ends, BATCH_BYTES))
         if count < len(keys):
@@ -322,9 +324,9 @@ class RangeDelete(OriginWrite[DeletedRecords]):
         return DeletedRecords(self._deleted, self._bound, seen)
 
 
-def _appended(keys: list[bytes], replica: Replica, bounds: KeyBounds) -> list[bytes]:
+def _appended(keys: list[bytes], replica: Replica, bounds: KeyBounds, now_ms: int) -> list[bytes]:
     """Return the keys that have a record as of the last append, in order; `keys`: as of the last sync."""
-    latest = {key: record for key, record in replica.unsynced.items() if bounds.has(key)}
+    latest = {key: data for key, data in replica.unsynced.items() if bounds.has(key)}
     if not latest:
         return keys
-    return sorted({*keys, *latest} - {key for key, record in latest.items() if is_deleted(record)})
+    return sorted({*keys, *latest} - {key for key, data in latest.items() if record.value(data, now_ms) is None})

@@ -118,6 +118,7 @@ class ReadRequest(ClientRequest[FoundRecords]):
             route = services.routing.route(self.name)
             if config > route.config or replication is None or (token and not is_short(token)):
                 return None
+            self.replication = replication
             place = route.place(key)
             if config:
                 route.check(config, (place,))
@@ -179,11 +180,16 @@ class ReadRequest(ClientRequest[FoundRecords]):
 
     def _answer(self, records: Sequence[bytes | None], token: bytes, node: bytes) -> Value:
         """Return the answer. Raises ProtocolError if a record is malformed."""
+        now_ms = self.replication.replicas.expiry_ms()
+        values: list[Value] = [None if data is None else record.value(data, now_ms) for data in records]
         if not self._is_get:
-            return [[None if data is None else record.value(data) for data in records], token]
-        (data,) = records
-        answer: list[Value] = [None if data is None else record.value(data), token]
-        return [*answer, {"node": self.services.name_of(node)}] if self.options.given.flag("explain") else answer
+            return [values, token]
+        if not self.options.given.flag("explain"):
+            return [*values, token]
+        explained: dict[str, Value] = {"node": self.services.name_of(node)}
+        if records[0] is not None and values[0] is not None and (expires_ms := record.expires_ms(records[0])):
+            explained["expires_at"] = expires_ms
+        return [*values, token, explained]
 
 
 @final

@@ -1,10 +1,11 @@
 """Verification, on request, that all replicas of a partition have the same live records.
 
     verify_table    [table, {start, timeout_ms}]            compares the first partition from `start` on
-    table_digest    [uuid, table id, partition, timeout]    asks a host for clock, sum and number of live records
+    table_digest    [uuid, table id, partition, timeout, at_ms]   asks a host for clock, sum and number of live records
 
 Two replicas can be compared only while their clocks are equal, so a partition with writes is compared again until the
-timeout. Nothing is repaired: a digest does not tell which of two replicas is right.
+timeout. Records that expire before the timeout, `at_ms`, are left out at all hosts. Nothing is repaired: a digest does
+not tell which of two replicas is right.
 """
 
 from __future__ import annotations
@@ -82,18 +83,18 @@ class Verifier:
         return DeferredResult(compare)
 
     def digest(self, arguments: Arguments) -> DeferredResult:
-        """`table_digest [uuid, table id, partition, timeout]`: clock, sum and number of live records."""
+        """`table_digest [uuid, table id, partition, timeout, at_ms]`: clock, sum and number of live records."""
         arguments.blob("node")
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
-        timeout_ms = arguments.whole("timeout", MAX_DECISION_MS)
+        timeout_ms, at_ms = arguments.whole("timeout", MAX_DECISION_MS), arguments.whole("time", MAX_ID)
         arguments.end()
 
         async def take() -> Value:
-            return [*await self._take(table, partition, trio.current_time() + timeout_ms / 1000)]
+            return [*(await self._take(table, partition, trio.current_time() + timeout_ms / 1000, at_ms))[:3]]
 
         return DeferredResult(take)
 
-    async def _take(self, table: bytes, partition: int, until: float) -> ReplicaDigest:
+    async def _take(self, table: bytes, partition: int, until: float, at_ms: int) -> ReplicaDigest:
         """Return the digest of a local replica at one clock.
 
         Raises:
@@ -110,7 +111,7 @@ class Verifier:
                 replica = replication.replicas.by_partition.get((table, partition))
                 if replica is None:
                     raise NotServed("the node does not hold the partition", {"partition": partition})
-                way = DigestPass.of(replica)
+                way = DigestPass.of(replica, at_ms)
                 while way.is_unchanged(replication.replicas):
                     if (digest := way.read(replication)) is not None:
                         return digest
@@ -125,18 +126,24 @@ class Verifier:
         self, table: bytes, place: PartitionRoute, until: float
     ) -> dict[str, ReplicaDigest | GossipKVError]:
         """Return each host's digest or error by name; repeat until comparable, a host is silent, or `until`."""
+        at_ms = self._service.replicating().replicas.expiry_ms() + int(1000 * (until - trio.current_time()))
         while True:
             found: dict[str, ReplicaDigest | GossipKVError] = {}
             async with trio.open_nursery() as nursery:
                 for node in place.hosts:
-                    nursery.start_soon(self._ask, node, table, place.partition, until, found)
+                    nursery.start_soon(self._ask, node, (table, place.partition), until, at_ms, found)
             is_silent = any(isinstance(result, Unavailable | Unknown) for result in found.values())
             if is_silent or judge(found).word != NOT_COMPARED or trio.current_time() + RETRY_S >= until:
                 return found
             await trio.sleep(RETRY_S)
 
     async def _ask(
-        self, node: bytes, table: bytes, partition: int, until: float, found: dict[str, ReplicaDigest | GossipKVError]
+        self,
+        node: bytes,
+        partition: tuple[bytes, int],
+        until: float,
+        at_ms: int,
+        found: dict[str, ReplicaDigest | GossipKVError],
     ) -> None:
         name = self._directory.name_of(node)
         left_s = max(RETRY_S, until - trio.current_time())
@@ -144,11 +151,11 @@ class Verifier:
         try:
             me = self._service.replicating().replicas.me
             if node == me:
-                found[name] = await self._take(table, partition, trio.current_time() + host_s)
+                found[name] = await self._take(*partition, trio.current_time() + host_s, at_ms)
             elif not self._peers.is_up(node):
                 raise Unavailable(f"{name} is down")
             else:
-                params: list[Value] = [me, table, partition, int(host_s * 1000)]
+                params: list[Value] = [me, *partition, int(host_s * 1000), at_ms]
                 found[name] = _read(await self._peers.ask(node, "table_digest", params, left_s), name)
         except GossipKVError as error:
             found[name] = error
@@ -163,7 +170,7 @@ def judge(found: Mapping[str, ReplicaDigest | GossipKVError]) -> PartitionVerdic
         for other in names[number + 1 :]:
             if clock.compare(digests[name].clock, digests[other].clock) != clock.EQUAL:
                 behind.append(f"{name} and {other} do not have the same writes yet")
-            elif digests[name][1:] != digests[other][1:]:
+            elif digests[name][1:3] != digests[other][1:3]:
                 return PartitionVerdict(DIFFERENT, f"{name} and {other} have the same writes, but different records")
     silent = [f"{name}: {error.message}" for name, error in sorted(found.items()) if isinstance(error, GossipKVError)]
     if silent or behind:

@@ -66,16 +66,25 @@ class TableWrites:
         )
 
     def put_many(self, arguments: Arguments) -> Later:
-        """`put_many [table, [[key, value], ...], {options}]`: the token; the last row of a key counts."""
+        """`put_many [table, [[key, value], ...], {options}]`: the token; the last row of a key counts.
+
+        A row may have its own `expires_at` behind the value.
+        """
         table, rows, most_key = arguments.text("table"), dict[bytes, bytes | None](), self._services.most_key
+        expiries: dict[bytes, int] = {}
         for number, row in enumerate(arguments.rows("rows", MAX_ROWS)):
             match row:
-                case [bytes(key), bytes(value)] if len(key) <= most_key:
+                case [bytes(key), bytes(value), *own] if len(key) <= most_key and len(own) <= 1:
                     rows[key] = self._value(value)
+                    expiries.pop(key, None)
+                    if own:
+                        expiries[key] = _checked_expiry(own[0], f"put_many: expires_at of row {number}")
                 case _:
                     words = f"put_many: row {number} must be a key of at most {most_key} bytes, and a value"
                     raise BadRequest(words)
-        return Later(WriteRequest(self._services, table, rows, record_options(arguments, *PUT_OPTIONS)).begin)
+        request = WriteRequest(self._services, table, rows, record_options(arguments, *PUT_OPTIONS))
+        request.expiries = expiries
+        return Later(request.begin)
 
     def delete_many(self, arguments: Arguments) -> Later:
         """`delete_many [table, [key, ...], {options}]`: the token."""
@@ -219,6 +228,7 @@ class WriteRequest(ClientWrite["Token"]):
         self._rows, self._may_smear = rows, may_smear
         self._asked_expiry = expiry_of(options)  # None: by the table's default.
         self._expiry = 0
+        self.expiries: Mapping[bytes, int] = {}  # By key, where a row has its own.
         self._batches = self._unanswered = 0
         self._seen: list[Token] = []
         self._errors: list[GossipKVError] = []
@@ -240,7 +250,7 @@ class WriteRequest(ClientWrite["Token"]):
             if self.options.config:
                 route.check(self.options.config, (place,))
             batch = batch_for(self, self.level, place, begun)
-            batch.add(key, value, self._expiry)
+            batch.add(key, value, self.expiries.get(key, self._expiry))
             batches[batch] = None
         self._batches = self._unanswered = len(batches)
         for batch in batches:
@@ -326,8 +336,13 @@ def expiry_of(options: RecordOptions) -> int | None:
     if ttl_ms is not None:
         words = "a record has one expiry: give either ttl_ms, from now, or expires_at, since 1970"
         raise BadRequest(words, {"option": "expires_at"})
-    if at < MIN_EXPIRES_MS:
-        words = f"expires_at is in milliseconds since 1970, and {at} lies before 2001: give milliseconds, not seconds"
+    return _checked_expiry(at, "expires_at")
+
+
+def _checked_expiry(at: Raw, name: str) -> int:
+    """Return an absolute expiry. Raises BadRequest: it is none."""
+    if not isinstance(at, int) or not MIN_EXPIRES_MS <= at <= MAX_EXPIRES_MS:
+        words = f"{name} must be milliseconds since 1970, after 2001, not {at!r:.80}: seconds are no milliseconds"
         raise BadRequest(words, {"option": "expires_at"})
     return at
 

@@ -40,12 +40,15 @@ cdef struct PageMerge:
     bint reverse
     int passed              # So many deleted and replaced records a scan counts from its beginning.
     const PageSource* failed
+    uint64_t now_ms         # Records that have expired by then are passed over; 0: none.
     Py_ssize_t limit        # Limits of the page, of which each is reduced: records,
     Py_ssize_t tombstones
     Py_ssize_t bytes_left   # and bytes of keys and records; below 0: the page is full.
 
 
-cdef int open_page(PageMerge* page, Py_ssize_t sources, bint reverse, Py_ssize_t limit) noexcept nogil
+cdef int open_page(
+    PageMerge* page, Py_ssize_t sources, bint reverse, Py_ssize_t limit, uint64_t now_ms
+) noexcept nogil
 cdef void close_page(PageMerge* page) noexcept nogil
 cdef int add_scan(
     PageMerge* page, Py_ssize_t number, const ScanSources* sources, const KeyBounds* bounds

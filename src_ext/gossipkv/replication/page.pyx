@@ -35,13 +35,15 @@ PAGE_BYTES = <int>MAX_PAGE_BYTES
 # The merge --------------------------------------------------------------------------------------------------------
 
 
-cdef int open_page(PageMerge* page, Py_ssize_t sources, bint reverse, Py_ssize_t limit) noexcept nogil:
+cdef int open_page(
+    PageMerge* page, Py_ssize_t sources, bint reverse, Py_ssize_t limit, uint64_t now_ms
+) noexcept nogil:
     """Begin a page of so many sources; -1 if out of memory. It must be closed in any case."""
     page.sources = <PageSource*>calloc(sources + 1, sizeof(PageSource))
     page.heap = <PageSource**>calloc(sources + 1, sizeof(PageSource*))
     page.scans = <MergedScan*>malloc((sources + 1) * sizeof(MergedScan))
     page.count = 0
-    page.reverse = reverse
+    page.reverse, page.now_ms = reverse, now_ms
     # All scans together pass as many as one may, and each passes one, so that the next page begins behind this one.
     page.passed = MAX_PASSED - 1 - MAX_PASSED // max(sources, 1)
     page.failed = NULL
@@ -149,13 +151,14 @@ cdef int next_of_page(PageMerge* page, RecordView* record) noexcept nogil:
         return PAGE_FULL
     if parse_record(page.heap[0].record.data, page.heap[0].record.size, record) != SOUND:
         return PAGE_NO_RECORD
+    expire_record(record, page.now_ms)
     return PAGE_RECORD
 
 
 cdef int take_of_page(PageMerge* page, const RecordView* record, bint as_value, Buffer* rows) noexcept nogil:
     """Append a pair of the next record's key and value, or its key and itself, and go on; return a `PageStep`.
 
-    A tombstone is not appended, but counts.
+    A tombstone or an expired record is not appended, but counts.
     """
     cdef const PageSource* source = page.heap[0]
     page.bytes_left -= source.key.size + source.record.size
@@ -225,12 +228,12 @@ cdef bytes bound_of(const PageMerge* page):
     return key + b"\0" if page.reverse else key
 
 
-def read_page(View view not None, list parts not None, *, bint reverse, Py_ssize_t limit):
+def read_page(View view not None, list parts not None, *, bint reverse, Py_ssize_t limit, uint64_t now_ms):
     """Return the first records within parts of spaces: an array of keys and records, the bound, and what is seen.
 
     `parts`: the number of a space, and the keys there from the first (inclusive) to the last (exclusive). The page ends
-    at its limits. The bound is None if no record is left. Seen are the newest counter of each origin, and all
-    dependencies; those of tombstones as well.
+    at its limits. The bound is None if no record is left. Records that have expired at `now_ms` count as tombstones.
+    Seen are the newest counter of each origin, and all dependencies; those of tombstones as well.
 
     Raises:
         Corrupt: a part of the page is damaged.
@@ -252,7 +255,7 @@ def read_page(View view not None, list parts not None, *, bint reverse, Py_ssize
     buffer_init(&rows)
     buffer_init(&head)
     try:
-        if open_page(&page, len(parts), reverse, limit) < 0 or buffer_reserve(&rows, ROWS_HEAD_BYTES) < 0:
+        if open_page(&page, len(parts), reverse, limit, now_ms) < 0 or buffer_reserve(&rows, ROWS_HEAD_BYTES) < 0:
             raise MemoryError
         rows.end = ROWS_HEAD_BYTES      # Written when the number of records is known.
         for number, (space, start, end) in enumerate(parts):
@@ -314,7 +317,7 @@ def join_pages(list pages not None, bytes bound, *, bint reverse, Py_ssize_t lim
     cdef int order, result = PAGE_RECORD
     buffer_init(&rows)
     try:
-        if open_page(&page, len(pages), reverse, limit) < 0:
+        if open_page(&page, len(pages), reverse, limit, 0) < 0:
             raise MemoryError
         for number, packed in enumerate(pages):
             source = &page.sources[number]

@@ -49,5 +49,12 @@ cdef struct RecordView:
 # Fill `view` and return SOUND; or return the fault, with `view` undefined.
 cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil
 
+
+cdef inline void expire_record(RecordView* view, uint64_t now_ms) noexcept nogil:
+    """Turn a record whose expiry has come into a tombstone."""
+    if view.expires_ms != 0 and view.expires_ms <= now_ms:
+        view.kind, view.value_size, view.expires_ms = KIND_DELETED, 0, 0
+
+
 # Return a `RecordWrite`; value None: the key is deleted.
 cdef object write_of(bytes key, bytes value, bytes dependencies, int64_t expiry)

@@ -3,7 +3,7 @@
 A record names its origin by a dot (`vector_clock.pyx`). A delete is a record too, a tombstone. Of two records of a key
 the later one by (time, assignment, counter) wins: the same one on every replica, in any order of arrival. `record.pxd`
 draws the bytes; the dependencies are not interpreted here. `check_record` or `decode` validates received bytes. The
-other functions expect validated bytes, and refuse others. The expiry of a record is kept, and has no effect yet.
+other functions expect validated bytes, and refuse others. A record whose expiry has come is read as a tombstone.
 """
 
 from typing import NamedTuple
@@ -216,6 +216,13 @@ def dot(bytes data not None, /):
     return (<const char*>head_of(data))[DOT_OFFSET:DOT_END]
 
 
+def expires_ms(bytes data not None, /):
+    """Return the time of day at which a record expires, in milliseconds; 0: never."""
+    cdef RecordView view
+    parsed(data, &view)
+    return view.expires_ms
+
+
 def is_deleted(bytes data not None, /):
     """Return True if a record is a tombstone, without decoding it: this runs for each synced record."""
     return head_of(data)[DOT_END] == KIND_DELETED
@@ -250,8 +257,9 @@ def newest(records, /):
     return counters, dependencies
 
 
-def value(bytes data not None, /):
-    """Return the value of a record; None for a tombstone."""
+def value(bytes data not None, uint64_t now_ms=0, /):
+    """Return the value of a record; None for a tombstone, or if it has expired at that time of day."""
     cdef RecordView view
     parsed(data, &view)
+    expire_record(&view, now_ms)
     return None if view.kind == KIND_DELETED else (<const char*>view.value)[:view.value_size]

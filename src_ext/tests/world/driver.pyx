@@ -91,6 +91,10 @@ cdef class Driver:
             raise KeyError(f"no connection {handle:#x}")
         return connection
 
+    def set_wall(self, uint64_t now_ms):
+        """Let records of tables expire by that time of day."""
+        self.core.read_limits.now_ms = now_ms
+
     def open(self, int64_t now_ms, bytes address not None=b"\0\0\0\0", int listener=LISTENER):
         """Return the handle of a new connection, or None at the limit of connections; `address` has 4 or 16 bytes.
 

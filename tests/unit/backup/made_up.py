@@ -66,4 +66,4 @@ def read(archive, manifest):
     for file in manifest.files.values():
         archive.check(file)
     with archive.records(manifest.tables[0].partitions[0].files) as records:
-        return list(records)
+        return [(key, marked[1:]) for key, marked in records]

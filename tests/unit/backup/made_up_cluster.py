@@ -141,7 +141,7 @@ class MadeUpCluster:
         found = {}
         for partition in saved.partitions:
             with self.archive.records(partition.files) as records:
-                found |= dict(records)
+                found |= {key: marked[1:] for key, marked in records}
         return found
 
     # -- restores ------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class MadeUpCluster:
             del self.rows[self.restored.pop(name)]
             return {}
         assert method == "put_many", method
-        self.rows[self.restored[name]] |= dict(params[0])
+        self.rows[self.restored[name]] |= {key: value for key, value, *_ in params[0]}
         for look in self.before:
             look(1, "stored", [name, *params])
         return b""

@@ -8,7 +8,10 @@ import trio
 
 from gossipkv.backup.partition import PartitionReader
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError, NotServed, StorageError, Unavailable, UnknownDatabase
+from gossipkv.replication.replica import record
 from gossipkv.replication.replica.keys import RECORD
+from gossipkv.replication.replica.record import RecordWrite
+from gossipkv.settings.tables import MIN_EXPIRES_MS
 from tests.unit.backup.made_up import PLACE, archive
 from tests.unit.backup.made_up_cluster import MadeUpCluster, once
 from tests.unit.replication import memory
@@ -236,6 +239,18 @@ async def test_only_some_tables(cluster, autojump_clock):
     cluster.make("u")
     manifest = await cluster.back_up(1, "u")
     assert [(table.name, [*table.files]) for table in manifest.tables] == [("u", [])]
+
+
+async def test_records_keep_their_expiry_through_a_backup(cluster, autojump_clock):
+    cluster.one.replicas.originate(
+        {cluster.one.copy: [RecordWrite(b"k1", b"new", expiry=MIN_EXPIRES_MS), RecordWrite(b"k2", b"soon", expiry=-9)]}
+    )
+    cluster.ranges[0].pass_s(0.5)
+    await cluster.restore(await cluster.back_up(), "t", new_name="new")
+    rows = {row[0]: row[1:] for _, method, params in cluster.asked if method == "put_many" for row in params[1]}
+    assert {len(row) for key, row in rows.items() if key not in {b"k1", b"k2"}} == {1}
+    assert rows[b"k1"] == [b"new", MIN_EXPIRES_MS]
+    assert rows[b"k2"] == [b"soon", record.expires_ms(cluster.one.spaces[cluster.one.copy.space][RECORD + b"k2"])]
 
 
 # -- since -------------------------------------------------------------------------------------------------------------

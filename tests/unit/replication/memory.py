@@ -212,7 +212,7 @@ class Node:
         elif method == "replica_feed":
             self.replicas.take_entries(node, params[1], msgpack.unpackb(params[2]), on_result)
         elif method == "replica_digest":
-            on_result(self.digests.digest(self.replicas.by_partition[params[1], params[2]], params[3]))
+            on_result(self.digests.digest(self.replicas.by_partition[params[1], params[2]], *params[3:]))
         else:
             serve(self, self.replicas.by_partition[params[1], params[2]], LoadPage(*params[3:]), on_result)
 

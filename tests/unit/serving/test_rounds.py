@@ -129,7 +129,7 @@ class HandClock:
         return self.now_ns
 
     def wall_ms(self) -> int:
-        raise NotImplementedError
+        return self.now_ns // 1_000_000
 
 
 @final

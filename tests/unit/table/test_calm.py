@@ -88,6 +88,21 @@ def test_gets_of_values_absent_keys_and_tombstones_are_answered_in_the_loop(calm
     assert calm.is_alike("get_many", table, [b"a01", b"h07", b"q01", b"a01"])
 
 
+def test_expired_records_are_absent_in_the_loop(calm):
+    """Gets, batches and pages of the loop and of Python agree before and after an expiry, and explain it."""
+    now_ms = calm.node.now_ms()
+    put(calm, "hashed", b"a01", b"one", ttl_ms=2_000)
+    put(calm, "hashed", b"a02", b"two")
+    for wall_ms, found in ((now_ms + 1_999, [b"one", b"two"]), (now_ms + 2_000, [None, b"two"])):
+        calm.node.skew_s = (wall_ms - now_ms) / 1000
+        calm.peer.driver.set_wall(wall_ms)
+        assert msgpack.unpackb(calm.from_core("get_many", "hashed", [b"a01", b"a02"]))[3][0] == found
+        for options in ({}, {"explain": True}):
+            assert calm.is_alike("get", "hashed", b"a01", options)
+        assert calm.is_alike("get_many", "hashed", [b"a01", b"a02"])
+        assert calm.is_alike("scan", "hashed")
+
+
 def test_a_settled_record_has_the_token_without_its_dot(calm):
     put(calm, "hashed", b"a01", b"one")
     replica = replica_of(calm, "hashed", b"a01")

@@ -306,9 +306,9 @@ class Life:
                 copies = self.replication.replicas.by_partition
                 held = [copies[table, one] for one in msgpack.unpackb(packed) if (table, one) in copies]
                 told(msgpack.packb([[copy.partition[1], *report_of(copy)] for copy in held]))
-            case "replica_digest", [bytes(), bytes(table), int(partition), bytes(at)]:
+            case "replica_digest", [bytes(), bytes(table), int(partition), bytes(at), int(at_ms)]:
                 copy = self.replication.replicas.by_partition.get((table, partition))
-                told(None if copy is None else self.replication.digests.digest(copy, at))
+                told(None if copy is None else self.replication.digests.digest(copy, at, at_ms))
             case _:
                 raise BadRequest(method)
 

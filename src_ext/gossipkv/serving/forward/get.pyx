@@ -222,7 +222,7 @@ cdef void put_explained(
     take_array(&result)
     put_array(out, 3)
     put_bytes(out, result.at, result.end - result.at)
-    put_explanation(out, node)
+    put_explanation(out, node, 0)
     if out.end - before > driver.read_limits.max_frame:
         out.end = before
         refuse_too_large(

@@ -384,6 +384,8 @@ cdef class Loop:
 
     cdef void tell_time(self) noexcept nogil:
         self.connections.set_time(self.transport.now_ns())
+        if self.core.published.gate is not None:
+            self.core.read_limits.now_ms = max(self.core.read_limits.now_ms, <uint64_t>self.transport.wall_ms())
 
     cdef void begin_round(self, int64_t serve_us) noexcept nogil:
         self.tell_time()
@@ -741,7 +743,7 @@ cdef class Loop:
         cdef uint32_t i
         self.tell_time()
         self.sweep_ns = self.connections.now_ns + SWEEP_NS
-        self.connections.http.now_s = self.transport.wall_s()
+        self.connections.http.now_s = self.transport.wall_ms() // 1000
         for i in range(self.connections.slot_count):
             expire_one(self.connections, self.connections.slots[i])
             if self.connections.slots[i].state != FREE and self.connections.slots[i].doomed:
@@ -882,7 +884,7 @@ cdef class Loop:
     cdef inline void translate_answers(self, Connection* connection) noexcept nogil:
         """Translate the answers into the connection's dialect."""
         if connection.listener == HTTP_LISTENER:
-            self.connections.http.now_s = self.transport.wall_s()
+            self.connections.http.now_s = self.transport.wall_ms() // 1000
         self.connections.translate_answers(connection)
 
     cdef void transmit_held(self, Connection* connection) noexcept nogil:

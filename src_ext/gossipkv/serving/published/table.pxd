@@ -7,7 +7,7 @@ from libc.string cimport memcmp
 from gossipkv.replication._replication cimport CalmTable
 from gossipkv.storage._storage cimport FAULT_COLD, MappedFile
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_text, take_bin
+from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_text, put_unsigned, take_bin
 
 cdef enum Outcome:
     OUT_OF_MEMORY = -1
@@ -24,6 +24,7 @@ cdef struct ReadLimits:
     Py_ssize_t max_frame
     Py_ssize_t max_key
     Py_ssize_t max_value
+    uint64_t now_ms  # the time of day, by which records of tables expire; it never goes back
 
 cdef struct ReadCounts:  # shown by `info` per database
     uint64_t requests  # gets, batches and pages of scans
@@ -224,14 +225,17 @@ cdef inline bint may_be_read(PublishedTable table, const DatabaseRow* database) 
 
 cdef inline Py_ssize_t explanation_bytes(const Blob* node) noexcept nogil:
     """Return the most room that `put_explanation` takes."""
-    return 3 * HEAD_BYTES + 4 + node.size
+    return 5 * HEAD_BYTES + 4 + 10 + node.size
 
 
-cdef inline void put_explanation(Buffer* out, const Blob* node) noexcept nogil:
-    """Write `{"node": ...}` behind value and version. Requires: there is room."""
-    put(out, 0x81)
+cdef inline void put_explanation(Buffer* out, const Blob* node, uint64_t expires_ms) noexcept nogil:
+    """Write `{"node": ...}` behind value and version, with `expires_at` unless that is 0. Requires: there is room."""
+    put(out, 0x82 if expires_ms else 0x81)
     put_text(out, b"node")
     put_str(out, node.data, node.size)
+    if expires_ms:
+        put_text(out, b"expires_at")
+        put_unsigned(out, expires_ms)
 
 
 cdef const char* VALUE_TOO_LONG

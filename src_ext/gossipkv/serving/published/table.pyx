@@ -396,7 +396,7 @@ cdef class PublishedTable:
             put(out, 0xC0)
         put_bytes(out, version.packed_name.data, version.packed_name.size)
         if lookup.explain:
-            put_explanation(out, node)
+            put_explanation(out, node, 0)
         if not is_whole(<SortedFile>lookup.file):
             out.end = out.start + before
             return DAMAGED

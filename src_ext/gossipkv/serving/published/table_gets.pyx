@@ -15,9 +15,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from gossipkv.replication._replication cimport (
-    DOT_OFFSET, KIND_DELETED, SOUND, CalmReplica, CalmTable, RecordView, SeenWrite, SeenWrites, add_calm, begin_seen,
-    load_calm, parse_record, see_config_alone, see_record, settle, take_read_tokens, take_token, token_size,
-    write_token,
+    DOT_OFFSET, KIND_DELETED, SOUND, CalmReplica, CalmTable, RecordView, SeenWrite, SeenWrites, add_calm,
+    begin_seen, expire_record, load_calm, parse_record, see_config_alone, see_record, settle, take_read_tokens,
+    take_token, token_size, write_token,
 )
 from gossipkv.storage._storage cimport Slice
 from gossipkv.storage.engine._engine cimport (
@@ -136,10 +136,13 @@ cdef bint find_replica(TableGet* get, View view) noexcept nogil:
     return True
 
 
-cdef inline int find_value(TableGet* get, View view, RecordView* record, SeenWrites* seen) noexcept nogil:
+cdef inline int find_value(
+    TableGet* get, View view, uint64_t now_ms, RecordView* record, SeenWrites* seen
+) noexcept nogil:
     """Return 1 and the record, 0 if the key has none, or -1 if Python must answer: the last stage.
 
-    What the record shows is added to `seen`. The record may be a tombstone. Copy it, and then call `View.confirm`.
+    The writes that the record shows are added to `seen`. The record may be a tombstone, and is one if it has expired.
+    Copy it, and then call `View.confirm`.
     """
     cdef Slice data
     cdef int found = view.find(&get.pending.lookup, &data)
@@ -150,6 +153,7 @@ cdef inline int find_value(TableGet* get, View view, RecordView* record, SeenWri
         <CalmTable>get.table, record.dependencies, record.dependencies_size, seen
     ):
         return -1
+    expire_record(record, now_ms)
     return 1 if see_record(<CalmTable>get.table, <CalmReplica>get.replica, data.data + DOT_OFFSET, seen) else -1
 
 
@@ -172,8 +176,8 @@ cdef int end_table_get(
     cdef Py_ssize_t size
     cdef int found
     begin_seen(&seen, writes, MAX_GET_SEEN)
-    record.value_size = 0
-    found = find_value(get, view, &record, &seen)
+    record.value_size = record.expires_ms = 0
+    found = find_value(get, view, limits.now_ms, &record, &seen)
     if found < 0:
         return HAND_OFF
     if get.options.token.size > 0 and not take_read_tokens(
@@ -191,7 +195,7 @@ cdef int end_table_get(
     put_found(&record, found, out)
     put_token(<CalmTable>get.table, &seen, out)
     if get.options.explain:
-        put_explanation(out, node)
+        put_explanation(out, node, record.expires_ms)
     if not view.confirm(&get.pending.lookup):
         out.end = out.start + before
         return HAND_OFF
@@ -294,7 +298,7 @@ cdef int read_table_window(
     for i in range(count):
         get = &window[i]
         record.value_size = 0
-        found = find_value(get, <View>view, &record, seen)
+        found = find_value(get, <View>view, limits.now_ms, &record, seen)
         bytes_left[0] -= RECORD_HEAD_BYTES + (get.pending.lookup.value.size if found > 0 else 0)
         if found < 0 or bytes_left[0] < 0:
             return HAND_OFF

@@ -108,7 +108,7 @@ cdef int read_table_page(
     if outcome == ANSWERED:
         enter_gate(<ReadGate>published.gate, loop)
         view = view_of(published, loop)
-        if view == NULL or not find_replicas(&plan) or not open_replicas(&plan, <View>view):
+        if view == NULL or not find_replicas(&plan) or not open_replicas(&plan, <View>view, limits.now_ms):
             outcome = HAND_OFF
         else:
             outcome = write_table_page(&plan, msgid, limits, out)
@@ -169,13 +169,15 @@ cdef bint find_range(TablePage* plan) noexcept nogil:
     return True
 
 
-cdef bint open_replicas(TablePage* plan, View view) noexcept nogil:
+cdef bint open_replicas(TablePage* plan, View view, uint64_t now_ms) noexcept nogil:
     """Begin the scans of all replicas; return False if Python must answer."""
     cdef KeyBounds bounds
     cdef uint32_t space
     cdef Py_ssize_t i
     plan.seen.writes = <SeenWrite*>malloc((plan.count * MAX_ORIGINS + MAX_TOKEN_WRITES) * sizeof(SeenWrite))
-    if plan.seen.writes == NULL or open_page(&plan.merge, plan.count, plan.range.reverse, plan.limit) < 0:
+    if plan.seen.writes == NULL:
+        return False
+    if open_page(&plan.merge, plan.count, plan.range.reverse, plan.limit, now_ms) < 0:
         return False
     begin_seen(&plan.seen, plan.seen.writes, plan.count * MAX_ORIGINS + MAX_TOKEN_WRITES)
     if buffer_reserve(&plan.keys, plan.count * (plan.range.start.size + plan.range.end.size + 2 * KEY_HEAD_BYTES)) < 0:

@@ -50,7 +50,7 @@ cdef class Transport:
     cdef int leave(self, int fd) noexcept nogil
     cdef int left_count(self) noexcept nogil
     cdef void expire(self) noexcept nogil
-    cdef int64_t wall_s(self) noexcept nogil
+    cdef int64_t wall_ms(self) noexcept nogil
 
     # Calls by Python between rounds.
     cdef int fileno(self) except -2

@@ -88,8 +88,8 @@ cdef class Transport:
     cdef void expire(self) noexcept nogil:
         """End the overdue detached connections."""
 
-    cdef int64_t wall_s(self) noexcept nogil:
-        """Return whole seconds since 1970 by the wall clock, which may go back."""
+    cdef int64_t wall_ms(self) noexcept nogil:
+        """Return milliseconds since 1970 by the wall clock, which may go back."""
         return 0
 
     # Between rounds, from Python --------------------------------------------------------------------------------

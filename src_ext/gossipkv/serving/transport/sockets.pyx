@@ -265,10 +265,10 @@ cdef class Sockets(Transport):
     cdef void expire(self) noexcept nogil:
         self.tunnels.expire(self.now_ns())
 
-    cdef int64_t wall_s(self) noexcept nogil:
+    cdef int64_t wall_ms(self) noexcept nogil:
         cdef timespec now
         clock_gettime(CLOCK_REALTIME, &now)
-        return now.tv_sec
+        return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
 
     # Between rounds, from Python --------------------------------------------------------------------------------
 

@@ -89,6 +89,13 @@ cdef class Streams(Transport):
             self.failure = error
         return self.latest_ns
 
+    cdef int64_t wall_ms(self) noexcept with gil:
+        try:
+            return self.clock.wall_ms()
+        except BaseException as error:
+            self.failure = error
+            return 0
+
     cdef int fetch(self, Event* events, int most, int wait_ms) noexcept with gil:
         cdef int count = 0
         if self.failure is not None:

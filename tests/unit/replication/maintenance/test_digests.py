@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gossipkv.replication.maintenance.digests import HOUR_MS
+from gossipkv.replication.replica.record import RecordWrite
 from tests.unit.replication.memory import Cluster
 
 
@@ -71,4 +73,29 @@ def test_a_clock_that_moves_has_it_begun_again():
         one.digests.look()
     compare(cluster)
     assert not any(node.told for node in cluster.nodes)
-    assert one.digests.digest(one.copy, one.copy.synced) == three.digests.digest(three.copy, one.copy.synced)
+    sums = [node.digests.digest(node.copy, one.copy.synced, 0) for node in (one, three)]
+    assert sums[0] == sums[1]
+
+
+def test_records_that_expire_at_different_times_are_no_difference():
+    """A pass omits records of its hour, so replicas agree whichever has dropped them; a later hour is compared anew."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    ttls = {b"soon": -1, b"later": -3 * HOUR_MS}
+    one.replicas.originate({one.copy: [RecordWrite(key, b"v", expiry=ttl) for key, ttl in ttls.items()]})
+    cluster.pass_s(0.5)
+    del two.spaces[two.copy.space][b"\1soon"]
+    compare(cluster)
+    assert one.copy.digest.records == two.copy.digest.records == 1
+    before = one.copy.digest.at_ms
+    cluster.pass_s(HOUR_MS / 1000)
+    three.replicas.dirty.moved(three.copy)
+    three.copy.digest = None
+    compare(cluster)
+    assert one.copy.digest.at_ms == three.copy.digest.at_ms > before
+    del two.spaces[two.copy.space][b"\1later"]
+    assert not any(node.told for node in cluster.nodes)
+    two.replicas.dirty.moved(two.copy)
+    two.copy.digest = None
+    compare(cluster)
+    assert [node.number for node in cluster.nodes if node.told] == [2], "a record that has not expired is missing"

@@ -155,7 +155,7 @@ def test_so_many_at_a_time(asked):
     """Each pass reads a whole partition; beyond the limit a request is refused until a pass ends."""
     first = asked.nodes[0]
     verifying, identity = asked.verifying[first.uuid], first.copy.identity
-    params = msgpack.packb([first.uuid, TABLE, identity.partition, 1000])
+    params = msgpack.packb([first.uuid, TABLE, identity.partition, 1000, 0])
 
     async def scenario():
         async def take():

@@ -37,7 +37,7 @@ BAD_EXPIRIES = (
     ({"ttl_ms": -1}, "ttl_ms must be at least 0"),
     ({"ttl_ms": MAX_TTL_MS + 1}, "ttl_ms must be at most"),
     ({"expires_at": MAX_EXPIRES_MS + 1}, "expires_at must be at most"),
-    ({"expires_at": 1_900_000_000}, "give milliseconds, not seconds"),
+    ({"expires_at": 1_900_000_000}, "seconds are no milliseconds"),
     ({"ttl_ms": 0, "expires_at": MIN_EXPIRES_MS}, "a record has one expiry"),
 )
 
@@ -273,6 +273,7 @@ def test_what_a_write_is_not(records):
         (BadRequest, "the value must be bytes", "put", "t", b"k", 7),
         (BadRequest, "the value is missing", "put", "t", b"k"),
         (BadRequest, "row 1 must be a key", "put_many", "t", [[b"k", b"v"], [b"k"]]),
+        (BadRequest, "expires_at of row 0 must be", "put_many", "t", [[b"k", b"v", 5]]),
         (BadRequest, "row 0 must be a key", "put_many", "t", [[long, b"v"]]),
         (TooLarge, "the limit is", "put_many", "t", [[b"k", bytes(MAX_VALUE_BYTES + 1)]]),
         (UnknownDatabase, "there is no table u", "put", "u", b"k", b"v"),
@@ -308,8 +309,35 @@ def test_the_origin_gives_a_record_its_expiry(by):
         node.call("put", "t", b"k", b"v", {"level": "one", **options})
         node.call("put_many", "t", [[b"l", b"v"]], {"level": "one", **options})
         assert [expiry_at(records, key) for key in (b"k", b"l")] == [expected] * 2
+    rows = [[b"k", b"v", MIN_EXPIRES_MS], [b"l", b"v", MIN_EXPIRES_MS], [b"l", b"v"]]
+    node.call("put_many", "t", rows, {"level": "one", "ttl_ms": 0})
+    assert [expiry_at(records, key) for key in (b"k", b"l")] == [MIN_EXPIRES_MS, 0]
     node.call("delete", "t", b"k", {"level": "one"})
     assert expiry_at(records, b"k") == 0
+
+
+@pytest.mark.parametrize("by", [0, 2])
+def test_an_expired_record_reads_as_absent(by):
+    """Gets, batches and pages omit it from its expiry on, and explain tells the expiry of a live one."""
+    records = Records(3)
+    records.make("t", firsts=1, holders=lambda _: records.nodes[:1])
+    node, now_ms = records.nodes[by], records.nodes[0].now_ms()
+    node.call("put", "t", b"a", b"1", {"level": "one", "ttl_ms": 2_000})
+    node.call("put", "t", b"b", b"2", {"level": "one"})
+    for live in (True, False):
+        value = b"1" if live else None
+        found, _, explained = node.call("get", "t", b"a", {"explain": True})
+        assert (found, explained.get("expires_at")) == (value, now_ms + 2_000 if live else None)
+        assert "expires_at" not in node.call("get", "t", b"b", {"explain": True})[2]
+        assert node.call("get_many", "t", [b"a", b"b"])[0] == [value, b"2"]
+        assert node.call("scan", "t")[0] == [*([[b"a", b"1"]] if live else []), [b"b", b"2"]]
+        records.pass_s(2.0)
+    assert [node.call("delete_range", "t", {"prefix": key}, {"level": "one"})[0] for key in (b"a", b"b")] == [0, 1]
+    token = node.call("put", "t", b"c", b"3", {"level": "one", "ttl_ms": 1_000})
+    for skew_s in (1.0, 0.0):
+        node.skew_s = skew_s
+        found = node.call("get", "t", b"c", {"token": token})[0]
+        assert found is None, "a session that wrote it reads absence, also after the clock was set back"
 
 
 def test_more_than_the_log_takes(records):
