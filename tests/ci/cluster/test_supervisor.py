@@ -111,7 +111,7 @@ def test_ready_and_stopping(tmp_path: Path) -> None:
         node.process.send_signal(signal.SIGTERM)
         *_, stopping = until(told, "STOPPING=1")
         assert stopping.startswith("STOPPING=1\nSTATUS=stops: it still answers, while other nodes copy")
-        until(told, "STATUS=ends: has left the cluster")
+        until(told, "STATUS=stops: it has left the cluster")
         assert node.process.wait(PATIENCE_S) == 0
 
 
