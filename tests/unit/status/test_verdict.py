@@ -14,7 +14,7 @@ BROKEN = {"error": {"message": "part-0: line 2: no TAB", "file": "part-0"}, "sta
 NO_ROOM = {"state": "SEEN", "needed_bytes": 5, "waiting_for": "5 B of room on the disk"}
 LACKS = {"partition_count": 8, "replication": 2, "reassign_after_ms": 60_000, "at_source": True}
 HALF = {"state": "BUILDING", "progress": {"done": 0.5, "remaining_s": 40.0}}
-MAJORITY = {"partition": "01", "why": "a majority is 2 of 3, and 1 can confirm a write: it is refused"}
+MAJORITY = {"partition": "01", "why": "1 of 3 replicas can confirm a write, but a majority is 2"}
 
 
 def changing(size):
@@ -338,7 +338,7 @@ SITUATIONS = [
         "its majority",
         said(members={"n2": "dead", "n3": "suspect"}, databases={"carts": {**TABLE, "unwell": [MAJORITY]}}),
         TROUBLE,
-        "carts: partition 01: a majority is 2 of 3",
+        "carts: partition 01: 1 of 3 replicas can confirm",
         None,
     ),
     (
