@@ -124,7 +124,7 @@ def understand(received: bytes) -> Message:
         message = json.loads(received)
         if isinstance(message, dict):
             return message
-    raise ValueError("not an object of JSON")
+    raise ValueError("the message is not a JSON object")
 
 
 def ask(directory: Path, request: Message) -> list[NodeStatus]:
@@ -142,14 +142,16 @@ def ask(directory: Path, request: Message) -> list[NodeStatus]:
             reply = receive(connection)
             nodes = [] if reply is None or "error" in reply else _nodes(reply)
         except TimeoutError:
-            raise LocalError(f"{answerer} does not answer", details) from None
+            raise LocalError(f"{answerer} did not answer within {ANSWER_TIMEOUT_S:.0f} s", details) from None
         except ConnectionError:
             reply = None
         except (ValueError, TypeError, KeyError):
-            words = f"is of another version: its answer makes no sense; end it with {command('down', directory)}"
+            words = (
+                f"gave an answer of unknown form, so it is of another version; end it with {command('down', directory)}"
+            )
             raise LocalError(f"{answerer} {words}", details) from None
     if reply is None:
-        raise NotUp(f"the cluster in {directory} has just ended", details)
+        raise NotUp(f"the cluster in {directory} ended before it answered", details)
     if "error" in reply:
         raise LocalError(str(reply["error"]))
     return nodes

@@ -74,9 +74,9 @@ class NodeFleet:
         """
         node = self._plan.node(index)
         if index in self._waiting:
-            raise LocalError(f"{node.name} is about to start")
+            raise LocalError(f"{node.name} is about to start already")
         if index in self._children and self._children[index].runs:
-            raise LocalError(f"{node.name} runs already (process {self._children[index].process})")
+            raise LocalError(f"{node.name} is running already (process {self._children[index].process})")
         check_names(settings)
         self._plan.check(dataclasses.replace(node, settings=merge(node.settings, settings)))
         if port is not None:
@@ -201,7 +201,9 @@ class NodeFleet:
             exactly = None if base_port is None else base_port + number
             if exactly in taken:
                 where = Address(node.host, exactly)
-                raise LocalError(f"{where} is the port of a node; choose another --http-base-port", {"port": exactly})
+                raise LocalError(
+                    f"{where} is already the port of a node; choose another --http-base-port", {"port": exactly}
+                )
             chosen = ports.choose(
                 node.host,
                 1,
@@ -225,7 +227,7 @@ class NodeFleet:
         siblings = [other for other in self._plan.nodes if other.index != node.index]
         if port and (sibling := self._sibling(node, port, among=siblings)) is not None:
             where = Address(node.host, port)
-            raise LocalError(f"{where} is the port of {sibling.name}; choose another --port", {"port": port})
+            raise LocalError(f"{where} is already the port of {sibling.name}; choose another --port", {"port": port})
         taken = {port for other in self._plan.nodes for port in (other.port, other.http_port)}
         chosen = ports.choose(node.host, 1, base_port=port or None, taken=set() if port else taken, flag="--port")
         for number, reservation in chosen.items():

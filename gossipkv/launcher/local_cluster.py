@@ -176,7 +176,9 @@ class Cluster:
             orders.write(order.to_line())
         with supervisor.stdout as answers:
             line = answers.readline()
-        reply = json.loads(line) if line else {"error": f"it ended; see {self.directory / 'supervisor.log'}"}
+        reply = (
+            json.loads(line) if line else {"error": f"its supervisor ended; see {self.directory / 'supervisor.log'}"}
+        )
         if "error" in reply:
             supervisor.wait()
             raise LocalError(f"cannot start the cluster: {reply['error']}")
@@ -200,7 +202,7 @@ class Cluster:
             allowed_s = self._ready_timeout_s or READY_TIMEOUT_S + READY_TIMEOUT_PER_NODE_S * len(nodes)
             if time.monotonic() - began_s > allowed_s:
                 names = ", ".join(node.name for node in waiting)
-                raise NodeFailed.of(waiting[0], f"not ready after {allowed_s:.0f} s: {names}")
+                raise NodeFailed.of(waiting[0], f"{names} did not become ready within {allowed_s:.0f} s")
             if on_wait is not None:
                 on_wait(nodes)
             time.sleep(POLL_S)
@@ -214,7 +216,10 @@ class Cluster:
         give_up_s = time.monotonic() + GRACE_S + END_TIMEOUT_S
         while (node := self.node(index)).state != "ended":
             if time.monotonic() > give_up_s:
-                raise LocalError(f"{node.name} (process {node.process}) does not end", {"node": index})
+                raise LocalError(
+                    f"{node.name} (process {node.process}) did not end within {GRACE_S + END_TIMEOUT_S:.0f} s",
+                    {"node": index},
+                )
             time.sleep(POLL_S)
         self._told.add((index, node.log_from))
         return node

@@ -101,9 +101,9 @@ class ClusterOrder:
     def _count(self, planned: int) -> int:
         count = self.nodes or max(len(self.places), planned) or DEFAULT_NODES
         if not 1 <= count <= MAX_NODES:
-            raise LocalError(f"a cluster on one machine has 1 to {MAX_NODES} nodes, not {count}")
+            raise LocalError(f"a cluster on one machine must have from 1 to {MAX_NODES} nodes, not {count}")
         if count < planned:
             raise LocalError(
-                f"the cluster has {planned} nodes and does not shrink to {count}: begin anew in another --data"
+                f"the cluster has {planned} nodes and cannot shrink to {count}; choose another directory with --data"
             )
         return count

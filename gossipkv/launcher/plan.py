@@ -37,15 +37,15 @@ HOST: Final = "127.0.0.1"
 SEEDS: Final = 3  # With three, a restarted node finds the others even if two seeds are down.
 
 # Set by the launcher; settings of nodes must not override them.
-_BY_NODE: Final = "is chosen by the launcher for each node"
+_BY_NODE: Final = "cannot be set here, because the launcher chooses it for each node"
 CHOSEN: Final = {
     "data": _BY_NODE,
     "listen": _BY_NODE,
-    "http_listen": f"{_BY_NODE}: use --http or --no-http",
+    "http_listen": f"{_BY_NODE}; use --http or --no-http",
     "join": _BY_NODE,
     "node": _BY_NODE,
-    "source": "is the whole cluster's: use --source",
-    "replication": "is the whole cluster's: use --replication",
+    "source": "cannot be set for one node; use --source for the whole cluster",
+    "replication": "cannot be set for one node; use --replication for the whole cluster",
 }
 # All nodes are local; and an address from the environment would fit one node at most.
 _USUAL: Final = {"profile": "local", "time_to_converge": "3s", "advertise": "as listen"}
@@ -102,7 +102,9 @@ class ClusterPlan:
         for node in self.nodes:
             if node.index == index:
                 return node
-        raise LocalError(f"there is no node {index}: the cluster has 1 to {len(self.nodes)}", {"node": index})
+        raise LocalError(
+            f"there is no node {index}; the nodes of the cluster are 1 to {len(self.nodes)}", {"node": index}
+        )
 
     def with_node(self, node: NodePlan) -> ClusterPlan:
         """Return the plan with that node replaced or added."""
@@ -195,11 +197,11 @@ def _check(plan: ClusterPlan) -> None:
         ValueError, TypeError, AttributeError: naming the error.
     """
     if [node.index for node in plan.nodes] != [*range(1, len(plan.nodes) + 1)]:
-        raise ValueError("the nodes are not numbered from 1")
+        raise ValueError("the nodes are not numbered 1, 2 and so on")
     words = ["" if plan.source is None else plan.source, *plan.settings.values()]
     for node in plan.nodes:
         if parse_address(str(node.address)) != node.address:
-            raise ValueError(f"{node.address!r} is no address")
+            raise ValueError(f"{node.address!r} is not a valid address")
         words += [node.called, *node.wrapper, *node.settings.values()]
     for word in words:
         word.encode("utf-8", "surrogateescape")  # Fails unless it is text.
@@ -220,14 +222,19 @@ def load(directory: Path) -> ClusterPlan | None:
         number = body.pop("format")
         if number != FORMAT:
             raise UnsupportedFormat(
-                f"{file}: format {number!r}; this program reads {FORMAT}", {"file": os.fspath(file)}
+                f"{file}: the format is {number!r}, and this program reads only format {FORMAT}",
+                {"file": os.fspath(file)},
             )
         plan = ClusterPlan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
         _check(plan)
         for settings in (plan.settings, *(node.settings for node in plan.nodes)):
             for name in {**settings}.keys() - _SETTINGS.keys():
-                words = f"{file}: {_unknown(name)}; remove it from there, or use the program that wrote it"
+                words = f"{file}: {_unknown(name)}; remove the setting there, or use the release that wrote the file"
                 raise UnsupportedFormat(words, {"file": os.fspath(file), "setting": name})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Corrupt(os.fspath(file), 0, f"not the plan of a cluster ({error}); remove it to begin anew") from error
+        raise Corrupt(
+            os.fspath(file),
+            0,
+            f"the file is not the plan of a cluster ({error}); remove the file to start a new cluster",
+        ) from error
     return plan

@@ -78,7 +78,7 @@ def choose(
         LocalError: a port from `base_port` on is not available, or there are too few.
     """
     if base_port is not None and base_port + count > PORTS.stop:
-        words = f"there are no {count} ports from {base_port} on: the last is {PORTS.stop - 1}; choose another {flag}"
+        words = f"{count} ports from {base_port} on would exceed the last port, {PORTS.stop - 1}; choose another {flag}"
         raise LocalError(words, {"port": base_port})
     chosen: dict[int, Reservation] = {}
     with ExitStack() as undo:
@@ -91,7 +91,7 @@ def choose(
                 if base_port is not None:
                     raise LocalError(f"{_why(host, port, error)}; choose another {flag}", {"port": port}) from None
         if len(chosen) < count:
-            raise LocalError(f"{host} has only {len(chosen)} ports to give, {count} are needed", {"count": count})
+            raise LocalError(f"{host} has only {len(chosen)} free ports, and {count} are needed", {"count": count})
         undo.pop_all()
     return chosen
 
@@ -99,7 +99,7 @@ def choose(
 def _why(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"{Address(host, port)} is in use (TCP or UDP)"
-    return f"{Address(host, port)} cannot be listened at: {error.strerror}"
+    return f"cannot listen on {Address(host, port)}: {error.strerror}"
 
 
 def _candidates(base_port: int | None, taken: set[int], usual: int) -> Iterator[int]:

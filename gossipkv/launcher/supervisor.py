@@ -178,7 +178,7 @@ class ClusterSupervisor:
         try:
             match request:
                 case {"do": "start" | "add"} if self._ends:  # Nobody would tell the new node to end.
-                    return {"error": f"the cluster in {self._directory} is ending: nothing starts any more"}
+                    return {"error": f"the cluster in {self._directory} is ending, so no node can start"}
                 case {"do": "start", "node": int(index), "settings": dict(settings), "port": int() | None as port}:
                     self._attend(self._fleet.start(index, settings=settings, port=port))
                 case {"do": "add", "settings": dict(settings), "port": int(port), "called": str(called)}:
@@ -188,13 +188,13 @@ class ClusterSupervisor:
                 case {"do": "status"}:
                     pass
                 case _:
-                    return {"error": f"the supervisor does not understand {request}"}
+                    return {"error": f"the supervisor received an unknown request: {request}"}
         except GossipKVError as error:
             return {"error": str(error)}
         except OSError as error:
             return {"error": reason(error, self._directory)}
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            return {"error": f"the supervisor does not understand {request}: {error}"}
+            return {"error": f"the supervisor received an invalid request: {request}: {error}"}
         return {"process": os.getpid(), "nodes": self._fleet.status()}
 
 

@@ -54,7 +54,7 @@ class _Lines(logging.Handler):
                 where = place_of(error)
                 if not self._limits.lets_traceback(where, now):
                     record.exc_info = None
-                    short = f"{traceback.format_exception_only(error)[-1].rstrip()} (at {where}; as told lately)"
+                    short = f"{traceback.format_exception_only(error)[-1].rstrip()} (at {where}; logged recently)"
                     record.__dict__["fields"] = {**fields_of(record), BELOW: short}
         return True
 

@@ -65,7 +65,7 @@ class ProcessSupervisor:
         if not watchdog or process not in {"", str(os.getpid())}:
             return cls(address)
         if not watchdog.isascii() or not watchdog.isdecimal() or int(watchdog) == 0:
-            log.warning("not_notified", reason=f"WATCHDOG_USEC={watchdog} is no number of microseconds")
+            log.warning("not_notified", reason=f"WATCHDOG_USEC={watchdog} is not a number of microseconds")
             return cls(address)
         return cls(address, int(watchdog))
 

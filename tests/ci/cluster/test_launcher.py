@@ -130,7 +130,7 @@ def test_a_node_is_killed_and_started_again(cluster):
     assert (again.address, again.data, again.state) == (before.address, before.data, "ready")
     assert again.process != before.process
     assert "ready" in "".join(again.last_words())
-    with pytest.raises(LocalError, match="n2 runs already"):
+    with pytest.raises(LocalError, match="n2 is running already"):
         cluster.start(2)
 
 
@@ -208,7 +208,7 @@ def test_everything_is_remembered(tmp_path):
         assert len(second.addresses) == 3
     plan = json.loads((tmp_path / "cluster.json").read_text())
     assert plan["settings"] == {"refresh_period": "200ms", "cluster": second.name}
-    with pytest.raises(LocalError, match="does not shrink"):
+    with pytest.raises(LocalError, match="cannot shrink"):
         Cluster(tmp_path, nodes=1).up()
     assert not first.down()
 
@@ -444,7 +444,7 @@ def test_the_commands_from_another_shell(tmp_path):
         assert "ended by SIGKILL" in run("status", *place)[0]
         assert run("start", "n2", *place)[0] == f"n2 is ready at {told['nodes'][1]['address']}\n"
         assert run("kill", "1", "--signal", "STOP", *place)[0] == "n1: SIGSTOP sent\n"
-        assert "runs already" in run("start", "1", *place, status=3)[1]
+        assert "is running already" in run("start", "1", *place, status=3)[1]
         assert "no node 3" in run("kill", "3", *place, status=3)[1]
         assert "is up already" in run("up", *place, status=3)[1]
         assert run("down", *place) == ("", "")

@@ -263,7 +263,7 @@ def test_verify_a_cluster(run, cluster):
     done = run("verify", cluster)
     assert (done.status, "13 files of a cluster, " in done.out, "2 damaged" in done.out) == (3, True, True)
     assert str(file) in done.out
-    assert f"{cluster}/cluster.json: damaged at byte 0: not the plan of a cluster" in done.out
+    assert f"{cluster}/cluster.json: damaged at byte 0: the file is not the plan of a cluster" in done.out
 
 
 def test_verify_a_source_without_checksums(run, source):

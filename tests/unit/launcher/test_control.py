@@ -41,14 +41,15 @@ def answered(tmp_path):
 def test_an_answer_of_another_version(answered, said):
     """The error says that the version differs, and how to go on."""
     with pytest.raises(
-        LocalError, match=r"\(process [0-9]+\) is of another version.*end it with `gossipkv cluster down --data \S+`"
+        LocalError,
+        match=r"\(process [0-9]+\) gave an answer of unknown form.*end it with `gossipkv cluster down --data \S+`",
     ):
         answered(said).status()
 
 
 def test_no_answer(answered):
     """The supervisor has ended."""
-    with pytest.raises(NotUp, match="has just ended"):
+    with pytest.raises(NotUp, match="ended before it answered"):
         answered(b"").status()
 
 

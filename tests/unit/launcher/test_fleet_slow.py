@@ -41,9 +41,11 @@ def test_the_port_of_a_sibling(tmp_path):
     """The port stays with its node while that is down; other nodes do not get it, and the error names the node."""
     first, second = quiet_ports(2)
     with at_rest(tmp_path, NodePlan(1, first), NodePlan(2, second)) as fleet:
-        with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{second} is the port of n2; choose another --port"):
+        with pytest.raises(
+            LocalError, match=rf"127\.0\.0\.1:{second} is already the port of n2; choose another --port"
+        ):
             fleet.start(1, settings={}, port=second)
-        with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{first} is the port of n1"):
+        with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{first} is already the port of n1"):
             fleet.add(settings={}, port=first, called="")
     assert [node.port for node in load(tmp_path).nodes] == [first, second]
 
@@ -87,7 +89,9 @@ def test_ports_for_http(tmp_path):
         assert [str(node.http) for node in remembered.nodes] == told
         assert len({first, second, *(node.http_port for node in remembered.nodes)}) == 4
         assert f"--http-listen {told[1]}" in " ".join(remembered.command(tmp_path, 2))
-        with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{wanted} is the port of n1; choose another --port"):
+        with pytest.raises(
+            LocalError, match=rf"127\.0\.0\.1:{wanted} is already the port of n1; choose another --port"
+        ):
             fleet.start(2, settings={}, port=wanted)
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -104,7 +108,7 @@ def test_ports_for_http(tmp_path):
 def test_exactly_these_ports_for_http(tmp_path):
     """A port in use, by another process or a node, is refused with the flag."""
     (first,) = quiet_ports(1)
-    with pytest.raises(LocalError, match=f"{first} is the port of a node; choose another --http-base-port"):
+    with pytest.raises(LocalError, match=f"{first} is already the port of a node; choose another --http-base-port"):
         NodeFleet(tmp_path, ClusterPlan([NodePlan(1, first)], http=True), base_port=None, http_base_port=first)
     with socket.socket() as other:
         other.bind((HOST, 0))

@@ -106,13 +106,13 @@ def test_what_is_remembered(tmp_path):
     body = json.loads(file.read_text())
     for damaged in ("", "[]", "{}", json.dumps({**body, "nodes": 1}), json.dumps({**body, "more": 1})):
         file.write_text(damaged)
-        with pytest.raises(Corrupt, match="remove it to begin anew"):
+        with pytest.raises(Corrupt, match="remove the file to start a new cluster"):
             load(tmp_path)
     file.write_bytes(b'{"format": 1, "source": "/\xff"}')
-    with pytest.raises(Corrupt, match="remove it to begin anew"):
+    with pytest.raises(Corrupt, match="remove the file to start a new cluster"):
         load(tmp_path)
     file.write_text(json.dumps({**body, "format": 2}))
-    with pytest.raises(UnsupportedFormat, match="format 2"):
+    with pytest.raises(UnsupportedFormat, match="the format is 2"):
         load(tmp_path)
 
 
@@ -136,7 +136,9 @@ def test_what_is_remembered(tmp_path):
 def test_a_plan_that_was_never_saved(tmp_path, changed):
     """Values that no launcher wrote are refused when the plan is loaded."""
     (tmp_path / "cluster.json").write_text(json.dumps({"format": 1, **changed}))
-    with pytest.raises(Corrupt, match=r"cluster\.json: .*not the plan of a cluster .*; remove it to begin anew"):
+    with pytest.raises(
+        Corrupt, match=r"cluster\.json: .*not the plan of a cluster .*; remove the file to start a new cluster"
+    ):
         load(tmp_path)
 
 
@@ -157,7 +159,7 @@ def test_settings_are_checked():
     for settings in ({"refresh_period": "1s", "cluster": ""}, stages):
         ClusterOrder(settings=settings).plan(None)
     for settings, words in (
-        ({"node": "x"}, "node is chosen by the launcher"),
+        ({"node": "x"}, "node cannot be set here, because the launcher chooses"),
         ({"source": "/s"}, "use --source"),
         ({"replication": "2"}, "use --replication"),
         ({"clustr": "x"}, "nearest known one is cluster"),
@@ -187,7 +189,7 @@ def test_orders():
     assert ClusterOrder(nodes=4, replication=2).plan(remembered) == dataclasses.replace(
         remembered, nodes=[*THREE.nodes, NodePlan(4, 0)], replication=2
     )
-    for count, words in ((2, "does not shrink to 2"), (65, "1 to 64 nodes, not 65")):
+    for count, words in ((2, "cannot shrink to 2"), (65, "from 1 to 64 nodes, not 65")):
         with pytest.raises(LocalError, match=words):
             ClusterOrder(nodes=count).plan(remembered)
 

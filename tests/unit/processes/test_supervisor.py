@@ -83,7 +83,7 @@ def test_a_watchdog_without_a_time(time: str, caplog: pytest.LogCaptureFixture) 
     supervisor = ProcessSupervisor.take({"NOTIFY_SOCKET": "@nobody", "WATCHDOG_USEC": time})
     assert (supervisor.is_there, supervisor.watches) == (True, False)
     assert [fields_of(line)["reason"] for line in caplog.records] == [
-        f"WATCHDOG_USEC={time} is no number of microseconds"
+        f"WATCHDOG_USEC={time} is not a number of microseconds"
     ]
 
 
