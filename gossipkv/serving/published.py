@@ -129,7 +129,7 @@ class PublishedDatabase:
         """
         found = next((held for held in self.versions if held.wire_id == identity), None)
         if found is None:
-            raise NotServed(f"no version of {self.name} here has that identity", self._details())
+            raise NotServed(f"this node has no version of {self.name} with the requested identity", self._details())
         return found
 
     def choose(self, version: str | None, min_version: str | None) -> PublishedVersion:
@@ -147,7 +147,7 @@ class PublishedDatabase:
                     self._details(version=version, min_version=min_version),
                 )
             if not found.passed:
-                raise self._not_ready(f"{version} is not there for clients yet", version=version)
+                raise self._not_ready(f"{version} is not ready for clients yet", version=version)
             return found
         if min_version is None:
             if self.active is None:
@@ -157,7 +157,7 @@ class PublishedDatabase:
         for held in candidates:
             if held.standing and not _older(held.name, min_version):
                 return held
-        raise self._not_ready(f"has no version as new as {min_version} here yet", min_version=min_version)
+        raise self._not_ready(f"has no version at or after {min_version} on this node yet", min_version=min_version)
 
     def _not_ready(self, words: str, **asked: str) -> NotReady:
         """Make the error for a version that clients have seen at another node, and that should arrive here soon."""
@@ -172,13 +172,13 @@ class PublishedDatabase:
         """
         found = self._named(version)
         if not found.standing:
-            raise NotReady(f"{self.name} {version} is not there for clients yet", self._details(version=version))
+            raise NotReady(f"{self.name} {version} is not ready for clients yet", self._details(version=version))
         return found
 
     def _named(self, version: str) -> PublishedVersion:
         found = next((held for held in self.versions if held.name == version), None)
         if found is None:
-            raise UnknownVersion(f"{self.name} has no version {version} here", self._details(version=version))
+            raise UnknownVersion(f"{self.name} has no version {version} on this node", self._details(version=version))
         return found
 
     def _details(self, **asked: str) -> dict[str, Detail]:

@@ -41,7 +41,7 @@ ANSWER_US = 1000
 # Concurrent answers that take time, each in a task of some KiB; further ones are refused.
 MAX_TASKS = 1000
 OVERLOADED = Refusal(
-    msgpack.packb(to_wire(Overloaded("too many requests that take time; try again later", {"limit": MAX_TASKS})))
+    msgpack.packb(to_wire(Overloaded("the node runs too many long requests; try again later", {"limit": MAX_TASKS})))
 )
 
 # Answers given before Trio's other tasks have a turn, if one result answers many requests: about half a millisecond.

@@ -50,7 +50,7 @@ _LONGEST_BOUND = 65_536
 PAGE_TIMEOUT_MS = 1000
 
 # The message is for the client of the forwarding node.
-_OVER_ASKER = "another node has the value, which is longer than this one reads: give all nodes the same max_frame"
+_OVER_ASKER = "the value is on another node and longer than this node can receive; give all nodes the same max_frame"
 
 # Bytes of an answer beside the values: envelope, heads, the name of the version.
 _ENVELOPE_BYTES = 1024
@@ -149,7 +149,7 @@ class Reads:
             values.append(value)
             room -= _HEAD_BYTES + len(value or b"")
             if room < 0:
-                raise TooLarge("the values do not fit into one answer: ask for fewer", {"limit": limit})
+                raise TooLarge("the values do not fit into one answer; request fewer keys", {"limit": limit})
         return values
 
     def scan(self, arguments: Arguments) -> Packed | DeferredResult:
@@ -198,9 +198,11 @@ class Reads:
         pinned, _ = plan.cursor
         options.text("min_version")  # The option is not needed, but must be valid.
         if options.text("version") not in {None, pinned}:
-            raise BadRequest(f"scan: the cursor belongs to version {pinned}")
+            raise BadRequest(
+                f"scan: the cursor belongs to version {pinned}; request that version, or omit the option version"
+            )
         if identity is not None:
-            raise BadRequest("a scan that is forwarded says where it begins, without a cursor")
+            raise BadRequest("a forwarded scan must have a bound instead of a cursor")
         return self._database(plan.database).go_on(pinned)
 
     def _wanted(self, version: PublishedVersion, plan: _ScanPlan) -> ScanOrder:
@@ -210,7 +212,7 @@ class Reads:
         bounds = ScanBounds(start, end, prefix, options.flag("reverse"))
         limit, bitmap = options.number("limit", least=1), options.blob("partitions")
         if options.flag("forwarded") is not (bitmap is not None):
-            raise BadRequest("a scan that is forwarded names its partitions, and nothing else does")
+            raise BadRequest("a forwarded scan must have the option partitions, and other scans must not have it")
         if plan.cursor is not None:
             bounds = bounds.after(plan.cursor[1])
         count = len(version.files)
@@ -219,7 +221,7 @@ class Reads:
         except ValueError as error:
             raise BadRequest(f"scan: the option partitions: {error}") from None
         if not partitions:
-            raise BadRequest("scan: the option partitions names none")
+            raise BadRequest("scan: the option partitions must have at least one partition")
         limit = self._scan_limit if limit is None else min(limit, self._scan_limit)
         page_bytes = min(PAGE_BYTES, max(1, (self._answer_limit(options) - _ENVELOPE_BYTES) // 2))
         return ScanOrder(version, partitions, bounds.narrowed(), limit, page_bytes, self._max_value)
@@ -262,7 +264,7 @@ class Reads:
         """
         if version.wire_id is None or options.flag("forwarded") or options.flag("local"):
             return error
-        words = f"{version.database} {version.name} was published a moment ago: ask again"
+        words = f"{version.database} {version.name} was published a moment ago; try again"
         return NotReady(words, {"database": version.database, "version": version.name, "coming": True})
 
     def _value(self, version: PublishedVersion, key: bytes) -> bytes | None:
@@ -272,7 +274,7 @@ class Reads:
             raise self._with_active(error, version.database) from None
         value = None if file is None else file.get(key)
         if value is not None and len(value) > self._max_value:
-            raise TooLarge("the value is longer than the node sends", {"limit": self._max_value, "size": len(value)})
+            raise TooLarge("the value is longer than the node may send", {"limit": self._max_value, "size": len(value)})
         return value
 
     def records(self, database: str) -> int | None:
@@ -337,7 +339,7 @@ class Reads:
         if found is not None and found.versions:
             return found
         if not self._holdings.known(name) and self._holdings.joining():
-            words = f"no database {name} here, and this node has not come to know those of others yet"
+            words = f"no database {name} here, and this node does not know the databases of others yet; try again"
             raise NotReady(words, {"database": name, "coming": True})
         if not self._holdings.known(name):
             raise UnknownDatabase(f"no database {name} here", {"database": name})
@@ -380,7 +382,9 @@ def _identity(options: OptionArguments) -> bytes | None:
     if options.flag("forwarded") is not (identity is not None) or (
         identity is not None and (options.text("version") or options.text("min_version"))
     ):
-        raise BadRequest("a read that is forwarded names the identity that it wants, and nothing else does")
+        raise BadRequest(
+            "a forwarded read must have the option identity and no version; other reads must not have identity"
+        )
     if options.number("max_frame", least=1) is not None and identity is None:
-        raise BadRequest("a read that is forwarded says how long an answer may be (max_frame), and nothing else does")
+        raise BadRequest("only a forwarded read may have the option max_frame")
     return identity

@@ -72,7 +72,7 @@ LONGEST_WORD: Final = 1 << 32
 MAX_NUMBER: Final = (1 << 64) - 1
 MAX_TOLD: Final = 128  # Bytes shown of an unknown command, as in Redis.
 NO_DATABASE: Final = (
-    "ERR with SELECT 0 a key is DATABASE:KEY, and this one has no colon; or SELECT one of resp_databases"
+    "ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases"
 )
 WRONG: Final = RespRefusal("WRONGPASS invalid username-password pair or user is disabled.")
 OF_DATABASES: Final = frozenset(
@@ -114,32 +114,32 @@ class ListedCommand(NamedTuple):
 
 _READ, _WRITE, _OWN = ("readonly",), ("write",), ("fast",)
 COMMANDS: Final = {
-    "get": ListedCommand(2, _READ, 1, 1, 1, "The value of a key."),
-    "mget": ListedCommand(-2, _READ, 1, -1, 1, "The values of keys, of a database all from one version."),
-    "exists": ListedCommand(-2, _READ, 1, -1, 1, "How many of the keys there are."),
-    "strlen": ListedCommand(2, _READ, 1, 1, 1, "The length of a value."),
-    "getrange": ListedCommand(4, _READ, 1, 1, 1, "A part of a value."),
-    "substr": ListedCommand(4, _READ, 1, 1, 1, "The same, by its old name."),
-    "type": ListedCommand(2, _READ, 1, 1, 1, "string, or none."),
-    "ttl": ListedCommand(2, _READ, 1, 1, 1, "-1 of what there is: nothing expires; -2 of what there is not."),
-    "pttl": ListedCommand(2, _READ, 1, 1, 1, "The same."),
-    "scan": ListedCommand(-2, _READ, 0, 0, 0, "Pages of keys, in their order: MATCH PREFIX*, COUNT."),
-    "dbsize": ListedCommand(1, _READ, 0, 0, 0, "About how many records the datasets have."),
-    "getdel": ListedCommand(2, _WRITE, 1, 1, 1, "The value of a key of a table, which is then deleted."),
-    "set": ListedCommand(3, _WRITE, 1, 1, 1, "Put a record into a table."),
-    "mset": ListedCommand(-3, _WRITE, 1, -1, 2, "Put records into tables."),
-    "del": ListedCommand(-2, _WRITE, 1, -1, 1, "Delete records of tables; answers how many were named."),
-    "unlink": ListedCommand(-2, _WRITE, 1, -1, 1, "The same."),
-    "select": ListedCommand(2, _OWN, 0, 0, 0, "0: keys are DATABASE:KEY; n: those of the n-th of resp_databases."),
-    "hello": ListedCommand(-1, _OWN, 0, 0, 0, "The protocol, 2 or 3, and what speaks here."),
-    "ping": ListedCommand(-1, _OWN, 0, 0, 0, "PONG, or what is said."),
-    "echo": ListedCommand(2, _OWN, 0, 0, 0, "What is said."),
-    "client": ListedCommand(-2, _OWN, 0, 0, 0, "SETNAME, GETNAME, ID, SETINFO."),
-    "command": ListedCommand(-1, _OWN, 0, 0, 0, "These commands: COUNT, INFO, DOCS."),
-    "auth": ListedCommand(-2, _OWN, 0, 0, 0, "Whose token that is: the token, or any name and the token."),
-    "info": ListedCommand(-1, _OWN, 0, 0, 0, "What the node says of itself."),
-    "reset": ListedCommand(1, _OWN, 0, 0, 0, "The connection as it was at first."),
-    "quit": ListedCommand(-1, _OWN, 0, 0, 0, "End the connection."),
+    "get": ListedCommand(2, _READ, 1, 1, 1, "Returns the value of a key."),
+    "mget": ListedCommand(-2, _READ, 1, -1, 1, "Returns the values of keys, of one version of each database."),
+    "exists": ListedCommand(-2, _READ, 1, -1, 1, "Returns how many of the keys exist."),
+    "strlen": ListedCommand(2, _READ, 1, 1, 1, "Returns the length of a value in bytes."),
+    "getrange": ListedCommand(4, _READ, 1, 1, 1, "Returns a part of a value."),
+    "substr": ListedCommand(4, _READ, 1, 1, 1, "Returns a part of a value; the old name of GETRANGE."),
+    "type": ListedCommand(2, _READ, 1, 1, 1, "Returns string if the key exists, else none."),
+    "ttl": ListedCommand(2, _READ, 1, 1, 1, "Returns -1 if the key exists, because keys do not expire, else -2."),
+    "pttl": ListedCommand(2, _READ, 1, 1, 1, "Returns the same as TTL."),
+    "scan": ListedCommand(-2, _READ, 0, 0, 0, "Returns a page of keys in key order; takes MATCH PREFIX* and COUNT."),
+    "dbsize": ListedCommand(1, _READ, 0, 0, 0, "Returns the approximate number of records of the datasets."),
+    "getdel": ListedCommand(2, _WRITE, 1, 1, 1, "Returns the value of a key of a table, and deletes the key."),
+    "set": ListedCommand(3, _WRITE, 1, 1, 1, "Puts a record into a table."),
+    "mset": ListedCommand(-3, _WRITE, 1, -1, 2, "Puts records into tables."),
+    "del": ListedCommand(-2, _WRITE, 1, -1, 1, "Deletes records of tables; returns the number of keys in the command."),
+    "unlink": ListedCommand(-2, _WRITE, 1, -1, 1, "Does the same as DEL."),
+    "select": ListedCommand(2, _OWN, 0, 0, 0, "Selects keys DATABASE:KEY (0), or the n-th of resp_databases."),
+    "hello": ListedCommand(-1, _OWN, 0, 0, 0, "Selects the protocol, 2 or 3; returns facts about the server."),
+    "ping": ListedCommand(-1, _OWN, 0, 0, 0, "Returns PONG, or the argument."),
+    "echo": ListedCommand(2, _OWN, 0, 0, 0, "Returns the argument."),
+    "client": ListedCommand(-2, _OWN, 0, 0, 0, "Has the subcommands SETNAME, GETNAME, ID and SETINFO."),
+    "command": ListedCommand(-1, _OWN, 0, 0, 0, "Lists these commands; has the subcommands COUNT, INFO and DOCS."),
+    "auth": ListedCommand(-2, _OWN, 0, 0, 0, "Shows a token: the token alone, or any name and the token."),
+    "info": ListedCommand(-1, _OWN, 0, 0, 0, "Returns facts and counters of the node."),
+    "reset": ListedCommand(1, _OWN, 0, 0, 0, "Resets the connection to its first state."),
+    "quit": ListedCommand(-1, _OWN, 0, 0, 0, "Ends the connection."),
 }  # fmt: skip
 
 
@@ -333,7 +333,7 @@ class RespCommands:
             self._access.judge_command(b"dbsize", caller.asker, selected)
         counts = [self._records(name) for name in (self._readable(caller) if selected is None else [selected])]
         if counts == [None]:
-            return RespRefusal(f"ERR DBSIZE counts datasets that serve, and {selected} is none")
+            return RespRefusal(f"ERR DBSIZE supports only datasets that serve, and {selected} is no such dataset")
         return sum(count or 0 for count in counts)
 
     # About the node

@@ -48,7 +48,7 @@ def read_pattern(pattern: bytes) -> Pattern:
         if letter == b"*" and at == len(pattern) - 1:
             return Pattern(bytes(prefix), is_whole=False)
         if letter in {b"*", b"?", b"["}:
-            raise BadRequest("MATCH takes a beginning here, PREFIX*: keys are found by their order alone")
+            raise BadRequest("MATCH supports only prefix patterns, such as PREFIX*")
         at += letter == b"\\" and at < len(pattern) - 1
         prefix += pattern[at : at + 1]
         at += 1
@@ -115,7 +115,7 @@ class Scans:
         kept = self._kept.get(cursor)
         if kept is None or kept.reader[:2] != reader[:2]:
             raise BadRequest(
-                "this cursor is of another node, user or SELECT, or so old that it was forgotten: begin with 0"
+                "the cursor belongs to another node, user or SELECT, or has expired; begin again with cursor 0"
             )
         self._kept.move_to_end(cursor)
         return kept.place

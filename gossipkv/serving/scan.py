@@ -166,20 +166,20 @@ def read_answer(packed: bytes, wanted: ScanOrder, partitions: PartitionSet, limi
         ValueError: the bytes are no answer of an owner of these partitions.
     """
     if not packed.startswith(_HEAD):
-        raise ValueError("no answer to a scan")
+        raise ValueError("the answer to a scan has an unknown form")
     keys, version = wanted.keys, wanted.version
     asked = (partitioner.code(version.function), partitions.partitions, partitions.to_bytes())
     last, at = _serving.read_records(packed, len(_HEAD), keys.start, keys.end, keys.reverse, limit, asked)
     match msgpack.unpackb(b"\x92" + packed[at:]):
         case [cursor, version.name]:
             return ScanRun(packed, len(_HEAD), more=_is_behind(cursor, version.name, last))
-    raise ValueError("no answer to a scan of that version")
+    raise ValueError("the answer to a scan is not from the requested version")
 
 
 def _is_behind(cursor: object, version: str, last: bytes | None) -> bool:
     """Return True if there are more records. Raises: ValueError if the cursor does not match the last record."""
     if cursor is not None and (last is None or cursor != encode_cursor(version, last)):
-        raise ValueError("a cursor that is not behind the last record")
+        raise ValueError("the cursor in the answer to a scan does not follow the last record")
     return cursor is not None
 
 

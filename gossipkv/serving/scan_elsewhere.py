@@ -159,7 +159,7 @@ class Elsewhere:
             with trio.move_on_at(limit_s) as turn:
                 await self._places.acquire()
             if turn.cancelled_caught:
-                words = "too many scans are gathered from other nodes; try again later"
+                words = "this node already gathers too many scans from other nodes; try again later"
                 raise Overloaded(words, {"limit": MAX_PAGES}) from None
         self._counts["scans_gathered"] += 1
         try:

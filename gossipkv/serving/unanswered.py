@@ -18,8 +18,8 @@ SILENT = "silent"
 
 def unanswered(place: str, asked: Sequence[tuple[str, str]], details: dict[str, Detail]) -> ServiceError:
     """Return the error for data at `place`; `asked` has the asked nodes and the outcomes."""
-    listing = ", ".join(f"{name} ({outcome})" for name, outcome in asked) or "nobody is known to hold it"
-    text = f"nobody has answered for {place}: {listing}"
+    listing = ", ".join(f"{name} ({outcome})" for name, outcome in asked) or "no node is known to have the data"
+    text = f"no node has answered for {place}: {listing}"
     details = {**details, "asked": [[name, outcome] for name, outcome in asked]}
     outcomes = {outcome for _, outcome in asked}
     if outcomes & {ASKED, SILENT}:

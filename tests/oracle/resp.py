@@ -19,12 +19,10 @@ BAD_COUNT, BAD_SIZE = "invalid multibulk length", "invalid bulk length"
 TOO_LARGE = "the command is larger than the node accepts"
 INTEGER = b"-ERR value is not an integer or out of range\r\n"
 NO_DATABASE = (
-    b"-ERR with SELECT 0 a key is DATABASE:KEY, and this one has no colon; or SELECT one of resp_databases\r\n"
+    b"-ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases\r\n"
 )
 BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
-SET_ONLY = (
-    b"-ERR syntax error: SET takes a key and a value here, and no options; nothing expires, and nothing is compared\r\n"
-)
+SET_ONLY = b"-ERR syntax error: SET takes only a key and a value; expiry and conditional writes are not supported\r\n"
 NO_HELLO = b"-ERR Syntax error in HELLO: HELLO [2 | 3 [AUTH name token] [SETNAME name]]\r\n"
 ONE_KEY = {b"get": 2, b"strlen": 2, b"type": 2, b"ttl": 2, b"pttl": 2, b"getrange": 4, b"substr": 4}
 LEAST = {
@@ -249,7 +247,7 @@ class Connection:
             return NO_DATABASE
         if len(runs) > MAX_PARTS:
             return (
-                b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n"
+                b"-ERR the command has more than 64 deletes or changes of database; split it into several commands\r\n"
             )
         results = [self._asked(name, [one for _, one in run]) for run in runs]
         wrong = next((result for result in results if isinstance(result, Error)), None)

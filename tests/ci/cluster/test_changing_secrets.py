@@ -26,7 +26,7 @@ from tests.ci.cluster.test_users import FIRST, SECOND, users
 ROUNDS = 2  # Rounds of all keys, by each reader, after each step.
 PAUSE_S = 0.002  # After each read: the nodes need the processor as well.
 # A node that looks between the changes of the two files logs this and looks again.
-HALF_NEW = "is not the key of the first certificate"
+HALF_NEW = "the key does not match the first certificate"
 # A busy machine is no reason to fail.
 PATIENT = {"GOSSIPKV_PROXY_TIMEOUT": "30s"}
 

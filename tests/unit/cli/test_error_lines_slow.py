@@ -52,7 +52,7 @@ def test_a_refused_connection(run):
     ("error", "words"),
     [
         (UnknownDatabase("no database 'geo' here or at the source"), "no database 'geo' here or at the source"),
-        (UnknownVersion("geo has no version 3 here"), "geo has no version 3 here"),
+        (UnknownVersion("geo has no version 3 on this node"), "geo has no version 3 on this node"),
     ],
 )
 def test_something_unknown(ask, error, words):

@@ -347,7 +347,7 @@ def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
         ("get", ["nowhere", b"k", {"token": b""}], "UNKNOWN_DATABASE", "no database nowhere"),
         ("get", ["empty", b"k"], "NOT_READY", "no version ready"),
         ("get", ["db", b"k", {"version": "v9"}], "UNKNOWN_VERSION", "no version v9"),
-        ("get", ["db", b"k", {"min_version": "v9"}], "NOT_READY", "as new as v9"),
+        ("get", ["db", b"k", {"min_version": "v9"}], "NOT_READY", "at or after v9"),
         ("get_many", ["db", b"k"], "BAD_REQUEST", "must be an array"),
         ("get_many", ["db", [b"k", 1]], "BAD_REQUEST", r"keys[1] must be bytes"),
         ("get", ["db", b"k", {"timeout_ms": 2**63}], "BAD_REQUEST", "at most 1099511627776, not 9223372036854775808"),

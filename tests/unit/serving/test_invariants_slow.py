@@ -27,12 +27,12 @@ BREAKS = {
     "held bytes": "`held_bytes` is the sum of all inputs and outputs",
     "ids in flight": "`in_flight_count` is how many ids are in flight",
     "two answers": "an id is in flight once, so its request is answered once",
-    "read while held": "who is held, or has ended, is not read",
+    "read while held": "a connection that is held or has ended is not read",
     "state": "a connection goes from open over finishing to lingering",
     "slots": "a slot is free or has a connection",
     "attempts": "a connection's attempts are those in its list",
-    "relay bytes": "what relays hold is counted where they are",
-    "bytes of all relays": "what relays hold is counted where they are",
+    "relay bytes": "the bytes that relays hold are counted on their connections",
+    "bytes of all relays": "the bytes that relays hold are counted on their connections",
     "attempt without a peer": "an attempt is on a connection to a peer",
 }
 

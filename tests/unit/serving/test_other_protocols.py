@@ -21,9 +21,9 @@ RESP = b"*1\r\n$4\r\nPING\r\n"
 @pytest.mark.parametrize(
     ("data", "head", "body"),
     [
-        (HTTP, b"HTTP/1.1 400 Bad Request\r\n", b"GossipKV node: it speaks MessagePack-RPC, not HTTP.\r\n"),
+        (HTTP, b"HTTP/1.1 400 Bad Request\r\n", b"GossipKV node speaks MessagePack-RPC, not HTTP.\r\n"),
         (b"POST" + HTTP[3:] + PING, b"HTTP/1.1 400 Bad Request\r\n", b"not HTTP.\r\n"),
-        (RESP * 3, b"-ERR ", b"GossipKV node: it speaks MessagePack-RPC, not RESP\r\n"),
+        (RESP * 3, b"-ERR ", b"GossipKV node speaks MessagePack-RPC, not RESP\r\n"),
     ],
 )
 def test_other_protocols_are_told_what_speaks_here(data: bytes, head: bytes, body: bytes, pieces: int) -> None:

@@ -317,9 +317,9 @@ def test_many_databases_are_found(tmp_path: Path) -> None:
     ("databases", "message"),
     [
         ([("db", None, []), ("db", None, [])], "published twice"),
-        ([("db", "2", [])], "not among those that clients may have"),
+        ([("db", "2", [])], "not among the versions that clients may read"),
         ([("db", None, [("1", 0, [], None, True)])], "no partitions"),
-        ([("db", "1", [("1", 0, [None], None, False)])], "clients may have"),
+        ([("db", "1", [("1", 0, [None], None, False)])], "clients may read"),
         ([("db", None, [("1", 0, [None], b"short", False)])], "has 5 bytes, not 16"),
     ],
 )
@@ -372,12 +372,12 @@ def test_the_version_that_answers(version: str | None, min_version: str | None, 
 def test_versions_that_are_not_there() -> None:
     """The refusal states the requested and the held versions."""
     held = database("1", "2", active="2").databases["db"]
-    with pytest.raises(UnknownVersion, match="db has no version 5 here") as unknown:
+    with pytest.raises(UnknownVersion, match="db has no version 5 on this node") as unknown:
         held.choose("5", None)
     assert unknown.value.details == {"database": "db", "version": "5", "held": ["1", "2"], "active": "2"}
     with pytest.raises(UnknownVersion, match="version 1 is older than min_version 2"):
         held.choose("1", "2")
-    with pytest.raises(NotReady, match="no version as new as 3") as coming:
+    with pytest.raises(NotReady, match="no version at or after 3") as coming:
         held.choose(None, "3")
     expected = {"database": "db", "min_version": "3", "held": ["1", "2"], "active": "2", "coming": True}
     assert coming.value.details == expected

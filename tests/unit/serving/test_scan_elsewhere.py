@@ -175,7 +175,7 @@ async def busy(answer: bytes) -> Exception:
 
 async def too_large(answer: bytes) -> Exception:
     """Report a value that is longer than the node sends."""
-    return TooLarge("the value is longer than the node sends")
+    return TooLarge("the value is longer than the node may send")
 
 
 async def elsewhere_now(answer: bytes) -> Exception:
@@ -370,7 +370,7 @@ async def test_nobody_is_left(autojump_clock, whole, world, case):
 async def test_nobody_is_known(autojump_clock, whole, world):
     """An owner may appear until the time limit."""
     asker = world.add(whole, [0, 1])
-    with pytest.raises(Unavailable, match="nobody is known to hold it"):
+    with pytest.raises(Unavailable, match="no node is known to have the data"):
         await ask(asker)
     late = world.add(whole, [])
     world.nursery.start_soon(come, world, late, whole)
@@ -466,7 +466,7 @@ async def test_a_version_that_goes_meanwhile(autojump_clock, whole, world):
     assert msgpack.unpackb(packed.data) == [EVERYTHING, None, "v1"]
     assert other.asked == []
     asker.reads.published = publish([(replace(another, files=[*whole.files[:7], None]), True)])
-    with pytest.raises(Unavailable, match="partitions 7 of db v1: nobody is known"):
+    with pytest.raises(Unavailable, match="partitions 7 of db v1: no node is known"):
         await ask(asker)
     waiting = asker.reads.scan(Arguments(b"scan", msgpack.packb(["db", {"version": "v1"}])))
     assert isinstance(waiting, DeferredResult)
@@ -505,7 +505,7 @@ async def test_lies_are_counted_and_said(autojump_clock, whole, world):
             await ask(asker)
     said = [(line["event"], line["node"], line["count"]) for line in lines]
     assert said == [("scan_answer_refused", "1", 1), ("scan_answer_refused", "1", lies)]
-    assert lines[0]["reason"] == "a key of a partition that was not asked for"
+    assert lines[0]["reason"] == "the answer has a key of a partition that was not requested"
 
 
 async def test_what_is_counted(autojump_clock, whole, world):
@@ -537,7 +537,7 @@ async def test_a_switch_under_a_first_page(autojump_clock, whole, world, first):
     assert trio.current_time() < 0.1
     for pinned in ({"cursor": behind}, {"version": "v1"}):
         assert await answer_or_refusal(asker, pinned) == [
-            "UNAVAILABLE", "nobody has answered for partitions 1-7 of db v1: 1 (NOT_SERVED)", None,
+            "UNAVAILABLE", "no node has answered for partitions 1-7 of db v1: 1 (NOT_SERVED)", None,
         ]  # fmt: skip
 
 

@@ -323,7 +323,7 @@ def test_http_is_answered_and_ended(served: Served) -> None:
     client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 300000\r\n\r\n" + bytes(300_000))
     received = served.ends(client)
     assert received.startswith(b"HTTP/1.1 400 ")
-    assert received.endswith(b"it speaks MessagePack-RPC, not HTTP.\r\n")
+    assert received.endswith(b"speaks MessagePack-RPC, not HTTP.\r\n")
 
 
 def test_lingering_ends_by_itself(served: Served) -> None:

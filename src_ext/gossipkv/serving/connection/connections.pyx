@@ -546,7 +546,7 @@ cdef class Connections:
         check(
             self, connection,
             connection.relays.held_bytes == 0 and (self.relays.count > 0 or self.relays.held_bytes == 0),
-            b"what relays hold is counted where they are",
+            b"the bytes that relays hold are counted on their connections",
         )
         check(
             self, connection, self.relays.attempt_count == 0 or self.peer_count > 0,

@@ -56,9 +56,9 @@ cdef class Core:
         ) < 1:
             raise ValueError("every limit of a core must be positive")
         if max_depth > FRAME_DEPTH:
-            raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
+            raise ValueError(f"max_depth must be at most {FRAME_DEPTH}, not {max_depth}")
         if not 0 <= pump < group.size:
-            raise ValueError(f"a group of {group.size} has no pump {pump}")
+            raise ValueError(f"a group of {group.size} loops has no loop {pump}")
         if pump > 0:
             self.lock = CoreLock()
         self.thread = <long>PyThread_get_thread_ident()

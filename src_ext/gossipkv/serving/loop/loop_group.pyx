@@ -45,7 +45,7 @@ cdef class LoopGroup:
         self, int size, *, int max_connections, int max_of_address, int max_in_flight, Py_ssize_t max_held
     ):
         if min(size, max_connections, max_in_flight) < 1 or max_of_address < 0 or max_held < size:
-            raise ValueError("a loop group has a loop, and every limit of it must be positive")
+            raise ValueError("a loop group needs at least one loop and positive limits")
         set_malloc_thresholds(LARGE_CAPACITY)
         pthread_mutex_init(&self.mutex, NULL)
         self.size = size

@@ -43,7 +43,7 @@ cdef class RelayDriver:
         self, Connections connections not None, str name not None, int64_t whole_ms, int64_t stage_ms, uint64_t seed
     ):
         if not 1 <= stage_ms <= whole_ms:
-            raise ValueError(f"a stage is 1 ms at least and the whole at most, not {stage_ms} of {whole_ms}")
+            raise ValueError(f"a stage must last from 1 ms to the whole {whole_ms} ms, not {stage_ms} ms")
         self.connections = connections
         self.relays = &connections.relays
         self.counts = connections.counts

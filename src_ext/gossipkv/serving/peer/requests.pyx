@@ -34,7 +34,7 @@ cdef ask_peer(RelayDriver driver, int column, bytes method, bytes params, int64_
     if buffer_size(&connection.output) >= driver.connections.max_queued or not may_hold(driver.connections, size):
         return 0
     if not 0 < method_size < 256:
-        raise ValueError(f"a method has 1 to 255 bytes, not {method_size}")
+        raise ValueError(f"the name of a method must have from 1 to 255 bytes, not {method_size}")
     question = <PeerRequest*>relay_begin(driver.relays, PEER_REQUEST, NULL)
     if question == NULL or buffer_reserve(&connection.output, size) < 0:
         raise MemoryError

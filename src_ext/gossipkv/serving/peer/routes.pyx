@@ -53,9 +53,9 @@ cdef class Routes:
         cdef uint32_t count
         cdef Peer* peers
         if not 0 <= column < MAX_PEERS:
-            raise ValueError(f"a column is a number below {MAX_PEERS}, not {column}")
+            raise ValueError(f"a column must be a number below {MAX_PEERS}, not {column}")
         if not 0 <= state <= 2:
-            raise ValueError(f"a state is 0, 1 or 2, not {state}")
+            raise ValueError(f"a state must be 0, 1 or 2, not {state}")
         if <uint32_t>column >= self.peer_count:
             count = <uint32_t>column + 1
             peers = <Peer*>realloc(self.peers, count * sizeof(Peer))
@@ -66,7 +66,7 @@ cdef class Routes:
             self.peers = peers
             self.peer_count = count
         if len(encoded) > LONGEST_NAME:
-            raise ValueError(f"a name has at most {LONGEST_NAME} bytes, not {len(encoded)}")
+            raise ValueError(f"a node's name must have at most {LONGEST_NAME} bytes, not {len(encoded)}")
         self.names[column] = encoded
         self.peers[column].name = Blob(<const uint8_t*><const char*>encoded, len(encoded))
         self.peers[column].known = True
@@ -95,11 +95,11 @@ cdef class Routes:
         cdef Py_ssize_t p
         self.peer(column)
         if len(identity) != IDENTITY_BYTES:
-            raise ValueError(f"an identity has {IDENTITY_BYTES} bytes, not {len(identity)}")
+            raise ValueError(f"an identity must have {IDENTITY_BYTES} bytes, not {len(identity)}")
         if not 1 <= partitions <= MAX_PARTITIONS:
-            raise ValueError(f"there are 1 to {MAX_PARTITIONS} partitions, not {partitions}")
+            raise ValueError(f"the number of partitions must be from 1 to {MAX_PARTITIONS}, not {partitions}")
         if size * 8 < partitions:
-            raise ValueError(f"{size} bytes are too few for {partitions} partitions")
+            raise ValueError(f"a bitmap of {size} bytes is too short for {partitions} partitions")
         route = self.find(identity)
         if route == NULL:
             if 2 * self.count > self.mask:
@@ -113,7 +113,7 @@ cdef class Routes:
             route.words = 1
             self.count += 1
         elif route.partitions != partitions:
-            raise ValueError(f"an identity with {route.partitions} partitions cannot have {partitions}")
+            raise ValueError(f"the identity already has {route.partitions} partitions, not {partitions}")
         self.widen(route, column)
         at = route.rows + column // 64
         for p in range(partitions):

@@ -245,5 +245,5 @@ cdef int refuse_reading(const BatchRead* reading, uint32_t msgid, const ReadLimi
     if reading.too_long > 0:
         return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, reading.too_long)
     return refuse_too_large(
-        out, msgid, b"the values do not fit into one answer: ask for fewer", reading.max_frame, -1
+        out, msgid, b"the values do not fit into one answer; request fewer keys", reading.max_frame, -1
     )

@@ -32,10 +32,10 @@ cdef enum:
     # A record's first cache lines come with the record; longer values (on average) are prefetched on their own.
     LONG_VALUE_BYTES = 128
 
-cdef const char* VALUE_TOO_LONG = b"the value is longer than the node sends"
+cdef const char* VALUE_TOO_LONG = b"the value is longer than the node may send"
 cdef const char* VALUE_OVER_FRAME = b"the value does not fit into an answer"
 cdef const char* VALUE_OVER_ASKER = (
-    b"another node has the value, which is longer than this one reads: give all nodes the same max_frame"
+    b"the value is on another node and longer than this node can receive; give all nodes the same max_frame"
 )
 
 
@@ -102,7 +102,7 @@ cdef class PublishedTable:
         cdef Py_ssize_t slot
         self.hold(name.encode(), &database.name)
         if self.find_database(&database.name) != NULL:
-            raise ValueError(f"database {name!r} is published twice")
+            raise ValueError(f"the database {name!r} is published twice")
         ordered = sorted(versions, key=lambda version: version[0].encode())
         database.versions = <VersionRow*>calloc(len(ordered) + 1, sizeof(VersionRow))
         if database.versions == NULL:
@@ -118,7 +118,7 @@ cdef class PublishedTable:
             if version == active and standing == 1:
                 database.active = &database.versions[database.version_count - 1]
         if active is not None and database.active == NULL:
-            raise ValueError(f"active version {active!r} of {name!r} is not among those that clients may have")
+            raise ValueError(f"active version {active!r} of {name!r} is not among the versions that clients may read")
         slot = hash_name(&database.name) & self.slot_mask
         while self.slots[slot] != 0:
             slot = (slot + 1) & self.slot_mask
@@ -181,7 +181,7 @@ cdef class PublishedTable:
             if kept[i] is not None:
                 if len(kept[i]) < size:
                     free(users)
-                    raise ValueError(f"{len(kept[i])} bytes have no bit for each of {self.database_count} databases")
+                    raise ValueError(f"{len(kept[i])} bytes are too few bits for {self.database_count} databases")
                 users[i] = <const uint8_t*><const char*>kept[i]
         free(self.users)
         self.users = users

@@ -197,13 +197,13 @@ cdef class Backlog:
     def turn(self):
         """The connection whose turn it is. Raises: IndexError if no request can be taken."""
         if self.is_empty():
-            raise IndexError("nothing can be taken")
+            raise IndexError("the backlog is empty")
         return self.next_turn()
 
     def take(self):
         """Take the oldest request of the connection in turn. Raises: IndexError if no request can be taken."""
         if self.is_empty():
-            raise IndexError("nothing can be taken")
+            raise IndexError("the backlog is empty")
         cdef BacklogRequest* request = self.pop()
         result = (request.handle, request.msgid, method_of(request), params_of(request))
         free(request)

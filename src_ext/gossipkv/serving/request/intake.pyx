@@ -33,7 +33,7 @@ cdef void receive_requests(Core core, Connection* connection, const uint8_t* dat
     cdef bint in_time = core.connections.work > 0
     check(
         core.connections, connection, connection.state == OPEN and not connection.held and not connection.doomed,
-        b"who is held, or has ended, is not read",
+        b"a connection that is held or has ended is not read",
     )
     core.counts[BYTES_RECEIVED] += <uint64_t>size
     core.connections.work -= size // RECEIVED_BYTES_PER_WORK

@@ -38,7 +38,7 @@ cdef inline int write_bad_request(Buffer* out, uint32_t msgid, const char* messa
 
 
 cdef inline int refuse_message(Buffer* out, uint32_t msgid) noexcept nogil:
-    return write_bad_request(out, msgid, b"a request is [0, id, method, [parameters]]")
+    return write_bad_request(out, msgid, b"a request must be [0, id, method, [parameters]]")
 
 
 cdef inline int refuse_id(Buffer* out, uint32_t msgid) noexcept nogil:
@@ -47,7 +47,7 @@ cdef inline int refuse_id(Buffer* out, uint32_t msgid) noexcept nogil:
 
 cdef inline int refuse_bounds(Buffer* out, uint32_t msgid) noexcept nogil:
     return write_bad_request(
-        out, msgid, b"the request is too deep, too long or no MessagePack; the connection is closed"
+        out, msgid, b"the request is nested too deeply, too long or not MessagePack; the connection is closed"
     )
 
 
@@ -65,20 +65,20 @@ cdef inline int refuse_elements(Buffer* out, uint32_t msgid, Py_ssize_t limit, P
 
 cdef inline int refuse_load(Buffer* out, uint32_t msgid, Py_ssize_t limit) noexcept nogil:
     return write_error(
-        out, msgid, b"OVERLOADED", b"too much waits for an answer here; try again later", limit, -1
+        out, msgid, b"OVERLOADED", b"this node has too many unanswered requests; try again later", limit, -1
     )
 
 
 cdef inline int refuse_disk(Buffer* out, uint32_t msgid) noexcept nogil:
     return write_error(
-        out, msgid, b"OVERLOADED", b"this node's disk has not given the record in time; try again later", -1, -1
+        out, msgid, b"OVERLOADED", b"the disk of this node did not deliver the record in time; try again later", -1, -1
     )
 
 
 cdef inline int refuse_answer(Buffer* out, uint32_t msgid, Py_ssize_t limit, Py_ssize_t size) noexcept nogil:
     """Refuse an answer that is larger than a frame."""
     return write_error(
-        out, msgid, b"TOO_LARGE", b"the answer is larger than a frame may be; ask for less", limit, size
+        out, msgid, b"TOO_LARGE", b"the answer is larger than a frame may be; request less", limit, size
     )
 
 
@@ -102,7 +102,7 @@ cdef inline int refuse_plain(Buffer* out, const uint8_t* data, Py_ssize_t size) 
     if is_http(data, size):
         answer = (
             b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-            b"This port of a GossipKV node speaks TLS: ask for https.\r\n"
+            b"This port of a GossipKV node speaks TLS; use https.\r\n"
         )
     # The first byte is an asterisk (a RESP array), or the letter of an inline command.
     elif data[0] == 0x2A or is_letter(data[0]):
@@ -134,8 +134,8 @@ cdef inline int refuse_protocol(Buffer* out, uint8_t first) noexcept nogil:
     if 0x41 <= first <= 0x5A:  # The byte is a letter of the method.
         answer = (
             b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-            b"This is a GossipKV node: it speaks MessagePack-RPC, not HTTP.\r\n"
+            b"This port of a GossipKV node speaks MessagePack-RPC, not HTTP.\r\n"
         )
     elif first == 0x2A:  # The byte is an asterisk, for an array.
-        answer = b"-ERR this is a GossipKV node: it speaks MessagePack-RPC, not RESP\r\n"
+        answer = b"-ERR this port of a GossipKV node speaks MessagePack-RPC, not RESP\r\n"
     return 0 if answer == NULL else buffer_append(out, <const uint8_t*>answer, <Py_ssize_t>strlen(answer))

@@ -60,14 +60,14 @@ COMMAND_RULES[:] = [
 
 cdef const char* OK = b"+OK\r\n"
 cdef const char* NO_DATABASE = (
-    b"-ERR with SELECT 0 a key is DATABASE:KEY, and this one has no colon; or SELECT one of resp_databases\r\n"
+    b"-ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases\r\n"
 )
 cdef const char* BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
 cdef const char* NO_OPTIONS = (
-    b"-ERR syntax error: SET takes a key and a value here, and no options; nothing expires, and nothing is compared\r\n"
+    b"-ERR syntax error: SET takes only a key and a value; expiry and conditional writes are not supported\r\n"
 )
 cdef const char* TOO_MANY_KEYS = (
-    b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n"
+    b"-ERR the command has more than 64 deletes or changes of database; split it into several commands\r\n"
 )
 cdef const char* BAD_QUOTES = b"-ERR Protocol error: unbalanced quotes in request\r\n"
 cdef const char* BAD_COUNT = b"-ERR Protocol error: invalid multibulk length\r\n"

@@ -76,25 +76,25 @@ def read_records(
     home.function, home.count, bitmap = asked
     home.bitmap = <const uint8_t*>PyBytes_AS_STRING(bitmap)
     if not 0 <= home.count <= 8 * len(bitmap):
-        raise IndexError("the bitmap is shorter than there are partitions")
+        raise IndexError("the bitmap is too short for the number of partitions")
     if not 0 <= at <= len(packed):
-        raise ValueError("nothing is there")
+        raise ValueError("the position is outside of the answer")
     cursor = Cursor(data + at, data + len(packed))
     count = take_array(&cursor)
     if not 0 <= count <= limit:
-        raise ValueError(f"no array of at most {limit} records")
+        raise ValueError(f"expected an array of at most {limit} records")
     for i in range(count):
         if not take_record(&cursor, &key, &value):
-            raise ValueError("a record is a key and a value")
+            raise ValueError("a record must be a key and a value")
         if i > 0:
             compared = compare_blobs(&before, &key)
             if compared == 0 or (compared > 0) != reverse:
                 raise ValueError("the keys are not in order")
         # All keys lie between the first and the last.
         if (i == 0 or i == count - 1) and not is_within(&key, start, end):
-            raise ValueError("keys that were not asked for")
+            raise ValueError("the answer has keys outside of the requested range")
         if not is_of(&home, &key):
-            raise ValueError("a key of a partition that was not asked for")
+            raise ValueError("the answer has a key of a partition that was not requested")
         before = key
     return PyBytes_FromStringAndSize(<const char*>key.data, key.size) if count > 0 else None, cursor.at - data
 
@@ -103,7 +103,7 @@ cdef int advance(RunHead* head) except -1:
     """Point at the run's next record, if there is one."""
     head.begin = head.left.at
     if head.count > 0 and not take_record(&head.left, &head.key, &head.value):
-        raise ValueError("a record is a key and a value")
+        raise ValueError("a record must be a key and a value")
     return 0
 
 
@@ -140,7 +140,7 @@ cdef Py_ssize_t take_page(
         head = &heads[first]
         size = head.key.size + head.value.size
         if head.value.size > max_value and taken == 0:
-            raise TooLarge("the value is longer than the node sends", {"limit": max_value, "size": head.value.size})
+            raise TooLarge("the value is longer than the node may send", {"limit": max_value, "size": head.value.size})
         if taken == limit or (taken > 0 and (size > max_bytes or head.value.size > max_value)):
             more[0] = True
             break
@@ -158,7 +158,7 @@ cdef Py_ssize_t take_page(
 cdef int begin_run(RunHead* head, bytes packed, Py_ssize_t at, bint more) except -1:
     """Point at the first record of a run."""
     if not 0 <= at <= len(packed):
-        raise ValueError("nothing is there")
+        raise ValueError("the position is outside of the answer")
     head.left.at = <const uint8_t*>PyBytes_AS_STRING(packed) + at
     head.left.end = <const uint8_t*>PyBytes_AS_STRING(packed) + len(packed)
     head.count = max(<Py_ssize_t>0, take_array(&head.left))

@@ -479,7 +479,7 @@ def page(
         if result == PAGE_DAMAGED:
             raise (<SortedFile>made.damaged).damage()
         if result == PAGE_TOO_LARGE:
-            raise TooLarge("the value is longer than the node sends", {"limit": max_value, "size": made.too_large})
+            raise TooLarge("the value is longer than the node may send", {"limit": max_value, "size": made.too_large})
         if result < 0:
             raise MemoryError
         page_close(&made, NULL, 0)

@@ -125,10 +125,10 @@ cdef int open_library() except -1:
         for i in range(2):
             found = dlsym(libraries[i], function.encode()) if found == NULL else found
         if found == NULL:
-            raise no_library(f"it has no {function}")
+            raise no_library(f"the library has no function {function}")
         (<void**>&openssl)[at] = found
     if openssl.version() < MIN_VERSION:
-        raise no_library(f"it is {openssl.version():#x}")
+        raise no_library(f"the version of the library is {openssl.version():#x}")
     signers_index = openssl.new_index(OF_CONTEXTS, 0, NULL, NULL, NULL, free_signers)
     if signers_index < 0:
         raise MemoryError
@@ -138,7 +138,7 @@ cdef int open_library() except -1:
 
 cdef object no_library(str reason):
     return LocalError(
-        f"tls_certificate: TLS needs OpenSSL 3.0 or newer (libssl.so.3), which this system does not give: {reason}; "
+        f"tls_certificate: TLS needs OpenSSL 3.0 or newer (libssl.so.3), which this system lacks: {reason}; "
         "install it (Debian, Ubuntu: apt install libssl3), or leave tls_certificate out",
         {"setting": "tls_certificate"},
     )
@@ -150,7 +150,7 @@ cdef object refused(str setting, object path, str reason):
 
 cdef str last_reason():
     cdef const char* reason = openssl.reason_of(openssl.last_error())
-    return "no reason is given" if reason == NULL else (<bytes>reason).decode(errors="replace")
+    return "OpenSSL gave no reason" if reason == NULL else (<bytes>reason).decode(errors="replace")
 
 
 cdef bytes readable(str setting, object path):
@@ -192,14 +192,14 @@ cdef int use_pair(void* context, str certificate_setting, certificate, str key_s
     openssl.set_passphrase_data(context, NULL)
     if asked:
         raise refused(
-            key_setting, key, "it is sealed with a passphrase, and nobody is there to type it; write it without one"
+            key_setting, key, "the key is encrypted with a passphrase; write the key without a passphrase"
         )
     if done != 1:
         raise refused(key_setting, key, f"expected a private key in PEM: {last_reason()}")
     if openssl.use_chain(context, chain_path) != 1:
         raise refused(certificate_setting, certificate, f"expected certificates in PEM: {last_reason()}")
     if openssl.check_key(context) != 1:
-        raise refused(key_setting, key, f"it is not the key of the first certificate in {certificate}, the node's own")
+        raise refused(key_setting, key, f"the key does not match the first certificate in {certificate}")
     return 0
 
 
@@ -251,7 +251,7 @@ cdef class Tls:
         openssl.context_control(self.context, CONTROL_BUILD_CHAIN, CHAIN_FLAGS, NULL)
         memset(&expires, 0, sizeof(expires))
         if openssl.to_tm(openssl.not_after(openssl.certificate(self.context)), &expires) != 1:
-            raise refused("tls_certificate", certificate, "it does not say until when it holds")
+            raise refused("tls_certificate", certificate, "the certificate has no valid time of expiry")
         self.expires_s = timegm(&expires)
         self.uuid = uuid_of(openssl.certificate(self.context))
         return 0
@@ -422,13 +422,13 @@ cdef class TlsEnd:
         cdef int reason = openssl.last_error() & REASON_BITS
         if verdict != 0:
             why = (<bytes>openssl.verdict_reason(verdict)).decode()
-            raise Unauthorized(f"its certificate is refused: {why}", {"reason": why})
+            raise Unauthorized(f"its certificate was refused: {why}", {"reason": why})
         why = last_reason()
         if BAD_CERTIFICATE_ALERT <= reason <= UNKNOWN_AUTHORITY_ALERT or reason == NO_CERTIFICATE_ALERT:
-            raise Unauthorized(f"it refuses this node's certificate: {why}", {"reason": why})
+            raise Unauthorized(f"it refused this node's certificate: {why}", {"reason": why})
         if reason == PROTOCOL_VERSION_ALERT or reason == NOT_TLS:
-            raise ProtocolError("it speaks no TLS, as this node does to others (tls_peers)", {"reason": why})
-        raise ProtocolError(f"TLS with it has failed: {why}", {"reason": why})
+            raise ProtocolError("it does not speak TLS, which tls_peers of this node requires", {"reason": why})
+        raise ProtocolError(f"TLS failed: {why}", {"reason": why})
 
 
 cdef inline void forget_errors() noexcept nogil:

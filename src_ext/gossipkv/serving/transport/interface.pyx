@@ -120,7 +120,7 @@ cdef class Transport:
 
     cdef int be_alone(self) except -1:
         """Use the bell as the descriptor, since a thread of its own sleeps in `fetch`."""
-        raise ValueError("a thread of its own needs sockets")
+        raise ValueError("a loop with its own thread needs sockets")
 
     cdef int use_tls(self, tls) except -1:
         """Use TLS for new clients of the listeners that `tls` names."""

@@ -115,8 +115,8 @@ async def test_who_is_dialled_is_another(nodes: Nodes) -> None:
         (nodes.peers.pair("other", uuid=OTHER), f"belongs to the node {OTHER.hex}, not to {THEIRS.hex}"),
         (nodes.peers.pair("host", "127.0.0.1"), "no certificate of tls_peers with a uuid"),
         (nodes.clients.pair("user", uuid=THEIRS), "no certificate of tls_peers with a uuid"),
-        (nodes.peers.pair("ended", began=LONG_AGO, uuid=THEIRS), "certificate is refused: certificate has expired"),
-        (nodes.strangers.pair("strange", uuid=THEIRS), "certificate is refused: unable to get local issuer"),
+        (nodes.peers.pair("ended", began=LONG_AGO, uuid=THEIRS), "certificate was refused: certificate has expired"),
+        (nodes.strangers.pair("strange", uuid=THEIRS), "certificate was refused: unable to get local issuer"),
     ]:
         nodes.shows(pair)
         assert reason in await refusal(nodes)
@@ -133,7 +133,7 @@ async def test_who_dials_is_nobody(nodes: Nodes) -> None:
     ]:
         nodes.mine(pair)
         refused = await refusal(nodes)
-        assert refused.startswith("it refuses this node's certificate: ")
+        assert refused.startswith("it refused this node's certificate: ")
         assert reason in refused
 
 
@@ -157,7 +157,7 @@ async def test_a_node_without_tls(nodes: Nodes) -> None:
     """The alert reveals a node without TLS."""
     pair = nodes.peers.pair("theirs", uuid=THEIRS)
     nodes.served.loop.use_tls(Tls(pair.certificate, pair.key, listeners=0b010), nobody)
-    with pytest.raises(ProtocolError, match="it speaks no TLS"):
+    with pytest.raises(ProtocolError, match="it does not speak TLS"):
         await nodes.proves()
 
 
