@@ -64,7 +64,7 @@ class Load:
     def __post_init__(self) -> None:
         for name in ("connections", "in_flight", "batch"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, got {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("rate", "duration_s", "requests"):
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -124,7 +124,7 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=node_address,
     multiple=True,
     metavar="HOST:PORT",
-    help=f"Node to ask; repeatable, and all are asked.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
+    help=f"Node to send requests to; repeatable.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
 )
 @click.option(
     "--target",
@@ -132,9 +132,11 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=parse_target,
     multiple=True,
     metavar="URL",
-    help="Another server to ask: gossipkv://HOST:PORT, http://HOST:PORT or redis://HOST:PORT/0.",
+    help="Another server to send requests to: gossipkv://HOST:PORT, http://HOST:PORT or redis://HOST:PORT/0.",
 )
-@click.option("--members", "all_members", is_flag=True, help="Ask all live members of the cluster as well.")
+@click.option(
+    "--members", "all_members", is_flag=True, help="Send requests to all live members of the cluster as well."
+)
 @click.option("--db", "database", default="", metavar="DB", help="Database to read.")
 @click.option(
     "--truth", type=_truth, multiple=True, metavar="[VERSION=]PATH", help="Expected values: a TSV file, or a source."
@@ -191,7 +193,7 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_limit,
     multiple=True,
     metavar="LIMIT",
-    help=("Limit, such as 'p99>2ms' or 'errors>0.1%'; if passed, the exit status is 3."),
+    help=("Limit, such as 'p99>2ms' or 'errors>0.1%'; if violated, the exit status is 3."),
 )
 @click.option("--compare", "pair", type=EXISTING, nargs=2, metavar="A.json B.json", help="Compare two results.")
 @credential_options
@@ -229,7 +231,7 @@ def loadtest(
     keys of the database and does not compare values. A load on a table (--workload, --records, or a --mix with writes)
     writes values that identify their writer, so reads are checked against them.
 
-    The exit status is 3 if a value was wrong, a limit of --fail-if was passed, or nothing was answered.
+    The exit status is 3 if a value was wrong, a limit of --fail-if was violated, or no request was answered.
     """
     if pair is not None:
         return _compare(ctx, pair, as_json=as_json)
@@ -240,7 +242,7 @@ def loadtest(
         weights, batch = _mix(mix, batch)
     else:
         if mix is not None:
-            raise click.UsageError("--workload sets the requests: omit --mix")
+            raise click.UsageError("--workload sets the requests; omit --mix")
         weights, batch, records = usual.mix, batch or usual.batch, RECORDS if records is None else records
     asked = _targets(nodes, targets)
     if not database and any(target.scheme != "redis" for target in asked):
@@ -315,7 +317,7 @@ def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
     if not {"get_many", "scan", "put_many"} & set(mix):
         if batch not in {None, 1}:
             raise click.UsageError(
-                "--batch is for get_many, put_many and scan, and --mix has none of them: omit --batch"
+                "--batch is for get_many, put_many and scan, and --mix has none of them; omit --batch"
             )
         return mix, 1
     return mix, BATCH if batch is None else batch
@@ -353,7 +355,7 @@ def _first_keys(nodes: Sequence[Address], database: str, *, is_table: bool) -> l
                 silences += 1
                 if silences == ASKING_ATTEMPTS:
                     raise
-                note(f"gossipkv: {error.message}; asking again for keys of {database}")
+                note(f"gossipkv: {error.message}; reading the keys of {database} again")
             else:
                 break
     return keys
@@ -364,15 +366,15 @@ def _without_database(asked: Sequence[LoadTarget]) -> str:
     nodes = [target.address for target in asked if target.scheme == "gossipkv"]
     advice = "name the database to read with --db"
     if not nodes:
-        return f"{advice}, as --db geo"
+        return f"{advice}, such as --db geo"
     try:
         with connect(nodes, ASKING_TIMEOUT_MS) as client:
             listed = [database for database in client.databases() if database.get("kind") == "dataset"]
             names = sorted(dict.fromkeys(printable(str(database.get("name"))) for database in listed))
             shown = ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" * (len(names) > MAX_NAMED))
-            return f"{advice}: {client.address} has {shown or 'none'}"
+            return f"{advice}; {client.address} has {shown or 'none'}"
     except GossipKVError:
-        return f"{advice}, as --db geo"
+        return f"{advice}, such as --db geo"
 
 
 def _command(ctx: click.Context, nodes: Sequence[Address], targets: Sequence[LoadTarget]) -> list[str]:
@@ -386,16 +388,16 @@ def _check_place(file: Path) -> None:
     """Refuse a report file that cannot be written, before the test begins."""
     folder = file.absolute().parent
     if not folder.is_dir():
-        raise ConfigError(f"--report {file}: there is no directory {folder}")
+        raise ConfigError(f"--report {file}: the directory {folder} does not exist")
     if not os.access(file if file.exists() else folder, os.W_OK):
-        raise ConfigError(f"--report {file}: not writable")
+        raise ConfigError(f"--report {file}: the file is not writable")
 
 
 def _refuse_others(ctx: click.Context) -> None:
     for parameter in ctx.command.params:
         name = parameter.name or ""
         if name not in {"pair", "as_json"} and ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--compare reads two results and sends no load: omit {parameter.opts[0]}")
+            raise click.UsageError(f"--compare reads two results and sends no load; omit {parameter.opts[0]}")
 
 
 def _compare(ctx: click.Context, pair: tuple[Path, Path], *, as_json: bool) -> int:

@@ -93,7 +93,7 @@ class LiveView:
 def frame(progress: RunProgress, rates: Iterable[float]) -> RenderableType:
     """Return the view of a running test."""
     totals, latency = progress.totals, progress.latency
-    asked = "closed loop" if progress.rate_asked is None else f"{figures.rate(progress.rate_asked)} asked for"
+    asked = "closed loop" if progress.rate_asked is None else f"{figures.rate(progress.rate_asked)} requested"
     current = "-" if progress.second is None else figures.rate(progress.second.requests)
     shown = "  ".join(f"{name} {figures.latency(latency_at(name, latency))}" for name in SHOWN)
     return Group(
@@ -149,7 +149,9 @@ def compared(comparison: Comparison) -> RenderableType:
     rounds = " and ".join(figures.count(number) for number in comparison.rounds)
     parts: list[RenderableType] = [table, Text(f"\nRounds: {rounds}. {RULE}", "dim")]
     if not comparison.can_tell:
-        parts.append(Text("Too few rounds for a comparison: run both tests with --rounds 4 or more.", "yellow"))
+        parts.append(
+            Text("There are too few rounds for a comparison; run both tests with --rounds 4 or more.", "yellow")
+        )
     for what, unlike in (("plan", comparison.plans), ("machine", comparison.machines)):
         parts += [
             Text(printable(f"The runs differ in {what} {name}: {first} in A, {second} in B"), "yellow")
@@ -203,7 +205,7 @@ def _by_kind(result: Result) -> Table:
 
 def _by_target(result: Result) -> Table:
     met = [name for name in COUNTS if any(counted(name, target.totals) for target in result.targets)]
-    names = ("requests", "a second", "p50", "p99", *(name.replace("_", " ") for name in met))
+    names = ("requests", "per second", "p50", "p99", *(name.replace("_", " ") for name in met))
     table = columns("target", *names, kept=names, right=names)
     for target in result.targets:
         add_row(

@@ -31,8 +31,8 @@ MISSING: Final = "(not said)"
 PASSING: Final = {"load_average"}  # These facts about a machine change from moment to moment.
 
 RULE: Final = (
-    "The runs differ where every round of one is above every round of the other, and that happens by chance in less "
-    f"than {100 * CHANCE:.0f} % of all cases (4 rounds of each are enough); where ranges overlap it is noise."
+    "Two runs differ if every round of one is above every round of the other, which happens by chance in less "
+    f"than {100 * CHANCE:.0f} % of all cases (4 rounds of each suffice). If ranges overlap, the difference is noise."
 )
 
 

@@ -45,7 +45,7 @@ def load(path: Path) -> Result:
         found = parse(json.loads(text))
     except (ValueError, RecursionError) as error:  # Invalid UTF-8 and invalid JSON are ValueErrors.
         raise ConfigError(
-            f"{path} is no result of a load test: {error}; `gossipkv loadtest ... --json > FILE` writes one"
+            f"{path} is not the result of a load test: {error}; write one with `gossipkv loadtest ... --json > FILE`"
         ) from None
     return found
 
@@ -59,7 +59,7 @@ def parse(document: Json) -> Result:
     if not isinstance(document, dict) or "format" not in document:
         raise ValueError("expected a map with `format`")
     if document["format"] != FORMAT:
-        raise ValueError(f"its format is {document['format']!r}, and {FORMAT} is read here")
+        raise ValueError(f"the format is {document['format']!r}, and this program reads only format {FORMAT}")
     found = _value(Result, document, "")
     assert isinstance(found, Result)
     return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FEW: Final = 10  # Requests beyond a percentile: fewer are an anecdote.
 LATE_SHARE: Final = 0.1  # Share of the 99th percentile: a later generator is part of its own measurement.
-NOT_COMPARED: Final = "could not be compared with anything"
+NOT_COMPARED: Final = "could not be compared"
 
 
 class RunState(enum.Enum):
@@ -48,13 +48,13 @@ class RunJudgement:
 
 def judge(result: Result, verdicts: Sequence[LimitVerdict] = ()) -> RunJudgement:
     """Judge a run, also by the limits that it was given."""
-    passed = [f"{verdict.limit} (it was {verdict.measured})" for verdict in verdicts if verdict.passed]
+    passed = [f"{verdict.limit} (measured: {verdict.measured})" for verdict in verdicts if verdict.passed]
     state, headline = _headline(result, len(passed))
     return RunJudgement(
         state,
         headline,
         summary(result),
-        (*(f"Limit passed: {limit}." for limit in passed), *_faults(result)),
+        (*(f"Limit violated: {limit}." for limit in passed), *_faults(result)),
         tuple(_caveats(result)),
     )
 
@@ -91,7 +91,7 @@ def _headline(result: Result, passed: int) -> tuple[RunState, str]:
 
 
 def _bad(totals: RunTotals, passed: int) -> str | None:
-    limits = f"{_number(passed, 'limit')} passed"
+    limits = f"{_number(passed, 'limit')} violated"
     if totals.wrong:
         wrong = f"{_number(totals.wrong, 'value')} of {figures.count(totals.keys)} wrong"
         return f"{wrong}, {limits}" if passed else wrong
@@ -103,15 +103,15 @@ def _bad(totals: RunTotals, passed: int) -> str | None:
 def _doubt(result: Result, clean: str) -> str:
     failed = asked(result.totals) - result.totals.requests
     if failed:
-        return f"{clean}, but {_number(failed, 'request')} had none"
+        return f"{clean}, but {_number(failed, 'request')} had no answer"
     if result.totals.steps_back:
-        return f"{_number(result.totals.steps_back, 'answer')} came from an older version than the one before"
+        return f"{_number(result.totals.steps_back, 'answer')} came from an older version than the answer before"
     return f"{clean}, but connections broke" if result.ended == "done" else f"{clean}, until the run was cut short"
 
 
 def _clean(result: Result) -> str:
     if _is_unchecked(result):
-        return "Every answer came as it should, values unchecked"
+        return "Every request was answered; values were not checked"
     return "Every answer was right" if result.totals.unchecked == 0 else "Every answer that could be compared was right"
 
 
@@ -136,9 +136,9 @@ def _unchecked(result: Result) -> list[str]:
             left -= of.unchecked
             whose = f"of version {version}" if version else "of answers that named no version"
             values = f"{_share_of(of.unchecked, totals)} {whose}"
-            sentences.append(f"{values} {NOT_COMPARED}: the truth had no such version when they came.")
+            sentences.append(f"{values} {NOT_COMPARED}: the truth had no such version when the answers arrived.")
     if left > 0:
-        sentences.append(f"{_share_of(left, totals)} {NOT_COMPARED}: the truth does not say what their keys have.")
+        sentences.append(f"{_share_of(left, totals)} {NOT_COMPARED}: the truth does not contain their keys.")
     return sentences
 
 
@@ -151,58 +151,58 @@ def _faults(result: Result) -> list[str]:
     faults = []
     if totals.wrong:
         first = f"; the first: {result.first_wrong}" if result.first_wrong else ""
-        faults.append(f"{_number(totals.wrong, 'value')} not what the truth says{first}.")
+        faults.append(f"{_number(totals.wrong, 'value')} did not match the truth{first}.")
     if totals.steps_back:
         faults.append(
-            f"{_number(totals.steps_back, 'answer')} from an older version than the same server had shown before."
+            f"{_number(totals.steps_back, 'answer')} came from an older version than the server had returned before."
         )
     if totals.errors:
         by_code = ", ".join(f"{code} {figures.count(number)}" for code, number in _largest(totals.errors))
         share = figures.share(counted("errors", totals), asked(totals))
-        faults.append(f"{_number(counted('errors', totals), 'request')} refused ({share}): {by_code}.")
+        faults.append(f"{_number(counted('errors', totals), 'request')} failed with an error ({share}): {by_code}.")
     if totals.lost:
-        faults.append(f"{_number(totals.lost, 'request')} lost with the connection.")
+        faults.append(f"{_number(totals.lost, 'request')} failed because the connection broke.")
     if totals.unsent:
         unsent = f"{_number(totals.unsent, 'request')} ({figures.share(totals.unsent, asked(totals))})"
-        faults.append(f"{unsent} fell due and were never sent: every connection was busy, or gone.")
+        faults.append(f"{unsent} fell due but could not be sent, because every connection was busy or broken.")
     if totals.broken:
         by_reason = ", ".join(f"{reason} {figures.count(number)}" for reason, number in _largest(totals.broken))
-        faults.append(f"Connections broke: {by_reason}; {figures.count(totals.reconnects)} made again.")
+        faults.append(f"Connections broke: {by_reason}; {figures.count(totals.reconnects)} reconnected.")
     faults += _frozen(result)
     if result.ended != "done":
-        faults.append(f"The run did not come to its end: {result.ended}.")
+        faults.append(f"The run did not complete: {result.ended}.")
     return faults
 
 
 def _frozen(result: Result) -> list[str]:
-    frozen = [f"{event.detail} from {figures.seconds(event.t)} on" for event in result.events if event.what == "frozen"]
-    more = f" and {len(frozen) - FEW} times more" if len(frozen) > FEW else ""
-    return [f"Nothing was answered for {', '.join(frozen[:FEW])}{more}."] if frozen else []
+    frozen = [f"{event.detail} from {figures.seconds(event.t)}" for event in result.events if event.what == "frozen"]
+    more = f" and {len(frozen) - FEW} more times" if len(frozen) > FEW else ""
+    return [f"No request was answered for {', '.join(frozen[:FEW])}{more}."] if frozen else []
 
 
 def _caveats(result: Result) -> list[str]:
     totals = result.totals
     caveats = []
     if totals.keys and not _has_truth(result):
-        caveats.append("No truth was given, so values were not compared with anything.")
+        caveats.append("No truth was given, so values were not compared.")
     elif totals.unchecked:
         caveats += _unchecked(result)
     if result.lateness is not None:
         late, p99 = result.lateness.percentiles.get("99"), measured("p99", result)
         if late is not None and p99 is not None and late > LATE_SHARE * p99:
             caveats.append(
-                f"1 % of the requests left {figures.latency(late)} or more after they were due; latencies count from "
-                "then. Either connections were all busy (more of them help), or the generator had no processor "
-                "(more processes help, or another machine)."
+                f"1 % of the requests were sent {figures.latency(late)} or more after they were due; latencies count "
+                "from the due time. Either all connections were busy (use more connections), or the generator lacked "
+                "processor time (use more processes, or another machine)."
             )
     elif totals.requests:
         caveats.append(
-            "A closed loop asks less while the server is slow, so waiting is counted too little; with --rate it is "
-            "counted in full."
+            "A closed loop sends fewer requests while the server is slow, so latencies look too good; use --rate to "
+            "count all waiting."
         )
     slowest = result.latency.get(ALL)
     if slowest is not None and 0 < slowest.count < 100 * FEW:
-        caveats.append(f"{_number(slowest.count, 'request')} are few: percentiles of so many change from run to run.")
+        caveats.append(f"Percentiles of only {_number(slowest.count, 'request')} vary from run to run.")
     return caveats
 
 

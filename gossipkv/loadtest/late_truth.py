@@ -86,10 +86,12 @@ class LateTruth:
     def _conclude(self, reading: _TruthReading) -> None:
         line = reading.worker.stdout.readline()
         if not line:
-            line = json.dumps({"error": f"its reader {how_it_ended(reading.worker.process.returncode)}"}).encode()
+            line = json.dumps(
+                {"error": f"the reading process {how_it_ended(reading.worker.process.returncode)}"}
+            ).encode()
         found = json.loads(line)
         if "error" in found:
             self._tell("truth", reading.version, f"cannot be read: {found['error']}")
             return
-        self._tell("truth", reading.version, f"{found['records']:,} records, compared from here on")
+        self._tell("truth", reading.version, f"{found['records']:,} records, compared from now on")
         self._take(reading.version, reading.file)

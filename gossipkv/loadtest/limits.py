@@ -58,7 +58,7 @@ class Limit:
     def judge(self, result: Result) -> LimitVerdict:
         number = self.measured(result)
         if number is None:
-            return LimitVerdict(self.text, passed=True, measured="not known, as there was no such answer")
+            return LimitVerdict(self.text, passed=True, measured="unknown, because no answer counts for it")
         shown = f"{figures.rounded(number)} %" if self.is_share else MEASURES[self.metric].shown(number)
         return LimitVerdict(
             self.text, passed=number > self.bound if self.is_upper else number < self.bound, measured=shown
@@ -87,9 +87,9 @@ def parse(text: str) -> Limit:
     metric, kind, unit = match["metric"], match["kind"] or ALL, match["unit"]
     if metric not in METRICS:
         near = difflib.get_close_matches(metric, METRICS, n=1)
-        raise ValueError(f"there is no metric {metric!r}" + (f"; the nearest is {near[0]}" if near else _all_metrics()))
+        raise ValueError(f"unknown metric {metric!r}" + (f"; the nearest is {near[0]}" if near else _all_metrics()))
     if kind != ALL and (kind not in KINDS or metric not in LATENCIES):
-        raise ValueError(f"only a latency has a kind ({', '.join(KINDS)}), such as get.p99; got {kind}.{metric}")
+        raise ValueError(f"only a latency can have a kind ({', '.join(KINDS)}), such as get.p99; got {kind}.{metric}")
     return Limit(
         text=text.strip(),
         metric=metric,
@@ -104,13 +104,19 @@ def _factor(metric: str, unit: str) -> float:
     """Return the factor from the unit to that of the metric."""
     if metric in LATENCIES:
         if unit not in LATENCY_UNITS:
-            raise ValueError(f"{metric} is a latency, in {', '.join(LATENCY_UNITS)}; got {unit or 'no unit'}")
+            raise ValueError(
+                f"{metric} is a latency and needs one of the units {', '.join(LATENCY_UNITS)}; got {unit or 'no unit'}"
+            )
         return LATENCY_UNITS[unit]
     if unit and (metric == "rate" or unit != "%"):
-        right = "a number of requests a second" if metric == "rate" else "a number, or with % a share of all requests"
-        raise ValueError(f"{metric} is {right}; got the unit {unit}")
+        right = (
+            "a number of requests per second without a unit"
+            if metric == "rate"
+            else "a number, or a share of all requests with %"
+        )
+        raise ValueError(f"{metric} must be {right}; got the unit {unit}")
     return 1.0
 
 
 def _all_metrics() -> str:
-    return f"; there are {', '.join(METRICS)}"
+    return f"; the metrics are {', '.join(METRICS)}"

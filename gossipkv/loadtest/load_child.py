@@ -66,8 +66,8 @@ WALK: Final = 100  # Records that are loaded, or read again, with one request.
 PASS_NS: Final = 100_000_000  # The pause before what was not read rightly is read again.
 FAULTS: Final = {
     "never_written": "was never written",
-    "went_back": "was before what the same session had seen",
-    "lost_write": "was there at the end, although a later write was acknowledged",
+    "went_back": "is older than the session had seen before",
+    "lost_write": "was read at the end, although a later write was acknowledged",
 }
 SHOWN_BYTES: Final = 64  # A message shows this many bytes of an expected value.
 
@@ -100,7 +100,9 @@ def own_keys(plan: LoadPlan, truth: Truth, turn: int) -> list[int]:
     every = range(len(truth.keys)) if truth.population is None else [*dict.fromkeys(truth.population)]
     own = [*every[turn :: plan.processes]]
     if not own:
-        raise PlanError(f"{plan.processes} processes for {len(every)} keys: each needs one, so give fewer processes")
+        raise PlanError(
+            f"{plan.processes} processes need at least as many keys, but there are {len(every)}; use fewer processes"
+        )
     return own
 
 
@@ -125,7 +127,7 @@ def dial(address: Address, timeout_s: float, number: int, connections: int) -> s
     except (OSError, UnicodeError) as error:  # UnicodeError comes from a name that no name service can know.
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise Unavailable(
-            f"connection {number + 1} of {connections} to {address} cannot be had: {reason}",
+            f"connection {number + 1} of {connections} to {address} cannot be opened: {reason}",
             {"address": str(address), "connection": number + 1},
         ) from error
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -198,7 +200,7 @@ class LoadChild:
         )
         if missing := self._generator.settle():
             raise Unavailable(
-                f"{missing} of {len(targets)} connections did not come up: TLS, the token or a database was refused"
+                f"{missing} of {len(targets)} connections failed to open: TLS, the token or a database was refused"
             )
 
     def stop(self) -> None:
@@ -284,7 +286,7 @@ class LoadChild:
             return {}
         name, number, read, floor = fault
         key, _ = self._records.record(number)
-        what = f"write {read}" if read else "a value or an absence of before"
+        what = f"write {read}" if read else "a value or an absence from before the run"
         behind = f" (write {floor} or a later one)" if floor else ""
         return {"first_wrong": f"{key!r}: {what} {FAULTS[name]}{behind}"}
 
@@ -336,9 +338,9 @@ def wrong_in_words(wrong: Wrong | None) -> str | None:
         return None
     key, expected, got, size = wrong
     if key is None and got is None:
-        return "an answer has more values than were asked for, or something else than a value"
+        return "an answer has more values than requested, or an element that is not a value"
     if key is None:
-        return f"a scan has what should not be there: {got!r}"
+        return f"a scan returned a record that should not exist: {got!r}"
     shown = "no value" if got is None else f"{got!r} of {size} bytes"
     return f"{key!r}: expected {_short(expected)}, got {shown}"
 

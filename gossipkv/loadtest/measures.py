@@ -51,13 +51,13 @@ COUNTS: Final = {
     "errors": "requests refused with an error",
     "wrong": "wrong values",
     "lost": "requests lost with their connection",
-    "unsent": "requests that were never sent",
-    "steps_back": "answers from an older version than before",
+    "unsent": "requests that were due and never sent",
+    "steps_back": "answers from an older version than the answer before",
 }
 MEASURES: Final = {
-    "rate": RunMeasure("answers a second", figures.rate, more_is_better=True),
+    "rate": RunMeasure("answers per second", figures.rate, more_is_better=True),
     **{name: RunMeasure(f"latency, {name}", figures.latency) for name in LATENCIES},
-    "cpu": RunMeasure("processor of the servers, a request", figures.latency),
+    "cpu": RunMeasure("processor time of the servers per request", figures.latency),
     **{name: RunMeasure(words, figures.count) for name, words in COUNTS.items()},
 }
 

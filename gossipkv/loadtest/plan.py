@@ -80,12 +80,14 @@ class Distribution:
 
     def __post_init__(self) -> None:
         if self.shape not in get_args(Shape):
-            raise PlanError(f"distribution {self.shape!r} is not known: say one of {', '.join(get_args(Shape))}")
+            raise PlanError(f"unknown distribution {self.shape!r}; use one of {', '.join(get_args(Shape))}")
         if not 0 < self.theta <= STEEPEST:
-            raise PlanError(f"zipf's theta is more than 0 and at most 10, got {self.theta:g}; 0.99 is usual")
+            raise PlanError(f"the theta of zipf must be more than 0 and at most 10, got {self.theta:g}; 0.99 is usual")
         for name in ("hot_requests", "hot_keys"):
             if not 0 < getattr(self, name) < 1:
-                raise PlanError(f"{name} is a share between 0 and 1, got {getattr(self, name):g}: say hot:0.9/0.1")
+                raise PlanError(
+                    f"{name} must be a share between 0 and 1, such as hot:0.9/0.1, got {getattr(self, name):g}"
+                )
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,10 @@ class LoadStep:
     def __post_init__(self) -> None:
         if self.rate is not None and not 0 < self.rate <= MAX_RATE:
             raise PlanError(
-                f"a rate is more than 0 requests a second, got {self.rate:g}; leave it out for a closed loop"
+                f"a rate must be more than 0 requests per second, got {self.rate:g}; omit it for a closed loop"
             )
         if not 0 < self.duration_s <= LONGEST_S:
-            raise PlanError(f"a duration is more than 0 and at most 30 days, got {self.duration_s:g} s")
+            raise PlanError(f"a duration must be more than 0 s and at most 30 days, got {self.duration_s:g} s")
 
 
 @dataclass(frozen=True)
@@ -217,67 +219,79 @@ class LoadPlan:
 
     def _check_targets(self) -> None:
         if not self.targets:
-            raise PlanError("nobody to ask: name a target, as gossipkv://127.0.0.1:7070")
+            raise PlanError("the load test has no target; name a target, such as gossipkv://127.0.0.1:7070")
         if len(set(self.targets)) < len(self.targets):
-            raise PlanError("a target is named twice: for more load on it, give it more connections")
+            raise PlanError("a target is named twice; to put more load on a target, use more connections")
         speaks = {target.scheme for target in self.targets}
         if speaks != {"redis"} and not DATABASE_NAME.match(self.database):
-            raise PlanError(f"{self.database!r} is no name of a database: letters, digits, - and _, as --db geo")
+            raise PlanError(
+                f"{self.database!r} is not a valid name of a database; use letters, digits, - and _, such as --db geo"
+            )
         if self.all_members and "gossipkv" not in speaks:
-            raise PlanError("members are asked of a gossipkv:// target, and there is none: name one")
+            raise PlanError("--members needs a gossipkv:// target, which lists the members; name a gossipkv:// target")
         if not self.truth and self.keys is None and not self.records:
-            raise PlanError("no keys: give a truth (a file of key TAB value, or a source directory) or a file of keys")
+            raise PlanError(
+                "the load test has no keys; give --truth (a file of key TAB value, or a source directory) or --keys"
+            )
         if len({truth.version for truth in self.truth}) < len(self.truth):
-            raise PlanError("two truths of one version: give one, or say of which version each is, as VERSION=PATH")
+            raise PlanError(
+                "two truths have the same version; give one truth, or name the version of each with VERSION=PATH"
+            )
 
     def _check_numbers(self) -> None:
         for name in ("connections", "pipeline", "batch", "processes", "rounds"):
             if getattr(self, name) < 1:
-                raise PlanError(f"{name} is at least 1, got {getattr(self, name)}")
+                raise PlanError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.processes > min(MAX_PROCESSES, len(self.targets) * self.connections):
             raise PlanError(
-                f"{self.processes} processes for {len(self.targets) * self.connections} connections: each process "
-                "needs one, so give more connections or fewer processes"
+                f"{self.processes} processes cannot share {len(self.targets) * self.connections} connections; "
+                "each process needs at least one; use more connections or fewer processes"
             )
         if self.connections * self.pipeline * self.batch * len(self.targets) > MAX_SLOTS:
-            raise PlanError(f"more than {MAX_SLOTS:,} keys would be in flight: lower connections, pipeline or batch")
+            raise PlanError(f"more than {MAX_SLOTS:,} keys would be in flight; lower connections, pipeline or batch")
         if not 0 <= self.misses <= 1:
-            raise PlanError(f"misses is a share from 0 to 1, got {self.misses:g}: say 0.05 for 5 %")
+            raise PlanError(f"misses must be a share from 0 to 1, got {self.misses:g}; use 0.05 for 5 %")
         if not 0 <= self.warm_up_s <= LONGEST_S:
-            raise PlanError(f"a warm-up is from 0 s to 30 days, got {self.warm_up_s:g} s")
+            raise PlanError(f"a warm-up must last from 0 s to 30 days, got {self.warm_up_s:g} s")
         if not SHORTEST_TIMEOUT_S <= self.timeout_s <= LONGEST_S:
-            raise PlanError(f"a timeout is at least 1 ms, got {self.timeout_s:g} s")
+            raise PlanError(f"a timeout must be at least 1 ms, got {self.timeout_s:g} s")
         if not 0 <= self.seed < 1 << 64:
-            raise PlanError(f"a seed is from 0 to 2^64 - 1, got {self.seed}")
+            raise PlanError(f"a seed must be from 0 to 2^64 - 1, got {self.seed}")
 
     def _check_mix(self) -> None:
         unknown = [kind for kind in self.mix if kind not in KINDS]
         if unknown:
-            raise PlanError(f"{unknown[0]!r} cannot be asked: a mix has {', '.join(KINDS)}, as get=90,get_many=10")
+            raise PlanError(
+                f"unknown kind of request {unknown[0]!r} in the mix; use {', '.join(KINDS)}, such as get=90,get_many=10"
+            )
         if not all(math.isfinite(weight) and weight >= 0 for weight in self.mix.values()) or not sum(self.mix.values()):
-            raise PlanError("the weights of a mix are not negative, and one is more than 0: say get=90,get_many=10")
+            raise PlanError(
+                "the weights of a mix must not be negative, and one must be more than 0, such as get=90,get_many=10"
+            )
         if self.mix.get("scan", 0) and any(target.scheme == "redis" for target in self.targets):
-            raise PlanError("Redis has no scan in key order: leave scan out of the mix")
+            raise PlanError("Redis has no scan in key order; remove scan from the mix")
 
     def _check_writes(self) -> None:
         least, most = self.value_bytes
         if not 0 <= self.records <= MAX_RECORDS:
-            raise PlanError(f"from 1 to {MAX_RECORDS:,} records, got {self.records:,}")
+            raise PlanError(f"the number of records must be from 1 to {MAX_RECORDS:,}, got {self.records:,}")
         if not SHORTEST_VALUE <= least <= most <= LONGEST_VALUE:
-            raise PlanError(f"values have from {SHORTEST_VALUE} bytes to 16 MiB, got {least} to {most}: say 100-1000")
+            raise PlanError(
+                f"values must have from {SHORTEST_VALUE} bytes to 16 MiB, such as 100-1000, got {least} to {most}"
+            )
         if self.records and (self.truth or self.keys is not None):
-            raise PlanError("records are made by the load test: leave --truth and --keys out")
+            raise PlanError("the load test makes the records of --records itself; omit --truth and --keys")
         if self.is_written and (self.truth or self.misses):
-            raise PlanError("a load that writes knows what is right: leave --truth and --misses out")
+            raise PlanError("a load that writes knows the right values itself; omit --truth and --misses")
         if not self.records and (self.load or self.mix.get("insert", 0)):
-            raise PlanError("what is loaded or inserted is made by the load test: say how much, as --records 100000")
+            raise PlanError("--load and inserts need a number of records; add, for example, --records 100000")
         if (self.sessions or self.level) and not self.is_written:
-            raise PlanError("sessions and levels are of tables: say --records, or write with --mix")
+            raise PlanError("--session and --level are only for tables; add --records, or writes in --mix")
         if self.level and not any(target.scheme != "redis" for target in self.targets):
-            raise PlanError("Redis has no levels of writes: leave --level out")
+            raise PlanError("Redis has no levels of writes; omit --level")
 
     def _check_steps(self) -> None:
         if not 0 < len(self.steps) <= MAX_STEPS:
-            raise PlanError(f"from 1 to {MAX_STEPS:,} steps, got {len(self.steps):,}: lengthen the ramp's steps")
+            raise PlanError(f"there must be from 1 to {MAX_STEPS:,} steps, got {len(self.steps):,}; make steps longer")
         if len({step.rate is None for step in self.steps}) > 1:
-            raise PlanError("steps with a rate and without one cannot be mixed: make two runs")
+            raise PlanError("steps with and without a rate cannot be mixed; make two runs")

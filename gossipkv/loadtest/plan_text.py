@@ -32,21 +32,19 @@ def parse_target(text: str) -> LoadTarget:
     """Parse a target from `scheme://host:port`; without a scheme, a node's address."""
     parts = urlsplit(text if "://" in text else f"gossipkv://{text}")
     if parts.scheme not in SCHEMES:
-        raise PlanError(f"{text!r}: a target begins with {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+        raise PlanError(f"{text!r}: a target must begin with {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
     scheme = next(scheme for scheme in SCHEMES if scheme == parts.scheme)
     behind = parts.path.strip("/")
     if parts.query or parts.fragment or parts.username or (behind and scheme != "redis"):
-        raise PlanError(f"{text!r}: a target is {scheme}://HOST:PORT and nothing more; the database is named apart")
+        raise PlanError(f"{text!r}: a target must be {scheme}://HOST:PORT; name the database with --db")
     if behind and not (behind.isdecimal() and behind.isascii() and int(behind) <= LAST_DATABASE):
-        raise PlanError(
-            f"{text!r}: behind Redis' address stands the number of its database, as redis://127.0.0.1:6379/0"
-        )
+        raise PlanError(f"{text!r}: the path must be the number of a Redis database, such as redis://127.0.0.1:6379/0")
     try:
         where = parts.netloc if parts.port is not None else f"{parts.netloc}:{DEFAULT_PORTS[scheme]}"
         return LoadTarget(scheme, parse_address(where), int(behind or 0))
     except ValueError as error:
         raise PlanError(
-            f"{text!r}: not an address: {error}; say {scheme}://127.0.0.1:{DEFAULT_PORTS[scheme]}"
+            f"{text!r}: the address is not valid: {error}; use, for example, {scheme}://127.0.0.1:{DEFAULT_PORTS[scheme]}"
         ) from None
 
 
@@ -65,7 +63,7 @@ def parse_distribution(text: str) -> Distribution:
         raise
     except ValueError:
         pass
-    raise PlanError(f"distribution {text!r}: say uniform, zipf:0.99, hot:0.9/0.1, latest or sequential")
+    raise PlanError(f"unknown distribution {text!r}; use uniform, zipf:0.99, hot:0.9/0.1, latest or sequential")
 
 
 def parse_mix(text: str) -> dict[Kind, float]:
@@ -75,9 +73,13 @@ def parse_mix(text: str) -> dict[Kind, float]:
         name, _, weight = part.strip().partition("=")
         kind = next((kind for kind in KINDS if kind == name.replace("-", "_")), None)
         if kind is None:
-            raise PlanError(f"mix {text!r}: {name!r} cannot be asked; say get=90,put=10, of {', '.join(KINDS)}")
+            raise PlanError(
+                f"mix {text!r}: unknown kind of request {name!r}; use {', '.join(KINDS)}, such as get=90,put=10"
+            )
         if kind in found or not re.fullmatch(r"[0-9]*\.?[0-9]*", weight):
-            raise PlanError(f"mix {text!r}: {part!r} is not understood; say get=90,put=8,scan=2")
+            raise PlanError(
+                f"mix {text!r}: {part!r} is not KIND=WEIGHT or repeats a kind; use, for example, get=90,put=8,scan=2"
+            )
         found[kind] = float(weight or 1)
     return found
 
@@ -105,7 +107,7 @@ def parse_sizes(text: str) -> tuple[int, int]:
     """Parse the sizes of values from `1000` or `100-1000`."""
     least, _, most = text.partition("-")
     if not (least.isdecimal() and (most or "0").isdecimal() and text.isascii()):
-        raise PlanError(f"{text!r} is no size of values: say 1000, or 100-1000")
+        raise PlanError(f"{text!r} is not a size of values; use, for example, 1000 or 100-1000")
     return int(least), int(most or least)
 
 
@@ -118,7 +120,9 @@ def parse_steps(text: str | None, duration_s: float) -> tuple[LoadStep, ...]:
     except PlanError:
         raise
     except ValueError:
-        raise PlanError(f"rate {text!r}: say 1000, 1000,2000,4000 or 1000..5000/30s") from None
+        raise PlanError(
+            f"rate {text!r} is not valid; use, for example, 1000, 1000,2000,4000 or 1000..5000/30s"
+        ) from None
 
 
 def _steps(part: str, duration_s: float) -> tuple[LoadStep, ...]:
@@ -137,7 +141,7 @@ def seconds_of(text: str) -> float:
     try:
         return quantity.parse(text, quantity.DURATION) / 1000
     except ValueError as error:
-        raise PlanError(f"{text!r} is no duration: {error}") from None
+        raise PlanError(f"{text!r} is not a duration: {error}") from None
 
 
 SEEDS_APART: Final = 0x9E3779B97F4A7C15  # It separates the processes' seeds, so that no two ask for the same keys.

@@ -41,7 +41,7 @@ EVENTS: Final = {
     "silent": "{who} does not answer: {detail}",
     "answers": "{who} answers again",
     "truth": "Truth of version {who}: {detail}",
-    "frozen": "Nothing was answered for {detail}",
+    "frozen": "No request was answered for {detail}",
     "generator": "Generator {who}: {detail}",
 }
 
@@ -97,13 +97,13 @@ def asked_of(result: Result) -> str:
     what = " and ".join(kinds) or "nothing"
     database = f" of database {plan['database']}" if plan.get("database") else ""
     of = result.targets[0].name if len(result.targets) == 1 else f"{len(result.targets)} targets"
-    return f"{what}{database}, asked of {of} {_pace(result)}."
+    return f"{what}{database}, sent to {of} {_pace(result)}."
 
 
 def event_text(event: Event) -> str:
     """Return an event as a sentence."""
     return EVENTS.get(event.what, "{what} {who}: {detail}").format(
-        what=event.what, who=event.who, detail=event.detail or "no more is known"
+        what=event.what, who=event.who, detail=event.detail or "no details"
     )
 
 
@@ -148,16 +148,16 @@ def _pace(result: Result) -> str:
     if connections and pipeline:
         window += f" with {pipeline} request{'' if pipeline == 1 else 's'} in flight on each"
     if not rates:
-        return f"in a closed loop{window}: the next request leaves when an answer has come"
+        return f"in a closed loop{window}: each answer is followed by the next request"
     paced = figures.rate(rates[0]) if len(set(rates)) == 1 else f"{figures.rate(rates[0])} to {figures.rate(rates[-1])}"
-    return f"at {paced}{window}, whatever the servers did: latencies count from when a request was due"
+    return f"at {paced}{window}, at fixed times: latencies count from the time at which a request was due"
 
 
 def _facts(result: Result) -> list[tuple[str, str, str, bool]]:
     """Return the main numbers: name, value, remark, True if it is bad."""
     totals = result.totals
     facts = [
-        ("answers a second", figures.rate(totals.rate), f"{figures.count(totals.requests)} in all", False),
+        ("answers per second", figures.rate(totals.rate), f"{figures.count(totals.requests)} in all", False),
         *((name, figures.latency(measured(name, result)), _words(name), False) for name in SHOWN),
     ]
     for name in COUNTS:
@@ -166,7 +166,7 @@ def _facts(result: Result) -> list[tuple[str, str, str, bool]]:
             facts.append((name.replace("_", " "), figures.count(number), COUNTS[name], number > 0))
     cpu = measured("cpu", result)
     if cpu is not None:
-        facts.append(("server processor", figures.latency(cpu), "for each request", False))
+        facts.append(("server processor time", figures.latency(cpu), "per request", False))
     return facts
 
 

@@ -69,7 +69,7 @@ def rate_plots(result: Result) -> list[Plot]:
         ("p50", "one", [(step.rate or 0.0, step.latency.percentiles.get("50")) for step in steps]),
         ("p99", "two", [(step.rate or 0.0, step.latency.percentiles.get("99")) for step in steps]),
     ]
-    title = "Latency by the rate that was asked for"
+    title = "Latency by requested rate"
     return [Plot(title, [(name, style) for name, style, _ in points], by_rate(title, points))]
 
 
@@ -79,7 +79,7 @@ def time_plots(result: Result) -> list[Plot]:
         return []
     seconds, clock = _every_second(result)
     rates = Series("answered", "one", tuple(_rates(result, seconds, int(clock.begin_s))))
-    asked = Series("asked for", "faint thin", tuple(_asked(result.steps, seconds, int(clock.begin_s))))
+    asked = Series("requested", "faint thin", tuple(_asked(result.steps, seconds, int(clock.begin_s))))
     throughput = [rates, asked] if any(asked.values) else [rates]
     latencies = [
         Series(name, style, tuple(_micros(second, field) for second in seconds))
@@ -90,11 +90,11 @@ def time_plots(result: Result) -> list[Plot]:
         Series("wrong values", "wrongs", tuple(float(second.wrong) if second else 0.0 for second in seconds)),
     ]
     plots = [
-        _plot("Answers a second", clock, throughput, Axis(figures.short_count, mean)),
+        _plot("Answers per second", clock, throughput, Axis(figures.short_count, mean)),
         _plot("Latency", clock, latencies, Axis(figures.latency, is_logarithmic=True)),
     ]
     if any(value for series in failures for value in series.values):
-        plots.append(_plot("Failures a second", clock, failures, Axis(figures.short_count, highest)))
+        plots.append(_plot("Failures per second", clock, failures, Axis(figures.short_count, highest)))
     return plots
 
 

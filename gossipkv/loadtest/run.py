@@ -164,7 +164,7 @@ class Conductor:
         if self._plan.is_written and self.ended != INTERRUPTED:
             missing = self._walk("check", CHECK_NS)
             if missing:
-                self._end(f"{missing} keys with acknowledged writes were not read rightly at the end")
+                self._end(f"{missing} keys with acknowledged writes did not have the right value at the end")
 
     def _walk(self, walk: str, duration_ns: int) -> int:
         """Return how many keys it missed; its faults count as those of a warm-up."""
@@ -391,10 +391,10 @@ def _look_first(plan: LoadPlan, credentials: Credentials) -> None:
             answer = _asked(target, _question(target, plan, credentials.token), plan.timeout_s, credentials)
         except (OSError, UnicodeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            raise Unavailable(f"{target} cannot be asked: {reason}", {"address": str(target.address)}) from error
+            raise Unavailable(f"{target} cannot be reached: {reason}", {"address": str(target.address)}) from error
         if answer.startswith((b"HTTP/1.1 401 ", b"-")):
             refusal = answer.split(b"\r\n")[0].decode("utf-8", "replace")
-            raise Unauthorized(f"{target} refuses to be read: {refusal}")
+            raise Unauthorized(f"{target} refused the request: {refusal}")
 
 
 def _question(target: LoadTarget, plan: LoadPlan, token: str | None) -> bytes:
@@ -414,6 +414,6 @@ def _asked(target: LoadTarget, question: bytes, timeout_s: float, credentials: C
         answer = b""
         while not answer.count(b"\r\n"):
             if not (data := connection.recv(RECEIVE_BYTES)):
-                raise OSError("it ended the connection")
+                raise OSError("the server closed the connection")
             answer += data if tls is None else tls.open(data)
         return answer

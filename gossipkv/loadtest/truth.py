@@ -80,18 +80,20 @@ def read_truth(plan: LoadPlan) -> Truth:
         place = Path(given.path)
         if not place.exists():
             raise PlanError(
-                f"{given.path}: the truth is not there: name a file of key TAB value, or a source directory"
+                f"{given.path}: the truth does not exist; name a file of key TAB value, or a source directory"
             )
         is_whole = is_whole and place.is_dir()
         tables.update(_tables(given, place, plan.database))
     if len(tables) > MAX_VERSIONS:
-        raise PlanError(f"a truth of {len(tables)} versions: at most {MAX_VERSIONS} can be compared with; give fewer")
+        raise PlanError(
+            f"the truth has {len(tables)} versions, and a load test compares at most {MAX_VERSIONS}; give fewer"
+        )
     numbers: dict[bytes, int] = {}
     for table in tables.values():
         for key in table:
             numbers.setdefault(key, len(numbers))
     if plan.truth and not numbers:
-        raise PlanError(f"{plan.truth[0].path}: no record in it, so there is nothing to ask for")
+        raise PlanError(f"{plan.truth[0].path}: the truth has no record, so there is no key to read")
     truth_count = len(numbers)
     population = None if plan.keys is None else _population(plan.keys, numbers)
     keys = list(numbers)
@@ -136,7 +138,7 @@ def _tables(given: TruthFile, place: Path, database: str) -> Iterator[tuple[str 
         yield version, _records(source.listed(source.root, "", "").files)
         return
     if given.version is not None:
-        raise PlanError(f"{given.path}: it has versions of its own; name one of them as {given.path}/VERSION")
+        raise PlanError(f"{given.path}: the directory has several versions; name one of them with {given.path}/VERSION")
     source, name = found
     for version in source.versions(name).names[-NEWEST_VERSIONS:]:
         yield version, _records(source.version(name, version).files)
@@ -187,7 +189,8 @@ def _records(listed: Iterable[SourceFile]) -> dict[bytes, bytes]:
                 continue
             if form is not None and form[0] != here:
                 raise SourceError(
-                    f"{file.path}: looks like {here}, and {form[1]} like {form[0]}; a version has one format",
+                    f"{file.path}: the file looks like {here}, and {form[1]} like {form[0]}; "
+                    "all files of a version must have one format",
                     {"file": file.path, "expected": form[0], "got": here},
                 )
             form = (here, file.path)
@@ -203,7 +206,7 @@ def _population(path: str, numbers: dict[bytes, int]) -> list[int]:
     if lines and not lines[-1]:
         lines.pop()
     if not lines:
-        raise PlanError(f"{path}: no key in it: write one key a line")
+        raise PlanError(f"{path}: the file has no key; write one key per line")
     return [numbers.setdefault(line, len(numbers)) for line in lines]
 
 

@@ -98,7 +98,7 @@ cdef class Generator:
         self.told_ns = -1
         self.dialects = [dialects] if isinstance(dialects, Dialect) else list(dialects)
         if not len(sockets) or in_flight < 1 or batch < 1 or timeout_ms < 1 or not self.dialects:
-            raise ValueError("at least one connection, one request, one key and a millisecond are needed")
+            raise ValueError("a run needs at least one connection, one request, one key and one millisecond")
         for dialect in self.dialects:
             room = max(room, dialect.room(max(batch, walk)))
         self.target_count = <uint32_t>len(self.dialects)
@@ -151,7 +151,7 @@ cdef class Generator:
         cdef Link* link = self.links + self.link_count
         cdef Py_ssize_t first = <Py_ssize_t>self.link_count * self.in_flight
         if target >= self.target_count:
-            raise ValueError(f"target {target} of {self.target_count}")
+            raise ValueError(f"there are {self.target_count} targets, and no target {target}")
         window_begin(&link.window, self.slots + first, self.in_flight, self.asked + first * self.batch, self.batch)
         link.target = target
         if self.secured[target] is not None:
@@ -159,7 +159,7 @@ cdef class Generator:
         link.fd = socket.detach()
         self.link_count += 1
         if self.redials and link_remember(link) < 0:
-            raise OSError(errno, "the other end of a connection is not known")
+            raise OSError(errno, "the address of the other end of a connection cannot be read")
         if link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_ADD) < 0:
             raise OSError(errno, "a connection cannot be watched")
         self.set_out(link, self.now())
@@ -215,7 +215,7 @@ cdef class Generator:
 
     cdef int start(self, Schedule schedule, int64_t now_ns, int64_t begun_ns) except -1:
         if self.waiting > 0:
-            raise RuntimeError("a run is under way")
+            raise RuntimeError("a run is already under way")
         self.schedule = schedule
         self.ledger = Ledger(schedule.count, self.dialects)
         self.told_ns = now_ns

@@ -71,7 +71,7 @@ cdef class KeyChooser:
                   uint64_t absent_first=0, uint64_t absent_count=0, double misses=0):
         cdef uint64_t at
         if not 0 < size <= 0xFFFFFFFF or stride < 1 or (misses > 0 and absent_count < 1):
-            raise ValueError("a chooser needs a key, a stride, and absent keys if some are to be asked for")
+            raise ValueError("a chooser needs a key, a stride, and absent keys if misses are requested")
         self.shape = SHAPE_NAMES.index(shape)
         self.random = seed
         self.size = size
@@ -91,7 +91,7 @@ cdef class KeyChooser:
         self.newest = self.inserted = size - 1
         if population is not None:
             if <uint64_t>len(population) != self.places:
-                raise ValueError(f"a population of {len(population)} for {self.places} places")
+                raise ValueError(f"the population has {len(population)} keys for {self.places} places")
             self.population = <uint32_t*>malloc(self.places * sizeof(uint32_t))
             if self.population == NULL:
                 raise MemoryError
@@ -196,7 +196,7 @@ cdef class KindChooser:
         cdef double so_far = 0
         cdef int kind
         if len(given) != KINDS or min(given) < 0 or not total > 0:
-            raise ValueError(f"a mix has weights of {', '.join(KIND_NAMES)}, and one that is more than 0")
+            raise ValueError(f"a mix needs weights of {', '.join(KIND_NAMES)}, and one that is more than 0")
         self.random = seed ^ 0x6B696E6473ULL  # The kinds must not use the random numbers of the keys.
         self.only = -1
         for kind in range(KINDS):

@@ -287,7 +287,7 @@ cdef class Ledger:
         self.stages = stages
         self.targets = <uint32_t>len(dialects)
         if stages < 1 or not dialects:
-            raise ValueError("a ledger has a stage and a target")
+            raise ValueError("a ledger needs at least one stage and one target")
         self.tallies = [Tally(dialect) for _ in range(stages) for dialect in dialects]
         self.tally_of = <PyObject**>calloc(<size_t>stages * self.targets, sizeof(PyObject*))
         self.versions = <ServerVersions*>calloc(self.targets, sizeof(ServerVersions))
@@ -308,13 +308,13 @@ cdef class Ledger:
     def tally_at(self, uint32_t stage, uint32_t target):
         """Return the tally of one target in one stage."""
         if stage >= self.stages or target >= self.targets:
-            raise IndexError(f"stage {stage} of {self.stages}, target {target} of {self.targets}")
+            raise IndexError(f"stage {stage} of {self.stages} or target {target} of {self.targets} does not exist")
         return self.tallies[stage * self.targets + target]
 
     def versions_at(self, uint32_t target):
         """Return requests, wrong and unknown values of each version from which a target answered."""
         if target >= self.targets:
-            raise IndexError(f"target {target} of {self.targets}")
+            raise IndexError(f"target {target} of {self.targets} does not exist")
         found = {}
         for i in range(self.versions[target].count):
             version = self.versions[target].counts[i]

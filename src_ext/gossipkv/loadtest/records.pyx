@@ -40,12 +40,12 @@ cdef int fill(Records records, Py_ssize_t at, list keys, list values) except -1:
     cdef object value
     cdef uint8_t* to
     if len(values) != records.count:
-        raise ValueError(f"{len(values)} values for {records.count} keys")
+        raise ValueError(f"the version has {len(values)} values for {records.count} keys")
     for i in range(records.count):
         key = keys[i]
         value = values[i]
         if key is None or not (value is None or value is ... or isinstance(value, bytes)):
-            raise TypeError("a record is a key and a value, of bytes")
+            raise TypeError("a record must be a key and a value, both bytes")
         size = PyBytes_GET_SIZE(key)
         records.longest_key = max(records.longest_key, size)
         total += size
@@ -53,7 +53,7 @@ cdef int fill(Records records, Py_ssize_t at, list keys, list values) except -1:
             total += PyBytes_GET_SIZE(value)
             size = max(size, PyBytes_GET_SIZE(value))
         if size > LONGEST:
-            raise ValueError("a key or a value of 4 GiB or more")
+            raise ValueError("a key or a value has 4 GiB or more")
     records.table_count += 1
     records.tables[at] = <Record*>malloc(records.count * sizeof(Record))
     records.contents[at] = <uint8_t*>malloc(total + 1)
@@ -143,7 +143,7 @@ cdef class Records:
         if not 0 < self.count <= LONGEST or not 0 <= self.present <= self.count:
             raise ValueError(f"a load needs from 1 to {<uint32_t>LONGEST} records, got {self.count}")
         if not 0 < len(values) <= TABLES:
-            raise ValueError(f"a load has values of 1 to {TABLES} versions, got {len(values)}")
+            raise ValueError(f"a load needs values of 1 to {TABLES} versions, got {len(values)}")
         self.versions = [None if version is None else version.encode() for version in values]
         self.tables = <Record**>calloc(TABLES, sizeof(Record*))
         self.contents = <uint8_t**>calloc(TABLES, sizeof(uint8_t*))
@@ -205,7 +205,7 @@ cdef class Records:
         cdef Py_ssize_t strangers
         if self.ordered == NULL:
             free(values)
-            raise ValueError("records without order")
+            raise ValueError("the records have no order")
         late.version = version.encode()
         late.table = <Record*>calloc(self.count, sizeof(Record))
         if values == NULL or late.table == NULL:
@@ -215,7 +215,7 @@ cdef class Records:
             strangers = merge(self, late, values, start, size)
         free(values)
         if strangers == -1:
-            raise ValueError("records that are cut short")
+            raise ValueError("the records are truncated")
         if strangers == -2:
             raise MemoryError
         late.whole = strangers == 0

@@ -57,7 +57,7 @@ cdef class RpcDialect(Dialect):
         cdef bytes name = database.encode()
         cdef int form
         if len(name) > 0xFF:
-            raise ValueError(f"a database's name has at most 255 bytes, got {len(name)}")
+            raise ValueError(f"the name of a database must have at most 255 bytes, got {len(name)}")
         self.writes = writes
         self.in_order = False
         self.keep(records)

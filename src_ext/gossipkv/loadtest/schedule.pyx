@@ -39,7 +39,7 @@ cdef class Schedule:
         if any(duration_ns == 0 for _, duration_ns in given) and (requests == 0 or len(given) > 1):
             raise ValueError("a run needs a duration or a number of requests")
         if turn >= share or len({rate > 0 for rate, _ in given}) > 1:
-            raise ValueError("a run is closed or open, and a turn is below the number of those who share")
+            raise ValueError("a run must be closed or open, and the turn must be below the number of processes")
         self.count = <uint32_t>len(given)
         self.stages = <Stage*>calloc(self.count, sizeof(Stage))
         if self.stages == NULL:

@@ -42,7 +42,7 @@ cdef class Writes:
         cdef uint32_t i
         self.shortest, self.longest = sizes
         if count < 1 or not VALUE_HEAD <= self.shortest <= self.longest:
-            raise ValueError(f"a value has from {VALUE_HEAD} bytes on, got {sizes}")
+            raise ValueError(f"a value must have at least {VALUE_HEAD} bytes, got {sizes}")
         self.count, self.run, self.is_ours = count, run, ours
         self.sessions = sessions > 0
         self.users = sessions

@@ -160,10 +160,10 @@ def test_a_node_that_is_silent_is_asked_again_for_keys(run, engine, monkeypatch)
     with FakeNode(silent_at_times) as node:
         done = run("loadtest", "--node", node.address, "--db", "geo")
     assert (done.status, engine.keys) == (0, b"a\nb\nc\nd\n")
-    assert done.err.count("asking again for keys of geo\n") == 2
+    assert done.err.count("reading the keys of geo again\n") == 2
     with FakeNode(Connection.ignore) as node:
         done = run("loadtest", "--node", node.address, "--db", "geo")
-    assert (done.status, len(engine.plans), done.err.count("asking again")) == (FAILED, 1, 2)
+    assert (done.status, len(engine.plans), done.err.count("reading the keys")) == (FAILED, 1, 2)
     assert "did not answer" in done.err.splitlines()[-1]
 
 
@@ -173,7 +173,7 @@ def test_without_a_database(run, engine, keys):
     with FakeNode(answering(("databases", [[*names, {"name": "carts", "kind": "hash"}]]))) as node:
         done = run("loadtest", "--node", node.address, *keys)
     assert (done.status, done.out, engine.plans, one_line(done.err)) == (2, "", [], True)
-    assert f"name the database to read with --db: {node.address} has geo, numbers (see " in done.err
+    assert f"name the database to read with --db; {node.address} has geo, numbers (see " in done.err
     with FakeNode(
         answering(("databases", [[{"name": f"db{number}", "kind": "dataset"} for number in range(10)]]))
     ) as node:
@@ -181,7 +181,7 @@ def test_without_a_database(run, engine, keys):
     for nobody in (["--node", "127.0.0.1:1"], ["--target", "http://127.0.0.1:1"]):
         done = run("loadtest", *nobody, *keys)
         assert (done.status, one_line(done.err)) == (2, True)
-        assert "name the database to read with --db, as --db geo (see " in done.err
+        assert "name the database to read with --db, such as --db geo (see " in done.err
     assert run("loadtest", "--target", "redis://127.0.0.1:6379/0", *keys).status == 0
 
 
@@ -199,8 +199,8 @@ def test_the_table_of_a_mix(run, engine):
     """Each kind and each target has a row, and the failures are listed above them."""
     engine.result = results.eventful()
     out = run(*LINE, "--truth", "geo.tsv").out
-    assert out.startswith("Every answer was right, but 65 requests had none.\n")
-    assert "  42 requests refused (0.417 %): UNAVAILABLE 40, TIMEOUT 2." in out
+    assert out.startswith("Every answer was right, but 65 requests had no answer.\n")
+    assert "  42 requests failed with an error (0.417 %): UNAVAILABLE 40, TIMEOUT 2." in out
     for name in ("get_many", "scan", "sent late by", "gossipkv://10.0.0.2:7070 (n2)"):
         assert sum(line.startswith(name) for line in out.splitlines()) == 1
 
@@ -218,11 +218,11 @@ def test_json_is_the_document(run, engine, keys, tmp_path):
 
 FAULTS = [
     ({}, [], ""),
-    ({"wrong": 2}, [], "gossipkv: 2 values of 100 wrong; 2 values not what the truth says; the first: b'k'.\n"),
-    ({}, ["--fail-if", "p99>1us"], "gossipkv: 1 limit passed; Limit passed: p99>1us (it was 900 us).\n"),
+    ({"wrong": 2}, [], "gossipkv: 2 values of 100 wrong; 2 values did not match the truth; the first: b'k'.\n"),
+    ({}, ["--fail-if", "p99>1us"], "gossipkv: 1 limit violated; Limit violated: p99>1us (measured: 900 us).\n"),
     ({}, ["--fail-if", "p99>1s", "--fail-if", "rate<1"], ""),
     ({"errors": {"TIMEOUT": 3}}, [], ""),
-    ({"errors": {"X": 3}}, ["--fail-if", "errors>0"], "1 limit passed; Limit passed: errors>0 (it was 3)"),
+    ({"errors": {"X": 3}}, ["--fail-if", "errors>0"], "1 limit violated; Limit violated: errors>0 (measured: 3)"),
     ({"steps_back": 1}, [], ""),
 ]
 
@@ -273,22 +273,22 @@ def test_a_report_that_cannot_be_written(run, engine, keys, tmp_path):
     """The run is refused before the first request."""
     done = run(*LINE, *keys, "--report", tmp_path / "gone" / "r.html")
     assert (done.status, engine.plans, one_line(done.err)) == (2, [], True)
-    assert f"there is no directory {tmp_path / 'gone'}" in done.err
+    assert f"the directory {tmp_path / 'gone'} does not exist" in done.err
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--misses", "many"], "'many': expected a share, such as 5% or 0.05"),
-        (["--misses", "500%"], "misses is a share from 0 to 1"),
-        (["--fail-if", "p99>2"], "p99 is a latency, in us, ms, s; got no unit"),
-        (["--fail-if", "speed>2"], "there is no metric 'speed'"),
-        (["--target", "ftp://a:1"], "a target begins with gossipkv://, http://, redis://"),
+        (["--misses", "500%"], "misses must be a share from 0 to 1"),
+        (["--fail-if", "p99>2"], "p99 is a latency and needs one of the units us, ms, s; got no unit"),
+        (["--fail-if", "speed>2"], "unknown metric 'speed'"),
+        (["--target", "ftp://a:1"], "a target must begin with gossipkv://, http://, redis://"),
         (["--rate", "fast"], "rate 'fast'"),
-        (["--duration", "long"], "'long' is no duration"),
+        (["--duration", "long"], "'long' is not a duration"),
         (["--mix", "set=1"], "mix 'set=1'"),
         (["--mix", "get", "--batch", "8"], "--batch is for get_many, put_many and scan"),
-        (["--connections", "0"], "connections is at least 1"),
+        (["--connections", "0"], "connections must be at least 1"),
         (["--keys", "/no/such/file"], "does not exist"),
         (["--compare", "a.json"], "requires 2 arguments"),
         (["extra"], "unexpected extra argument"),
@@ -329,7 +329,7 @@ def test_a_comparison_of_few_rounds(run, tmp_path):
     few = write(tmp_path / "a.json", results.plain())
     many = write(tmp_path / "b.json", results.repeated([40.0] * 4, [900.0] * 4))
     assert "run both tests with --rounds 4" in run("loadtest", "--compare", few, few).out
-    assert "Too few rounds" not in run("loadtest", "--compare", many, many).out
+    assert "too few rounds" not in run("loadtest", "--compare", many, many).out
 
 
 def test_a_comparison_runs_nothing(run, engine, tmp_path):
@@ -341,4 +341,4 @@ def test_a_comparison_runs_nothing(run, engine, tmp_path):
     file.write_text("{}")
     done = run("loadtest", "--compare", file, file)
     assert (done.status, one_line(done.err), engine.plans) == (2, True, [])
-    assert f"{file} is no result of a load test" in done.err
+    assert f"{file} is not the result of a load test" in done.err

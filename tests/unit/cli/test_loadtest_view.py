@@ -86,7 +86,7 @@ def test_a_frame():
     shown = drawn(view.frame(progress(3, rate_asked=50.0), [10.0, 20.0, 40.0]))
     for text in (
         "4 s of 10 s",
-        "50 /s asked for",
+        "50 /s requested",
         "40 /s",
         "▃▅█",
         "p50 100 us  p99 900 us  p99.9 4 ms  max 4 ms",

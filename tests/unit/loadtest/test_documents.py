@@ -32,7 +32,7 @@ def test_a_file_of_something_else_is_named(tmp_path, text):
     """The error has the file and the command that makes a right one."""
     file = tmp_path / "a.json"
     file.write_bytes(text)
-    with pytest.raises(ConfigError, match=r"a.json is no result of a load test: .*loadtest ... --json"):
+    with pytest.raises(ConfigError, match=r"a.json is not the result of a load test: .*loadtest ... --json"):
         documents.load(file)
 
 

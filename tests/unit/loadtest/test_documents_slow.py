@@ -36,7 +36,7 @@ def refusal(document):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (["format"], 2, "its format is 2, and 1 is read here"),
+        (["format"], 2, "the format is 2, and this program reads only format 1"),
         (["format"], ..., "expected a map with `format`"),
         (["began"], ..., "`began` is missing"),
         (["began"], None, "`began` is None, expected text"),

@@ -18,12 +18,12 @@ def with_totals(**changes):
     ("result", "state", "headline"),
     [
         (results.plain(), RunState.GOOD, "Every answer was right"),
-        (with_totals(unchecked=100), RunState.GOOD, "Every answer came as it should, values unchecked"),
-        (results.plain(plan={"truth": []}), RunState.GOOD, "Every answer came as it should, values unchecked"),
+        (with_totals(unchecked=100), RunState.GOOD, "Every request was answered; values were not checked"),
+        (results.plain(plan={"truth": []}), RunState.GOOD, "Every request was answered; values were not checked"),
         (with_totals(unchecked=1), RunState.GOOD, "Every answer that could be compared was right"),
-        (with_totals(errors={"X": 2}, lost=1), RunState.DOUBT, "Every answer was right, but 3 requests had none"),
-        (with_totals(unsent=1), RunState.DOUBT, "Every answer was right, but 1 request had none"),
-        (with_totals(steps_back=2), RunState.DOUBT, "2 answers came from an older version than the one before"),
+        (with_totals(errors={"X": 2}, lost=1), RunState.DOUBT, "Every answer was right, but 3 requests had no answer"),
+        (with_totals(unsent=1), RunState.DOUBT, "Every answer was right, but 1 request had no answer"),
+        (with_totals(steps_back=2), RunState.DOUBT, "2 answers came from an older version than the answer before"),
         (with_totals(broken={"reset": 1}), RunState.DOUBT, "Every answer was right, but connections broke"),
         (results.plain(ended="interrupted"), RunState.DOUBT, "Every answer was right, until the run was cut short"),
         (with_totals(wrong=1), RunState.BAD, "1 value of 100 wrong"),
@@ -39,11 +39,11 @@ def test_the_verdict(result, state, headline):
 
 
 def test_limits_are_part_of_it():
-    """A passed limit is bad and reported with its measured value; a kept one is not reported."""
+    """A violated limit is bad and reported with its measured value; a kept one is not reported."""
     verdicts = [limits.parse(text).judge(results.plain()) for text in ("p99>1us", "max>1s")]
     judgement = judge(results.plain(), verdicts)
-    assert (judgement.state, judgement.headline) == (RunState.BAD, "1 limit passed")
-    assert judgement.reasons == ("Limit passed: p99>1us (it was 900 us).",)
+    assert (judgement.state, judgement.headline) == (RunState.BAD, "1 limit violated")
+    assert judgement.reasons == ("Limit violated: p99>1us (measured: 900 us).",)
     assert is_failure(results.plain(), verdicts)
     assert not is_failure(results.plain(), verdicts[1:])
 
@@ -63,13 +63,13 @@ def test_each_fault_is_a_sentence():
     judgement = judge(results.plain(totals=totals, first_wrong="b'k': expected b'v'", ended="nobody answers"))
     said = "\n".join(judgement.reasons)
     for part in (
-        "1 value not what the truth says; the first: b'k': expected b'v'.",
-        "2 answers from an older version",
-        "6 requests refused (5.22 %): B 5, A 1.",
-        "4 requests lost with the connection.",
-        "5 requests (4.35 %) fell due and were never sent",
+        "1 value did not match the truth; the first: b'k': expected b'v'.",
+        "2 answers came from an older version",
+        "6 requests failed with an error (5.22 %): B 5, A 1.",
+        "4 requests failed because the connection broke.",
+        "5 requests (4.35 %) fell due but could not be sent",
         "Connections broke: reset 3; 2 made again.",
-        "The run did not come to its end: nobody answers.",
+        "The run did not complete: nobody answers.",
     ):
         assert part in said
 
@@ -85,12 +85,12 @@ def test_the_summary():
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        (results.plain(), "A closed loop asks less while the server is slow"),
-        (results.plain(), "100 requests are few"),
-        (with_totals(unchecked=100), "100 values (100 %) could not be compared with anything: the truth does not say"),
+        (results.plain(), "A closed loop sends fewer requests while the server is slow"),
+        (results.plain(), "Percentiles of only 100 requests vary"),
+        (with_totals(unchecked=100), "100 values (100 %) could not be compared: the truth does not contain"),
         (results.plain(plan={"truth": []}), "No truth was given"),
-        (with_totals(unchecked=1), "1 value (1 %) could not be compared with anything: the truth does not say"),
-        (results.plain(lateness=results.latency([500.0] * 100)), "1 % of the requests left 500 us or more after"),
+        (with_totals(unchecked=1), "1 value (1 %) could not be compared: the truth does not contain"),
+        (results.plain(lateness=results.latency([500.0] * 100)), "1 % of the requests were sent 500 us or more after"),
     ],
 )
 def test_caveats(result, said):
@@ -118,10 +118,8 @@ def test_what_was_not_compared_is_named_with_its_reason() -> None:
     """Unchecked values are listed by version if its truth was unknown, and otherwise by unknown keys."""
     of = {"1": OfVersion(60, 0, 0), "2": OfVersion(30, 0, 30), "": OfVersion(10, 0, 5)}
     caveats = judge(replace(with_totals(unchecked=40), by_version=of)).caveats
-    assert [
-        each.partition(" could not be compared with anything: ")[::2] for each in caveats if "compared" in each
-    ] == [
-        ("5 values (5 %) of answers that named no version", "the truth had no such version when they came."),
-        ("30 values (30 %) of version 2", "the truth had no such version when they came."),
-        ("5 values (5 %)", "the truth does not say what their keys have."),
+    assert [each.partition(" could not be compared: ")[::2] for each in caveats if "compared" in each] == [
+        ("5 values (5 %) of answers that named no version", "the truth had no such version when the answers arrived."),
+        ("30 values (30 %) of version 2", "the truth had no such version when the answers arrived."),
+        ("5 values (5 %)", "the truth does not contain their keys."),
     ]

@@ -129,5 +129,5 @@ def test_what_cannot_be_drawn_is_refused(shape: str, size: int, more: dict[str, 
 @pytest.mark.parametrize("weights", [(0, 0, 0), (1, -1, 1), (1,) * 9])
 def test_a_mix_of_nothing_is_refused(weights: tuple[float, ...]) -> None:
     """A mix needs a weight, none negative, and no more than there are kinds."""
-    with pytest.raises(ValueError, match="a mix has weights"):
+    with pytest.raises(ValueError, match="a mix needs weights"):
         KindChooser(weights, seed=1)

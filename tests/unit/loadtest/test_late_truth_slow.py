@@ -71,8 +71,8 @@ def test_a_version_that_came_is_read(root: Path, inner: str) -> None:
     packed = [b"".join(struct.pack("=II", len(key), len(value)) + key + value for key, value in of) for of in records]
     assert heard.taken == list(zip(["2", "3"], packed, strict=True))
     assert heard.events == [
-        ("truth", "2", "2 records, compared from here on"),
-        ("truth", "3", "1 records, compared from here on"),
+        ("truth", "2", "2 records, compared from now on"),
+        ("truth", "3", "1 records, compared from now on"),
     ]
 
 
@@ -100,7 +100,7 @@ def test_a_reader_that_dies_is_told(root: Path, monkeypatch: pytest.MonkeyPatch)
     with heard.stack:
         late.want("1")
         heard.hear(1)
-    assert heard.events == [("truth", "1", "cannot be read: its reader was killed by signal 9")]
+    assert heard.events == [("truth", "1", "cannot be read: the reading process was killed by signal 9")]
     assert heard.taken == []
 
 

@@ -135,7 +135,7 @@ def test_the_verdict_comes_first():
     """Headline and problems come before any section."""
     found = page(results.plain(totals=replace(results.plain().totals, wrong=3), first_wrong="b'k'"), ["p99>1us"])
     said = found.said()
-    begin = said.index("3 values of 100 wrong, 1 limit passed.")
+    begin = said.index("3 values of 100 wrong, 1 limit violated.")
     assert begin < said.index("the first: b'k'") < said.index("The requests") < said.index("Latency by percentile")
     assert ("div", {"class": "verdict bad"}) in found.elements
 
@@ -144,10 +144,10 @@ def test_what_there_is_not_has_no_section():
     """Sections for steps and rounds appear only with several of them."""
     assert page(results.plain()).headings() == [
         "The requests",
-        "How rare the slow ones are",
+        "Latency by percentile",
         "Over time",
         "The nodes that answered",
-        "To do it again",
+        "How to repeat this test",
     ]
     assert "Step by step" in page(results.eventful()).headings()
     assert "Round by round" in page(RESULTS["repeated"]).headings()
@@ -156,10 +156,10 @@ def test_what_there_is_not_has_no_section():
 def test_what_was_asked_is_told():
     """A sentence names kinds, database, targets and pace."""
     assert report.asked_of(results.plain()) == (
-        "get of database geo, asked of gossipkv://127.0.0.1:7070 in a closed loop over 8 connections with 4 requests "
-        "in flight on each: the next request leaves when an answer has come."
+        "get of database geo, sent to gossipkv://127.0.0.1:7070 in a closed loop over 8 connections with 4 requests "
+        "in flight on each: each answer is followed by the next request."
     )
-    assert "get and get_many and scan of database geo, asked of 3 targets at 100 /s to 220 /s" in report.asked_of(
+    assert "get and get_many and scan of database geo, sent to 3 targets at 100 /s to 220 /s" in report.asked_of(
         results.eventful()
     )
 
@@ -167,7 +167,7 @@ def test_what_was_asked_is_told():
 def test_numbers_stand_in_their_tables():
     """The tables have targets, versions, errors, processors, limits, settings and the command."""
     said = page(results.eventful(), ["p99>50ms", "errors>0.1%"]).said()
-    for text in ("gossipkv://10.0.0.2:7070", "n2 0.1.0", "6,500", "UNAVAILABLE", "63 us", "kept", "passed", "zipf"):
+    for text in ("gossipkv://10.0.0.2:7070", "n2 0.1.0", "6,500", "UNAVAILABLE", "63 us", "kept", "violated", "zipf"):
         assert f"\n{text}\n" in said
     assert "rate 100, duration_s 12; rate 130, duration_s 12" in said
     fresh = results.plain(plan={"steps": ({"rate": 1.0}, {"rate": 2.0}), "truth": ()})  # A plan in memory has tuples.
@@ -183,7 +183,7 @@ def test_events_are_marked_and_listed():
     assert "44.9 s: Member n3: suspect -> dead" in said
     flags = re.findall(r'class="flagged"[^>]*>([^<]*)<', text)
     assert flags[:3] == ["1-2", "3-4", "5"]
-    assert "Nothing happened in the cluster" in page(results.plain()).said()
+    assert "The load test saw no event in the cluster" in page(results.plain()).said()
 
 
 def test_percentiles_of_few_requests_are_marked():
@@ -228,7 +228,7 @@ def test_what_came_after_the_end_is_no_second():
 def test_a_second_without_answers_is_shown():
     """The rate falls to 0, and no latency is drawn."""
     hints = [text for tag, text in page(results.eventful()).texts if tag == "title"]
-    assert "43 s: answered 0, asked for 190" in hints
+    assert "43 s: answered 0, requested 190" in hints
     assert "43 s: p50 -, p99 -, max -" in hints
     refused = replace(results.plain(), seconds=[Second(0, 40, 0, 0, 100.0, 900.0, 4000.0), Second(1, errors=7)])
     hints = [text for tag, text in page(refused).texts if tag == "title"]

@@ -237,20 +237,22 @@ def test_a_frozen_second_is_told(truth: tuple[TruthFile, ...]) -> None:
     (event,) = result.events
     assert (event.what, event.t > 0, result.ended) == ("frozen", True, "done")
     assert any(second.requests == 0 for second in result.seconds)
-    assert [each for each in judge(result).reasons if each.startswith(f"Nothing was answered for {event.detail} from ")]
+    assert [
+        each for each in judge(result).reasons if each.startswith(f"No request was answered for {event.detail} from ")
+    ]
 
 
 def test_nothing_there(truth: tuple[TruthFile, ...]) -> None:
     """A target that is unreachable at the start is an error that names the target."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{port} cannot be had: .*refused"):
+    with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{port} cannot be opened: .*refused"):
         run_plan(LoadPlan(targets=(parse_target(f"127.0.0.1:{port}"),), database="db", truth=truth))
 
 
 def test_a_truth_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
     """An error of a process is passed on unchanged."""
-    with FakeNode(serving(right)) as node, pytest.raises(PlanError, match="the truth is not there"):
+    with FakeNode(serving(right)) as node, pytest.raises(PlanError, match="the truth does not exist"):
         run_plan(plan(node, (TruthFile(str(tmp_path / "none")),)))
 
 
