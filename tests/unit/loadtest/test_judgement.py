@@ -68,7 +68,7 @@ def test_each_fault_is_a_sentence():
         "6 requests failed with an error (5.22 %): B 5, A 1.",
         "4 requests failed because the connection broke.",
         "5 requests (4.35 %) fell due but could not be sent",
-        "Connections broke: reset 3; 2 made again.",
+        "Connections broke: reset 3; 2 reconnected.",
         "The run did not complete: nobody answers.",
     ):
         assert part in said
