@@ -72,7 +72,7 @@ def test_frames(limit: dict[str, int], within: bytes, beyond: bytes, code: str, 
 
 
 def test_more_levels_than_the_scanner_has_room_for() -> None:
-    with pytest.raises(ValueError, match="room for 32 levels"):
+    with pytest.raises(ValueError, match="max_depth must be at most 32"):
         make_core(max_depth=33)
 
 
