@@ -147,6 +147,15 @@ class WriteLost(ServiceError):
     code = "WRITE_LOST"
 
 
+class TooOld(ServiceError):
+    """The token of a change feed is older than the log of every replica, or than a re-created range.
+
+    Begin anew with `start="snapshot"`. `details`: `partition`.
+    """
+
+    code = "TOO_OLD"
+
+
 class TimedOut(ServiceError):
     """The time allowed ran out before other nodes answered; nothing was written."""
 
@@ -250,7 +259,7 @@ _BY_CODE: dict[str, type[GossipKVError]] = {
     kind.code: kind
     for kind in (
         BadRequest, UnknownMethod, UnknownDatabase, UnknownVersion, TooLarge,
-        Unavailable, NotReady, NotServed, StaleConfig, Conflict, WriteLost, TimedOut, Unknown, Overloaded,
+        Unavailable, NotReady, NotServed, StaleConfig, Conflict, WriteLost, TooOld, TimedOut, Unknown, Overloaded,
         Unauthorized, Internal,
     )
 }  # fmt: skip

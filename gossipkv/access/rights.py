@@ -93,7 +93,7 @@ def _lines(table: Mapping[Right, str]) -> Mapping[bytes, Right]:
 METHODS: Final = _lines({
     # A node proves its identity by `hello`; a `gossip` is checked by its seal, like a datagram.
     Right.NONE: "ping auth hello gossip",
-    Right.READ: "get get_many scan",
+    Right.READ: "get get_many scan changes",
     Right.WRITE: "put delete put_many delete_many delete_range",
     Right.READ | Right.WRITE | Right.SEE: "partition_map",  # Clients find a key's owner by it.
     Right.SEE: "info databases status verdict members children entries metadata_status plan placement_nodes "
@@ -105,7 +105,7 @@ METHODS: Final = _lines({
     Right.PEER: "report whose serves within register metadata_hold metadata_pages metadata_transact metadata_outcome "
     "metadata_known metadata_head metadata_invite metadata_describe metadata_discover table_sizes table_kept "
     "table_divide table_write table_accepted table_delete_range table_get table_scan table_settled table_digest "
-    "replica_tell replica_feed replica_load replica_report replica_digest "
+    "table_changes replica_tell replica_feed replica_load replica_report replica_digest "
     "resp",  # Checked by its command; without that check nobody is allowed.
 })  # fmt: skip
 

@@ -44,6 +44,7 @@ class DataMethods:
             b"get": partial(self._read, reads.get),
             b"get_many": partial(self._read, reads.get_many),
             b"scan": partial(self._read, reads.scan),
+            b"changes": self._changes,
             b"refresh": self._refresh,
             **dict.fromkeys((b"hold", b"release"), self._order),
             **tables.methods,
@@ -57,6 +58,13 @@ class DataMethods:
         if self._datasets.known(database) or not self._tables.has(database):
             return read(arguments)
         return self._tables.read(database, arguments)
+
+    def _changes(self, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
+        name = arguments.text("table")
+        arguments.rewind()
+        if self._datasets.known(name):
+            raise BadRequest(f"{name} is a dataset, which changes as a whole; `changes` follows tables")
+        return self._tables.read(name, arguments)
 
     def _write(self, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
         name = arguments.text("table")

@@ -53,8 +53,12 @@ class ReplicationPorts(Protocol):
         """Return the position up to which the log is synced."""
         ...
 
-    def read_log(self, space: int, position: int, on_log: OnLog) -> None:
-        """Read a part of a space's log behind a position."""
+    def log_floor(self) -> int:
+        """Return the position behind which the log begins."""
+        ...
+
+    def read_log(self, spaces: frozenset[int], position: int, on_log: OnLog) -> None:
+        """Read a part of the log of spaces behind a position."""
         ...
 
     def reserve_space(self) -> int:

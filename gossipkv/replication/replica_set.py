@@ -92,7 +92,7 @@ class ReplicaSet:
         self._receiver = LogReceiver(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Replica] | None = None
-        self.on_moved: Callable[[Replica], object] = lambda _: None  # Called when more is synced or the config is new.
+        self.watchers: list[Callable[[Replica], object]] = []  # Called when more is synced or the config is new.
         self.is_up: Callable[[bytes], bool] = lambda _: True  # False if gossip calls the node dead.
         self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node follows a newer placement.
         self._began, self._expiry_ms = outside.now(), 0
@@ -214,6 +214,11 @@ class ReplicaSet:
             self.spaces.leaves(replica, batch)
         self.spaces.remove(replica, replica.space, replica.suffix)
 
+    def moved(self, replica: Replica) -> None:
+        """Call the watchers of replicas."""
+        for watcher in self.watchers:
+            watcher(replica)
+
     def forget(self, replica: Replica, batch: Batch) -> bool:
         """Forget a replica; return False if a finishing load is about to take its place in the store."""
         replica.leave_fast_path()
@@ -226,7 +231,7 @@ class ReplicaSet:
         self.dirty.let_go(replica)
         for peer in self.peers.values():
             peer.let_go(replica)
-        self.on_moved(replica)  # Requests parked on this replica are released.
+        self.moved(replica)  # Requests parked on this replica are released.
         return is_there
 
     def may_originate(self, replica: Replica) -> bool:
@@ -267,7 +272,7 @@ class ReplicaSet:
             self.acks[entry.replica].look()
             if self.loader.loads:
                 self.loader.synced(entry.replica)
-            self.on_moved(entry.replica)
+            self.moved(entry.replica)
         if on_synced is not None:
             on_synced()
         is_urgent = any(map(self.dirty.goes_on, here)) or any(peer.sender.is_passing for peer in self.peers.values())
@@ -298,7 +303,7 @@ class ReplicaSet:
     def changes(self, replica: Replica) -> None:
         """Report a replica's changed status to its hosts soon."""
         self._connect_sharers(replica)
-        self.on_moved(replica)
+        self.moved(replica)
 
     def has_moved(self, replica: Replica, old_space: int, old_suffix: bytes) -> None:
         """Update all state after a bulk load put a replica into another space."""

@@ -20,6 +20,7 @@ import trio
 from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, StorageError
 from gossipkv.log import Log
+from gossipkv.replication.changes.pages import ChangeFeeds
 from gossipkv.replication.maintenance.digests import DigestExchange
 from gossipkv.replication.maintenance.range_cleanup import RangeCleanup
 from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
@@ -104,12 +105,14 @@ class Replication:
         self.departed: dict[Replica, None] = {}  # Replicas whose assignment is gone.
         self.waiting = waiting
         self.gives = RateLimit(limits.transfer)  # Limits what other nodes' loads read here.
-        self._cursors: dict[tuple[int, int], LogCursor] = {}  # Cursors of bulk loads by space and position.
+        # Cursors of bulk loads and change feeds, by spaces and position.
+        self._cursors: dict[tuple[frozenset[int], int], LogCursor] = {}
         self.replicas = ReplicaSet(me, self, environment.random, store.synced_position, limits, skew=skew)
         self.maps = self.replicas.maps  # By table: the config id of the placement that its local replicas follow.
         self.cleanup = RangeCleanup(self.replicas.spaces, self, RateLimit(limits.transfer))
         self.collector = TombstoneCollector(self.replicas, self)
         self.digests = DigestExchange(self.replicas, self)
+        self.feeds = ChangeFeeds(self.replicas, self)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load the replicas from the store and replicate until cancelled."""
@@ -225,7 +228,7 @@ class Replication:
         self.replicas.maps[table] = config
         for replica in self.replicas.by_partition.values():
             if replica.partition[0] == table:
-                self.replicas.on_moved(replica)
+                self.replicas.moved(replica)
 
     async def _find(self) -> None:
         for number, space in enumerate(self._store.spaces()):
@@ -322,13 +325,17 @@ class Replication:
         """Return the position up to which the log is synced."""
         return self._store.synced_position
 
-    def read_log(self, space: int, position: int, on_log: OnLog) -> None:
-        """Read a part of a space's log behind a position."""
-        assert self._nursery is not None
-        self._nursery.start_soon(self._read_log, space, position, on_log)
+    def log_floor(self) -> int:
+        """Return the position behind which the log begins."""
+        return self._store.log_floor
 
-    async def _read_log(self, space: int, position: int, on_log: OnLog) -> None:
-        cursor = self._cursors.pop((space, position), None) or self._store.follow(frozenset([space]), position)
+    def read_log(self, spaces: frozenset[int], position: int, on_log: OnLog) -> None:
+        """Read a part of the log of spaces behind a position."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._read_log, spaces, position, on_log)
+
+    async def _read_log(self, spaces: frozenset[int], position: int, on_log: OnLog) -> None:
+        cursor = self._cursors.pop((spaces, position), None) or self._store.follow(spaces, position)
         try:
             batches, behind = await self._store.read_log(cursor)
         except BelowFloor:
@@ -341,7 +348,7 @@ class Replication:
         else:
             if len(self._cursors) >= MAX_CURSORS:
                 self._cursors.clear()
-            self._cursors[space, behind] = cursor
+            self._cursors[spaces, behind] = cursor
         on_log(batches, behind)
         self.wake()
 

@@ -89,6 +89,11 @@ class TableSettings:
         meaning="maximum size of a session token; requests with larger tokens are refused as TOO_LARGE",
         why="tokens grow only while replicas are down: room for 4,000 entries",
     )  # fmt: skip
+    max_feeds: int = count(
+        2000, 1, 1_000_000,
+        meaning="maximum of change feeds that wait on this node at once; beyond, they are refused as OVERLOADED",
+        why="a waiting feed of 64 partitions takes 50 KiB; clients of more feeds use other nodes",
+    )  # fmt: skip
     isolation_group: str = plain(
         "", "name", "none", "a name, or none", read_isolation_group,
         meaning=(

@@ -381,10 +381,11 @@ class Replica:
 
     def entry_of(self, position: int, records: Iterable[tuple[bytes, bytes]], state: bytes) -> LogEntry | None:
         """Rebuild an entry from a log batch: its records and the state after it; None: the clock did not move."""
-        _, _, after, before = decode_state(state)
+        _, config, after, before = decode_state(state)
         if before == after:
             return None
-        entry = LogEntry(self, (*filter(self._has_row, records),), before, after, is_own=False, position=position)
+        records = (*filter(self._has_row, records),)
+        entry = LogEntry(self, records, before, after, is_own=False, position=position, config=config)
         # Own records that came back from other nodes may lack losers: such a batch is no local write.
         rise = clock.counter(after, self.assignment) - clock.counter(before, self.assignment)
         entry.is_own = entry.origins == (self.assignment,) and len(entry.records) == rise

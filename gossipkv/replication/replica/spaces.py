@@ -241,7 +241,7 @@ class Spaces:
         first batch in the page: a reader that goes back there gets the page's entries again.
         """
         found: list[LogEntry] = []
-        parts: dict[tuple[int, bytes], _PageShare] = {}
+        parts: dict[tuple[int, bytes, int], _PageShare] = {}  # By space, suffix and config.
         for position, operations in batches:
             states: list[tuple[int, bytes, bytes]] = []
             records: dict[int, list[tuple[bytes, bytes]]] = {}
@@ -253,9 +253,10 @@ class Spaces:
             for space, suffix, state in states:
                 here = records.get(space, ())
                 if (parent := self.divided.get(space, {}).get(suffix)) is not None:
-                    _, _, after, before = decode_state(state)
+                    _, config, after, before = decode_state(state)
                     if before != after:
-                        part = parts.setdefault((space, suffix), _PageShare(parent.identity.bounds, position, before))
+                        share = _PageShare(parent.identity.bounds, position, before, config)
+                        part = parts.setdefault((space, suffix, config), share)
                         part.after = after
                         part.records += here
                     continue
@@ -263,7 +264,7 @@ class Spaces:
                 entry = None if replica is None else replica.entry_of(position, here, state)
                 if entry is not None:
                     found.append(entry)
-        for (space, _), part in parts.items():
+        for (space, _, _), part in parts.items():
             found += part.entries(self._in_order.get(space) or _Ranges(), lacks)
         return sorted(found, key=attrgetter("position")) if parts else found
 
@@ -272,9 +273,9 @@ class Spaces:
 class _PageShare:
     """A log page's entries of a replica that was split since."""
 
-    def __init__(self, bounds: KeyBounds, position: int, before: bytes) -> None:
+    def __init__(self, bounds: KeyBounds, position: int, before: bytes, config: int) -> None:
         self._bounds = bounds
-        self._position = position
+        self._position, self._config = position, config
         self._before = self.after = before
         self.records: list[tuple[bytes, bytes]] = []  # Includes records of siblings in the same batches.
 
@@ -287,7 +288,8 @@ class _PageShare:
             if replica is not None and replica in wanted:
                 wanted[replica].append(row)
         for replica, rows in wanted.items():
-            yield LogEntry(replica, (*rows,), self._before, self.after, is_own=False, position=self._position)
+            clocks = self._before, self.after
+            yield LogEntry(replica, (*rows,), *clocks, is_own=False, position=self._position, config=self._config)
 
 
 @final

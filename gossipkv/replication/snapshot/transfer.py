@@ -366,7 +366,7 @@ class BulkLoader:
 
     def _merge_log(self, load: BulkLoad) -> None:
         if load.own_position < load.until:
-            self._outside.read_log(load.replica.space, load.own_position, partial(self._log_read, load))
+            self._outside.read_log(frozenset([load.replica.space]), load.own_position, partial(self._log_read, load))
         elif not load.replica.is_frozen:
             load.replica.is_frozen = True
             self._around.changes(load.replica)
@@ -581,7 +581,7 @@ def serve(
         more = None if position >= outside.synced() else b""
         on_page([space, position, states[-1] if states else None, msgpack.packb(flat), more])
 
-    outside.read_log(space, page.position, on_log)
+    outside.read_log(frozenset([space]), page.position, on_log)
 
 
 def _page(outside: ReplicationPorts, replica: Replica, page: LoadPage) -> tuple[bytes, bytes | None]:

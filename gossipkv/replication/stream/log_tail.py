@@ -6,6 +6,8 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv.replication.replica import clock
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -71,12 +73,14 @@ class Beginnings:
         """Begin with the log's end at startup."""
         self._start = position
         self._of: dict[Replica, dict[int, int]] = {}
+        self.finals: dict[Replica, bytes] = {}  # The merged clocks before adoptions: they have assignments that ended.
 
     def note(self, replica: Replica, before: Collection[int], hosts: Iterable[AssignedReplica], position: int) -> None:
         """Note the log position of an adoption batch; `before`: the assignments before it, `hosts`: those after it.
 
         A target loads earlier records instead: their tombstones may be gone already.
         """
+        self.finals[replica] = clock.merge(self.finals.get(replica, b""), replica.appended)
         begun = {host.assignment: position for host in hosts if not host.available and host.assignment not in before}
         if begun:
             self._of.setdefault(replica, {}).update(begun)
@@ -88,6 +92,7 @@ class Beginnings:
     def let_go(self, replica: Replica) -> None:
         """Forget a replica."""
         self._of.pop(replica, None)
+        self.finals.pop(replica, None)
 
 
 def by_children(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:

@@ -16,6 +16,7 @@ from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.controllers.move_step import report_of
+from gossipkv.table.records.changes import TableChanges
 from gossipkv.table.records.forward import RecordServices
 from gossipkv.table.records.gathered import begin_writes
 from gossipkv.table.records.range_deletion import RangeDeletions
@@ -68,13 +69,14 @@ class RecordMethods:
             scan_limit=limits.scan_limit,
         )
         reads, scans, writes = TableReads(services), TableScans(services), TableWrites(services)
-        deletions = RangeDeletions(services)
+        deletions, feeds = RangeDeletions(services), TableChanges(services, limits.max_feeds)
         self.forward = writes.forward
         self.begin_writes = partial(begin_writes, services)
         self.reads: dict[bytes, Callable[[Arguments], Value | Later]] = {
             b"get": reads.get,
             b"get_many": reads.get_many,
             b"scan": scans.scan,
+            b"changes": feeds.changes,
         }
         verifying = Verifier(participant, self.routing)
         self.methods: dict[bytes, Callable[[Arguments], Value | Later | DeferredResult]] = {
@@ -88,6 +90,7 @@ class RecordMethods:
             b"table_delete_range": deletions.delete_here,
             b"table_get": reads.get_here,
             b"table_scan": scans.scan_here,
+            b"table_changes": feeds.changes_here,
             b"table_settled": partial(settled_here, services),
             b"verify_table": verifying.verify,
             b"table_digest": verifying.digest,

@@ -45,12 +45,12 @@ FOR_PEERS: Final = (
 ).split()
 OF_RECORDS: Final = (
     b"put delete put_many delete_many delete_range table_write table_accepted table_delete_range "
-    b"table_get table_scan table_settled verify_table table_digest "
+    b"table_get table_scan table_changes table_settled verify_table table_digest "
     b"replica_tell replica_feed replica_load replica_report replica_digest"
 ).split()
 # Methods that a node forwards while its tables are closed, or it has no room for a table's map, like the reads below.
 FOR_CLIENTS: Final = frozenset(b"create_table drop_table put delete put_many delete_many delete_range".split())
-READS: Final = frozenset(("get", "get_many", "scan", "partition_map", "databases"))
+READS: Final = frozenset(("get", "get_many", "scan", "changes", "partition_map", "databases"))
 PASS_MS: Final = 10_000
 LIST_S: Final = 0.5  # Shorter than the 0.9 s of a probe that waits for the list.
 MAX_DEADLINE: Final = (1 << 64) - 1
@@ -227,7 +227,9 @@ class TableMethods:
         params = cast("list[Value]", [*arguments.values])
         options = params[-1] if params and isinstance(params[-1], dict) else {}
         timeout_ms = options.get(b"timeout_ms")  # type: ignore[call-overload]  # Names are still bytes.
-        timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else PASS_MS) / 1000
+        wait_ms = options.get(b"wait_ms")  # type: ignore[call-overload]
+        most_ms = PASS_MS + (wait_ms if isinstance(wait_ms, int) and 0 < wait_ms <= MAX_TIMEOUT_MS else 0)
+        timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else most_ms) / 1000
         return DeferredResult(partial(self._pass_on, arguments.method, params, timeout_s, why))
 
     async def _pass_on(self, method: str, params: list[Value], timeout_s: float, why: str = "") -> Value:

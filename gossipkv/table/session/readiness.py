@@ -122,7 +122,8 @@ class ReplicaReadiness:
 
     def _wait(self, replica: Replica, waits: _ParkedOnReplica) -> None:
         replicas = self._replication().replicas
-        replicas.on_moved = self._moved
+        if self._moved not in replicas.watchers:
+            replicas.watchers.append(self._moved)
         waiting = [parked for parked in self._waiting.get(replica, ()) if parked.waiter.on_late is not None]
         self._waiting[replica] = [*waiting, waits]
 

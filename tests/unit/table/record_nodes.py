@@ -27,6 +27,7 @@ from gossipkv.register.metadata.partitions import (
     shard_key,
 )
 from gossipkv.register.metadata.tree import MapTree
+from gossipkv.replication.changes.pages import ChangeFeeds
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.keys import RECORD, ReplicaIdentity
@@ -51,7 +52,7 @@ CONFIG = 1 << 48 | 1
 MEMTABLE_BYTES = 1 << 22
 MAX_BYTES = 32 << 20  # Per node, for waiting requests.
 CLUSTER = bytes(16)
-LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100, max_token=64 << 10)
+LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100, max_token=64 << 10, max_feeds=3)
 
 
 def packed(answer):
@@ -88,15 +89,18 @@ class Node:
         self.is_lost = False  # If set, the node is unreachable.
         self.refuses = None  # The error that its store raises on append.
         self.syncs = True
+        self.reads = 0  # Reads of the log.
         self.viewed = 0  # The number of spaces of its store that pages of scans have read.
         self.spaces = {}
         self.unsynced = []
+        self.log, self.floor, self.at = [], 1, {}  # Positions and operations of synced batches.
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
         self.waiting = ParkedRequests(MAX_BYTES)
         self.woken, self.sleeps_until = False, inf  # See `ParkedRequests.run`.
         self.departed = {}
         self.gives = RateLimit()
         self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, ReplicationLimits(relay_s=0.2))
+        self.feeds = ChangeFeeds(self.replicas, self)
         self.maps = self.replicas.maps
         deciding = participant(
             catalogue=records, metadata=records, replication=self,
@@ -137,11 +141,11 @@ class Node:
             raise self.refuses
         for last, _ in self.unsynced[-1:]:
             last.is_open = False
-        batch.is_open = True
+        batch.is_open, self.at[id(batch)] = True, next(self.positions)
         self.unsynced.append((batch, on_synced))
         if self.syncs:
             self.records.soon.append(self.sync)
-        return next(self.positions)
+        return self.at[id(batch)]
 
     def extend(self, batch, more):
         """Add operations to the last batch that waits for its sync."""
@@ -163,7 +167,19 @@ class Node:
                     self.spaces.setdefault(space, {})[key] = value
                 elif kind == DELETE:
                     self.spaces[space].pop(key, None)
+            self.log.append((self.at.pop(id(batch)), [*operations(batch.payload)]))
             on_synced()
+
+    def log_floor(self):
+        return self.floor
+
+    def read_log(self, spaces, position, on_log):
+        """Read four batches of the log."""
+        self.reads += 1
+        found = [one for one in self.log if one[0] > position][:4]
+        mine = [(at, [one for one in done if one[1] in spaces]) for at, done in found]
+        is_cut, behind = position < self.floor, found[-1][0] if found else position
+        self.records.soon.append(lambda: on_log(None if is_cut else [one for one in mine if one[1]], behind))
 
     def reopen(self):
         """Open the store again, with what is synced: it had failed."""
@@ -178,7 +194,7 @@ class Node:
         self.maps.update(before.maps)
 
     def synced(self):
-        return 1
+        return self.log[-1][0] if self.log else 1
 
     goes_by = Replication.goes_by
 

@@ -1,0 +1,98 @@
+"""Tokens of change feeds: the place of a feed in each partition, opaque to clients.
+
+    token    [format 1][body, compressed][CRC-32C u32, of the cluster's id and all before it]
+    body     [table, prefix, [node, ...], [[first key, index of the node, place ...], ...]]    as MessagePack
+
+A row has the place in the partition that began at its first key, up to the first key of the next row, and the node
+that gave the place. After a split, each child begins at its parent's place.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgpack
+
+from gossipkv.errors import BadRequest, GossipKVError, TooOld
+from gossipkv.replication.changes.places import FeedPlace, decode_place
+from gossipkv.storage.checksum import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gossipkv.table.records.router import PartitionRoute
+
+FORMAT: Final = b"\1"
+CHECKSUM_BYTES: Final = 4
+FAST: Final = 1  # The counters are most of what can be compressed, and that is quickly done.
+MAX_BYTES: Final = 8 << 20  # Of a body: about 100,000 partitions.
+ID_BYTES: Final = 16
+
+
+class FeedRow(NamedTuple):
+    """The place of a feed in a partition."""
+
+    first: bytes  # The first key of a range, or the number of a shard.
+    node: bytes  # The uuid of the node that gave the place; empty: none has.
+    place: FeedPlace
+
+
+class FeedToken(NamedTuple):
+    """The places of a feed, in the order of keys."""
+
+    table: bytes
+    prefix: bytes
+    rows: Sequence[FeedRow]
+
+
+def encode(token: FeedToken, cluster: bytes) -> bytes:
+    """Encode a token for a client."""
+    nodes = {node: number for number, node in enumerate(dict.fromkeys(row.node for row in token.rows))}
+    rows = [[row.first, nodes[row.node], *row.place.encode()] for row in token.rows]
+    body = msgpack.packb([token.table, token.prefix, [*nodes], rows])
+    covered = FORMAT + zlib.compress(body, FAST)
+    return covered + crc32c(cluster + covered).to_bytes(CHECKSUM_BYTES, "big")
+
+
+def decode(data: bytes, cluster: bytes) -> FeedToken:
+    """Decode a token. Raises BadRequest: it is damaged, or of another cluster."""
+    covered = data[:-CHECKSUM_BYTES]
+    if covered[:1] != FORMAT or crc32c(cluster + covered).to_bytes(CHECKSUM_BYTES, "big") != data[-CHECKSUM_BYTES:]:
+        raise _refused()
+    try:
+        match msgpack.unpackb(zlib.decompressobj().decompress(covered[1:], MAX_BYTES), strict_map_key=True):
+            case [bytes(table), bytes(prefix), list(nodes), list(rows)] if len(table) == ID_BYTES:
+                return FeedToken(
+                    table, prefix, [FeedRow(first, nodes[number], decode_place(row)) for first, number, *row in rows]
+                )
+    except (ValueError, TypeError, IndexError, zlib.error, msgpack.UnpackException, GossipKVError) as error:
+        raise _refused() from error
+    raise _refused()
+
+
+def rows_by(places: Iterable[PartitionRoute], rows: Sequence[FeedRow]) -> Iterator[FeedRow]:
+    """Yield the row of each partition: those of a split range begin at the place of their parent.
+
+    Raises:
+        TooOld: a partition has keys of several rows, since it was re-created.
+    """
+    firsts = [row.first for row in rows]
+    for partition in places:
+        number = bisect_right(firsts, partition.first) - 1
+        last = len(firsts) if partition.end is None else bisect_right(firsts, partition.end)
+        inside = [first for first in firsts[number + 1 : last] if first != partition.end]
+        if number < 0 or inside:
+            raise TooOld("a partition was re-created since the token was given", {"partition": partition.partition})
+        row = rows[number]
+        place = replace(row.place, partition=partition.partition)
+        if place.cursor is not None and row.place.partition != partition.partition:
+            is_done = partition.end is not None and place.cursor >= partition.end
+            place.cursor = None if is_done else max(place.cursor, partition.first)
+        yield row._replace(first=partition.first, place=place)
+
+
+def _refused() -> BadRequest:
+    return BadRequest("the token was not given by `changes` of this cluster, or is damaged", {"option": "token"})

