@@ -19,10 +19,12 @@ SHOWN = {"Client": ("calls", "Calls"), "Dataset": ("dataset", "Dataset"), "Table
 WIDTH = 120
 
 # The types of a scan without columns and with them, by whether methods are awaited.
+FEEDS = {False: "Iterator[Change]", True: "Scan[Change]"}
 SCANS = {False: ("Iterator[Record]", "Batches"), True: ("Scan[Record]", "Scan[Records]")}
 ORIGINS = {
     "Literal": "typing",
     "Iterator": "collections.abc",
+    "Change": "gossipkv.client.changes",
     "Record": "gossipkv.client.reads",
     "Records": "gossipkv.client._client",
     "Batches": "gossipkv.client.pages",
@@ -87,6 +89,7 @@ class Stub:
         word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
         if returns.startswith("Asked["):
             returns, word = returns[len("Asked[") : -1], "async def" if self._is_awaited else "def"
+        returns = returns.replace("Followed", FEEDS[self._is_awaited])
         origins = ORIGINS | source.origins
         head, tail = f"{word} {node.name}({ast.unparse(arguments)}", f") -> {returns}: ..."
         self._used |= {name: origins[name] for name in _names(arguments, ast.parse(returns)) if name in origins}

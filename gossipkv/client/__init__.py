@@ -8,6 +8,7 @@ Read in this order:
     tables.py            writes, and the further options of table reads
     parts.py             a `get_many`, `put_many` or `delete_many` of any size, in parts that fit into frames
     pages.py             a scan, page by page
+    changes.py           a change feed, poll by poll
     range_deletion.py    the deletion of a range, page by page
     sessions.py          the state that a session has seen, so that no node answers with older data
     route.py             the addresses of a client, in the order in which they are tried

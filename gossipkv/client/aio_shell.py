@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._client import Records, Request
+    from gossipkv.client.changes import Change, ChangePages
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.errors import GossipKVError
@@ -137,8 +138,11 @@ class AioShell(TaskShell):
     def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
         return Scan(self, pages, timeout_ms)
 
-    async def checkpoint(self) -> None:
-        await asyncio.sleep(0)
+    def followed(self, pages: ChangePages, timeout_ms: int) -> Scan[Change]:
+        return Scan(self, pages, timeout_ms)
+
+    async def checkpoint(self, pause_s: float = 0.0) -> None:
+        await asyncio.sleep(pause_s)
 
     def _drop(self, request: Request[object]) -> None:
         """Drop a request whose task was cancelled; the answer may have come in between."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._client import Records, Request
+    from gossipkv.client.changes import Change, ChangePages
     from gossipkv.client.pages import Batches, ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.client.scan import Scan
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     # In the stubs of the clients (`.ci/stubs.py`) each is one of the two.
     Asked: TypeAlias = Awaitable[_Whole] | _Whole
+    Followed: TypeAlias = Scan[Change] | Iterator[Change]
     Scanned: TypeAlias = Scan[Record] | Scan[Records] | Iterator[Record] | Batches
 
 
@@ -66,4 +68,8 @@ class Shell(Protocol):
 
     def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scanned:
         """Return the records of a scan; `timeout_ms` is for each page."""
+        ...
+
+    def followed(self, pages: ChangePages, timeout_ms: int) -> Followed:
+        """Return the changes of a feed; `timeout_ms` is for each poll."""
         ...

@@ -5,6 +5,7 @@ from typing import Literal, overload
 
 from gossipkv.client._client import Column, Records
 from gossipkv.client.asking import Shell
+from gossipkv.client.changes import Change
 from gossipkv.client.owners import ByMap
 from gossipkv.client.reads import Key, Record
 from gossipkv.client.scan import Scan
@@ -68,6 +69,8 @@ class Table:
     @overload
     async def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> list[bytes | None]: ...
+    def changes(self, *, token: bytes | None=None, prefix: Key | None=None, start: Literal["snapshot"] | None=None,
+        wait_ms: int=..., timeout_ms: int | None=None) -> Scan[Change]: ...
     @overload
     def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
         int | None=None, wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None, into:

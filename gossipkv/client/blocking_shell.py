@@ -6,7 +6,7 @@ import random
 from collections import deque
 from itertools import islice
 from math import inf
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, Self, cast
 
 from gossipkv.client import reads
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._client import Records, Request
+    from gossipkv.client.changes import Change, ChangePages
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
@@ -140,6 +141,18 @@ class BlockingShell:
     def _items(self, pages: ScanPages, timeout_ms: int | None) -> Iterator[Record]:
         while (request := pages.next_request()) is not None:
             yield from cast("Sequence[Record]", pages.items(self._asked(request, self.deadline(timeout_ms))))
+
+    def followed(self, pages: ChangePages, timeout_ms: int) -> Iterator[Change]:
+        while (request := pages.next_request()) is not None:
+            try:
+                page = self._asked(request, self.deadline(timeout_ms))
+            except GossipKVError as error:
+                pause_s = pages.pause_s(error)
+                if pause_s is None:
+                    raise
+                sleep(pause_s)
+            else:
+                yield from pages.items(page)
 
     def _asked(self, request: Request[_Result], deadline: float) -> _Result:
         channels = self._channels

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gossipkv.client._client import Request
     from gossipkv.client.reads import Record, Stamp
+    from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
     Page = Value | tuple[Records, Value, Stamp]
@@ -136,6 +137,9 @@ class ScanPages:
             self._left -= count
         self._is_complete = cursor is None or self._left == 0
         return count
+
+    def pause_s(self, _error: GossipKVError) -> None:
+        """Let every error end the scan."""
 
     def close(self) -> None:
         """End the scan."""

@@ -5,6 +5,7 @@ from typing import Literal, overload
 
 from gossipkv.client._client import Column
 from gossipkv.client.asking import Shell
+from gossipkv.client.changes import Change
 from gossipkv.client.owners import ByMap
 from gossipkv.client.pages import Batches
 from gossipkv.client.reads import Key, Record
@@ -67,6 +68,8 @@ class Table:
     @overload
     def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> list[bytes | None]: ...
+    def changes(self, *, token: bytes | None=None, prefix: Key | None=None, start: Literal["snapshot"] | None=None,
+        wait_ms: int=..., timeout_ms: int | None=None) -> Iterator[Change]: ...
     @overload
     def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
         int | None=None, wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None, into:

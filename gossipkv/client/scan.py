@@ -1,16 +1,17 @@
-"""The records of a scan for `async for`, under Trio or asyncio."""
+"""The records of a scan, or the changes of a feed, for `async for`, under Trio or asyncio."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast, final
 
 from gossipkv.client.pages import Batches
-from gossipkv.errors import BadRequest
+from gossipkv.errors import BadRequest, GossipKVError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gossipkv.client._client import Records, Request
+    from gossipkv.client.changes import ChangePages
     from gossipkv.client.pages import Page, ScanPages
     from gossipkv.client.task_shell import TaskShell
 
@@ -19,7 +20,7 @@ _Item = TypeVar("_Item")
 
 @final
 class Scan(Generic[_Item]):
-    """The records of a scan, in order, or batches of them; `scan` of a dataset or a table makes one.
+    """The records of a scan, in order, or batches of them, or the changes of a feed.
 
     There is no generator and no task behind it.  A loop that is left early leaves only one request behind, whose answer
     is dropped; `aclose` and `async with` drop the request at once.
@@ -27,7 +28,7 @@ class Scan(Generic[_Item]):
 
     __slots__ = ("_ahead", "_client", "_is_turning", "_pages", "_records", "_timeout_ms")
 
-    def __init__(self, client: TaskShell, pages: ScanPages, timeout_ms: int | None) -> None:
+    def __init__(self, client: TaskShell, pages: ScanPages | ChangePages, timeout_ms: int | None) -> None:
         self._client = client
         self._pages = pages
         self._timeout_ms = timeout_ms
@@ -90,6 +91,12 @@ class Scan(Generic[_Item]):
         self._is_turning = True
         try:
             page = await self._client.answer(request)
+        except GossipKVError as error:
+            pause_s = self._pages.pause_s(error)
+            if pause_s is None:
+                raise
+            await self._client.checkpoint(pause_s)
+            return True
         finally:
             self._is_turning = False
             self._ahead = None

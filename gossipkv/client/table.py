@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.client import parts, reads, tables
 from gossipkv.client._client import get_request
+from gossipkv.client.changes import WAIT_MS, ChangePages
 from gossipkv.client.pages import ScanPages
 from gossipkv.client.range_deletion import PAGE_MS, DeletionPages
 from gossipkv.client.sessions import SessionTurn, watched
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Literal, TypeVar
 
     from gossipkv.client._client import Column, Request
-    from gossipkv.client.asking import Asked, Scanned, Shell
+    from gossipkv.client.asking import Asked, Followed, Scanned, Shell
     from gossipkv.client.owners import ByMap
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.client.sessions import Session
@@ -85,6 +86,28 @@ class Table:
         reading = parts.reading(self._database, keys, options, into=into, as_text=as_text)
         steps = watched(reading, turn.found)
         return self._client.ask_steps(parts.finished(steps, lambda answer: reads.tokened(answer)[0]), timeout_ms)
+
+    def changes(
+        self,
+        *,
+        token: bytes | None = None,
+        prefix: Key | None = None,
+        start: Literal["snapshot"] | None = None,
+        wait_ms: int = WAIT_MS,
+        timeout_ms: int | None = None,
+    ) -> Followed:
+        """Return the changes of the records with `prefix`, to loop over without an end.
+
+        Each acknowledged change comes at least once, and those of a key in their order.  `token`: go on after a change,
+        by its token; `start="snapshot"`: begin with all present records; without either, begin now.  Errors that may
+        pass are waited for.  A poll waits at a node for `wait_ms`, and `timeout_ms` is the time beyond that.
+
+        Raises:
+            TooOld: where a poll begins: the nodes do not keep the changes since that token any more.
+            UnknownDatabase, BadRequest, Unauthorized: likewise.
+        """
+        pages = ChangePages(self.name, token, prefix, start, wait_ms)
+        return self._client.followed(pages, wait_ms + self._client.allowed_ms(timeout_ms))
 
     def scan(
         self,

@@ -45,8 +45,8 @@ class TaskShell:
         async def answer(self, request: Request[_Result]) -> _Result:
             """Return the result of a submitted request.  Raises as `Calls.call`."""
 
-        async def checkpoint(self) -> None:
-            """Let other tasks run, and raise if this task is cancelled."""
+        async def checkpoint(self, pause_s: float = 0.0) -> None:
+            """Let other tasks run, for that time at least, and raise if this task is cancelled."""
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.client._client import Records, Request
+    from gossipkv.client.changes import Change, ChangePages
     from gossipkv.client.credentials import Credentials
     from gossipkv.client.link import Opening
     from gossipkv.client.pages import ScanPages
@@ -142,8 +143,11 @@ class TrioShell(TaskShell):
     def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
         return Scan(self, pages, timeout_ms)
 
-    async def checkpoint(self) -> None:
-        await trio.lowlevel.checkpoint()
+    def followed(self, pages: ChangePages, timeout_ms: int) -> Scan[Change]:
+        return Scan(self, pages, timeout_ms)
+
+    async def checkpoint(self, pause_s: float = 0.0) -> None:
+        await trio.sleep(pause_s)
 
     def want_link(self) -> None:
         """Make a link (called by the dispatcher)."""

@@ -65,11 +65,14 @@ class LogMarks:
         return None
 
     def knows_ends(self, replica: Replica, delivered: ConfigClock, now: ConfigClock) -> bool:
-        """Return True if the clock has all records of assignments that have ended by another clock."""
-        finals = self._replicas.beginnings.finals.get(replica, b"")
-        return all(
-            clock.counter(finals, origin) == clock.counter(delivered.counters, origin)
-            for origin in delivered.ended_by(now)
+        """Return True if a clock is known to have all records of assignments that have ended by another clock."""
+        if delivered.config >= now.config:
+            return True
+        past, names = self._replicas.beginnings.past(replica, delivered.config), {*now.names}
+        return past is not None and all(
+            origin in names or clock.counter(delivered.counters, origin) == count
+            for _, last in past
+            for origin, count in clock.entries(last)
         )
 
     def _read(self) -> None:

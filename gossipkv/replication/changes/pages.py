@@ -172,6 +172,7 @@ class ChangePage:
         self._replicas: dict[Replica, int] = {}  # The replicas of places, by index.
         self._at_end: set[Replica] = set()  # Replicas with nothing more that the feed lacks.
         self._left: dict[Replica, None] = {}  # Replicas to look at.
+        self._renamed: set[Replica] = set()  # Replicas whose next entry in memory is of an earlier config.
         self._stable: dict[Replica, bytes] = {}  # The stable clocks of this step.
         self._parked: ParkedRequest | None = None
         self._linger_until: float | None = None
@@ -323,7 +324,8 @@ class ChangePage:
         assert place.delivered is not None
         here, tail = _synced(replica), self._feeds.replicas.tail
         is_known = place.space == replica.space and place.position >= max(replica.made_at, 1)
-        if place.delivered.covers(here) and (is_known or self._feeds.marks.knows_ends(replica, place.delivered, here)):
+        has_read = is_known and place.position >= tail.end
+        if place.delivered.covers(here) and (has_read or self._feeds.marks.knows_ends(replica, place.delivered, here)):
             place.delivered, place.shown = here, here
             place.space, place.position = replica.space, tail.end
             self._at_end.add(replica)
@@ -392,7 +394,8 @@ class ChangePage:
     def _is_near(self, replica: Replica, number: int) -> bool:
         """Return True if all entries after a place are in memory."""
         place = self.places[number]
-        return place.position > 0 and place.position >= self._feeds.replicas.tail.first and replica not in self._at_end
+        is_in_memory = place.position > 0 and place.position >= self._feeds.replicas.tail.first
+        return is_in_memory and replica not in self._at_end and replica not in self._renamed
 
     def _give_tail(self, behind: dict[Replica, int]) -> None:
         """Give entries that are in memory."""
@@ -408,8 +411,9 @@ class ChangePage:
                     is_named = clock.named(entry.after, replica.named) == entry.after
                     if not is_named or not self._take(replica, behind[replica], entry, replica.config):
                         waits.add(replica)
+                        self.places[behind[replica]].position = at - 1
                         if not is_named:
-                            self.places[behind[replica]].position = max(1, tail.first - 1)
+                            self._renamed.add(replica)
         self._pass(behind, waits, at if self._is_full else tail.end)
 
     def _pass(self, behind: dict[Replica, int], waits: Collection[Replica], at: int) -> None:
@@ -494,6 +498,7 @@ class ChangePage:
     def _on_log(self, far: Sequence[Replica], batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
         behind = {replica: self._replicas[replica] for replica in far}
         waits: set[Replica] = set()
+        self._renamed.difference_update(far)
         if batches is None:
             for number in behind.values():
                 self.refused[number] = _too_old(self.places[number])

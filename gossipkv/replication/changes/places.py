@@ -8,7 +8,7 @@ names has ended by the newer one, and one that only the newer names had no recor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import BadRequest
 from gossipkv.replication.replica import clock
@@ -43,12 +43,8 @@ class ConfigClock(NamedTuple):
             merged = clock.named(merged, newer.names)
         return ConfigClock(merged, newer.config)
 
-    def ended_by(self, other: ConfigClock) -> tuple[int, ...]:
-        """Return the assignments that a newer clock does not name any more."""
-        return tuple({*self.names} - {*other.names}) if other.config > self.config else ()
 
-
-NOTHING = ConfigClock(b"", 0)
+NOTHING: Final = ConfigClock(b"", 0)
 
 
 @final

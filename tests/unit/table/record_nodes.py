@@ -52,7 +52,9 @@ CONFIG = 1 << 48 | 1
 MEMTABLE_BYTES = 1 << 22
 MAX_BYTES = 32 << 20  # Per node, for waiting requests.
 CLUSTER = bytes(16)
-LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100, max_token=64 << 10, max_feeds=3)
+LIMITS = SimpleNamespace(
+    max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100, max_token=64 << 10, max_feeds=3
+)
 
 
 def packed(answer):

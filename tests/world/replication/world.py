@@ -20,6 +20,7 @@ from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcom
 from gossipkv.register.metadata.partitions import HASH, RANGE, TableMeta, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tables import NamedNode, NamedTable
 from gossipkv.register.metadata.tree import MapTree
+from gossipkv.replication.changes import marks, pages
 from gossipkv.replication.maintenance import range_cleanup
 from gossipkv.replication.replica.acks import ALL, MAJORITY, ONE
 from gossipkv.replication.replica.record import RecordWrite
@@ -34,6 +35,7 @@ from tests.world.nodes import scheduling
 from tests.world.replication.clients import TABLE, Hopping
 from tests.world.replication.commands import Operator
 from tests.world.replication.faults import Faults
+from tests.world.replication.feeds import Following
 from tests.world.replication.network import Network
 from tests.world.replication.node import Node
 from tests.world.replication.ranges import FIRSTS, keys_in
@@ -64,6 +66,7 @@ SHAPES: Final = ((3, 3, 0), (3, 3, 1), (3, 3, 2), (3, 2, 0), (3, 2, 1), (4, 3, 1
 REFOUNDED: Final = ((4, 2, 1), (5, 2, 0), (3, 2, 1))  # The shapes of runs with force-joins.
 SHARD_KEYS: Final = tuple(b"key%d" % number for number in range(5))  # The keys of each shard.
 MAX_BURST: Final = 12  # Requests of a client at once, if they happen to go to one node.
+FEEDS: Final = 2  # Change feeds of a run.
 SHORT_BYTES: Final = 100  # The feeds' memory in runs where a trimmed log leaves others behind.
 
 
@@ -128,6 +131,8 @@ def small_pages() -> AbstractContextManager[object]:
     small = contextlib.ExitStack()
     small.enter_context(mock.patch.multiple(transfer, PAGE_RECORDS=2, PAGE_BYTES=1))
     small.enter_context(mock.patch.object(range_cleanup, "PAGE_RECORDS", 2))
+    small.enter_context(mock.patch.object(pages, "SCAN_ROWS", 2))
+    small.enter_context(mock.patch.object(marks, "MARK_READS", 1))
     return small
 
 
@@ -378,12 +383,14 @@ async def _world(seed: int, witness: Witness, *, refounds: bool) -> None:
         if refounds:
             cluster.register.is_elsewhere = True
             faults.refound()
-        hopping = Hopping(cluster)
+        hopping, following = Hopping(cluster), Following(cluster)
         async with trio.open_nursery() as striking:
             for number in range(random.randint(2, 4)):
                 striking.start_soon(cluster.write, cluster.streams[f"client/{number}"], random.choice((0.05, 0.1, 0.2)))
             for number in range(random.choice((0, 2, 3))):
                 striking.start_soon(hopping.hop, number, cluster.streams[f"session/{number}"], 0.05)
+            for number in range(FEEDS):
+                striking.start_soon(following.follow, cluster.streams[f"feed/{number}"])
             if not is_calm:
                 cluster.register.is_unwell = happens(random, 0.5)
                 striking.start_soon(faults.run, random.choice((0.2, 0.5, 1.0)))
@@ -393,6 +400,7 @@ async def _world(seed: int, witness: Witness, *, refounds: bool) -> None:
             cluster.lose(random)
         await _calm(cluster, faults)
         await hopping.end()
+        await following.end()
         if is_calm and witness.counts["three of each"]:
             witness.check_travel()
         nursery.cancel_scope.cancel()

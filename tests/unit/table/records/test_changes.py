@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.errors import BadRequest, Overloaded, TooOld, Unavailable, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
-from gossipkv.table.records.changes import RETRY_S
 from tests.unit.table.record_nodes import Records
 
 
 def made(kind=RANGE, firsts=(b"", b"g", b"p"), nodes=3, holders=None):
     """Make nodes that each hold one partition, on one replica, so that each write reaches a majority at once."""
     records = Records(nodes)
-    records.make("t", kind, firsts=5 if kind == HASH else firsts, holders=holders or (lambda at: [records.nodes[at % nodes]]))
+    records.make(
+        "t", kind, firsts=5 if kind == HASH else firsts, holders=holders or (lambda at: [records.nodes[at % nodes]])
+    )
     return records
 
 
@@ -27,7 +27,11 @@ class Feed:
         node = self.nodes[self.polls % len(self.nodes)]
         self.polls += 1
         token = {} if self.token is None else {"token": self.token}
-        options = self.options if self.token is None else {key: value for key, value in self.options.items() if key != "start"}
+        options = (
+            self.options
+            if self.token is None
+            else {key: value for key, value in self.options.items() if key != "start"}
+        )
         changes, self.token = node.call("changes", "t", {**options, **token, "wait_ms": wait_ms, **more})
         return [tuple(change) for change in changes]
 
@@ -42,7 +46,7 @@ class Feed:
 @pytest.mark.parametrize("kind", [HASH, RANGE])
 def test_a_feed_gives_each_change_after_its_first_token_once(kind):
     records = made(kind)
-    one, two, three = records.nodes
+    one, two, _ = records.nodes
     one.call("put", "t", b"a", b"old")
     feed = Feed(one)
     assert feed.poll() == []

@@ -1,0 +1,93 @@
+"""A change feed, poll by poll: the next request, and the changes in an answer; shared by every shell, without any I/O.
+
+A poll that fails for a reason that may pass is asked again after a pause, of another node where the first is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
+
+from gossipkv.client import reads
+from gossipkv.client._client import call_request
+from gossipkv.errors import NotReady, NotServed, Overloaded, TimedOut, Unavailable, Unknown
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from gossipkv.client._client import Request
+    from gossipkv.client.pages import Page
+    from gossipkv.client.reads import Key
+    from gossipkv.errors import GossipKVError
+    from gossipkv.wire.rpc import Value
+
+WAIT_MS: Final = 30_000  # A node parks a poll for so long.
+PASSING: Final = (NotReady, NotServed, Overloaded, TimedOut, Unavailable, Unknown)
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+
+
+class Change(NamedTuple):
+    """A change of a table."""
+
+    key: bytes
+    value: bytes | None  # None: the record was deleted.
+    expires_ms: int | None  # The time at which the record expires, in milliseconds since 1970; None: never.
+    token: bytes  # A feed with this token goes on after the change; it may begin with some earlier ones again.
+
+
+@final
+class ChangePages:
+    """The polls of a feed."""
+
+    __slots__ = ("_failures", "_is_over", "_options", "_table", "token", "wait_ms")
+    has_columns = as_text = False
+
+    def __init__(
+        self, table: str, token: bytes | None, prefix: Key | None, start: Literal["snapshot"] | None, wait_ms: int
+    ) -> None:
+        self._table = table
+        self._options: dict[str, Value] = {} if prefix is None else {"prefix": reads.key_bytes(prefix)}
+        if start is not None:
+            self._options["start"] = start
+        self.token, self.wait_ms = token or b"", wait_ms
+        self._failures = 0
+        self._is_over = False
+
+    def next_request(self) -> Request[Value] | None:
+        """Return the next poll; None after `close`."""
+        if self._is_over:
+            return None
+        options = {**self._options, "wait_ms": self.wait_ms}
+        if self.token:
+            options.pop("start", None)
+            options["token"] = self.token
+        return call_request("changes", [self._table, options])
+
+    def items(self, result: Page) -> list[Change]:
+        """Return the changes that answered the last poll. Raises ProtocolError: the answer is malformed."""
+        self._failures = 0
+        match result:
+            case [list(rows), bytes(token)]:
+                before, self.token = self.token, token
+                changes = [change for row in rows if (change := _change_of(row, before)) is not None]
+                if len(changes) == len(rows):
+                    return [*changes[:-1], *(last._replace(token=token) for last in changes[-1:])]
+        raise reads.unexpected("changes", "[[[key, value or nil, expires or nil], ...], token]", cast("Value", result))
+
+    def pause_s(self, error: GossipKVError) -> float | None:
+        """Return the pause before the poll is asked again; None: the error does not pass."""
+        if not isinstance(error, PASSING):
+            return None
+        self._failures += 1
+        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 10))
+
+    def close(self) -> None:
+        """End the feed."""
+        self._is_over = True
+
+
+def _change_of(row: Value, token: bytes) -> Change | None:
+    match row:
+        case [bytes(key), bytes() | None as value, int() | None as expires_ms]:
+            return Change(key, value, expires_ms, token)
+    return None

@@ -1,0 +1,233 @@
+"""Change feeds that ask another node now and then, on nodes that crash; `fed` judges them.
+
+Places, pages and tokens are production's; finding a host is not: a feed asks any host of a partition, and goes on with
+the others' places as they are. Now and then an answer is lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, final
+
+import msgpack
+import trio
+
+from gossipkv.errors import TooOld
+from gossipkv.replication.changes.pages import ChangePage
+from gossipkv.replication.changes.places import FeedPlace
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.keys import WHOLE
+from gossipkv.table.records.feed_token import FeedRow, FeedToken, decode, encode, rows_by
+from gossipkv.table.records.router import TableRoute
+from tests.world.metadata.chance import happens
+from tests.world.replication.copies import order_of
+from tests.world.replication.fed import faults_of
+from tests.world.replication.register import CATALOGUE
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tests.world.replication.node import Life, Node
+    from tests.world.replication.world import Cluster
+
+    Key = tuple[int, bytes]  # The number of a shard, and the key in it.
+
+LIMIT_S = 20.0  # In the end, until a feed has all.
+PAUSE_S = 0.05
+
+
+@dataclass(eq=False)
+class Feed:
+    """A feed from one token on."""
+
+    table: bytes
+    is_snapshot: bool
+    limits: tuple[int, ...] = (1, 3, 100)
+    rows: list[FeedRow] = field(default_factory=list)
+    begun: int | None = None  # So many writes were acknowledged when the feed had begun everywhere.
+    shown: defaultdict[Key, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
+    lacks: defaultdict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))  # Hosts with too short logs.
+
+
+@final
+class Following:
+    """The feeds of a run."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._feeds: list[Feed] = []
+
+    async def follow(self, random: Random) -> None:
+        """Run a feed that begins now, and anew after it is told to be too old."""
+        feed = self._begin(is_snapshot=happens(random, 0.5))
+        node = random.choice(self._cluster.nodes)
+        while True:
+            await trio.sleep(random.expovariate(1 / PAUSE_S))
+            if happens(random, 0.3):
+                node = random.choice(self._cluster.nodes)
+            is_there = feed.table == self._cluster.table
+            if not is_there or await self._poll(feed, node, random, random.choice((0.0, 0.05, 0.3))) is None:
+                self._feeds.remove(feed)
+                feed = self._begin(is_snapshot=True)
+
+    def _begin(self, *, is_snapshot: bool) -> Feed:
+        feed = Feed(self._cluster.table, is_snapshot)
+        self._feeds.append(feed)
+        self._cluster.witness.counts["feeds"] += 1
+        return feed
+
+    def _rows(self, feed: Feed, node: Node) -> tuple[TableRoute, list[FeedRow]] | None:
+        """Return the places by a node's map; None: the map is older than the feed.  Raises TooOld."""
+        tree = self._cluster.register.tree(feed.table, node.known.get(feed.table))
+        route, cursor = TableRoute(tree), b"" if feed.is_snapshot else None
+        if not feed.rows:
+            return route, [FeedRow(one.first, b"", FeedPlace(one.partition, cursor=cursor)) for one in route.places()]
+        if max((row.place.delivered.config for row in feed.rows if row.place.delivered), default=0) > route.config:
+            return None
+        return route, [*rows_by(route.places(), feed.rows)]
+
+    async def _poll(
+        self, feed: Feed, node: Node, random: Random, wait_s: float, shard: int | None = None
+    ) -> int | None:
+        """Poll a node; return the number of changes, or None if the feed must begin anew."""
+        cluster, life = self._cluster, node.life
+        try:
+            found = self._rows(feed, node)
+        except TooOld:
+            cluster.witness.counts["feeds: a range is new"] += 1
+            return None
+        if found is None or life is None or life.is_over or node.uuid not in cluster.network.lives:
+            return 0
+        route, rows = found
+        hosts = {one.partition: one.hosts for one in route.places()}
+        mine = [number for number, row in enumerate(rows) if node.uuid in hosts[row.place.partition]]
+        if not cluster.is_range and mine:  # Shards have keys of the same names, so each is polled alone.
+            mine = (
+                [one for one in mine if rows[one].place.partition == shard]
+                if shard is not None
+                else [random.choice(mine)]
+            )
+        places = [
+            replace(row.place) if row.node == node.uuid else replace(row.place, space=0, position=0)
+            for row in (rows[number] for number in mine)
+        ]
+        page = await self._page(life, feed, places, random, wait_s)
+        if page is None or not places or happens(random, 0.05):
+            return 0  # The answer is lost.
+        for at, number in enumerate(mine):
+            if not self._takes(feed, page, at, node, {*hosts[places[at].partition]} - cluster.lost):
+                return None
+            if at not in page.refused:
+                rows[number] = rows[number]._replace(node=node.uuid, place=places[at])
+        feed.rows = [*decode(encode(FeedToken(feed.table, b"", rows), CATALOGUE), CATALOGUE).rows]
+        self._shows(feed, page)
+        return page.count
+
+    @staticmethod
+    async def _page(
+        life: Life, feed: Feed, places: list[FeedPlace], random: Random, wait_s: float
+    ) -> ChangePage | None:
+        """Poll a life of a node; return None if it ends before its answer."""
+        done: list[ChangePage] = []
+        page = ChangePage(
+            life.replication.feeds, feed.table, places, WHOLE, limits=(random.choice(feed.limits), 1 << 20),
+            until=trio.current_time() + wait_s, complete=done.append,
+        )  # fmt: skip
+        page.begin()
+        while not done and not life.is_over:
+            await trio.sleep(0.005)
+        return page if done else None
+
+    def _takes(self, feed: Feed, page: ChangePage, at: int, node: Node, hosts: set[bytes]) -> bool:
+        """Return False if no host can continue a place."""
+        error, partition = page.refused.get(at), page.places[at].partition
+        self._cluster.witness.counts[f"feeds: {'done' if error is None else error.code}"] += 1
+        if error is None:
+            feed.lacks.pop(partition, None)
+        elif isinstance(error, TooOld):
+            feed.lacks[partition].add(node.uuid)
+        return not feed.lacks.get(partition, set()) >= hosts
+
+    def _shows(self, feed: Feed, page: ChangePage) -> None:
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(page.body)
+        shard = 0 if self._cluster.is_range else page.places[0].partition
+        for key, value, _ in unpacker:
+            feed.shown[shard, key].append(value)
+        self._cluster.witness.counts["changes fed"] += page.count
+        if feed.begun is None and all(row.place.delivered is not None for row in feed.rows):
+            feed.begun = len(self._cluster.witness.acknowledged)
+
+    async def end(self) -> None:
+        """Let all feeds come to the end, with all replicas equal, and judge them."""
+        for feed in self._feeds if not self._cluster.is_short else ():
+            feed.limits = (1000,)
+            if feed.table == self._cluster.table:
+                if await self._ends(feed):
+                    self._judge(feed)
+                else:
+                    self._cluster.witness.counts["feeds: too old in the end"] += 1
+
+    async def _ends(self, feed: Feed) -> bool:
+        """Poll until all places are at the end; return False if the feed would have to begin anew."""
+        cluster = self._cluster
+        with trio.move_on_after(LIMIT_S):
+            while True:
+                counts = 0
+                for node in cluster.nodes:
+                    for partition in [None] if cluster.is_range else [*cluster.partitions]:
+                        found = await self._poll(feed, node, cluster.streams["drained"], 0.3, shard=partition)
+                        if found is None:
+                            return False
+                        counts += found
+                if not counts and self._is_at_end(feed):
+                    return True
+        cluster.witness.found("feeds", f"a feed does not come to the end: {feed.rows}")
+        return False
+
+    def _is_at_end(self, feed: Feed) -> bool:
+        cluster, places = self._cluster, {row.place.partition: row.place for row in feed.rows}
+        for partition, placed in cluster.map.items():
+            place = places.get(partition)
+            model = next(
+                cluster.witness.models[host.assignment] for host in placed.hosts if host.node not in cluster.lost
+            )
+            if place is None or place.delivered is None or place.cursor is not None:
+                return False
+            if any(clock.counter(place.delivered.counters, origin) < count for origin, count in model.clock.items()):
+                return False
+        return True
+
+    def _judge(self, feed: Feed) -> None:
+        cluster, witness = self._cluster, self._cluster.witness
+        puts, deletes = {}, defaultdict(list)
+        for key, data in witness.issued.values():
+            value = record.value(data)
+            if value is None:
+                deletes[key].append(order_of(data))
+            else:
+                puts[key, value] = order_of(data)
+        begun = len(witness.acknowledged) if feed.begun is None else feed.begun
+        due = {(0 if cluster.is_range else one.partition, one.key) for one in witness.acknowledged[begun:]}
+        witness.counts["feeds judged"] += 1
+        for (shard, key), last in self._last().items():
+            shown = feed.shown[shard, key]
+            of_key = {value: order for (one, value), order in puts.items() if one == key}
+            is_due = (shard, key) in due or (feed.is_snapshot and last is not None)
+            for fault in faults_of(shown, of_key, sorted(deletes[key]), last, is_due=is_due):
+                witness.found("feeds", f"{key!r} of {shard}: {fault}; shown were {shown}")
+
+    def _last(self) -> dict[Key, bytes | None]:
+        """Return the last value of each key."""
+        cluster, found = self._cluster, {}
+        for key, _ in cluster.witness.issued.values():
+            for partition, placed in cluster.map.items():
+                if cluster.is_range and not cluster.witness.moves.lineage.has(partition, key):
+                    continue
+                model = next(
+                    cluster.witness.models[host.assignment] for host in placed.hosts if host.node not in cluster.lost
+                )
+                data = model.records.get(key)
+                found[0 if cluster.is_range else partition, key] = None if data is None else record.value(data)
+        return found
