@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import CommandGroup, placement, quarantine, range_deletion, ranges, table_export, table_import
+from gossipkv.cli import (
+    CommandGroup,
+    placement,
+    quarantine,
+    range_deletion,
+    ranges,
+    table_changes,
+    table_export,
+    table_import,
+)
 from gossipkv.cli.decisions import DECISION, allowed, decided
 from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, duration_ms, key_bytes
 from gossipkv.cli.output import print_json, tell
@@ -56,6 +65,7 @@ table.add_command(ranges.partitions)
 table.add_command(range_deletion.delete_range)
 table.add_command(table_import.import_)
 table.add_command(table_export.export)
+table.add_command(table_changes.changes)
 table.add_command(quarantine.quarantine)
 
 

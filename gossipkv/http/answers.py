@@ -33,6 +33,7 @@ STATUS_BY_CODE: Final = {
     "CONFLICT": 409,
     "STALE_CONFIG": 409,
     "WRITE_LOST": 410,
+    "TOO_OLD": 410,
     "TOO_LARGE": 413,
     "OVERLOADED": 429,
     "CORRUPT": 500,

@@ -2,6 +2,7 @@
 
     /healthz /livez /readyz /metrics /debug/vars   exactly these: the gateway's own (`site_of`)
     /login                                         a form for a token, and its target, if nodes have users
+    /TABLE/ as text/event-stream                   changes of a table
     /static/ASSET, /, /DATABASE/                   the page
     POST /DATABASE/_mget, _scan or _mput           many keys, many records
     /DATABASE/KEY                                  one key
@@ -21,6 +22,7 @@ from gossipkv.errors import GossipKVError
 from gossipkv.http import target
 from gossipkv.http.answers import HttpAnswer, HttpRequest, RefusedRequest, refusal, text
 from gossipkv.http.batches import read_many
+from gossipkv.http.changes import changes, wants_changes
 from gossipkv.http.health import healthz, livez, readyz
 from gossipkv.http.metrics import debug_vars, metrics
 from gossipkv.http.page.pages import StatusPages
@@ -102,6 +104,8 @@ class Site:
 
     def _needed(self, request: HttpRequest, found: RequestTarget) -> list[tuple[Right, str | None]]:
         """Return the needed rights by database: looking up a key on the page is a read."""
+        if wants_changes(request, found):
+            return [(Right.READ, found.database)]
         is_asset = found.database == STATIC and bool(found.key) and self._asset(request, found) is not None
         writes = data_method(request.method, found) in WRITING
         needed = [(of_path(found.path, found.key, is_asset=is_asset, writes=writes), found.database)]
@@ -134,6 +138,8 @@ class Site:
     async def _show(self, request: HttpRequest, found: RequestTarget) -> HttpAnswer:
         if request.method not in LOOKS:
             return unanswered(request, found)
+        if wants_changes(request, found):
+            return await changes(self._context, request, found)
         if found.database is not None and found.key is not None:
             return await self._pages.database(found.database, request)
         if found.path == b"/":

@@ -77,6 +77,18 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
             "owners of partitions fail",
         ),
     ),
+    "Follow changes of tables": (
+        WireMethod(
+            "changes", "table", "token prefix start limit wait_ms",
+            "[Follow the changes](../users/tables.md#follow-changes) of a table: those after `token`; without a token, "
+            "begin now, or with `start` = `snapshot` with all present records. A poll without changes waits for "
+            "`wait_ms`. Call again with the returned token.",
+            "`[[[key, value or nil, expires_at or nil], …], token]`. Any node accepts the token",
+            "TOO_OLD: the nodes do not keep the changes since that token any more; OVERLOADED: as many feeds wait on "
+            "this node as `max_feeds` allows; UNAVAILABLE: a partition has too few replicas; BAD_REQUEST: the token "
+            "is damaged, or of another prefix",
+        ),
+    ),
     "Write records of tables": (
         WireMethod(
             "put", "table, key, value", "level smear ttl_ms expires_at token wait_ms config timeout_ms",

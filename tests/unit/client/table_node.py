@@ -47,6 +47,12 @@ class TableNode:
         ]
         return [found[begin : begin + 2], begin + 2 if len(found) > begin + 2 else None, b"token"]
 
+    def changes(self, options: dict[str, object]) -> object:
+        """Give the records behind the number in the token, two at a time."""
+        begin = int(options.get("token", b"0"))
+        found = [[key, value, None] for key, value in sorted(self.records.items())][begin : begin + 2]
+        return [found, b"%d" % (begin + len(found))]
+
     def put(self, key: bytes, value: bytes, options: dict[str, object]) -> object:
         self.records[key] = value
         return b""

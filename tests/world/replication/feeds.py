@@ -101,7 +101,11 @@ class Following:
             return 0
         route, rows = found
         hosts = {one.partition: one.hosts for one in route.places()}
-        mine = [number for number, row in enumerate(rows) if node.uuid in hosts[row.place.partition]]
+        mine = [
+            number
+            for number, row in enumerate(rows)
+            if node.uuid in {*hosts[row.place.partition]} - feed.lacks.get(row.place.partition, set())
+        ]
         if not cluster.is_range and mine:  # Shards have keys of the same names, so each is polled alone.
             mine = (
                 [one for one in mine if rows[one].place.partition == shard]
