@@ -30,6 +30,7 @@ Read in this order:
     range_deletion.py  `table`: deletion of ranges
     table_import.py    `table import`
     table_export.py    `table export`
+    table_changes.py   `table changes`
     placement.py       `node`; `table plan`, `table reshard`
     quarantine.py      `table quarantine`
     metadata.py        `metadata`: the acceptors of tables

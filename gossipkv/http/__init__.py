@@ -14,6 +14,7 @@ Read in this order:
     batches.py        reads of many keys
     scans.py          scans
     writes.py         writes to tables
+    changes.py        change feeds as server-sent events
     health.py         /healthz, /livez, /readyz
     metric_table.py   all metrics: name, kind, help, and source in `info`
     samples.py        each metric of one `info`

@@ -10,6 +10,7 @@ Read in this order:
     own_writes.py   local writes: one batch for those that wait for the same sync
     replica_set.py  all replicas of a node: the core, without I/O
     maintenance/    garbage collection, digests, range cleanup and splits
+    changes/        change feeds
     deadlines.py    parked requests, in one heap of deadlines
     shell.py        all of it under Trio
 """

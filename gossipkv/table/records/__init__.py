@@ -12,6 +12,8 @@ Read in this order:
     write.py             writes of clients, divided by partition
     read.py              reads of single records
     scan.py              scans, page by page
+    feed_token.py        tokens of change feeds
+    changes.py           change feeds, poll by poll
     range_deletion.py    deletion of a range, page by page
     verify.py            compares the replicas of a partition on request
     endpoints.py         all methods about records, by name

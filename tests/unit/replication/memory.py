@@ -139,7 +139,7 @@ class Node:
         keys = inside[: min(limit, 2)]
         return [(key, self.spaces[space][key]) for key in keys], inside[2] if len(inside) > 2 else None
 
-    def read_log(self, space, position, on_log):
+    def read_log(self, spaces, position, on_log):
         def read(life=self.life):
             if life is not self.life:
                 return
@@ -147,7 +147,7 @@ class Node:
                 on_log(None, position)
                 return
             found = [one for one in self.log if one[0] > position][:8]
-            touching = [(at, [one for one in done if one[1] == space]) for at, done in found]
+            touching = [(at, [one for one in done if one[1] in spaces]) for at, done in found]
             on_log([one for one in touching if one[1]], found[-1][0] if found else position)
             self.wake()
 

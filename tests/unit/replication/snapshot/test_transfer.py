@@ -302,7 +302,7 @@ def test_a_load_that_is_outrun_by_the_log_here_says_so_until_it_has_kept_up(monk
     left_behind(cluster, three)
     load = three.replicas.loader
     read_log = three.read_log
-    three.read_log = lambda space, position, on_log: on_log(None, position)
+    three.read_log = lambda spaces, position, on_log: on_log(None, position)
     three.write(alone=b"3")
     scan = three.scan
     three.scan = lambda space, *bounds, **how: three.write(later=b"3") or scan(space, *bounds, **how)
