@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FORMAT: Final = b"\1"
 CHECKSUM_BYTES: Final = 4
 FAST: Final = 1  # Ids of assignments are random, so more effort would gain little.
-MAX_BYTES: Final = 8 << 20  # Of a body: about 100,000 partitions.
+MAX_BYTES: Final = 8 << 20  # A body of about 100,000 partitions.
 ID_BYTES: Final = 16
 
 

@@ -227,7 +227,7 @@ class TableMethods:
         params = cast("list[Value]", [*arguments.values])
         options = params[-1] if params and isinstance(params[-1], dict) else {}
         timeout_ms = options.get(b"timeout_ms")  # type: ignore[call-overload]  # Names are still bytes.
-        wait_ms = options.get(b"wait_ms")  # type: ignore[call-overload]  # Likewise.
+        wait_ms = options.get(b"wait_ms")  # type: ignore[call-overload]  # Names are bytes here, too.
         most_ms = PASS_MS + (wait_ms if isinstance(wait_ms, int) and 0 < wait_ms <= MAX_TIMEOUT_MS else 0)
         timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else most_ms) / 1000
         return DeferredResult(partial(self._pass_on, arguments.method, params, timeout_s, why))
