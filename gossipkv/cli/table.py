@@ -107,6 +107,12 @@ table.add_command(quarantine.quarantine)
 @click.option(
     "--ttl", type=duration_ms, metavar="DURATION", help="Default lifetime of records, such as 30d.  [default: endless]"
 )
+@click.option(
+    "--retention",
+    type=duration_ms,
+    metavar="DURATION",
+    help="Drop ranges whose times are older, such as 30d; needs a time key.  [default: never]",
+)
 @NODE
 @DECISION
 @JSON
@@ -123,6 +129,7 @@ def create(
     time_key: TimeKey | None,
     smear: bool | None,
     ttl: int | None,
+    retention: int | None,
     as_json: bool,
 ) -> None:
     """Create the table NAME.
@@ -139,11 +146,14 @@ def create(
         raise click.UsageError("--time-key is for range tables")
     if smear and time_key is None:
         raise click.UsageError("--smear is for tables with a --time-key")
+    if retention is not None and time_key is None:
+        raise click.UsageError("--retention is for tables with a --time-key")
     given: dict[str, Value] = {
         "partitioner": partitioner,
         "time_key": time_key and [*time_key],
         "smear": smear,
         "ttl_ms": ttl,
+        "retention_ms": retention,
     }
     asked: dict[str, Value] = {
         "kind": kind,
@@ -224,6 +234,8 @@ def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
         traits = f", time key {':'.join(found.time_key)}, {'smeared' if found.smear else 'not smeared'}"
     if found.ttl_ms:
         traits += f", records expire after {duration_text(found.ttl_ms // 1000)}"
+    if found.retention_ms:
+        traits += f", ranges are dropped after {duration_text(found.retention_ms // 1000)}"
     click.echo(f"{name}: {found.kind}, {len(found.partitions)} partitions, {_identity(found)}{traits}\n")
     draw(_partitions_table(found))
 

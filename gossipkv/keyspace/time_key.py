@@ -24,6 +24,7 @@ MAX_WIDTH: Final = 8
 WIDTHS: Final = {ISO: (10, 13, 16, 19)}  # Other units allow any width up to `MAX_WIDTH`.
 FIRST: Final = b"0001-01-01T00:00:00"
 MAX_END: Final = 65_522  # The longest key of a table; `table.records.endpoints` explains it.
+TO_1970_S: Final = date(1970, 1, 1).toordinal() * 86_400 - 86_400  # Seconds of `iso` before 1970.
 SHORT_S: Final = 60  # All present writers write to a range shorter than this.
 NUMBER: Final = re.compile("[0-9]{1,5}")
 EXAMPLE: Final = "2026-11-27T13:37:25"
@@ -65,6 +66,17 @@ class TimeKey(NamedTuple):
         low, high = first.ljust(self.offset, b"\0"), end.ljust(self.offset, b"\0")
         span = self.time_of(end) - self.time_of(first)
         return low[: self.offset] == high[: self.offset] and span < SHORT_S * UNITS[self.unit]
+
+    def is_over(self, first: bytes, end: bytes | None, by_ms: int) -> bool:
+        """Return True if all keys from `first` to before `end` have times before `by_ms`, in ms since 1970.
+
+        False for a range with keys of several prefixes, and for one whose end is missing or has no time.
+        """
+        if end is None or first.ljust(self.offset, b"\0")[: self.offset] != end[: self.offset]:
+            return False
+        time = self.time_of(end)
+        since_1970 = time - (TO_1970_S if self.unit == ISO else 0)
+        return time > 0 and since_1970 * 1000 < by_ms * UNITS[self.unit]
 
     def time_of(self, key: bytes) -> int:
         """Return the time of a key; a key that is too short has the earliest time of its extensions."""

@@ -356,6 +356,7 @@ class TableMap(Record):
     time_key: tuple[str, ...]
     smear: bool
     ttl_ms: int | None
+    retention_ms: int | None
     partitions: tuple[TablePartition, ...]
     next: bytes | None  # The `start` of the next page.
 

@@ -22,8 +22,8 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
         WireField(
             "name, kind",
             "the database; `dataset`, `hash` or `range`, as [this node knows it](../users/tables.md#names). A table "
-            "with a time key adds `time_key` and `smear`, one whose records expire `ttl_ms`. All other keys are of "
-            "datasets",
+            "with a time key adds `time_key` and `smear`, one whose records or ranges end `ttl_ms` or `retention_ms`. "
+            "All other keys are of datasets",
         ),
         WireField("version", "the active version, or nil"),
         WireField("partitions", "the number of its partitions, or nil"),
@@ -58,6 +58,7 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
         ),
         WireField("time_key, smear", "of a table with a time key"),
         WireField("ttl_ms", "of a table whose records expire by default"),
+        WireField("retention_ms", "of a table whose ranges are dropped when their times are older"),
         WireField("owners", "of a dataset, beside `partitioner`: the known owners of partitions"),
     ),
     "a register": (

@@ -205,7 +205,7 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
     "Tables and partitions": (
         WireMethod(
             "create_table", "table",
-            "kind partitions partitioner replication bounds time_key smear ttl_ms operation timeout_ms",
+            "kind partitions partitioner replication bounds time_key smear ttl_ms retention_ms operation timeout_ms",
             "Create a table.",
             "a map: `table` (its id, 32 hexadecimal digits, never used again), `config`",
             "CONFLICT: a table or a known dataset has that name, or the operation id was used for another request; "
@@ -440,6 +440,7 @@ OPTIONS: Final[Mapping[str, tuple[WireOption, ...]]] = MappingProxyType({
         ),
         WireOption("smear", "boolean; true with a time key", "puts may be smeared; never without a time key"),
         WireOption("ttl_ms", "0 to 2^42; 0", "lifetime of records whose put names none; 0: endless"),
+        WireOption("retention_ms", "0 to 2^42; 0", "with a time key: ranges of older times are dropped; 0: never"),
         WireOption(
             "operation", "20 bytes", "random id of the request: a repeated request gets the outcome of the first one",
         ),

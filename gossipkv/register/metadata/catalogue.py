@@ -79,7 +79,6 @@ MAX_GROWN: Final = 16  # Registers that grow before other work has its turn.
 MARK_BYTES: Final = 8  # The last bytes of a table's id; the rest of its 16 bytes is random.
 SIZES: Final = (1, 3, 5)  # Numbers of acceptors of a growing register.
 REPLICATION: Final = 3  # With two replicas the majority is both, so one failure would stop all writes.
-
 _STEPS: Final = {size: larger - size for size, larger in pairwise(SIZES)}
 
 
@@ -97,6 +96,7 @@ class WantedTable(NamedTuple):
     time_key: TimeKey | None = None
     smears: bool = False
     ttl_ms: int = 0
+    retention_ms: int = 0
 
 
 class DroppedTable(NamedTuple):

@@ -82,17 +82,23 @@ class TableMeta(NamedTuple):
     time_key: TimeKey | None = None  # Position of the time in each key.
     smears: bool = False  # Other nodes may buffer puts, and forward them later.
     ttl_ms: int = 0  # Default lifetime of a record; 0: records never expire.
+    retention_ms: int = 0  # Age of times from which whole ranges are retired; 0: they stay.
 
     def encode(self) -> bytes:
         """Return the meta.
 
         [1, table id (16 bytes), name, kind, replication, shards,
          partitioner, [concatenated uuids of a group's nodes, ...],
-         [offset, width, unit] of its time key, or nil; True if it smears; ttl_ms, if records expire by default]
+         [offset, width, unit] of its time key, or nil; True if it smears, ttl_ms, retention_ms]
         """
         groups = [b"".join(group) for group in self.groups]
-        expiry = (self.ttl_ms,) if self.ttl_ms else ()
-        return pack((FORMAT, *self[:6], groups, self.time_key, self.smears, *expiry))
+        return pack((FORMAT, *self[:6], groups, *self[7:]))
+
+    def is_over(self, bounds: tuple[bytes, bytes | None], now_ms: int) -> bool:
+        """Return True if all times of a range, from one key to before another, are older than the retention."""
+        if self.time_key is None or not self.retention_ms:
+            return False
+        return self.time_key.is_over(*bounds, now_ms - self.retention_ms)
 
     def check_entry(self, key: bytes, record: bytes) -> None:
         """Raise ProtocolError if a record may not stand at that key."""
@@ -118,22 +124,21 @@ def decode_table(meta: bytes) -> TableMeta:
     match unpack(meta, MAX_META_BYTES):
         case (
             format_, bytes(id_), str(name), str(kind), replication, shards, partitioner, tuple(groups), time_key,
-            bool(smears), *expiry,
+            bool(smears), ttl_ms, retention_ms,
         ) if (
             is_whole(format_) and format_ == FORMAT and len(id_) == TABLE_ID_BYTES and is_name(name)
             and is_whole(replication, MAX_REPLICATION) and replication > 0
             and is_whole(shards, MAX_SHARDS) and kind == (HASH if shards else RANGE)
             and partitioner in (PARTITIONERS if shards else (MURMUR3,))
-            and is_whole(ttl_ms := expiry[0] if expiry else 0, MAX_TTL_MS)
-            and expiry == ([ttl_ms] if ttl_ms else [])
+            and is_whole(ttl_ms, MAX_TTL_MS) and is_whole(retention_ms, MAX_TTL_MS if time_key else 0)
         ):  # fmt: skip
             assert isinstance(partitioner, str)
             table = TableMeta(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
             table = table if (time_key, smears) == (None, False) else _timed(table, time_key, smears=smears)
-            return table._replace(ttl_ms=ttl_ms)
+            return table._replace(ttl_ms=ttl_ms, retention_ms=retention_ms)
     raise ProtocolError(
         "a table must be [1, id of 16 bytes, name, kind, replication, shards, partitioner, groups, time key or nil, "
-        "smears, optionally ttl_ms]",
+        "smears, ttl_ms, retention_ms (0 without a time key)]",
         {"got": repr(meta)[:80]},
     )
 
@@ -207,6 +212,14 @@ def range_of(tree: MapTree, key: bytes) -> tuple[bytes, Partition]:
     return entry.key, decode_partition(entry.record)
 
 
+def range_before(tree: MapTree, key: bytes) -> tuple[bytes, Partition] | None:
+    """Return the first key of the range that ends at a key, and the range; None: no range is below the key."""
+    at = tree.leaf_of(key)
+    entries = [*(tree.leaf(at - 1) if at else ()), *tree.leaf(at)]
+    entry = next((entry for entry in reversed(entries) if entry.key < key), None)
+    return None if entry is None else (entry.key, decode_partition(entry.record))
+
+
 def first_body(table: TableMeta, partitions: Mapping[bytes, Partition], config: int) -> ChangedPages:
     """Return the first map of a table, as an edit of an empty one.
 
@@ -258,6 +271,7 @@ def _end_of(value: object) -> ForcedEnd:
 #     end 1       [key, partition, [[assignment, end], ...]]          each of them has an end, or needs none
 #     settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
 #     divide 1    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child is at the key
+#     retire 1    [key, [partition, ...], new, [assignment, ...]]    the new partition is at the key
 #     refound 1   [key, partition, new, assignment, node, [[assignment, counter], ...], kept]   the new partition exists
 #     set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
 #
@@ -270,6 +284,9 @@ def _end_of(value: object) -> ForcedEnd:
 # one. `divide` replaces a range by children on the parent's nodes, so no records travel. Each assignment of a child
 # replaces one of the parent's, in order. The parent's assignments and former ones are former in each child, with their
 # ends: clocks and tokens name them until the child has settled them itself.
+#
+# `retire` replaces neighbouring ranges, from the key on, by an empty one on the last one's nodes. The map forgets their
+# assignments, so their hosts drop the replicas unread, and tokens omit them.
 #
 # `refound` re-creates a range whose hosts are all gone, with one assignment. All earlier assignments are forced out,
 # with the counters of the new node's copy as their ends; `kept` is the assignment of that copy, or 0. No assignment is
@@ -422,6 +439,33 @@ def _divide(view: MapView, argument: object) -> Edits:
     return Edits(puts)
 
 
+def _retire(view: MapView, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), tuple(partitions), new, tuple(ids)) if (
+            0 < len(partitions) <= MAX_CHILDREN and is_whole(new) and all(map(is_whole, ids))
+        ):
+            pass
+        case _:
+            raise OperationRefusal(INVALID, f"retire takes [key, partitions, new, assignments], 1 to {MAX_CHILDREN}")
+    if not decode_table(view.meta).retention_ms:
+        raise OperationRefusal(INVALID, "ranges are retired from tables with a retention only")
+    entry = view.get(key)
+    if entry is not None and decode_partition(entry.record).id == new:
+        return Edits()
+    at, puts, used = key, dict[bytes, bytes | None](), set[int]()
+    for id_ in partitions:
+        last = _partition_at(view, at, id_)
+        puts[at], used = None, used | {*last.named, *(end.assignment for end in last.ends)}
+        if last.moves:
+            raise OperationRefusal(INVALID, f"the partition at {at[:40]!r} moves")
+        at = view.next_key(at) or b""
+    if new in partitions or len(last.assignments) != len(ids) or len({*ids} - used) < len(ids):
+        raise OperationRefusal(INVALID, "the new range has a new id, and a new assignment for each of the last one's")
+    held = zip(last.assignments, ids, strict=True)
+    after = Partition(new, (), (), (), 0)
+    return Edits({**puts, **_changed(view, key, after, [assignment._replace(id=id_) for assignment, id_ in held]).puts})
+
+
 def _refound(view: MapView, argument: object) -> Edits:
     match argument:
         case (bytes(key), partition, new, assignment, bytes(node), tuple(rows), kept) if (
@@ -495,6 +539,7 @@ OPERATIONS: Final[Functions] = {
     ("end", 1): _end,
     ("settle", 1): _settle,
     ("divide", 1): _divide,
+    ("retire", 1): _retire,
     ("refound", 1): _refound,
     ("set_groups", 1): _set_groups,
 }

@@ -4,6 +4,8 @@ A replica *departs* when its assignment is removed; the migrator drops it once t
 The replica is *quarantined* instead if its last adopted map had it AVAILABLE, or if the assignment was removed by
 force. Such a replica may have records that other hosts lack, but merging would let old values win under new times.
 
+A replica whose range was retired, by its table's retention, is dropped.
+
 A replica whose range was divided continues as the children that name it (`replication.maintenance.split`); the rest is
 quarantined. A force-joined range continues with a replica quarantined here if the map says so; else it starts empty.
 """
@@ -19,7 +21,7 @@ from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, NotReady, Overloaded
 from gossipkv.log import Log
 from gossipkv.placement.partition import AssignmentState
-from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table, range_of
 from gossipkv.replication.maintenance.split import ChildReplica, divide, keep
 from gossipkv.replication.replica.keys import WHOLE, KeyBounds, ReplicaIdentity
 from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
@@ -259,8 +261,21 @@ class Reconciler:
                 continue
             if replica.partition in replicas.making:
                 raise NotReady("a range was divided while this node makes a replica of it")
-            if replica in replicas.acks:  # The replica may have been dropped at a checkpoint.
+            if replica not in replicas.acks:
+                continue  # The replica was dropped at a checkpoint.
+            if described.is_over(replica.bounds, self._replication.now_ms()) and self._is_retired(tree, replica):
+                self._replication.let_go(replica)
+            else:
                 self._divide_one(replica, [*parts_of(tree, replica.bounds)], described)
+
+    def _is_retired(self, tree: MapTree, replica: Replica) -> bool:
+        """Return True if no range with a replica's keys continues it: an empty one has replaced it."""
+        first, _ = range_of(tree, replica.bounds.first)
+        partitions = [part.partition for part in parts_of(tree, replica.bounds._replace(first=first))]
+        return not any(
+            replica.assignment in {*partition.named, *(end.assignment for end in partition.ends)}
+            for partition in partitions
+        )
 
     def _divide_one(self, replica: Replica, parts: list[LocalPartition], described: TableMeta) -> None:
         """Divide a replica into this node's children of its range; `parts`: the partitions with some of its keys."""

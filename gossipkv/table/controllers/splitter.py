@@ -1,10 +1,14 @@
-"""The splitter: divides large ranges of this node in two, each at its middle key.
+"""The splitter: divides large ranges of this node in two, each at its middle key, and retires old ones.
 
 Any AVAILABLE host may divide a range. By convention the first live host in the order of slots begins at once, and each
 other host some time after its predecessor. Two attempts at once are harmless: the second finds no such partition. A
 range is not divided while it moves, if its children would name too many former assignments, or if it has one key.
 
 A division is one operation on the map (`register.metadata.partitions`); hosts divide their replicas when they adopt it.
+
+A range of a table with a retention (M3) is retired once all its times are older: one operation replaces the range, and
+the older one before it, by an empty range. So the ranges of a series stay as many as the retention needs, and one more.
+That one takes writes of old times, and is retired again if it got some.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, NotServed
+from gossipkv.errors import GossipKVError, NotReady, NotServed
 from gossipkv.log import Log
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MAX_JUDGED, MAX_KEY_BYTES, OPERATION_ID_BYTES, OperationOutcome
-from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, ChildRange, range_of
+from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, ChildRange, decode_table, range_before, range_of
+from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.table.controllers.pause import Pause
 
 if TYPE_CHECKING:
@@ -28,10 +33,12 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.placement.partition import Partition
+    from gossipkv.register.metadata.partitions import TableMeta
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.table.controllers.local_tables import LocalTables
 
-DIVIDE: Final = "divide"  # Name of the operation.
+DIVIDE: Final = "divide"  # Names of the operations.
+RETIRE: Final = "retire"
 
 LOOK_S: Final = 2.0  # Longest time between two rounds while no map changes.
 MAX_MEASURED: Final = 512  # Replicas measured in one round: ten thousand take forty seconds.
@@ -47,6 +54,15 @@ class SplitArgument(NamedTuple):
     key: bytes
     partition: int
     children: tuple[ChildRange, ...]
+
+
+class RetireArgument(NamedTuple):
+    """The argument of `retire`."""
+
+    key: bytes
+    partitions: tuple[int, ...]
+    new: int
+    assignments: tuple[int, ...]
 
 
 def division(key: bytes, partition: Partition, firsts: Sequence[bytes], random: Random) -> SplitArgument:
@@ -74,17 +90,18 @@ class Splitter:
     def __init__(self, tables: LocalTables) -> None:
         self._metadata, self._catalogue, self._replication = tables.metadata, tables.catalogue, tables.replication
         self._alive, self._look_at, self._random = tables.alive, tables.look_at, tables.random
-        self._limits = tables.split_limits
+        self._limits, self._skew_ms = tables.split_limits, tables.settings.max_clock_skew
         self._round: list[Replica] = []  # Replicas to be measured, from the end.
-        self._large: dict[Replica, float] = {}  # Time of the next attempt for each large replica.
+        self._retained: dict[bytes, TableMeta] = {}  # Tables with a retention.
+        self._large: dict[Replica, float] = {}  # Time of the next attempt for each large or old replica.
         self._said: dict[Replica, str] = {}  # Last logged reason why a replica is not divided.
         self.pause = Pause(LOOK_S)
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
-        """Divide large ranges until cancelled."""
+        """Divide large ranges, and retire old ones, until cancelled."""
         why = ""
-        while any(self._limits):
+        while True:
             began = trio.current_time()
             try:
                 await self.look()
@@ -96,7 +113,7 @@ class Splitter:
             await self.pause.rest(began)
 
     async def look(self) -> None:
-        """Measure some replicas, and divide the large ones that are due.
+        """Measure some replicas; divide the large ones, and retire the old ones, that are due.
 
         Raises:
             Unavailable: not all nodes know of divisions.
@@ -113,9 +130,11 @@ class Splitter:
         for replica in due:
             self._large[replica] = now + RETRY_S
             with self._logging_errors(replica):
-                if (operation := self._operation(replica)) is not None:
+                is_old = self._is_old(replica.partition[0], replica.bounds)
+                operation = self._retirement(replica) if is_old else self._operation(replica)
+                if operation is not None:
                     asked[replica.partition[0]].append((replica, operation))
-                elif replica not in self._said:
+                elif replica not in self._said and not is_old:
                     self._large[replica] = now  # Divide a moving range as soon as its move is over.
         for table, divisions in asked.items():
             for at in range(0, len(divisions), MAX_JUDGED):
@@ -138,6 +157,13 @@ class Splitter:
         await self._transact(table, [(replica, operation)])
         return True
 
+    def _meta(self, table: bytes) -> TableMeta | None:
+        """Return the description of a table; None if its map is not here."""
+        with contextlib.suppress(NotReady):
+            if table in self._metadata.known:
+                return decode_table(self._metadata.tree(table).root.meta)
+        return None
+
     def _is_here(self, replica: Replica) -> bool:
         return self._replication.replicas.by_partition.get(replica.partition) is replica
 
@@ -146,13 +172,17 @@ class Splitter:
         if not self._round:
             ranges = {table.id for table in self._catalogue.tables().values() if table.kind == RANGE}
             here = self._replication.replicas.by_partition.values()
-            self._round = [replica for replica in here if replica.partition[0] in ranges]
+            metas = ((table, self._meta(table)) for table in ranges)
+            self._retained = {table: meta for table, meta in metas if meta is not None and meta.retention_ms}
+            watched = ranges if any(self._limits) else self._retained.keys()
+            self._round = [replica for replica in here if replica.partition[0] in watched]
         alive = {*self._alive()}
         for number in range(min(len(self._round), MAX_MEASURED)):
             replica = self._round.pop()
             turn = turn_of(replica, alive) if self._is_here(replica) else None
             with self._logging_errors(replica):
-                if turn is not None and self._limits.are_exceeded(self._replication.measure(replica)):
+                is_old = self._is_old(replica.partition[0], replica.bounds)
+                if turn is not None and (is_old or self._limits.are_exceeded(self._replication.measure(replica))):
                     self._large.setdefault(replica, trio.current_time() + turn * TURN_S)
                 else:
                     self._large.pop(replica, None)
@@ -180,11 +210,38 @@ class Splitter:
         argument = division(key, partition, [at], self._random)
         return Operation(self._random.randbytes(OPERATION_ID_BYTES), known_map.config, DIVIDE, 1, argument)
 
+    def _is_old(self, table: bytes, bounds: KeyBounds) -> bool:
+        """Return True if a range is older than the retention by the clocks of all hosts."""
+        meta = self._retained.get(table)
+        return meta is not None and meta.is_over(bounds, self._replication.now_ms() - self._skew_ms)
+
+    def _retirement(self, replica: Replica) -> Operation | None:
+        """Return the operation that retires an old range; None if the range moves, or is not adopted or needed."""
+        table, id_ = replica.partition
+        known_map = self._metadata.known.get(table)
+        if known_map is None or known_map.head.ended:
+            return None
+        tree = self._metadata.tree(table)
+        first, partition = range_of(tree, replica.bounds.first)
+        retired = [id_]
+        older = range_before(tree, first)
+        if older is not None and self._is_old(table, KeyBounds(older[0], first)) and not older[1].moves:
+            first, retired = older[0], [older[1].id, id_]
+        is_needed = len(retired) > 1 or self._replication.measure(replica).rows
+        if partition.id != id_ or partition.moves or not is_needed:
+            return None
+        ids = tuple(draw_id(self._random) for _ in partition.assignments)
+        argument = RetireArgument(first, tuple(retired), draw_id(self._random), ids)
+        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known_map.config, RETIRE, 1, argument)
+
     async def _transact(self, table: bytes, asked: Sequence[tuple[Replica, Operation]]) -> None:
         answers = await self._catalogue.transact(table, [operation for _, operation in asked], DONE_S)
-        for (replica, _), answer in zip(asked, answers, strict=True):
+        for (replica, operation), answer in zip(asked, answers, strict=True):
             if answer.outcome is OperationOutcome.DONE:
-                self._log.info("range_divided", partition=replica.partition[1])
+                if operation.name == RETIRE:
+                    self._log.info("range_retired", partition=replica.partition[1])
+                else:
+                    self._log.info("range_divided", partition=replica.partition[1])
             elif answer.outcome is OperationOutcome.CONFLICT and replica in self._large:
                 self._large[replica] = trio.current_time()  # Another change came first: divide by the map that has it.
             elif answer.outcome is OperationOutcome.REFUSED and answer.code != NOT_FOUND:

@@ -162,7 +162,7 @@ class AdminMethods:
                 return made
             metadata, catalogue = self._service.taking_part()
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
-            made_of = WantedTable(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-4:])
+            made_of = WantedTable(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-5:])
             table = await catalogue.create(made_of, operation, deadline.left_s())
             known_map = metadata.known.get(table.id)
             config = table.config if known_map is None else known_map.head.config
@@ -438,11 +438,12 @@ class AdminMethods:
 
 
 def traits(table: TableMeta) -> dict[str, Value]:
-    """Return the time key and smear flag of a table with times, and the lifetime of records that expire by default."""
+    """Return the time key and smear flag of a table with times, and the lifetimes of records and ranges that end."""
     of_times: dict[str, Value] = (
         {} if table.time_key is None else {"time_key": [*table.time_key], "smear": table.smears}
     )
-    return {**of_times, **({"ttl_ms": table.ttl_ms} if table.ttl_ms else {})}
+    periods: dict[str, Value] = {"ttl_ms": table.ttl_ms, "retention_ms": table.retention_ms}
+    return {**of_times, **{name: period for name, period in periods.items() if period}}
 
 
 async def _register_of(metadata: Metadata, catalogue: Catalogue, table: str | None) -> bytes:

@@ -46,6 +46,7 @@ class CreateTableArguments(NamedTuple):
     time_key: TimeKey | None = None
     smears: bool = False  # True if other nodes may keep its puts, and forward them later.
     ttl_ms: int = 0  # Default lifetime of its records; 0: they never expire.
+    retention_ms: int = 0  # Age of times from which whole ranges are retired; 0: they stay.
 
     def options(self) -> dict[str, Value]:
         """Return the options of a forwarded request."""
@@ -58,6 +59,7 @@ class CreateTableArguments(NamedTuple):
             **({"partitioner": self.partitioner} if self.partitioner != MURMUR3 else {}),  # Old nodes do not know it.
             **({"time_key": [*self.time_key], "smear": self.smears} if self.time_key is not None else {}),
             **({"ttl_ms": self.ttl_ms} if self.ttl_ms else {}),
+            **({"retention_ms": self.retention_ms} if self.retention_ms else {}),
         }
 
 
@@ -107,8 +109,8 @@ def create_table(arguments: Arguments) -> CreateTableArguments:
     """
     name = table_name(arguments)
     options = arguments.options(
-        *("kind", "partitions", "partitioner", "replication", "bounds", "time_key", "smear", "ttl_ms", "operation"),
-        "timeout_ms",
+        *("kind", "partitions", "partitioner", "replication", "bounds", "time_key", "smear", "ttl_ms"),
+        *("retention_ms", "operation", "timeout_ms"),
     )
     kind, operation = options.text("kind"), _operation(arguments.method, options)
     if kind not in KINDS:
@@ -125,6 +127,11 @@ def create_table(arguments: Arguments) -> CreateTableArguments:
             f"{arguments.method}: {len(bounds)} bounds make {len(bounds) + 1} partitions, not {partitions}",
             {"option": "partitions"},
         )
+    time_key, smears = _time_key(arguments.method, options, kind)
+    retention_ms = options.number("retention_ms", most=MAX_TTL_MS) or 0
+    if retention_ms and time_key is None:
+        words = "only a table with a time key has a retention, because ranges are retired by the times of their keys"
+        raise BadRequest(f"{arguments.method}: {words}", {"option": "retention_ms"})
     return CreateTableArguments(
         name,
         kind,
@@ -134,8 +141,10 @@ def create_table(arguments: Arguments) -> CreateTableArguments:
         operation,
         _timeout_ms(options),
         partitioner or MURMUR3,
-        *_time_key(arguments.method, options, kind),
+        time_key,
+        smears,
         options.number("ttl_ms", most=MAX_TTL_MS) or 0,
+        retention_ms,
     )
 
 

@@ -21,6 +21,9 @@ MADE = {"table": "ab" * 16, "config": (1 << 48) + 7}
      {"kind": "range", "partitions": None, "replication": None, "bounds": [b"b", b"m"]}),
     (["--kind", "range", "--time-key", "0:8:ms"],
      {"kind": "range", "partitions": None, "time_key": [0, 8, "ms"], "replication": None, "bounds": []}),
+    (["--kind", "range", "--time-key", "4:4:s", "--retention", "30d"],
+     {"kind": "range", "partitions": None, "time_key": [4, 4, "s"], "retention_ms": 2_592_000_000, "replication": None,
+      "bounds": []}),
     (["--kind", "range", "--time-key", "4:4:s", "--no-smear"],
      {"kind": "range", "partitions": None, "time_key": [4, 4, "s"], "smear": False, "replication": None, "bounds": []}),
 ])  # fmt: skip
@@ -47,6 +50,7 @@ def test_a_table_is_made(ask, arguments, expected):
     (["--kind", "range", "--time-key", "x"], "OFFSET:WIDTH"),
     (["--kind", "hash", "--time-key", "0:8:ms"], "--time-key is for range tables"),
     (["--kind", "range", "--smear"], "--smear is for tables with a --time-key"),
+    (["--kind", "range", "--retention", "1d"], "--retention is for tables with a --time-key"),
 ])  # fmt: skip
 def test_a_time_key_that_cannot_be(ask, arguments, words):
     done, asked = ask("table", "create", "t", *arguments)

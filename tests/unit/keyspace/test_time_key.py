@@ -50,6 +50,29 @@ def test_keys_without_time():
     assert TimeKey(3, 1, "ns").fault_of(b"abcd") is None
 
 
+@pytest.mark.parametrize(
+    ("time_key", "time"), [(TimeKey(2, 8, "ms"), 10**12), (TimeKey(2, 5, "s"), 10**9), (TimeKey(2, 8, "ns"), 10**18)]
+)
+def test_ranges_of_old_times(time_key, time):
+    """A range is over if its end has a time before; a range with several prefixes, or without an end, never is."""
+    end = b"ab" + time_key.key_time(time)
+    first = b"ab" + time_key.key_time(5)
+    assert time_key.is_over(first, end, 10**12 + 1)
+    assert not time_key.is_over(first, end, 10**12)
+    assert time_key.is_over(b"ab", end, 10**12 + 1)
+    for low, high in ((first, None), (b"aa" + first[2:], end), (b"", end), (b"ab", b"ac"), (b"ab", b"ab")):
+        assert not time_key.is_over(low, high, 10**15)
+
+
+def test_ranges_of_old_times_in_text():
+    """The time counts from 1970; an end that is no time is never over."""
+    time_key = TimeKey(0, 19, ISO)
+    assert time_key.is_over(b"", b"2001-09-09T01:46:40", 10**12 + 1)
+    assert not time_key.is_over(b"", b"2001-09-09T01:46:40", 10**12)
+    assert time_key.is_over(b"1999", b"2001-09-09", 10**12)
+    assert not time_key.is_over(b"nonsense", b"p", 10**15)
+
+
 MOMENTS = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31)).map(  # noqa: DTZ001  # Keys tell no zone.
     lambda moment: moment.replace(microsecond=0)
 )

@@ -198,7 +198,7 @@ class Node:
     def synced(self):
         return self.log[-1][0] if self.log else 1
 
-    goes_by = Replication.goes_by
+    goes_by, let_go = Replication.goes_by, Replication.let_go
 
     def get(self, space, key):
         return self.spaces[space].get(key)
@@ -310,12 +310,12 @@ class Records:
     def node(self, uuid):
         return next(node for node in self.nodes if node.uuid == uuid)
 
-    def make(self, name, kind=HASH, *, firsts, holders, adopted=True, time_key=None, smears=True, ttl_ms=0):
+    def make(self, name, kind=HASH, *, firsts, holders, adopted=True, time_key=None, smears=True, **more):
         """Make a table with these first keys or number of shards; `holders` maps a partition number to nodes."""
         keys = [shard_key(number) for number in range(firsts)] if kind == HASH else firsts
         id_ = len(self._trees).to_bytes(16, "big")
         table = TableMeta(id_, name, kind, len(holders(0)), len(keys) if kind == HASH else 0)
-        table = table._replace(ttl_ms=ttl_ms)
+        table = table._replace(**more)
         if time_key is not None:
             table = table._replace(time_key=time_key, smears=smears)
         partitions = {}

@@ -90,7 +90,7 @@ def test_records_are_read_as_they_were_written():
     timed = RANGES._replace(time_key=TimeKey(0, 8, "ms"))
     for table in (
         SHARDS, SHARDS._replace(partitioner="sha1"), SHARDS._replace(groups=GROUPS), timed, timed._replace(smears=True),
-        SHARDS._replace(ttl_ms=1), timed._replace(ttl_ms=MAX_TTL_MS),
+        SHARDS._replace(ttl_ms=1), timed._replace(ttl_ms=MAX_TTL_MS, retention_ms=MAX_TTL_MS),
     ):  # fmt: skip
         assert decode_table(table.encode()) == table
 
@@ -101,9 +101,14 @@ def test_records_are_read_as_they_were_written():
 ])  # fmt: skip
 def test_tables_that_cannot_have_a_time_key(at, wrong):
     """Shards, another hash, groups, a bad time key, another format or number of fields are refused."""
-    fields = [1, b"r" * 16, "ranges", RANGE, 3, 0, "murmur3", [], [0, 8, "ms"], True]
+    fields = [1, b"r" * 16, "ranges", RANGE, 3, 0, "murmur3", [], [0, 8, "ms"], True, 0, 0]
     assert decode_table(pack(fields)).time_key == TimeKey(0, 8, "ms")
-    for broken in ([*fields[:at], wrong, *fields[at + 1 :]], fields[:-1], [*fields, 0], [*fields, 1, 1]):
+    for broken in (
+        [*fields[:at], wrong, *fields[at + 1 :]],
+        fields[:-1],
+        [*fields, 0],
+        [*fields[:8], None, False, 0, 1],
+    ):
         with pytest.raises(ProtocolError):
             decode_table(pack(broken))
 

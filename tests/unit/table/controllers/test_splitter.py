@@ -146,14 +146,14 @@ async def test_a_range_is_divided_beyond_either_limit(world, size, said, autojum
 
 
 def test_limits_that_are_off():
-    """A limit of zero is ignored; if both are zero nothing is measured."""
+    """A limit of zero is ignored; if both are zero, and no table has a retention, nothing is measured."""
     for limits, measured, expected in (
         (MeasureLimits(0, 10), (1 << 60, 10), False), (MeasureLimits(0, 10), (0, 11), True),
         (MeasureLimits(10, 0), (10, 1 << 60), False), (MeasureLimits(10, 0), (11, 0), True),
     ):  # fmt: skip
         assert limits.are_exceeded(measured) == expected
     splitter = SplitterOfOneNode(Ranges(), limits=MeasureLimits(0, 0))
-    trio.run(splitter.splitting.run)  # The task ends at once.
+    trio.run(splitter.splitting.look)
     assert splitter.sizes.measured == []
 
 

@@ -65,7 +65,7 @@ async def test_the_life_of_a_table(cluster):
     assert [one["table"] for one in registers] == [None, "orders"]
     (acceptor,) = registers[0]["new"]
     assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
-    fields = fields_of("a partition map") - {"owners", "time_key", "smear", "ttl_ms"}
+    fields = fields_of("a partition map") - {"owners", "time_key", "smear", "ttl_ms", "retention_ms"}
     assert shown.keys() == fields
     assert registers[0].keys() == fields_of("a register")
     dropped = await cluster.ask(machine, "drop_table", "orders")

@@ -33,6 +33,8 @@ def arguments(*params: object) -> Arguments:
      CreateTableArguments("t", "range", 1, 0, (), None, time_key=TimeKey(4, 2, "s"))),
     ({"kind": "range", "time_key": None, "smear": False}, CreateTableArguments("t", "range", 1, 0, (), None)),
     ({"kind": "range", "ttl_ms": 5}, CreateTableArguments("t", "range", 1, 0, (), None, ttl_ms=5)),
+    ({"kind": "range", "time_key": [4, 2, "s"], "smear": False, "retention_ms": 9},
+     CreateTableArguments("t", "range", 1, 0, (), None, time_key=TimeKey(4, 2, "s"), retention_ms=9)),
     ({"kind": "hash", "partitions": 1 << 17}, CreateTableArguments("t", "hash", 1 << 17, 0, (), None)),
 ])  # fmt: skip
 def test_a_table_that_is_to_be(options, expected):
@@ -73,6 +75,7 @@ def test_a_table_that_is_to_be(options, expected):
     (["t", {"kind": "range", "smear": True}], "smearing needs a time key"),
     (["t", {"kind": "range", "time_key": [0, 8, "ms"], "smear": 1}], "the option smear must be true or false"),
     (["t", {"kind": "hash", "ttl_ms": (1 << 42) + 1}], "ttl_ms must be at most 4398046511104"),
+    (["t", {"kind": "range", "retention_ms": 1}], "only a table with a time key has a retention"),
     (["t", {"kind": "hash", "operation": b"x" * 19}], "the operation must be 20 bytes, not 19"),
     (["t", {"kind": "hash", "operation": 1}], "the option operation must be bytes"),
 ])  # fmt: skip
