@@ -176,7 +176,7 @@ class ChangePage:
         self._stable: dict[Replica, bytes] = {}  # The stable clocks of this step.
         self._parked: ParkedRequest | None = None
         self._linger_until: float | None = None
-        self._is_reading = self._is_over = False
+        self._is_reading = self._is_over = self._has_read = False
 
     # -- the life of a page ------------------------------------------------------------------------------------------
 
@@ -272,7 +272,8 @@ class ChangePage:
         now = self._now()
         has_begun = self._has_begun and all(place.delivered is not None for place in self.places)
         is_late = now >= self._until or (self.count > 0 and now >= (self._linger_until or inf))
-        if self._is_full or self.refused or has_begun or is_late:
+        must_read = bool(far) and not self.count and not self._has_read  # Also a poll that does not wait moves on.
+        if self._is_full or self.refused or has_begun or (is_late and not must_read):
             self.end()
         elif far:
             self._read(far)
@@ -498,6 +499,7 @@ class ChangePage:
     def _on_log(self, far: Sequence[Replica], batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
         behind = {replica: self._replicas[replica] for replica in far}
         waits: set[Replica] = set()
+        self._has_read = True
         self._renamed.difference_update(far)
         if batches is None:
             for number in behind.values():
