@@ -81,8 +81,9 @@ class SavedTable:
     partitioner: str
     time_key: TimeKey | None
     smears: bool
+    ttl_ms: int
+    retention_ms: int
     partitions: tuple[SavedPartition, ...]
-    ttl_ms: int = 0
 
     @property
     def files(self) -> Iterator[BackupFile]:
@@ -351,11 +352,11 @@ def _table_of(fields: Json) -> SavedTable:
         case {
             "name": str(name), "id": str(id_), "kind": str(kind), "replication": int(replication),
             "partitioner": str(partitioner), "time_key": None | list() as time_key, "smears": bool(smears),
-            "partitions": list(partitions), **others,
-        } if isinstance(ttl_ms := others.get("ttl_ms", 0), int):  # fmt: skip
+            "ttl_ms": int(ttl_ms), "retention_ms": int(retention_ms), "partitions": list(partitions),
+        }:  # fmt: skip
             key = None if time_key is None else time_key_of([*time_key])
             saved = tuple(map(_partition_of, partitions))
-            return SavedTable(name, id_, kind, replication, partitioner, key, smears, saved, ttl_ms)
+            return SavedTable(name, id_, kind, replication, partitioner, key, smears, ttl_ms, retention_ms, saved)
     raise ValueError
 
 

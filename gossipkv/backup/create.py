@@ -138,6 +138,7 @@ class BackupCreation:
             time_key=table.time_key,
             smears=table.smears,
             ttl_ms=table.ttl_ms,
+            retention_ms=table.retention_ms,
             partitions=tuple(partitions),
         )
 

@@ -148,7 +148,8 @@ class Restore:
             **({"partitions": len(firsts), "partitioner": table.partitioner} if table.kind == HASH else {}),
             **({"bounds": bounds} if bounds and table.kind != HASH else {}),
             **({"time_key": [*table.time_key], "smear": table.smears} if table.time_key is not None else {}),
-            **({"ttl_ms": table.ttl_ms} if table.ttl_ms else {}),
+            "ttl_ms": table.ttl_ms,
+            **({"retention_ms": table.retention_ms} if table.retention_ms else {}),
             "timeout_ms": CREATE_MS,
         }
         made = await self.cluster.calls.call("create_table", HIDDEN + name, options)

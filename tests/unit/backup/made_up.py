@@ -40,7 +40,9 @@ def build(archive, backup, file, records):
 
 def manifest_of(name, files, *, since=None, first=b"", table="t", clock=bytes(16), datasets=None):
     partition = SavedPartition(7, first, clock, tuple(files))
-    saved = SavedTable(table, "0f" * 16, "range", 3, "murmur3", None, smears=False, partitions=(partition,))
+    saved = SavedTable(
+        table, "0f" * 16, "range", 3, "murmur3", None, smears=False, ttl_ms=0, retention_ms=0, partitions=(partition,)
+    )
     return BackupManifest(name, "2026-11-28T17:00:00+00:00", "c", "n1", since, (saved,), datasets or {})
 
 

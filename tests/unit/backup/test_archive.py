@@ -54,7 +54,9 @@ def test_a_manifest_is_read_as_it_was_written():
         SavedPartition(at << 60, bytes([at]) * at, b"\1" * 16, (BackupFile(f"{name}/{at}.gkv", at, 2),))
         for at in range(3)
     )
-    timed = SavedTable("t", "0f" * 16, "range", 3, "murmur3", key, smears=True, partitions=partitions)
+    timed = SavedTable(
+        "t", "0f" * 16, "range", 3, "murmur3", key, smears=True, ttl_ms=5, retention_ms=9, partitions=partitions
+    )
     tables = (timed, *manifest_of(name, ()).tables)
     written = manifest_of(name, (), datasets={"geo": {"active": "7", "hold": None}})
     written = type(written)(name, written.began, "c", "n1", name_of(0), tables, written.datasets)
