@@ -1,5 +1,5 @@
-"""An index of sorted keys, such as the first keys of a table's ranges; `_key_index.pyx` explains it."""
+"""An index of sorted keys, such as the first keys of a table's ranges; `key_index.pyx` explains it."""
 
-from gossipkv.keyspace._key_index import KeyIndex
+from gossipkv.keyspace._keyspace import KeyIndex
 
 __all__ = ["KeyIndex"]

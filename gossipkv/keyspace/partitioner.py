@@ -16,13 +16,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gossipkv.keyspace import _hashing
-from gossipkv.keyspace._hashing import alternate as sequins_alternate
-from gossipkv.keyspace._hashing import cascading as cascading_hash
-from gossipkv.keyspace._hashing import murmur3_32, sha1
-from gossipkv.keyspace._hashing import sequins as sequins_hash
-from gossipkv.keyspace._hashing import string as string_hash
-from gossipkv.keyspace._hashing import text as writable_hash
+from gossipkv.keyspace import _keyspace
+from gossipkv.keyspace._keyspace import alternate as sequins_alternate
+from gossipkv.keyspace._keyspace import cascading as cascading_hash
+from gossipkv.keyspace._keyspace import murmur3_32, sha1
+from gossipkv.keyspace._keyspace import sequins as sequins_hash
+from gossipkv.keyspace._keyspace import string as string_hash
+from gossipkv.keyspace._keyspace import text as writable_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ __all__ = [
     "writable_hash",
 ]
 
-# In the order of the codes in `_hashing.pxd`. Spark's differs from `string` in the remainder alone.
+# In the order of the codes in `hashing.pxd`. Spark's differs from `string` in the remainder alone.
 _HASHES: Mapping[str, Callable[[bytes], int]] = MappingProxyType(
     {
         "sequins": sequins_hash,
@@ -94,4 +94,4 @@ def partition(name: str, key: bytes, count: int) -> int:
         ValueError: no function has that name, the count is below 1 or over the platform's size type, or the function
             needs text and the key is not UTF-8.
     """
-    return _hashing.partition(code(name), key, count)
+    return _keyspace.partition(code(name), key, count)

@@ -20,7 +20,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort
 from libc.string cimport memcmp, memcpy
 
-from gossipkv.keyspace._hashing cimport murmur3
+from gossipkv.keyspace._keyspace cimport murmur3
 from gossipkv.storage._storage cimport Slice, crc32c_of
 from gossipkv.storage.engine._engine cimport ReadGate, end_change
 

@@ -1,4 +1,4 @@
-"""The C functions that `_hashing.pxd` exports, called with a pointer and a size at any address.
+"""The C functions that `hashing.pxd` exports, called with a pointer and a size at any address.
 
 A key lies at the very end of a page before a forbidden one, or at the very start of a page after one: reading one
 byte too many ends the process, and Python's faulthandler names the test.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.keyspace import _hashing, partitioner
+from gossipkv.keyspace import _keyspace, partitioner
 from tests.oracle import hashing as oracle
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ CUT = [text[:-1] for text in TEXTS if text and text[-1] >= 0x80]
 
 def exported(name: str, result: object, *arguments: object) -> ctypes._CFuncPtr:
     """Return the C function of that name from the module's table of exports."""
-    capsules = _hashing.__pyx_capi__
+    capsules = _keyspace.__pyx_capi__
     get_name = ctypes.pythonapi.PyCapsule_GetName
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -116,4 +116,4 @@ def test_partition_of_what_has_none(fenced: Fenced) -> None:
 @pytest.mark.parametrize("function", [-1, 5])
 def test_partition_by_an_unknown_code(function: int) -> None:
     with pytest.raises(ValueError, match=f"must be from 0 to 4, got {function}"):
-        _hashing.partition(function, b"k", 7)
+        _keyspace.partition(function, b"k", 7)

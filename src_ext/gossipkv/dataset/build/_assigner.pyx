@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from gossipkv.keyspace._hashing cimport CASCADING, TEXT, partition_of, partition_of_hash, sequins_hash
+from gossipkv.keyspace._keyspace cimport CASCADING, TEXT, partition_of, partition_of_hash, sequins_hash
 from gossipkv.storage._storage cimport RecordBatch, BatchRecord
 
 cdef enum:

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from gossipkv.keyspace._hashing cimport partition_of
+from gossipkv.keyspace._keyspace cimport partition_of
 from gossipkv.storage._storage cimport (
     MAX_KEY_SIZE, MAX_PLAIN_SIZE, BatchRecord, Record as Parsed, RecordBatch, Slice, aligned8, compare_keys,
     lz4_decompress, parse_record,

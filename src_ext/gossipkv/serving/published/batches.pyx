@@ -14,7 +14,7 @@ The caller decides what happens to the key at a stop, of which nothing was writt
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from gossipkv.keyspace._hashing cimport partition_of
+from gossipkv.keyspace._keyspace cimport partition_of
 from gossipkv.storage._storage cimport Slice, SortedFile, is_whole
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport (

@@ -19,7 +19,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from gossipkv.keyspace._hashing cimport partition_of
+from gossipkv.keyspace._keyspace cimport partition_of
 from gossipkv.storage._storage cimport Slice, SortedFile, is_whole
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, put, put_answer, put_bin, put_bytes, take_array, take_blob

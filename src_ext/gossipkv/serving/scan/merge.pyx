@@ -10,7 +10,7 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from gossipkv.keyspace._hashing cimport partition_of
+from gossipkv.keyspace._keyspace cimport partition_of
 from gossipkv.storage._storage cimport compare_keys
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_init, buffer_release, buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport Blob, Cursor, put_array, take_array, take_bin

@@ -1,4 +1,4 @@
-# Functions that other extensions may call without the GIL. _hashing.pyx has the rules of each.
+# Functions that other extensions may call without the GIL. hashing.pyx has the rules of each.
 from libc.stdint cimport int32_t, uint32_t
 
 # A partition function's code: its index in `gossipkv.keyspace.partitioner.FUNCTIONS`; only names are stored or sent.

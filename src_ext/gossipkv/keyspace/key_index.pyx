@@ -6,7 +6,7 @@ compared, since a key below the second one finds the first value. Memory: 16 byt
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
@@ -18,10 +18,6 @@ cdef enum:
 cdef struct Row:
     uint64_t word
     PyObject* value
-
-
-cdef inline const unsigned char* bytes_of(bytes key) noexcept:
-    return <const unsigned char*>PyBytes_AS_STRING(key)
 
 
 cdef inline uint64_t word_of(const unsigned char* data, Py_ssize_t size) noexcept nogil:

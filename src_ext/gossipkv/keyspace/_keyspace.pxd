@@ -1,0 +1,3 @@
+"""The declarations of the key space for other extensions."""
+
+include "hashing.pxd"
