@@ -143,7 +143,7 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
             f"{loose}: other users than the owner can read or write the key (mode 0644)",
         ),
         *(
-            (arguments, "/dev/zero: over")
+            (arguments, "bytes, which is the limit")
             for arguments in (
                 ["--ca", "/dev/zero"],
                 ["--cert", "/dev/zero", "--key", pair],

@@ -501,7 +501,7 @@ def test_files_that_are_of_no_use(served: Secured, tmp_path: Path) -> None:
         (backwards, pair.key, None, "tls_key", "does not match the first certificate"),
         (pair.certificate, pair.key, garbage, "tls_clients", "expected certificates of authorities in PEM"),
         (pair.certificate, pair.key, missing, "tls_clients", "No such file"),
-        (pair.certificate, pair.key, Path("/dev/zero"), "tls_clients", "over 4194304 bytes"),
+        (pair.certificate, pair.key, Path("/dev/zero"), "tls_clients", "more than 4,194,304 bytes"),
     ]:
         with pytest.raises(ConfigError, match=reason) as told:
             Tls(certificate, key_path, clients, listeners=ALL)
