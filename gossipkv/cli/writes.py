@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli.options import HEX_KEYS, NODE, TIMEOUT, connect, key_bytes
+from gossipkv.cli.options import HEX_KEYS, NODE, TIMEOUT, connect, duration_ms, key_bytes
 from gossipkv.cli.reads import input_bytes, key_or_input
 from gossipkv.client.tables import LEVELS
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
@@ -36,6 +36,9 @@ LEVEL: Final = level("majority", "Replicas that must confirm before the command 
 @click.argument("value", metavar="[VALUE]", type=key_bytes, default="-")
 @level(None, "Replicas that must confirm before the command returns.  [default: majority, unless the put is smeared]")
 @click.option("--no-smear", is_flag=True, help="For a time series: write at once instead of within two minutes.")
+@click.option(
+    "--ttl", type=duration_ms, metavar="DURATION", help="Lifetime of the record.  [default: as the table says]"
+)
 @HEX_KEYS
 @NODE
 @TIMEOUT
@@ -46,6 +49,7 @@ def put(
     *,
     level: Level | None,
     no_smear: bool,
+    ttl: int | None,
     nodes: tuple[Address, ...],
     timeout_ms: int,
 ) -> None:
@@ -61,7 +65,7 @@ def put(
         value = input_bytes(MAX_VALUE_BYTES, "a value of a table")
     key = key_or_input(key, MAX_KEY_BYTES)
     with connect(nodes, timeout_ms) as client:
-        client.table(table).put(key, value, level=level, smear=not no_smear)
+        client.table(table).put(key, value, level=level, smear=not no_smear, ttl_ms=ttl)
 
 
 @click.command()

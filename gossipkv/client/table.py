@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.client import parts, reads, tables
-from gossipkv.client._client import get_request
+from gossipkv.client._client import call_request, get_request
 from gossipkv.client.changes import WAIT_MS, ChangePages
 from gossipkv.client.pages import ScanPages
 from gossipkv.client.range_deletion import PAGE_MS, DeletionPages
@@ -65,6 +65,23 @@ class Table:
             return get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms, config))
 
         return self._asked(by_map, key, make, timeout_ms, turn.found)
+
+    def get_with_expiry(
+        self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
+    ) -> Asked[tuple[bytes | None, int | None]]:
+        """Return the same as `get`, with the time of the record's expiry in ms since 1970, or None if it has none."""
+        turn, sent = SessionTurn(session), reads.key_bytes(key)
+
+        def make(config: int) -> Request[Value]:
+            options = tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms), config)
+            return call_request("get", [self.name, sent, {**options, "explain": True}])
+
+        def finish(result: Value) -> tuple[bytes | None, int | None]:
+            return turn.found(tables.explained(result))
+
+        if self._by_map is None:
+            return self._client.ask(make(0), timeout_ms, finish)
+        return self._asked(self._by_map, sent, make, timeout_ms, finish)
 
     def get_many(
         self,
@@ -142,11 +159,16 @@ class Table:
         *,
         level: Level | None = None,
         smear: bool = True,
+        ttl_ms: int | None = None,
+        expires_at: int | None = None,
         wait_ms: int = 0,
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> Asked[None]:
         """Set the value of `key`.
+
+        The record expires `ttl_ms` after the put (0: never) or at `expires_at`, in ms since 1970; without either, as
+        the table says.
 
         Without a session and a `level` a table with a time key may smear the put, unless `smear` is false.  Then it
         returns when one node has it synced, which forwards it within two minutes or so.  Otherwise the level is a
@@ -161,7 +183,8 @@ class Table:
         wanted = None if smears else level or "majority"
 
         def make(config: int) -> Request[Value]:
-            return tables.put(self.name, key, value, self._written(turn, wanted, wait_ms, timeout_ms, config))
+            options = self._written(turn, wanted, wait_ms, timeout_ms, config)
+            return tables.put(self.name, key, value, {**options, **tables.expiry_options(ttl_ms, expires_at)})
 
         return self._write("put", key, make, timeout_ms, turn, smears=smears)
 
@@ -187,18 +210,21 @@ class Table:
         records: Iterable[tuple[Key, bytes]],
         *,
         level: Level = "majority",
+        ttl_ms: int | None = None,
+        expires_at: int | None = None,
         wait_ms: int = 0,
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> Asked[None]:
-        """Put each of `records`.  This is not atomic: others may see a part of them, for ever if it fails.
+        """Put each of `records`, all with one expiry, if any.  This is not atomic: a part of them may stay if it fails.
 
         Any number of records is allowed: they are sent in parts, one after the other, within one timeout.  Raises as
         `put`, for the first part that fails.  If there are several parts, `details` have the number of records `put`
         before that part and `unsent` after it; the error itself is about the records between.
         """
         turn = SessionTurn(session)
-        writing = parts.writing(self.name, records, self._written(turn, level, wait_ms, timeout_ms))
+        options = {**self._written(turn, level, wait_ms, timeout_ms), **tables.expiry_options(ttl_ms, expires_at)}
+        writing = parts.writing(self.name, records, options)
         steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
         return self._client.ask_steps(steps, timeout_ms)
 

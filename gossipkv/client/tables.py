@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.client._client import Request
-    from gossipkv.client.reads import Key
+    from gossipkv.client.reads import Key, Stamp
     from gossipkv.wire.rpc import Value
 
 Level = Literal["one", "majority", "all"]  # Replicas that have a write when it is acknowledged.
@@ -44,6 +44,12 @@ def write_options(
     """Return the options of a write; without a level, which means a majority, a put may be smeared."""
     given: dict[str, Value] = {"level": level, "wait_ms": wait_ms, "token": token, "config": config}
     return {**_time(allowed_ms), **{name: value for name, value in given.items() if value}}
+
+
+def expiry_options(ttl_ms: int | None, expires_at: int | None) -> dict[str, Value]:
+    """Return the options of a put about its expiry; the node checks them."""
+    given: dict[str, Value] = {"ttl_ms": ttl_ms, "expires_at": expires_at}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _time(allowed_ms: int) -> dict[str, Value]:
@@ -98,6 +104,16 @@ def put_many(table: str, records: Sequence[tuple[bytes, bytes]], options: dict[s
 def delete_many(table: str, keys: Sequence[bytes], options: dict[str, Value]) -> Request[Value]:
     """Return a `delete_many` of keys that fit into one frame."""
     return call_request("delete_many", [table, [*keys], options])
+
+
+def explained(result: Value) -> tuple[tuple[bytes | None, int | None], Stamp]:
+    """Check the answer to a `get` that explains: the value and its expiry, and the stamp."""
+    match result:
+        case [None | bytes() as value, str() | bytes() as stamp, {"node": _, **more}]:
+            match more.get("expires_at"):
+                case None | int() as expires_at:
+                    return (value, expires_at), stamp
+    raise reads.unexpected("get", "[value or nil, token, {node, perhaps expires_at}]", result)
 
 
 def token_of(method: str, result: Value) -> bytes:

@@ -38,6 +38,7 @@ def ask(run, monkeypatch):
         (["put", "carts", "-", "v"], b"\xff\n", [b"\xff", b"v", PUT]),
         (["put", "carts", "k", "v", "--no-smear"], b"", [b"k", b"v", WRITE]),
         (["put", "carts", "k", "v", "--level", "all"], b"", [b"k", b"v", {**WRITE, "level": "all"}]),
+        (["put", "carts", "k", "v", "--ttl", "2m"], b"", [b"k", b"v", {**PUT, "ttl_ms": 120_000}]),
         (["delete", "carts", "k"], b"unread", [b"k", WRITE]),
         (["delete", "carts", "-", "--level", "one"], b"k\n\n", [b"k\n", {**WRITE, "level": "one"}]),
     ],

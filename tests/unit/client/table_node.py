@@ -13,6 +13,7 @@ class TableNode:
 
     def __init__(self, fails: dict[int, list[object]] | None = None, most: int = 1 << 30) -> None:
         self.records: dict[bytes, bytes] = {}
+        self.expiries: dict[bytes, dict[str, object]] = {}
         self.asked: list[tuple[str, list[object]]] = []
         self.fails = fails or {}
         self.most = most
@@ -32,6 +33,8 @@ class TableNode:
         return {"table": "ab" * 16, "config": 1}
 
     def get(self, key: bytes, options: dict[str, object] | None = None) -> object:
+        if (options or {}).get("explain"):
+            return [self.records.get(key), b"token", {"node": "n1", **self.expiries.get(key, {})}]
         return [self.records.get(key), b"token"]
 
     def get_many(self, keys: list[bytes], options: dict[str, object] | None = None) -> object:

@@ -105,6 +105,35 @@ def test_what_a_node_is_told(ask):
 
 
 @both
+def test_a_put_tells_its_expiry_and_a_get_asks_for_it(ask):
+    """A lifetime of 0 means never, so it is sent; a record without an expiry has None."""
+    node = TableNode()
+    node.expiries = {b"k": {"expires_at": 1_800_000_000_000}}
+    with FakeNode(node) as listening:
+        assert ask(
+            [listening.address],
+            ("put", "k", b"v", {"ttl_ms": 0}), ("put_many", [("n", b"w")], {"expires_at": 1_800_000_000_000}),
+            ("get_with_expiry", "k"), ("get_with_expiry", "n", {"wait_ms": 7}), ("get_with_expiry", "none"),
+        ) == [None, None, (b"v", 1_800_000_000_000), (b"w", None), (None, None)]  # fmt: skip
+    assert node.asked == [
+        ("put", [b"k", b"v", {**WAITS, "ttl_ms": 0}]),
+        ("put_many", [[[b"n", b"w"]], {**WRITE, "expires_at": 1_800_000_000_000}]),
+        ("get", [b"k", {"explain": True}]),
+        ("get", [b"n", {"wait_ms": 7, **WAITS, "explain": True}]),
+        ("get", [b"none", {"explain": True}]),
+    ]
+
+
+@both
+def test_an_expiry_that_no_node_tells(ask):
+    """An answer of another form is refused; so is a dataset."""
+    node = TableNode()
+    node.records, node.expiries = {b"k": b"v"}, {b"k": {"expires_at": "soon"}}
+    with FakeNode(node) as listening, pytest.raises(ProtocolError, match="perhaps expires_at"):
+        ask([listening.address], ("get_with_expiry", "k"))
+
+
+@both
 @pytest.mark.parametrize("behaviour", [hang_up_on_request, hang_up_amid_an_answer, silent])
 @pytest.mark.parametrize("call", [("put", "k", b"v"), ("delete", "k"), ("put_many", [("k", b"v")])])
 def test_a_write_that_was_sent_is_never_sent_again(ask, behaviour, call):
