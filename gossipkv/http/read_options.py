@@ -3,7 +3,7 @@
 `?proxy=true` lets a node answer only from its own data, and `?proxy=VERSION` from that version.  `X-Sequins-Version`
 names the exact version, `X-GossipKV-Min-Version` the oldest acceptable one, `X-GossipKV-Timeout-Ms` the time allowed.
 `GossipKV-Token` shows what a session has seen of tables, and `X-GossipKV-Wait-Ms` how long a replica may wait for that.
-`?level=LEVEL` or `X-GossipKV-Level` says what a write must reach.
+`?level=LEVEL` or `X-GossipKV-Level` says what a write must reach, `GossipKV-TTL` how long its records live, in seconds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import BadRequest
 from gossipkv.http.answers import RefusedRequest, text
+from gossipkv.settings.tables import MAX_TTL_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,7 @@ TIMEOUT: Final = b"x-gossipkv-timeout-ms"
 WAIT: Final = b"x-gossipkv-wait-ms"
 SHOWN: Final = b"gossipkv-token"  # Tokens in Base64; several, in one header or more, are as one.
 LEVEL: Final = b"x-gossipkv-level"
+TTL: Final = b"gossipkv-ttl"
 STEERING: Final = frozenset({PIN, MIN_VERSION, TIMEOUT, WAIT, SHOWN})
 
 MAX_TIMEOUT_MS: Final = 60_000  # A load balancer in front has given up by then.
@@ -130,6 +132,8 @@ def write_options(headers: Mapping[bytes, bytes], target: RequestTarget) -> Read
     asked = target.options.get(_LEVEL) or None
     if asked is not None and wire.setdefault(_LEVEL, asked) != asked:
         raise BadRequest(f"level={asked[:60]} and X-GossipKV-Level differ; send only one of them")
+    if (ttl_s := _number(headers, TTL, 0, MAX_TTL_MS // 1000)) is not None:
+        wire["ttl_ms"] = 1000 * ttl_s
     return ReadOptions(wire, _put_session(headers, wire))
 
 
@@ -142,8 +146,8 @@ def _put_session(headers: Mapping[bytes, bytes], wire: dict[str, Value]) -> int 
             raise BadRequest(
                 f"GossipKV-Token is not valid base64: {error}; send it as the server returned it"
             ) from None
-    timeout_ms = _milliseconds(headers, TIMEOUT, 1)
-    times = {"timeout_ms": timeout_ms, "wait_ms": _milliseconds(headers, WAIT, 0)}
+    timeout_ms = _number(headers, TIMEOUT, 1)
+    times = {"timeout_ms": timeout_ms, "wait_ms": _number(headers, WAIT, 0)}
     wire |= {name: given for name, given in times.items() if given is not None}
     return timeout_ms
 
@@ -178,12 +182,12 @@ def _text(headers: Mapping[bytes, bytes], name: bytes) -> str | None:
         raise BadRequest(f"{name.decode()} is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _milliseconds(headers: Mapping[bytes, bytes], name: bytes, least: int) -> int | None:
+def _number(headers: Mapping[bytes, bytes], name: bytes, least: int, most: int = MAX_TIMEOUT_MS) -> int | None:
     value = headers.get(name)
     if value is None:
         return None
-    number = int(value) if value.isdigit() and len(value) <= len(str(MAX_TIMEOUT_MS)) else -1
-    if not least <= number <= MAX_TIMEOUT_MS:
-        shown = name.decode().title().replace("Gossipkv", "GossipKV")
-        raise BadRequest(f"{shown} must be a whole number from {least} to {MAX_TIMEOUT_MS}")
+    number = int(value) if value.isdigit() and len(value) <= len(str(most)) else -1
+    if not least <= number <= most:
+        shown = name.decode().title().replace("Gossipkv", "GossipKV").replace("Ttl", "TTL")
+        raise BadRequest(f"{shown} must be a whole number from {least} to {most}")
     return number

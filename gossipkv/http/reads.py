@@ -8,6 +8,7 @@ passes on a request (`?proxy`) a 404 would mean the former, so missing data is 5
 
 from __future__ import annotations
 
+import time
 from base64 import b64encode
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 VERSION: Final = b"X-Sequins-Version"
+TTL: Final = b"GossipKV-TTL"  # The remaining lifetime of a record, in seconds.
 TOKEN: Final = b"GossipKV-Token"  # The clocks of tables that a session has seen, in Base64.
 NOT_KEPT: Final = (b"Cache-Control", b"no-store")
 GET: Final = frozenset({b"GET", b"HEAD"})
@@ -108,6 +110,7 @@ class ReadContext:
         alone: The gateway has no node, so nothing is here without asking.
         session: Keeps a gateway that asks several nodes from stepping back.
         permissions: The rights of clients; None: all that this gateway may read.
+        now_s: The time of day.
         times: When versions were modified.
     """
 
@@ -117,6 +120,7 @@ class ReadContext:
     alone: bool = False
     session: ReadSession | None = None
     permissions: HttpPermissions | None = None
+    now_s: Callable[[], float] = time.time
     times: SourceTimes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -229,34 +233,37 @@ PROXIED_TO: Final = b"X-Sequins-Proxied-To"
 async def read_one(request: DataRequest) -> HttpAnswer:
     """Return the answer to GET or HEAD of a key."""
     context, database = request.context, request.database
-    value, origin, node = await _get(request)
-    about = [*read_from(context, database, origin), *_proxied_to(node, context.node_name)]
+    value, origin, explained = await _get(request)
+    about = [*read_from(context, database, origin), *_proxied_to(explained, context.node_name)]
     if value is None:
         where = database if isinstance(origin, bytes) else f"{database} {origin}"
         return text(404, f"{where} has no such key", headers=about)
     content_type = context.content_type_of(database)
     if isinstance(origin, bytes):  # A table's value may have changed by now, so it has no validator.
-        return HttpAnswer(200, [(b"Content-Type", content_type), *about], value)
+        lifetime = _lifetime(explained, context.now_s())
+        return HttpAnswer(200, [(b"Content-Type", content_type), *about, *lifetime], value)
     time_s = await context.times.of(database, origin)
     tag = conditions.entity_tag(origin, value)
     found = conditions.FoundValue(value, tag, time_s, content_type, about)
     return conditions.answer(request.http.method, request.http.headers, found)
 
 
-async def _get(request: DataRequest) -> tuple[bytes | None, str | bytes, str | None]:
-    """Return value, version or token, and the answering node if reported."""
+async def _get(request: DataRequest) -> tuple[bytes | None, str | bytes, dict[str, Value]]:
+    """Return value, version or token, and the explanation."""
     match await request.call("get", request.key, {**request.options.wire, "explain": True}):
-        case [bytes() | None as value, origin, *explained]:
-            return value, checked_origin(origin), _node(explained)
+        case [bytes() | None as value, origin, *rest]:
+            return value, checked_origin(origin), rest[0] if rest and isinstance(rest[0], dict) else {}
     raise ProtocolError("the node answered get in an unknown form; expected a value and a version")
 
 
-def _node(explained: list[Value]) -> str | None:
-    match explained:
-        case [{"node": str(node)}, *_] if node.isprintable():
-            return node
-    return None
+def _proxied_to(explained: dict[str, Value], asked: str | None) -> list[Header]:
+    match explained.get("node"):
+        case str() as node if node.isprintable() and node != asked:
+            return [(PROXIED_TO, node.encode())]
+    return []
 
 
-def _proxied_to(node: str | None, asked: str | None) -> list[Header]:
-    return [] if node is None or node == asked else [(PROXIED_TO, node.encode())]
+def _lifetime(explained: dict[str, Value], now_s: float) -> list[Header]:
+    """Return the remaining lifetime, in the whole seconds between the two times: at least 1 while the record lives."""
+    expires_ms = explained.get("expires_at")
+    return [(TTL, b"%d" % max(1, expires_ms // 1000 - int(now_s)))] if isinstance(expires_ms, int) else []

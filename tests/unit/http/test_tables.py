@@ -124,6 +124,8 @@ async def test_a_write_of_a_key(method, body, asked):
     ("?level=all", {"X-GossipKV-Timeout-Ms": "70"}, {"level": "all", "timeout_ms": 70}),
     ("?level=one", {"X-GossipKV-Level": "one", "X-GossipKV-Wait-Ms": "0"}, {"level": "one", "wait_ms": 0}),
     ("?level=", {"X-Sequins-Version": "1"}, {"version": "1"}),
+    ("", {"GossipKV-TTL": "3600"}, {"ttl_ms": 3_600_000}),
+    ("", {"GossipKV-TTL": "0"}, {"ttl_ms": 0}),
 ])  # fmt: skip
 async def test_options_of_a_write(path, headers, options):
     """Level by query or header; a session's tokens in one header or in several."""
@@ -160,6 +162,8 @@ async def test_a_read_shows_its_session(path, method, body):
     ("", {"GossipKV-Token": "AP90b2tlbg"}),
     ("", {"X-GossipKV-Wait-Ms": "-1"}),
     ("", {"X-GossipKV-Timeout-Ms": "0"}),
+    ("", {"GossipKV-TTL": "1h"}),
+    ("", {"GossipKV-TTL": "9999999999"}),
     ("", {"Content-Range": "bytes 0-1/2"}),
     ("?proxy=true", {}),
     ("?level=all", {"X-GossipKV-Level": "one"}),

@@ -113,8 +113,10 @@ class Pages:
 class Gateway:
     """One connection to a gateway."""
 
-    def __init__(self) -> None:
-        self.site = Site(ReadContext(Asker(), NODE, lambda name: content_type_of(name).encode()), {}, Pages())
+    def __init__(self, ask: Asker | None = None) -> None:
+        content_type = lambda name: content_type_of(name).encode()  # noqa: E731  # It is said once.
+        context = ReadContext(ask or Asker(), NODE, content_type, now_s=lambda: DATE_S)
+        self.site = Site(context, {}, Pages())
         self.exchange = HttpExchange(RequestLimits(), dates=Dates(lambda: DATE_S))
 
     async def answers(self, data: bytes) -> list[bytes]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import msgpack
+import pytest
+import trio
 
 from gossipkv.http.order import HIDING
 from tests.oracle.http import HIDDEN
@@ -29,6 +31,16 @@ KINDS = (
 )
 
 
+class Answering(world.Asker):
+    """A node with one answer."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    async def call(self, method, *params, timeout_ms=None):
+        return self.answer
+
+
 def test_the_gateway_answers_what_is_plain_as_the_oracle_does():
     """Answers and end agree for every plain request up to the first other one."""
     seen = judge_all(range(1_000))
@@ -37,6 +49,24 @@ def test_the_gateway_answers_what_is_plain_as_the_oracle_does():
 
 def test_what_the_gateway_hides_is_not_plain():
     assert {name.encode() for name in HIDING} == HIDDEN
+
+
+@pytest.mark.parametrize(("expires_ms", "lifetime_s"), [
+    (world.DATE_S * 1000 + 61_999, 61), (world.DATE_S * 1000 + 1, 1), (world.DATE_S * 1000 - 5000, 1), (None, None),
+])  # fmt: skip
+def test_a_record_that_expires_has_its_lifetime(tmp_path, expires_ms, lifetime_s):
+    """The loop and the gateway tell whole seconds, at least one: the node knows best that the record lives."""
+    explained = {"node": "n9"} | ({} if expires_ms is None else {"expires_at": expires_ms, "more": [1]})
+    driver = Driver(make_http_core(tmp_path))
+    handle = driver.open(world.DATE_S * 1000, listener=2)
+    request = b"GET /%s/k HTTP/1.1\r\nHost: h\r\n\r\n" % world.TABLE.encode()
+    ((_, msgid, _, _),) = driver.feed(handle, request, world.DATE_S * 1000)
+    answer = [b"v", b"token", explained]
+    assert driver.reply(handle, msgid, msgpack.packb([1, msgid, None, answer]))
+    told = driver.take_output(handle, 1 << 30, world.DATE_S * 1000)
+    line = b"" if lifetime_s is None else b"GossipKV-TTL: %d\r\n" % lifetime_s
+    assert b"X-Sequins-Proxied-To: n9\r\n" + line + b"Content-Length: 1\r\n" in told
+    assert trio.run(world.Gateway(Answering(answer)).answers, request) == [told]
 
 
 def test_a_body_in_pieces_has_its_head_parsed_once(tmp_path):

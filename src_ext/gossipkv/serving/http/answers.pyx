@@ -1,7 +1,8 @@
 """HTTP/1.1: answers to `get`, `put` and `delete`, exactly as the gateway writes them (`gossipkv.http.reads`, `writes`).
 
 The connection's notes hold a request's database and `If-None-Match`. The core answers `[value, origin, {"node": ...}]`,
-where the origin is the version of a dataset or the token of a table, or answers an error.
+where the origin is the version of a dataset or the token of a table, or answers an error. The map has `expires_at` of a
+record that expires.
 
     of a version    200, 206, 304, 404, 416, with its validators
     of a table      200, 404: it may be another value by now, so nothing validates it
@@ -19,7 +20,7 @@ from libc.string cimport memcmp, memcpy, strlen
 from gossipkv.storage._storage cimport crc32c_of
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve
 from gossipkv.wire._wire cimport (
-    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str,
+    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str, take_unsigned,
 )
 from gossipkv.wire._text cimport is_of_name, is_space, put_blob, put_decimal, put_end, put_word
 
@@ -74,6 +75,7 @@ cdef struct HttpAnswer:  # an answer of the core to a `get`
     Blob modified  # header line with the time of modification
     bint found
     bint of_table
+    int64_t lifetime_s  # of a record that expires, at least 1; else 0
     uint32_t checksum  # CRC-32C of the value
 
 
@@ -157,8 +159,10 @@ cdef void read_result(HttpWords* words, Cursor* result, HttpAnswer* answer) noex
     cdef Py_ssize_t count = take_array(result)
     cdef DatabaseRow* database = NULL
     cdef VersionRow* version = NULL
+    cdef uint64_t expires_ms = 0
     cdef Blob name
     answer.value = answer.origin = answer.node = answer.modified = Blob(NULL, 0)
+    answer.lifetime_s = 0
     answer.found = take_blob(result, &answer.value)
     if not answer.found:
         take_nil(result)
@@ -171,10 +175,17 @@ cdef void read_result(HttpWords* words, Cursor* result, HttpAnswer* answer) noex
             version = version_named(database, &answer.origin)
         if version != NULL:
             answer.modified = version.modified
-    if count > 2 and take_map(result) > 0 and take_blob(result, &name) and blob_is(&name, b"node", 4):
-        take_blob(result, &answer.node)
-        if compare(&answer.node, &words.node) == 0 or not is_printable(&answer.node):
-            answer.node.size = 0
+    for _ in range(take_map(result) if count > 2 else 0):
+        if not take_blob(result, &name):
+            break
+        if blob_is(&name, b"node", 4):
+            take_blob(result, &answer.node)
+            if compare(&answer.node, &words.node) == 0 or not is_printable(&answer.node):
+                answer.node.size = 0
+        elif blob_is(&name, b"expires_at", 10) and take_unsigned(result, &expires_ms):
+            answer.lifetime_s = max(<int64_t>(expires_ms // 1000) - words.now_s, <int64_t>1)
+        else:
+            skip_value(result)
 
 
 cdef bint is_name(const Blob* name) noexcept nogil:
@@ -512,7 +523,7 @@ cdef void put_validators(const HttpAnswer* answer, Buffer* out) noexcept nogil:
 
 
 cdef void put_about(const HttpAnswer* answer, Buffer* out) noexcept nogil:
-    """Write the version or token, and the name of the node that answered if it was another."""
+    """Write the version or token, the name of the node that answered if it was another, and the lifetime if any."""
     if not answer.of_table:
         put_word(out, b"X-Sequins-Version: ")
         put_blob(out, &answer.origin)
@@ -523,6 +534,10 @@ cdef void put_about(const HttpAnswer* answer, Buffer* out) noexcept nogil:
     if answer.node.size > 0:
         put_word(out, b"X-Sequins-Proxied-To: ")
         put_blob(out, &answer.node)
+        put_end(out)
+    if answer.lifetime_s > 0:
+        put_word(out, b"GossipKV-TTL: ")
+        put_decimal(out, <uint64_t>answer.lifetime_s)
         put_end(out)
 
 
