@@ -361,7 +361,7 @@ class _NodeParts:
             methods=data.methods,
             is_table=names.is_table,
             info=info,
-            random=random,
+            environment=self._environment,
             access=access,
         )
         methods = {**reports.methods, **data.methods, **cluster.methods, **self._backups.methods}

@@ -11,7 +11,9 @@ Read in this order:
     reads.py           reads that the loop hands off: errors, options
     unanswered.py      errors of reads that no other node has answered
     scan_elsewhere.py  scan pages from several nodes
+    resp_words.py      values, lines and errors of RESP
     resp_scan.py       SCAN of RESP
+    resp_expiry.py     commands of RESP about the expiry of records
     resp.py            commands of RESP that the loop hands off
 
 The loop itself, in C, is in `src_ext/gossipkv/serving`.

@@ -13,15 +13,19 @@ import msgpack
 
 from gossipkv import __version__
 from gossipkv.errors import GossipKVError, Unauthorized
+from gossipkv.serving.resp_expiry import READERS, WRITERS, RecordWrite, planned
 from gossipkv.serving.resp_scan import USUAL_COUNT, ScanReader, Scans, read_pattern
+from gossipkv.serving.resp_words import MAX_NUMBER, NEWER, RefusedError, RespLine, RespRefusal, say, whole
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Mapping, Sequence
 
+    from gossipkv.environment.seam import Environment
     from gossipkv.serving._serving import Caller as Asker
+    from gossipkv.serving.resp_expiry import Step
+    from gossipkv.serving.resp_words import Said
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
@@ -29,55 +33,14 @@ if TYPE_CHECKING:
     Method = Callable[[Arguments], Answer]
 
 
-NEWER: Final = 3  # This protocol version has maps.
-
-
-class RespLine(NamedTuple):
-    """A RESP simple string, such as `OK`."""
-
-    text: str
-
-
-class RespRefusal(NamedTuple):
-    """An error in Redis's own words, with the code in front."""
-
-    text: str
-
-
-Said = None | int | bytes | RespLine | RespRefusal | list["Said"] | dict[bytes, "Said"]
-
-
-def say(value: Said, protocol: int) -> bytes:
-    """Return a value in RESP for protocol 3, or for 2, which has no maps and no null of its own."""
-    match value:
-        case None:
-            return b"_\r\n" if protocol == NEWER else b"$-1\r\n"
-        case int():
-            return b":%d\r\n" % value
-        case bytes():
-            return b"$%d\r\n%s\r\n" % (len(value), value)
-        case RespLine(text) | RespRefusal(text):
-            line = text.replace("\r", " ").replace("\n", " ").encode(errors="replace")
-            return b"%s%s\r\n" % (b"+" if isinstance(value, RespLine) else b"-", line)
-        case dict() if protocol == NEWER:
-            head, parts = b"%%%d\r\n" % len(value), [part for pair in value.items() for part in pair]
-        case dict():
-            return say([part for pair in value.items() for part in pair], protocol)
-        case list():
-            head, parts = b"*%d\r\n" % len(value), value
-    return head + b"".join(say(part, protocol) for part in parts)
-
-
 LONGEST_WORD: Final = 1 << 32
-MAX_NUMBER: Final = (1 << 64) - 1
 MAX_TOLD: Final = 128  # Bytes shown of an unknown command, as in Redis.
 NO_DATABASE: Final = (
     "ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases"
 )
 WRONG: Final = RespRefusal("WRONGPASS invalid username-password pair or user is disabled.")
-OF_DATABASES: Final = frozenset(
-    {b"scan", b"dbsize", b"getdel"}
-)  # These commands are authorised by the databases that they read.
+# These commands are authorised by the databases that they read or write.
+OF_DATABASES: Final = frozenset({b"scan", b"dbsize", b"getdel", *READERS, *WRITERS})
 
 
 class RespCaller(NamedTuple):
@@ -121,12 +84,21 @@ COMMANDS: Final = {
     "getrange": ListedCommand(4, _READ, 1, 1, 1, "Returns a part of a value."),
     "substr": ListedCommand(4, _READ, 1, 1, 1, "Returns a part of a value; the old name of GETRANGE."),
     "type": ListedCommand(2, _READ, 1, 1, 1, "Returns string if the key exists, else none."),
-    "ttl": ListedCommand(2, _READ, 1, 1, 1, "Returns -1 if the key exists, because keys do not expire, else -2."),
-    "pttl": ListedCommand(2, _READ, 1, 1, 1, "Returns the same as TTL."),
+    "ttl": ListedCommand(2, _READ, 1, 1, 1, "Returns the seconds until a record expires; -1: never; -2: no such key."),
+    "pttl": ListedCommand(2, _READ, 1, 1, 1, "Returns the same as TTL in milliseconds."),
+    "expiretime": ListedCommand(2, _READ, 1, 1, 1, "Returns the time of expiry in seconds since 1970; -1 or -2 as TTL."),
+    "pexpiretime": ListedCommand(2, _READ, 1, 1, 1, "Returns the same as EXPIRETIME in milliseconds."),
     "scan": ListedCommand(-2, _READ, 0, 0, 0, "Returns a page of keys in key order; takes MATCH PREFIX* and COUNT."),
     "dbsize": ListedCommand(1, _READ, 0, 0, 0, "Returns the approximate number of records of the datasets."),
     "getdel": ListedCommand(2, _WRITE, 1, 1, 1, "Returns the value of a key of a table, and deletes the key."),
-    "set": ListedCommand(3, _WRITE, 1, 1, 1, "Puts a record into a table."),
+    "set": ListedCommand(-3, _WRITE, 1, 1, 1, "Puts a record into a table; takes EX, PX, EXAT, PXAT or KEEPTTL."),
+    "setex": ListedCommand(4, _WRITE, 1, 1, 1, "Puts a record that expires after some seconds."),
+    "psetex": ListedCommand(4, _WRITE, 1, 1, 1, "Does the same as SETEX in milliseconds."),
+    "expire": ListedCommand(-3, _WRITE, 1, 1, 1, "Lets a record expire after some seconds; takes NX, XX, GT, LT."),
+    "pexpire": ListedCommand(-3, _WRITE, 1, 1, 1, "Does the same as EXPIRE in milliseconds."),
+    "expireat": ListedCommand(-3, _WRITE, 1, 1, 1, "Lets a record expire at a time, in seconds since 1970."),
+    "pexpireat": ListedCommand(-3, _WRITE, 1, 1, 1, "Does the same as EXPIREAT in milliseconds."),
+    "persist": ListedCommand(2, _WRITE, 1, 1, 1, "Lets a record never expire."),
     "mset": ListedCommand(-3, _WRITE, 1, -1, 2, "Puts records into tables."),
     "del": ListedCommand(-2, _WRITE, 1, -1, 1, "Deletes records of tables; returns the number of keys in the command."),
     "unlink": ListedCommand(-2, _WRITE, 1, -1, 1, "Does the same as DEL."),
@@ -156,13 +128,7 @@ def _unknown(name: bytes, words: Sequence[bytes]) -> RespRefusal:
 def _check_count(name: str, words: int) -> None:
     needed = COMMANDS[name].words
     if words != needed if needed > 0 else words < -needed:
-        raise _RefusedError(f"ERR wrong number of arguments for '{name}' command")
-
-
-def _whole(word: bytes) -> int:
-    if not word.isdigit() or len(word) > len(str(MAX_NUMBER)) or int(word) > MAX_NUMBER:
-        raise _RefusedError("ERR value is not an integer or out of range")
-    return int(word)
+        raise RefusedError(f"ERR wrong number of arguments for '{name}' command")
 
 
 class MethodCall(NamedTuple):
@@ -170,10 +136,6 @@ class MethodCall(NamedTuple):
 
     answer: Answer
     convert: Callable[[Value | Packed], tuple[Said, bytes | None]]
-
-
-class _RefusedError(Exception):
-    """A command that is refused in Redis's words."""
 
 
 @final
@@ -189,26 +151,27 @@ class RespCommands:
         methods: Mapping[bytes, Method],
         is_table: Callable[[str], bool],
         info: Callable[[], Value],
-        random: random.Random,
+        environment: Environment,
         access: RespPermissions,
     ) -> None:
         """`databases` can be selected; `names` returns all; `records` estimates the records of a dataset.
 
-        `methods`: those of the wire to `scan`, `get` and `delete`.
+        `methods`: those of the wire to `scan`, `get`, `put` and `delete`.
         """
         self._databases = databases
         self._names = names
         self._access = access
         self._records = records
         self._methods, self._is_table = methods, is_table
-        self._info_of = info
-        self._scans = Scans(random)
+        self._info_of, self._wall_ms = info, environment.clock.wall_ms
+        self._scans = Scans(environment.random)
         self._commands: Mapping[
             bytes, Callable[[RespCaller, Sequence[bytes]], Said | MethodCall | ProvenUser | DeferredResult]
         ] = {
             b"scan": self._scan,
             b"dbsize": self._dbsize,
             b"getdel": self._getdel,
+            **{name: partial(self._of_expiry, name) for name in (*READERS, *WRITERS)},
             b"info": self._info,
             b"auth": self._auth,
             b"hello": self._hello,
@@ -231,7 +194,7 @@ class RespCommands:
         try:
             _check_count(name.lower().decode(), 1 + len(words))
             reply = command(caller, words)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             reply = RespRefusal(str(refused))
         if isinstance(reply, ProvenUser | DeferredResult):
             return reply
@@ -252,18 +215,18 @@ class RespCommands:
 
     def _scan(self, caller: RespCaller, words: Sequence[bytes]) -> Said | MethodCall:
         if len(words) % 2 == 0:
-            raise _RefusedError("ERR syntax error")
+            raise RefusedError("ERR syntax error")
         options = {word.lower(): value for word, value in zip(words[1::2], words[2::2], strict=True)}
         if not options.keys() <= {b"match", b"count", b"type"}:
-            raise _RefusedError("ERR syntax error")
+            raise RefusedError("ERR syntax error")
         if not words[0].isdigit():
-            raise _RefusedError("ERR invalid cursor")
-        count = _whole(options.get(b"count", b"%d" % USUAL_COUNT))
+            raise RefusedError("ERR invalid cursor")
+        count = whole(options.get(b"count", b"%d" % USUAL_COUNT))
         if count == 0:
-            raise _RefusedError("ERR syntax error")
+            raise RefusedError("ERR syntax error")
         pattern, selected = read_pattern(options.get(b"match", b"*")), self._selected(caller)
         names, reader = self._readable(caller), ScanReader(caller.asker.user, selected, caller.asker.address)
-        page = self._scans.page(names, reader, _whole(words[0]), pattern, count)
+        page = self._scans.page(names, reader, whole(words[0]), pattern, count)
         if page is None or options.get(b"type", b"string").lower() != b"string":
             return [b"0", []]
         self._access.judge_command(b"scan", caller.asker, page.database)
@@ -290,42 +253,82 @@ class RespCommands:
         except GossipKVError as error:
             complete(error)
 
-    def _getdel(self, caller: RespCaller, words: Sequence[bytes]) -> Said | MethodCall:
-        """Return the value of a key, and delete it if there is one: in two steps, between which others may write."""
-        selected, colon, key = self._selected(caller), b":", words[0]
-        if selected is None:
-            name, colon, key = words[0].partition(b":")
-            selected = name.decode("ascii", "replace")
+    def _divided(self, caller: RespCaller, word: bytes) -> tuple[str, bytes]:
+        """Return the database and the key of a word."""
+        selected = self._selected(caller)
+        if selected is not None:
+            return selected, word
+        name, colon, key = word.partition(b":")
         if not colon:
-            raise _RefusedError(NO_DATABASE)
-        for command in (b"get", b"del"):
-            self._access.judge_command(command, caller.asker, selected)
-        if not self._is_table(selected):  # Says what it is instead.
-            return MethodCall(self._call(b"delete", selected, key), lambda _: (None, None))
-        table: str = selected
+            raise RefusedError(NO_DATABASE)
+        return name.decode("ascii", "replace"), key
+
+    def _getdel(self, caller: RespCaller, words: Sequence[bytes]) -> MethodCall:
+        """Return the value of a key, and delete it if there is one."""
+        database, key = self._divided(caller, words[0])
+
+        def step(value: bytes | None, _expires_at: int | None) -> RecordWrite | Said:
+            return None if value is None else RecordWrite(b"delete", (), {}, value)
+
+        return self._changed(b"del", caller, database, key, step)
+
+    def _of_expiry(self, name: bytes, caller: RespCaller, words: Sequence[bytes]) -> MethodCall:
+        """Answer a command that reads or writes the expiry of a record."""
+        database, key = self._divided(caller, words[0])
+        step = planned(name, words[1:], self._wall_ms())
+        if isinstance(step, RecordWrite) or name in WRITERS:
+            return self._changed(name, caller, database, key, step)
+        self._access.judge_command(name, caller.asker, database)
+        seen: dict[str, Value] = {"token": caller.token} if caller.token and self._is_table(database) else {}
+
+        def made(result: Value | Packed) -> tuple[Said, bytes | None]:
+            value, expires_at, token = _explained(result)
+            said = step(value, expires_at)
+            assert not isinstance(said, RecordWrite), "a reader writes nothing"
+            return said, token
+
+        return MethodCall(self._call(b"get", database, key, {"explain": True, **seen}), made)
+
+    def _changed(
+        self, command: bytes, caller: RespCaller, database: str, key: bytes, step: Step | RecordWrite
+    ) -> MethodCall:
+        """Do a write; a step reads the record before, in a request of its own, so that others may write between."""
+        is_read = not isinstance(step, RecordWrite)
+        for name in (b"get", command) if is_read else (command,):
+            self._access.judge_command(name, caller.asker, database)
+        if not self._is_table(database):  # Says what it is instead.
+            return MethodCall(self._call(b"delete", database, key), lambda _: (None, None))
+        said: list[Said] = [None]
+
+        def write(complete: Completion[Value | Packed], found: RecordWrite | Said, token: bytes) -> None:
+            if isinstance(found, RecordWrite):
+                said[0] = found.said
+                options: dict[str, Value] = {**found.options, "token": token} if token else found.options
+                self._ask(complete, found.method, database, key, *found.params, options)
+            else:
+                said[0] = found
+                complete(token)
 
         def got(complete: Completion[Value | Packed], result: Value | Packed | GossipKVError) -> None:
+            assert not isinstance(step, RecordWrite), "nothing was read"
             if isinstance(result, GossipKVError):
                 complete(result)
                 return
-            value, token = _value_of(result)
-            if value is None:
-                complete([None, token])
-            else:
-                found[0] = value
-                self._ask(complete, b"delete", table, key, {"token": token})
+            value, expires_at, token = _explained(result)
+            write(complete, step(value, expires_at), token or b"")
 
         def begin(complete: Completion[Value | Packed]) -> None:
             options: dict[str, Value] = {"token": caller.token} if caller.token else {}
-            self._ask(partial(got, complete), b"get", table, key, options)
+            if isinstance(step, RecordWrite):
+                write(complete, step, caller.token)
+            else:
+                self._ask(partial(got, complete), b"get", database, key, {**options, "explain": True})
 
-        def said(result: Value | Packed) -> tuple[Said, bytes | None]:
-            end: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
-            token = end[1] if isinstance(end, list) else end
-            return found[0], token if isinstance(token, bytes) else None
+        def made(result: Value | Packed) -> tuple[Said, bytes | None]:
+            token: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
+            return said[0], token if isinstance(token, bytes) else None
 
-        found: list[bytes | None] = [None]
-        return MethodCall(Later(begin), said)
+        return MethodCall(Later(begin), made)
 
     def _dbsize(self, caller: RespCaller, _words: Sequence[bytes]) -> Said:
         selected = self._selected(caller)
@@ -381,7 +384,7 @@ class RespCommands:
         if at >= len(words):
             return description
         if at + 2 >= len(words):
-            raise _RefusedError("ERR syntax error in HELLO option 'auth'")
+            raise RefusedError("ERR syntax error in HELLO option 'auth'")
         return self._prove(caller, words[at + 2], description)
 
     def _info(self, _caller: RespCaller, _words: Sequence[bytes]) -> Said:
@@ -428,12 +431,15 @@ def _packed(said: Said, token: bytes | None, protocol: int) -> Value:
     return [words, token] if token else words
 
 
-def _value_of(result: Value | Packed) -> tuple[bytes | None, bytes]:
-    """Return the value of a `get` of a table, or None, and the token."""
-    match msgpack.unpackb(result.data) if isinstance(result, Packed) else result:
-        case [(None | bytes()) as value, bytes(token), *_]:
-            return value, token
-    raise AssertionError("a get of a table answers a value and a token")
+def _explained(result: Value | Packed) -> tuple[bytes | None, int | None, bytes | None]:
+    """Return the value of a `get` or None, its expiry or None, and the token if it is of a table."""
+    found: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
+    match found:
+        case [(None | bytes()) as value, origin, dict(explained), *_]:
+            expires_at = explained.get("expires_at")
+            token = origin if isinstance(origin, bytes) else None
+            return value, expires_at if isinstance(expires_at, int) else None, token
+    raise AssertionError("a get that explains answers a value, a version or token, and a map")
 
 
 def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None, bytes | None]:

@@ -22,9 +22,8 @@ NO_DATABASE = (
     b"-ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases\r\n"
 )
 BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
-SET_ONLY = b"-ERR syntax error: SET takes only a key and a value; expiry and conditional writes are not supported\r\n"
 NO_HELLO = b"-ERR Syntax error in HELLO: HELLO [2 | 3 [AUTH name token] [SETNAME name]]\r\n"
-ONE_KEY = {b"get": 2, b"strlen": 2, b"type": 2, b"ttl": 2, b"pttl": 2, b"getrange": 4, b"substr": 4}
+ONE_KEY = {b"get": 2, b"strlen": 2, b"type": 2, b"getrange": 4, b"substr": 4}
 LEAST = {
     b"mget": 2,
     b"exists": 2,
@@ -32,6 +31,13 @@ LEAST = {
     b"mset": 3,
     b"del": 2,
     b"getdel": 2,
+    b"setex": 4,
+    b"psetex": 4,
+    b"expire": 3,
+    b"pexpire": 3,
+    b"expireat": 3,
+    b"pexpireat": 3,
+    b"persist": 2,
     b"unlink": 2,
     b"echo": 2,
     b"select": 2,
@@ -39,6 +45,7 @@ LEAST = {
     b"auth": 2,
 }
 MOST = {b"auth": 3, b"getdel": 2, b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
+MOST |= {b"setex": 4, b"psetex": 4, b"persist": 2}
 
 
 class Error(NamedTuple):
@@ -185,9 +192,7 @@ class Connection:
             return b"-ERR wrong number of arguments for '%s' command\r\n" % name
         if name in ONE_KEY or (name == b"exists" and len(words) == 2):
             return self._one(name, arguments)
-        if name == b"set" and len(words) > 3:
-            return SET_ONLY
-        if name in WRITES_AND_READS:
+        if name in WRITES_AND_READS and not (name == b"set" and len(words) > 3):
             step = 2 if name in {b"set", b"mset"} else 1
             values = arguments[1::2] if step == 2 else [None] * len(arguments)
             return self._many(b"del" if name == b"unlink" else name, [*zip(arguments[::step], values, strict=True)])
@@ -222,14 +227,11 @@ class Connection:
             int(bound) + len(value) if int(bound) < 0 else int(bound) for bound in arguments[1:] or (b"0", b"0")
         )
         part = bulk(value[max(first, 0) : max(last + 1, 0)])
-        lifetime = b":-2\r\n" if found is None else b":-1\r\n"
         return {
             b"get": self._null() if found is None else bulk(found),
             b"getrange": part,
             b"substr": part,
             b"type": b"+none\r\n" if found is None else b"+string\r\n",
-            b"ttl": lifetime,
-            b"pttl": lifetime,
             b"strlen": b":%d\r\n" % len(value),
             b"exists": b":%d\r\n" % (found is not None),
         }[name]

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.serving.published import publish
-from gossipkv.serving.resp import RespLine, RespRefusal, say
+from gossipkv.serving.resp_words import RespLine, RespRefusal, say
 from gossipkv.wire import rpc
 from tests.oracle.resp import Connection, Error
 from tests.unit.serving.driven import LIMITS, make_core, make_version
@@ -130,7 +130,7 @@ KEYS = [
     b"other:\r\n",
 ]
 NAMES = [
-    b"GET", b"get", b"MGET", b"EXISTS", b"STRLEN", b"GETRANGE", b"SUBSTR", b"TYPE", b"TTL", b"PTTL", b"SET", b"MSET",
+    b"GET", b"get", b"MGET", b"EXISTS", b"STRLEN", b"GETRANGE", b"SUBSTR", b"TYPE", b"TTL", b"EXPIRE", b"SET", b"MSET",
     b"DEL", b"UNLINK", b"PING", b"ECHO", b"SELECT", b"HELLO", b"RESET", b"AUTH", b"CLIENT", b"INFO", b"lpush",
 ]  # fmt: skip
 OTHERS = [b"0", b"1", b"2", b"3", b"-1", b"4", b"SETNAME", b"AUTH", b"99999999999999999999", b"x y", b"me"]
@@ -141,6 +141,8 @@ commands = st.one_of(
     st.tuples(st.sampled_from([b"GET", b"STRLEN", b"TYPE", b"TTL", b"EXISTS"]), key),
     st.tuples(st.sampled_from([b"MGET", b"EXISTS", b"DEL"]), key, key, key),
     st.tuples(st.just(b"GETRANGE"), key, number, number),
+    st.tuples(st.just(b"SET"), key, number, st.just(b"EX"), number),
+    st.tuples(st.sampled_from([b"EXPIRE", b"SETEX", b"PERSIST"]), key, number, number),
     st.tuples(st.sampled_from([b"SELECT", b"HELLO"]), st.sampled_from([b"0", b"1", b"2", b"3"])),
     st.tuples(st.sampled_from([b"SET", b"MSET"]), key, st.binary(max_size=3)),
     st.tuples(st.sampled_from([b"PING", b"RESET", b"INFO"])),

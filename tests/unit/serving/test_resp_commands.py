@@ -7,6 +7,7 @@ import re
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgpack
 import pytest
@@ -17,6 +18,7 @@ from gossipkv.errors import BadRequest, GossipKVError, Unavailable, Unknown, Wri
 from gossipkv.serving.loop import Caller
 from gossipkv.serving.resp import COMMANDS, RespCommands
 from gossipkv.serving.resp_scan import MAX_CURSORS, ScanReader, Scans, read_pattern
+from gossipkv.settings.tables import MIN_EXPIRES_MS
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import DeferredResult, Later, Packed
 from tests.unit.access.callers import LOCALHOST, STRANGER, open_access
@@ -50,15 +52,34 @@ def scan(arguments: Arguments) -> Packed | DeferredResult | Later:
     return Packed(msgpack.packb(result))
 
 
-def get(arguments: Arguments) -> Later:
-    """Read a key of the only table: its value is its last byte; a token says what was shown."""
+NOW_MS = 1_800_000_000_000
+EXPIRES_MS = NOW_MS + 61_501
+
+
+def get(arguments: Arguments) -> Later | list[object]:
+    """Read a key: of the table its value is its last byte; a token says what was shown."""
     database, key = arguments.text("database"), arguments.blob("key")
-    shown = arguments.options("token").blob("token") or b""
-    assert database == "carts"
+    options = arguments.options("token", "explain")
+    shown = options.blob("token") or b""
+    assert options.flag("explain")
+    value = None if key == b"none" else key[-1:]
+    if database != "carts":
+        return [value, "v1", {"node": "n1"}]
     if key == b"lost":
         raise WriteLost("gone")
-    value = None if key == b"none" else key[-1:]
-    return Later(lambda on_result: on_result(Packed(msgpack.packb([value, b"r" + shown]))))
+    explained = {"node": "n1"} | ({"expires_at": EXPIRES_MS} if key == b"brief" else {})
+    return Later(lambda on_result: on_result(Packed(msgpack.packb([value, b"r" + shown, explained]))))
+
+
+def put(arguments: Arguments) -> Later:
+    """Put a record: the token says its value, its expiry and what was shown."""
+    table, _, value = arguments.text("table"), arguments.blob("key"), arguments.blob("value")
+    options = arguments.options("token", "ttl_ms", "expires_at")
+    assert table == "carts"
+    expiry = [b"%s%d" % (name[:1].encode(), options.number(name)) for name in ("ttl_ms", "expires_at")
+              if options.number(name) is not None]  # fmt: skip
+    token = b" ".join([value, *expiry, options.blob("token") or b""])
+    return Later(lambda on_result: on_result(token))
 
 
 def delete(arguments: Arguments) -> Later:
@@ -75,10 +96,10 @@ def make() -> RespCommands:
         ("geo", "carts", "numbers"),
         names=lambda: [*RECORDS],
         records=lambda name: len(RECORDS[name]) if name != "carts" else None,
-        methods={b"scan": scan, b"get": get, b"delete": delete},
+        methods={b"scan": scan, b"get": get, b"put": put, b"delete": delete},
         is_table=lambda name: name == "carts",
         info=lambda: INFO,
-        random=random.Random(1),
+        environment=SimpleNamespace(random=random.Random(1), clock=SimpleNamespace(wall_ms=lambda: NOW_MS)),
         access=open_access(),
     )
 
@@ -316,7 +337,70 @@ def test_getdel_reads_and_then_deletes_within_the_session(database, prefix):
     assert told(commands, b"getdel", b"carts:none", protocol=3) == [b"_\r\n", b"r"]
 
 
+@pytest.mark.parametrize(("words", "said", "written"), [
+    # Reads; times are rounded to the nearest unit.
+    (b"TTL brief", 62, b"r"), (b"pttl brief", 61_501, b"r"), (b"EXPIRETIME brief", EXPIRES_MS // 1000 + 1, b"r"),
+    (b"PEXPIRETIME brief", EXPIRES_MS, b"r"), (b"TTL a", -1, b"r"), (b"PTTL none", -2, b"r"),
+    # A SET without KEEPTTL reads nothing, so the put shows the connection's session.
+    (b"SET a v EX 10", "OK", b"v e%d t" % (NOW_MS + 10_000)), (b"set a v px 10", "OK", b"v e%d t" % (NOW_MS + 10)),
+    (b"SET a v EXAT 1800000001", "OK", b"v e%d t" % (NOW_MS + 1000)),
+    (b"SET a v PXAT 5", "OK", b"v e%d t" % MIN_EXPIRES_MS), (b"SETEX a 10 v", "OK", b"v e%d t" % (NOW_MS + 10_000)),
+    (b"PSETEX a 10 v", "OK", b"v e%d t" % (NOW_MS + 10)), (b"SET brief v KEEPTTL", "OK", b"v e%d rt" % EXPIRES_MS),
+    (b"SET a v keepttl", "OK", b"v t0 rt"), (b"SET none v KEEPTTL", "OK", b"v rt"),
+    # A read and a put of the same value; nothing is written if nothing is to be done.
+    (b"EXPIRE a 10", 1, b"a e%d rt" % (NOW_MS + 10_000)), (b"PEXPIRE a 10", 1, b"a e%d rt" % (NOW_MS + 10)),
+    (b"EXPIREAT a 1800000001", 1, b"a e%d rt" % (NOW_MS + 1000)),
+    (b"PEXPIREAT a 1800000000001", 1, b"a e%d rt" % (NOW_MS + 1)), (b"EXPIRE a -1", 1, b"a e%d rt" % (NOW_MS - 1000)),
+    (b"PEXPIREAT a 0", 1, b"a e%d rt" % MIN_EXPIRES_MS), (b"EXPIRE none 10", 0, b"rt"),
+    (b"EXPIRE a 10 NX", 1, b"a e%d rt" % (NOW_MS + 10_000)), (b"EXPIRE brief 10 NX", 0, b"rt"),
+    (b"EXPIRE a 10 XX", 0, b"rt"), (b"EXPIRE brief 10 xx LT", 1, b"f e%d rt" % (NOW_MS + 10_000)),
+    (b"EXPIRE brief 10 GT", 0, b"rt"), (b"EXPIRE brief 99 gt", 1, b"f e%d rt" % (NOW_MS + 99_000)),
+    (b"EXPIRE a 10 GT", 0, b"rt"), (b"EXPIRE brief 99 LT", 0, b"rt"),
+    (b"EXPIRE a 10 LT", 1, b"a e%d rt" % (NOW_MS + 10_000)),
+    (b"PERSIST brief", 1, b"f t0 rt"), (b"PERSIST a", 0, b"rt"), (b"PERSIST none", 0, b"rt"),
+])  # fmt: skip
+def test_an_expiry_is_read_and_written(words, said, written):
+    """Each answer is that of Redis; a write shows the token of the read before it."""
+    parts = words.split()
+    line = b"+OK\r\n" if said == "OK" else b":%d\r\n" % said
+    token = written + b"t" if written == b"r" else written
+    assert told(make(), *parts, database=2, token=b"t") == [line, token]
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (b"SET k v EX", "ERR syntax error"), (b"SET k v EX 1 PX 1", "ERR syntax error"),
+    (b"SET k v KEEPTTL EX 1", "ERR syntax error"), (b"SET k v FOR 1", "ERR syntax error"),
+    (b"SET k v EX 1 NX", "ERR syntax error: SET takes no NX, XX or GET here, since nothing is compared"),
+    (b"SET k v EX 0", "ERR invalid expire time in 'set' command"),
+    (b"SET k v PXAT -5", "ERR invalid expire time in 'set' command"),
+    (b"SETEX k 0 v", "ERR invalid expire time in 'setex' command"),
+    (b"PSETEX k 9223372036854775807 v", "ERR invalid expire time in 'psetex' command"),
+    (b"EXPIRE k 9223372036854775807", "ERR invalid expire time in 'expire' command"),
+    (b"EXPIRE k -9223372036854775807", "ERR invalid expire time in 'expire' command"),
+    (b"EXPIRE k 9223372036854775808", "ERR value is not an integer or out of range"),
+    (b"SET k v EX 1.5", "ERR value is not an integer or out of range"),
+    (b"EXPIRE k 07", "ERR value is not an integer or out of range"),
+    (b"EXPIRE k 1 ZZ", "ERR Unsupported option ZZ"),
+    (b"EXPIRE k 1 NX GT", "ERR NX and XX, GT or LT options at the same time are not compatible"),
+    (b"EXPIRE k 1 gt LT", "ERR GT and LT options at the same time are not compatible"),
+])  # fmt: skip
+def test_an_expiry_that_redis_refuses(words, said):
+    """Nothing is read or written; the words are those of Redis."""
+    assert told(make(), *words.split(), database=2) == f"-{said}\r\n".encode()
+
+
+def test_the_expiry_of_a_dataset():
+    """Its records never expire, and nothing is written there."""
+    commands = make()
+    assert told(commands, b"TTL", b"geo:a1", token=b"t") == b":-1\r\n"
+    assert told(commands, b"TTL", b"geo:none") == b":-2\r\n"
+    for words in ((b"EXPIRE", b"geo:a1", b"9"), (b"SET", b"geo:a1", b"v", b"EX", b"9"), (b"PERSIST", b"geo:a1")):
+        with pytest.raises(BadRequest, match="geo is a dataset"):
+            told(commands, *words)
+
+
 @pytest.mark.parametrize(("words", "error"), [
+    ((b"expire", b"carts:lost", b"9"), "WRITE_LOST"),
     ((b"getdel", b"carts:lost"), "WRITE_LOST"), ((b"getdel", b"carts:unknown"), "UNKNOWN"),
 ])  # fmt: skip
 def test_what_fails_within_getdel_is_the_answer(words, error):

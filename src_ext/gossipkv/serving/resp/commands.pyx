@@ -1,8 +1,8 @@
 """Commands of RESP, translated to the core's few requests; commands about the connection are answered here.
 
-    GET STRLEN GETRANGE TYPE TTL PTTL, EXISTS of one key ──> get
+    GET STRLEN GETRANGE TYPE, EXISTS of one key ──> get
     MGET, EXISTS of several ──> a get_many for each run of keys of one database
-    SET ──> put       MSET ──> a put_many for each run       DEL UNLINK ──> a delete for each key
+    SET without options ──> put       MSET ──> a put_many for each run       DEL UNLINK ──> a delete for each key
     each with the tokens that the connection's session has seen of the table (`session.pyx`)
     PING ECHO SELECT HELLO RESET QUIT, CLIENT SETNAME ──> the connection's own
     any other ──> `resp`, which Python answers in RESP (`gossipkv.serving.resp`)
@@ -22,7 +22,7 @@ from gossipkv.wire._resp cimport put_bulk, read_number, take_word
 from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is
 
 cdef enum:
-    COMMANDS = 22
+    COMMANDS = 27
     ERROR_LINE_BYTES = 256  # limit of the error lines written here
 
 cdef struct CommandRule:
@@ -40,8 +40,6 @@ COMMAND_RULES[:] = [
     CommandRule(b"strlen", ONE_KEY, LENGTH, 2, 2),
     CommandRule(b"getrange", ONE_KEY, RANGE, 4, 4),
     CommandRule(b"type", ONE_KEY, TYPE, 2, 2),
-    CommandRule(b"ttl", ONE_KEY, LIFETIME, 2, 2),
-    CommandRule(b"pttl", ONE_KEY, LIFETIME, 2, 2),
     CommandRule(b"set", SET, DONE, 3, 0),
     CommandRule(b"mset", SET_MANY, DONE, 3, 0),
     CommandRule(b"del", DELETE, DELETED, 2, 0),
@@ -56,6 +54,13 @@ COMMAND_RULES[:] = [
     CommandRule(b"quit", QUIT, SAID, 1, 0),
     CommandRule(b"substr", ONE_KEY, RANGE, 4, 4),
     CommandRule(b"getdel", OTHER, SAID_OF_WRITE, 2, 2),
+    CommandRule(b"setex", OTHER, SAID_OF_WRITE, 4, 4),
+    CommandRule(b"psetex", OTHER, SAID_OF_WRITE, 4, 4),
+    CommandRule(b"expire", OTHER, SAID_OF_WRITE, 3, 0),
+    CommandRule(b"pexpire", OTHER, SAID_OF_WRITE, 3, 0),
+    CommandRule(b"expireat", OTHER, SAID_OF_WRITE, 3, 0),
+    CommandRule(b"pexpireat", OTHER, SAID_OF_WRITE, 3, 0),
+    CommandRule(b"persist", OTHER, SAID_OF_WRITE, 2, 2),
 ]
 
 cdef const char* OK = b"+OK\r\n"
@@ -63,9 +68,6 @@ cdef const char* NO_DATABASE = (
     b"-ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases\r\n"
 )
 cdef const char* BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
-cdef const char* NO_OPTIONS = (
-    b"-ERR syntax error: SET takes only a key and a value; expiry and conditional writes are not supported\r\n"
-)
 cdef const char* TOO_MANY_KEYS = (
     b"-ERR the command has more than 64 deletes or changes of database; split it into several commands\r\n"
 )
@@ -204,7 +206,10 @@ cdef void find_command_rule(Command* command) noexcept nogil:
             refuse(command, NULL)
             return
         break
-    if command.verb == MANY_KEYS:
+    if command.verb == SET and command.count > 3:
+        command.verb = OTHER
+        command.form = SAID_OF_WRITE
+    elif command.verb == MANY_KEYS:
         command.request.method = Blob(<const uint8_t*>b"get_many", 8)
         if command.form == FOUND_OF and command.count == 2:
             command.verb = ONE_KEY
@@ -259,8 +264,6 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
         ask(core, connection, command, 1)
     elif command.verb == MANY_KEYS or command.verb == DELETE:
         take_runs(core, connection, command, 1)
-    elif command.verb == SET and command.count > 3:
-        write_line(core, connection, NO_OPTIONS)
     elif command.verb == SET_MANY and command.count % 2 == 0:
         refuse_count(core, connection, command)
     elif command.verb == SET or command.verb == SET_MANY:
