@@ -15,7 +15,7 @@ import click
 from gossipkv.cli import FAILED
 from gossipkv.cli.credentials import credential_options, credentials, tls_files
 from gossipkv.cli.loadtest_view import LiveView, compared, outcome
-from gossipkv.cli.options import DEFAULT_NODE, JSON, connect, node_address, nodes_or_usual, usual_nodes
+from gossipkv.cli.options import DEFAULT_NODE, JSON, connect, duration_ms, node_address, nodes_or_usual, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw
 from gossipkv.errors import ConfigError, GossipKVError, TimedOut
@@ -73,6 +73,7 @@ class PlainOptions(TypedDict):
 
     load: bool
     level: Level | None
+    ttl_ms: int | None
     sessions: bool
     misses: float
     all_members: bool
@@ -159,6 +160,9 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--value-bytes", default=str(RECORD_BYTES), show_default=True, metavar="N[-M]", help="Sizes of written values."
 )
 @click.option("--level", type=click.Choice(LEVELS), help="Level of writes.  [default: that of the servers]")
+@click.option(
+    "--ttl", "ttl_ms", type=duration_ms, metavar="DURATION", help="Lifetime of written records; they may be absent."
+)
 @click.option(
     "--session", "sessions", is_flag=True, help=("Give each user of a table a session, which never reads older data.")
 )

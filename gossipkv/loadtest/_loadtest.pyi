@@ -39,7 +39,14 @@ FAULT_NAMES: tuple[str | None, ...]
 @final
 class Writes:
     def __new__(
-        cls, count: int, *, run: int, sizes: tuple[int, int] = (100, 100), sessions: int = 0, ours: bool = False
+        cls,
+        count: int,
+        *,
+        run: int,
+        sizes: tuple[int, int] = (100, 100),
+        sessions: int = 0,
+        ours: bool = False,
+        expire: bool = False,
     ) -> Self: ...
     @property
     def sessions(self) -> bool: ...
@@ -172,6 +179,7 @@ class HttpDialect(Dialect):
         token: str | None = None,
         writes: Writes | None = None,
         level: str | None = None,
+        ttl_ms: int | None = None,
     ) -> Self: ...
 
 @final
@@ -183,6 +191,7 @@ class RedisDialect(Dialect):
         database: int = 0,
         token: str | None = None,
         writes: Writes | None = None,
+        ttl_ms: int | None = None,
     ) -> Self: ...
 
 @final
@@ -195,6 +204,7 @@ class RpcDialect(Dialect):
         token: str | None = None,
         writes: Writes | None = None,
         level: str | None = None,
+        ttl_ms: int | None = None,
         timeout_ms: int = 1000,
     ) -> Self: ...
 

@@ -77,12 +77,17 @@ def dialect(
 ) -> Dialect:
     """Return the dialect for a target."""
     if target.scheme == "redis":
-        return RedisDialect(records, database=target.redis_database, token=token, writes=writes)
+        database = target.redis_database
+        return RedisDialect(records, database=database, token=token, writes=writes, ttl_ms=plan.ttl_ms)
+    level, ttl_ms = plan.level, plan.ttl_ms
     if target.scheme == "http":
-        return HttpDialect(plan.database, str(target.address), records, token=token, writes=writes, level=plan.level)
+        host = str(target.address)
+        return HttpDialect(plan.database, host, records, token=token, writes=writes, level=level, ttl_ms=ttl_ms)
     # The node answers before the connection is given up.
     timeout_ms = max(1, round(plan.timeout_s * 1000 * NODE_SHARE))
-    return RpcDialect(plan.database, records, token=token, writes=writes, level=plan.level, timeout_ms=timeout_ms)
+    return RpcDialect(
+        plan.database, records, token=token, writes=writes, level=level, ttl_ms=ttl_ms, timeout_ms=timeout_ms
+    )
 
 
 def writes_of(plan: LoadPlan, truth: Truth, connections: int) -> Writes | None:
@@ -92,7 +97,8 @@ def writes_of(plan: LoadPlan, truth: Truth, connections: int) -> Writes | None:
     # One user more than requests at a time makes users go from connection to connection.
     users = connections * plan.pipeline + 1 if plan.sessions else 0
     run = int.from_bytes(os.urandom(8), "big")
-    return Writes(len(truth.keys), run=run, sizes=plan.value_bytes, sessions=users, ours=plan.records > 0)
+    is_ours, expire = plan.records > 0, plan.ttl_ms is not None
+    return Writes(len(truth.keys), run=run, sizes=plan.value_bytes, sessions=users, ours=is_ours, expire=expire)
 
 
 def own_keys(plan: LoadPlan, truth: Truth, turn: int) -> list[int]:

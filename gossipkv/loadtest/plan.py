@@ -139,6 +139,7 @@ class LoadPlan:
         load: Write all of them first.
         value_bytes: The least and the greatest size of values that are written.
         level: What writes must reach; None: what servers do by default.
+        ttl_ms: The lifetime of records that are written; None: as the table says.
         sessions: Each request belongs to a user with a session.
         database: Its name; Redis is asked for the keys as they are.
         truth: Keys and values to compare with.
@@ -171,6 +172,7 @@ class LoadPlan:
     load: bool = False
     value_bytes: tuple[int, int] = (RECORD_BYTES, RECORD_BYTES)
     level: Level | None = None
+    ttl_ms: int | None = None
     sessions: bool = False
     distribution: Distribution = field(default_factory=Distribution)
     misses: float = 0.0
@@ -285,8 +287,8 @@ class LoadPlan:
             raise PlanError("a load that writes knows the right values itself; omit --truth and --misses")
         if not self.records and (self.load or self.mix.get("insert", 0)):
             raise PlanError("--load and inserts need a number of records; add, for example, --records 100000")
-        if (self.sessions or self.level) and not self.is_written:
-            raise PlanError("--session and --level are only for tables; add --records, or writes in --mix")
+        if (self.sessions or self.level or self.ttl_ms) and not self.is_written:
+            raise PlanError("--session, --level and --ttl are only for tables; add --records, or writes in --mix")
         if self.level and not any(target.scheme != "redis" for target in self.targets):
             raise PlanError("Redis has no levels of writes; omit --level")
 

@@ -248,8 +248,9 @@ cdef class HttpDialect(Dialect):
     cdef Blob heads[FORMS]  # For one key, up to the key; else the lines before the length.
     cdef Blob get_tail  # The lines behind the key.
     cdef Blob write_tail
+    cdef Blob put_tail  # More lines of a PUT.
 
-    def __cinit__(self, database, host, records, *, token=None, writes=None, level=None):
+    def __cinit__(self, database, host, records, *, token=None, writes=None, level=None, ttl_ms=None):
         cdef int form
         cdef bytes path = b"/" + database.encode() + b"/"
         cdef bytes lines = b" HTTP/1.1\r\nHost: " + host.encode() + b"\r\nUser-Agent: gossipkv-loadtest\r\n"
@@ -258,6 +259,7 @@ cdef class HttpDialect(Dialect):
         if writes is not None and writes.sessions:
             lines += b"X-GossipKV-Wait-Ms: %d\r\n" % WAIT_MS
         reaches = b"" if level is None else b"X-GossipKV-Level: " + level.encode() + b"\r\n"
+        expires = b"" if ttl_ms is None else b"GossipKV-TTL: %d\r\n" % -(-ttl_ms // 1000)
         packed = b"Content-Type: application/msgpack\r\n"
         self.in_order = True
         self.stretch = 3  # In a target.
@@ -269,11 +271,12 @@ cdef class HttpDialect(Dialect):
             b"POST " + path + b"_scan" + lines + b"Content-Type: application/json\r\n",
             b"PUT " + path,
             b"DELETE " + path,
-            b"POST " + path + b"_mput" + lines + reaches + packed,
+            b"POST " + path + b"_mput" + lines + reaches + expires + packed,
         )):
             self.heads[form] = self.own(head)
         self.get_tail = self.own(lines)
         self.write_tail = self.own(lines + reaches)
+        self.put_tail = self.own(expires)
 
     def __dealloc__(self):
         buffer_release(&self.body)
@@ -290,6 +293,8 @@ cdef class HttpDialect(Dialect):
         if not is_many:
             put_escaped(out, record.key, record.key_size)
             put_blob(out, &self.get_tail if slot.form == GET else &self.write_tail)
+        if slot.form == PUT:
+            put_blob(out, &self.put_tail)
         end_head(out, slot, self.body_size(slot, asked))
         if is_many:
             put_array(out, slot.count)

@@ -72,8 +72,9 @@ cdef class RedisDialect(Dialect):
 
     cdef Py_ssize_t greetings
     cdef Blob names[FORMS]
+    cdef Blob lifetime  # The last words of a SET; MSET has none.
 
-    def __cinit__(self, records, *, int database=0, token=None, writes=None):
+    def __cinit__(self, records, *, int database=0, token=None, writes=None, ttl_ms=None):
         cdef list words = []
         cdef int form
         self.writes = writes
@@ -88,12 +89,14 @@ cdef class RedisDialect(Dialect):
         self.greeting = self.own(b"".join(map(b"*2\r\n%b%b".__mod__, zip(bulks[::2], bulks[1::2], strict=True))))
         for form, name in enumerate((b"GET", b"MGET", b"", b"SET", b"DEL", b"MSET")):  # Nothing scans in key order.
             self.names[form] = self.own(b"$%d\r\n%b\r\n" % (len(name), name))
+        self.lifetime = self.own(b"" if ttl_ms is None else b"$2\r\nPX\r\n$%d\r\n%d\r\n" % (len(str(ttl_ms)), ttl_ms))
 
     cdef void write(self, Buffer* out, const Slot* slot, const Asked* asked) noexcept nogil:
         cdef bint has_values = slot.form == PUT or slot.form == PUT_MANY
         cdef const Record* record
         cdef uint32_t i
-        put_line(out, ARRAY, 1 + (1 + has_values) * <Py_ssize_t>slot.count)
+        cdef bint expires = slot.form == PUT and self.lifetime.size > 0
+        put_line(out, ARRAY, 1 + (1 + has_values) * <Py_ssize_t>slot.count + 2 * expires)
         put_blob(out, &self.names[slot.form])
         for i in range(slot.count):
             record = self.records + asked[i].key
@@ -104,6 +107,8 @@ cdef class RedisDialect(Dialect):
                 put_line(out, BULK, self.writes.size_of(asked + i))
                 self.writes.put_value(out, asked + i)
                 put_bytes(out, <const uint8_t*>b"\r\n", 2)
+        if expires:
+            put_blob(out, &self.lifetime)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         cdef const uint8_t* end = data + size

@@ -53,7 +53,7 @@ cdef class RpcDialect(Dialect):
     cdef Blob options[FORMS]  # Stand behind the other parameters.
     cdef int option_counts[FORMS]
 
-    def __cinit__(self, database, records, *, token=None, writes=None, level=None, int timeout_ms=1000):
+    def __cinit__(self, database, records, *, token=None, writes=None, level=None, ttl_ms=None, int timeout_ms=1000):
         cdef bytes name = database.encode()
         cdef int form
         if len(name) > 0xFF:
@@ -67,6 +67,8 @@ cdef class RpcDialect(Dialect):
         reaches = {**waits, "timeout_ms": timeout_ms, **({} if level is None else {"level": level})}
         for form, method in enumerate((b"get", b"get_many", b"scan", b"put", b"delete", b"put_many")):
             options = reaches if form >= PUT else waits
+            if ttl_ms is not None and (form == PUT or form == PUT_MANY):
+                options = {**options, "ttl_ms": ttl_ms}
             self.option_counts[form] = len(options) + 2 * (form == SCAN)
             self.options[form] = self.own(packb(options)[1:])
             params = 3 if form == PUT else 1 if form == SCAN else 2

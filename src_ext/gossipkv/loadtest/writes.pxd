@@ -62,6 +62,7 @@ cdef class Writes:
     cdef uint32_t longest
     cdef readonly bint sessions  # Requests are made in sessions.
     cdef bint is_ours  # Nobody but load tests writes these keys.
+    cdef bint expires  # A record may be absent at any time.
     cdef bint is_final  # Reads must have what will stay.
     cdef bint tells_lost  # They are the last, and count.
     cdef WrittenKey* keys

@@ -35,15 +35,18 @@ cdef inline uint64_t filler_of(uint64_t run, uint32_t key, uint32_t write) noexc
 cdef class Writes:
     """The writes to `count` keys; a `run` is a number that no other run has.
 
-    `sessions`: with so many users each request belongs to one of them; `ours`: no value of another origin is right.
+    `sessions`: with so many users each request belongs to one of them; `ours`: no value of another origin is right;
+    `expire`: a record may be absent at any time.
     """
 
-    def __cinit__(self, uint32_t count, *, uint64_t run, sizes=(100, 100), uint32_t sessions=0, bint ours=False):
+    def __cinit__(
+        self, uint32_t count, *, uint64_t run, sizes=(100, 100), uint32_t sessions=0, bint ours=False, bint expire=False
+    ):
         cdef uint32_t i
         self.shortest, self.longest = sizes
         if count < 1 or not VALUE_HEAD <= self.shortest <= self.longest:
             raise ValueError(f"a value must have at least {VALUE_HEAD} bytes, got {sizes}")
-        self.count, self.run, self.is_ours = count, run, ours
+        self.count, self.run, self.is_ours, self.expires = count, run, ours, expire
         self.sessions = sessions > 0
         self.users = sessions
         self.keys = <WrittenKey*>calloc(count, sizeof(WrittenKey))
@@ -222,6 +225,8 @@ cdef class Writes:
                 fault = NEVER_WRITTEN
             else:
                 reply.unchecked += 1
+        if data == NULL and self.expires:
+            floor = 0
         if fault == NO_FAULT and read.write < floor and not self.is_stray(key, read.write if data != NULL else 0):
             if self.has_more_strays:
                 reply.unchecked += 1

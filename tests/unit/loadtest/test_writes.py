@@ -19,7 +19,10 @@ from tests.oracle import load_writes as oracle
 from tests.unit.loadtest.scripted import MS, Scripted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
+
+    from gossipkv.loadtest._loadtest import Dialect
 
 COUNT = 3
 KEYS = [key_of(number) for number in range(COUNT)]
@@ -31,8 +34,10 @@ FIRST = KEYS[0]
 class TableServer:
     """A table of one copy that a test makes forget, go back or invent, asked by a load of one key at a time."""
 
-    def __init__(self, kind: Kind, *, sessions: int = 0, keys: int = 1, ours: bool = True) -> None:
-        self.writes = Writes(COUNT, run=7, sizes=(16, 40), sessions=sessions, ours=ours)
+    def __init__(
+        self, kind: Kind, *, sessions: int = 0, keys: int = 1, ours: bool = True, expire: bool = False
+    ) -> None:
+        self.writes = Writes(COUNT, run=7, sizes=(16, 40), sessions=sessions, ours=ours, expire=expire)
         self.rows: dict[bytes, bytes] = {}
         self.tokens: list[bytes | None] = []
         self.now = APART_NS
@@ -246,6 +251,46 @@ def test_inserted_keys_are_new_and_read_at_the_end() -> None:
         assert server.rows == {KEYS[1]: server.writes.value(1, 1), KEYS[2]: server.writes.value(2, 1)}
         server.check()
         assert (server.wrong, server.writes.unconfirmed()) == (0, [])
+
+
+@pytest.mark.parametrize("expire", [False, True])
+def test_a_record_that_expires_may_be_absent(expire: bool) -> None:
+    """It may be absent in a session and at the end; but an earlier value is wrong, since it would expire before."""
+    with TableServer("read_modify_write", sessions=1, expire=expire) as server:
+        for _ in range(2):
+            server.run(2)
+        server.rows.clear()
+        server.run(2)
+        assert server.wrong == (0 if expire else 1)
+        server.rows.clear()
+        server.check()
+        assert (server.wrong, server.writes.unconfirmed()) == (0 if expire else 1, [] if expire else [0])
+        server.rows = {FIRST: server.writes.value(0, 1)}
+        server.run(2)
+        assert server.wrong == 1
+
+
+@pytest.mark.parametrize(("dialect", "kind", "told"), [
+    (lambda **given: RpcDialect("db", RECORDS, **given), "put", b"\xa6ttl_ms\xcd\x05\xdc"),
+    (lambda **given: RpcDialect("db", RECORDS, **given), "put_many", b"\xa6ttl_ms\xcd\x05\xdc"),
+    (lambda **given: RpcDialect("db", RECORDS, **given), "delete", None),
+    (lambda **given: HttpDialect("db", "h", RECORDS, **given), "put", b"\r\nGossipKV-TTL: 2\r\n"),
+    (lambda **given: HttpDialect("db", "h", RECORDS, **given), "put_many", b"\r\nGossipKV-TTL: 2\r\n"),
+    (lambda **given: HttpDialect("db", "h", RECORDS, **given), "delete", None),
+    (lambda **given: RedisDialect(RECORDS, **given), "put", b"\r\n$2\r\nPX\r\n$4\r\n1500\r\n"),
+    (lambda **given: RedisDialect(RECORDS, **given), "put_many", None),
+])  # fmt: skip
+def test_puts_tell_the_lifetime(dialect: Callable[..., Dialect], kind: str, told: bytes | None) -> None:
+    """HTTP has whole seconds, and Redis's MSET none."""
+    writes = Writes(COUNT, run=7)
+    mix = [kind == each for each in KINDS]
+    chooser_ = KeyChooser("sequential", 1, seed=1)
+    with Scripted(dialect=dialect(writes=writes, ttl_ms=1500), mix=mix, chooser=chooser_, writes=writes) as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        asked = scripted.peer.socket.recv(1 << 16)
+    assert told in asked if told is not None else b"ttl" not in asked.lower() and b"PX" not in asked
+    if kind == "put" and asked.startswith(b"*"):
+        assert asked.startswith(b"*5\r\n$3\r\nSET\r\n")
 
 
 def test_redis_and_http_write_the_same_values() -> None:
