@@ -36,6 +36,7 @@ from pydantic import Field, StrictStr
 from gossipkv.client import aio, blocking
 from gossipkv.dataset import write_frame
 from gossipkv.errors import BadRequest, ProtocolError, UnknownDatabase
+from gossipkv.settings.tables import MIN_EXPIRES_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,6 +75,8 @@ class GossipKVOnlineStoreConfig(FeastConfigBaseModel):
     """Number of partitions of a new table; none: the node's default."""
     replication: int | None = Field(default=None, gt=0)
     """Number of replicas of each partition of a new table; none: the node's default."""
+    expire: bool = True
+    """Rows of a view with a `ttl` leave the store when it is over, counted from the event."""
     datasets: dict[StrictStr, StrictStr] = Field(default={})
     """Names of the datasets from which feature views are read in place of a table, by feature view."""
     tls: bool | StrictStr = False
@@ -105,7 +108,7 @@ class GossipKVOnlineStore(OnlineStore):
         rows, target = _by_key(config, data), self._threads(config).table(_writable(config, table))
         timeout_ms, level = config.online_store.write_timeout_ms, config.online_store.level
         found = target.get_many(rows, timeout_ms=timeout_ms)
-        target.put_many(_records(rows, found), level=level, timeout_ms=timeout_ms)
+        target.put_many(_expiring(config, table, _records(rows, found)), level=level, timeout_ms=timeout_ms)
         if progress is not None:
             progress(len(data))
 
@@ -243,7 +246,7 @@ def write_view(
         for batch in table.to_batches(max_chunksize=_ROWS):
             converted = utils._convert_arrow_to_proto(batch, found, joined)  # noqa: SLF001  # Feast's engines do so.
             rows = _by_key(config, converted)
-            keys, values = zip(*_records(rows, [None] * len(rows)), strict=True)
+            keys, values, _ = zip(*_records(rows, [None] * len(rows)), strict=True)
             yield pa.record_batch([pa.array(keys, "binary"), pa.array(values, "binary")], _SCHEMA)
 
     frame = pa.RecordBatchReader.from_batches(_SCHEMA, batches())
@@ -286,8 +289,20 @@ def _by_key(config: RepoConfig, data: Sequence[Row]) -> dict[bytes, list[Change]
     return rows
 
 
-def _records(rows: dict[bytes, list[Change]], found: Iterable[bytes | None]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the records that change."""
+def _expiring(
+    config: RepoConfig, view: FeatureView, records: Iterable[tuple[bytes, bytes, int]]
+) -> Iterator[tuple[bytes, bytes, int] | tuple[bytes, bytes]]:
+    """Yield records for `put_many`, with their expiry if the view has a lifetime."""
+    lifetime = view.ttl if config.online_store.expire else None
+    for key, value, event in records:
+        if lifetime:
+            yield key, value, max((event + lifetime // _MICROSECOND) // 1000, MIN_EXPIRES_MS)
+        else:
+            yield key, value
+
+
+def _records(rows: dict[bytes, list[Change]], found: Iterable[bytes | None]) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield the records that change, each with the time of its event in microseconds."""
     for (key, changes), record in zip(rows.items(), found, strict=True):
         there = _change_of(record)
         newer = [change for change in changes if there is None or _age(change) >= _age(there)]
@@ -297,7 +312,7 @@ def _records(rows: dict[bytes, list[Change]], found: Iterable[bytes | None]) -> 
                 values |= changed
             event, created, _ = newer[-1]
             packed = RepeatedValue(val=values.values()).SerializeToString()
-            yield key, msgpack.packb([event, created, list(values), packed])
+            yield key, msgpack.packb([event, created, list(values), packed]), event
 
 
 def _change_of(record: bytes | None) -> Change | None:

@@ -10,6 +10,7 @@ import gzip
 import importlib
 import os
 import sys
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, final
 
@@ -20,6 +21,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from gossipkv.cli.options import HEX_KEYS, JSON, NODE, connect, key_bytes, timeout
 from gossipkv.cli.output import json_line, tell
 from gossipkv.cli.screen import description, progress
+from gossipkv.client.tables import explained
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import BadRequest, LocalError
 from gossipkv.wire.key_text import shown
@@ -30,10 +32,11 @@ else:
     from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from gossipkv.address import Address
+    from gossipkv.client import blocking
     from gossipkv.wire.rpc import Value
 
 GROUP_ROWS: Final = 65_536  # A row group of Parquet, which is in memory at once.
@@ -55,7 +58,7 @@ class Stream(Protocol):
         """Write all of it."""
 
 
-def tsv_line(key: bytes, value: bytes) -> bytes:
+def tsv_line(key: bytes, value: bytes, _expires_at: int | None) -> bytes:
     """Return a line `key TAB value`, without any escapes.  Raises BadRequest: readers would see another record."""
     if b"\t" in key or b"\n" in key or b"\n" in value or key.startswith(b"\xef\xbb\xbf"):
         words = "has a TAB or a line feed, which TSV cannot express: write JSON lines or Parquet (--format)"
@@ -63,9 +66,9 @@ def tsv_line(key: bytes, value: bytes) -> bytes:
     return b"%b\t%b\n" % (key, value)
 
 
-def record_line(key: bytes, value: bytes) -> bytes:
-    """Return a line `{"key", "value"}`."""
-    return json_line({"key": key, "value": value})
+def record_line(key: bytes, value: bytes, expires_at: int | None) -> bytes:
+    """Return a line `{"key", "value"}`, with `expires_at` of a record that expires."""
+    return json_line({"key": key, "value": value, **({} if expires_at is None else {"expires_at": expires_at})})
 
 
 LINES: Final = {"tsv": tsv_line, "json": record_line}
@@ -73,9 +76,9 @@ LINES: Final = {"tsv": tsv_line, "json": record_line}
 
 @final
 class Parquet:
-    """Columns `key` and `value`, through pyarrow."""
+    """Columns `key` and `value`, and perhaps `expires_at`, through pyarrow."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, *, expiry: bool) -> None:
         """Raises LocalError: pyarrow is not installed."""
         try:
             self._arrow = arrow = importlib.import_module("pyarrow")
@@ -83,16 +86,16 @@ class Parquet:
         except ImportError as error:
             words = "Parquet is written through pyarrow, which is not installed: pip install 'gossipkv[parquet]'"
             raise LocalError(words) from error
-        self._schema = arrow.schema([("key", arrow.binary()), ("value", arrow.binary())])
+        columns = [("key", arrow.binary()), ("value", arrow.binary()), ("expires_at", arrow.int64())]
+        self._schema = arrow.schema(columns if expiry else columns[:2])
         self._writer = parquet.ParquetWriter(stream, self._schema, use_dictionary=False)
-        self._keys, self._values, self._size_bytes = list[bytes](), list[bytes](), 0
+        self._rows, self._size_bytes = list[tuple[bytes, bytes, int | None]](), 0
 
-    def add(self, key: bytes, value: bytes) -> None:
+    def add(self, key: bytes, value: bytes, expires_at: int | None) -> None:
         """Add a row; a full group is written."""
-        self._keys.append(key)
-        self._values.append(value)
+        self._rows.append((key, value, expires_at))
         self._size_bytes += len(key) + len(value)
-        if len(self._keys) == GROUP_ROWS or self._size_bytes >= GROUP_BYTES:
+        if len(self._rows) == GROUP_ROWS or self._size_bytes >= GROUP_BYTES:
             self._write_group()
 
     def close(self) -> None:
@@ -101,9 +104,10 @@ class Parquet:
         self._writer.close()
 
     def _write_group(self) -> None:
-        columns = [self._arrow.array(column, self._arrow.binary()) for column in (self._keys, self._values)]
+        fields = enumerate(self._schema)
+        columns = [self._arrow.array([row[place] for row in self._rows], field.type) for place, field in fields]
         self._writer.write_table(self._arrow.Table.from_arrays(columns, schema=self._schema))
-        self._keys, self._values, self._size_bytes = [], [], 0
+        self._rows, self._size_bytes = [], 0
 
 
 @click.command()
@@ -118,6 +122,7 @@ class Parquet:
 @click.option("--start", type=key_bytes, metavar="KEY", help="First key (inclusive).")
 @click.option("--end", type=key_bytes, metavar="KEY", help="End key (exclusive).")
 @click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
+@click.option("--expiry", is_flag=True, help="Write times of expiry too, as expires_at; this reads records twice.")
 @HEX_KEYS
 @NODE
 @PAGE
@@ -130,6 +135,7 @@ def export(
     start: bytes | None,
     end: bytes | None,
     prefix: bytes | None,
+    expiry: bool,
     nodes: tuple[Address, ...],
     timeout_ms: int,
     as_json: bool,
@@ -143,16 +149,19 @@ def export(
     form = form or {**SUFFIXES, ".parquet": "parquet"}.get(lines.suffix)
     if form is None or (form == "parquet" and lines != path):
         raise click.UsageError(f"{path.name}: unknown format: give --format, or a name with .tsv, .jsonl or .parquet")
+    if expiry and form == "tsv":
+        raise click.UsageError("TSV has no place for --expiry: write JSON lines or Parquet")
     records = 0
     with (
         connect(nodes, timeout_ms) as client,
         _whole_file(path) as stream,
-        _writer(form, stream) as write,
+        _writer(form, stream, expiry=expiry) as write,
         progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar,
     ):
         task = bar.add_task(f"{name}: records written", total=None)
-        for key, value in client.table(name).scan(start=start, end=end, prefix=prefix):
-            write(key, value)
+        found = client.table(name).scan(start=start, end=end, prefix=prefix)
+        for record in _with_expiries(client, name, found) if expiry else ((*row, None) for row in found):
+            write(*record)
             records += 1
             if records % SHOWN_RECORDS == 0:
                 bar.update(task, completed=records)
@@ -160,14 +169,31 @@ def export(
     tell(answer, f"{path}: {records:,} records of {name}", as_json=as_json)
 
 
+def _with_expiries(
+    client: blocking.Client, name: str, records: Iterable[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes, bytes, int | None]]:
+    """Yield records as of another read, which tells their expiry; those that are gone by then are left out."""
+    keys = deque[bytes]()
+
+    def asked() -> Iterator[list[Value]]:
+        for key, _ in records:
+            keys.append(key)
+            yield [name, key, {"explain": True}]
+
+    for answer in client.pipeline("get", asked()):
+        key, ((value, expires_at), _) = keys.popleft(), explained(answer)
+        if value is not None:
+            yield key, value, expires_at
+
+
 @contextlib.contextmanager
-def _writer(form: str, stream: Stream) -> Iterator[Callable[[bytes, bytes], object]]:
+def _writer(form: str, stream: Stream, *, expiry: bool) -> Iterator[Callable[[bytes, bytes, int | None], object]]:
     """Yield a function that writes a record in a format.  Raises LocalError."""
     if form == "parquet":
-        with contextlib.closing(Parquet(stream)) as file:
+        with contextlib.closing(Parquet(stream, expiry=expiry)) as file:
             yield file.add
     else:
-        yield lambda key, value: stream.write(LINES[form](key, value))
+        yield lambda *record: stream.write(LINES[form](*record))
 
 
 @contextlib.contextmanager

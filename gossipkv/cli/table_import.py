@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import deque
+from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -20,14 +22,14 @@ import trio
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gossipkv.cli.credentials import credentials
-from gossipkv.cli.options import JSON, NODE, nodes_or_usual, timeout
+from gossipkv.cli.options import JSON, NODE, duration_ms, nodes_or_usual, timeout
 from gossipkv.cli.output import note, tell
 from gossipkv.cli.range_deletion import FOR_NOW, PATIENCE_S, PAUSE_S
 from gossipkv.cli.screen import description, progress
 from gossipkv.cli.writes import LEVEL
 from gossipkv.client.trio_client import Client
 from gossipkv.dataset.formats.detect import batches, detect_file
-from gossipkv.dataset.formats.reading import FileReading
+from gossipkv.dataset.formats.reading import COLUMN_FORMATS, FileReading
 from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment import small_file
@@ -45,7 +47,8 @@ if TYPE_CHECKING:
     from gossipkv.storage.batch import RecordBatch
     from gossipkv.wire.rpc import Value
 
-Records = list[tuple[bytes, bytes]]
+Record = tuple[bytes, bytes] | tuple[bytes, bytes, int]  # A key, a value, and the time of expiry if it has one.
+Records = list[Record]
 
 WRITERS: Final = 8  # Batches under way: more of them cost memory, and make nodes no faster.
 CHUNK_RECORDS: Final = WRITERS * 250  # Divided by keys, each part is one request of `put_many` nearly always.
@@ -74,11 +77,14 @@ class Chunk(NamedTuple):
 class ImportedFiles:
     """The records of files from a position on, in chunks; only one chunk is in memory."""
 
-    def __init__(self, files: Sequence[SourceFile], form: str | None, reading: FileReading) -> None:
+    def __init__(
+        self, files: Sequence[SourceFile], form: str | None, reading: FileReading, expiry_field: str | None = None
+    ) -> None:
         self.files = files
         self.size_bytes = sum(file.size_bytes for file in files)
         self.read_bytes = 0  # Approximate: Parquet is read in several places.
         self._form, self._reading = form, reading
+        self._expiry_field = expiry_field  # None: no record has an expiry of its own.
 
     def chunks(self, position: ImportPosition) -> Iterator[Chunk]:
         """Yield the chunks behind a position.  Raises SourceError, StorageError."""
@@ -93,24 +99,39 @@ class ImportedFiles:
         with SourceReader(RealFiles(), file) as reader:
             form = self._form or detect_file(reader, self._reading) or "tsv"
             records, size_bytes, begin, at = Records(), 0, skipped, 0
-            with contextlib.closing(batches(form, reader, self._reading)) as found:
+            with contextlib.closing(batches(form, reader, self._reading)) as found, self._expiries(file, form) as own:
                 for batch in found:
                     self.read_bytes = before + min(reader.read_bytes, file.size_bytes)
-                    if at + len(batch) <= skipped:
+                    if at + len(batch) <= skipped and self._expiry_field is None:
                         at += len(batch)
                         continue
-                    for key, value in batch:
+                    for (key, value), expiry in zip(batch, own, strict=False):
                         at += 1
                         if at <= skipped:
                             continue
                         if len(key) > MAX_KEY_BYTES:
                             raise _long_key(file, at, batch, key)
-                        records.append((key, value))
+                        records.append((key, value, *expiry))
                         size_bytes += len(key) + len(value)
                         if len(records) == CHUNK_RECORDS or size_bytes >= CHUNK_BYTES:
                             yield Chunk(ImportPosition(number, begin), ImportPosition(number, at), records)
                             records, size_bytes, begin = [], 0, at
             yield Chunk(ImportPosition(number, begin), ImportPosition(number + 1, 0), records)
+
+    @contextlib.contextmanager
+    def _expiries(self, file: SourceFile, form: str) -> Iterator[Iterator[tuple[()] | tuple[int]]]:
+        """Yield the expiries of a file's records, which is read once more; each in a tuple, empty if there is none."""
+        if self._expiry_field is None:
+            yield repeat(())
+            return
+        name = self._expiry_field
+        if form not in {"json", *COLUMN_FORMATS}:
+            words = f"{file.path}: {form} has no fields beside key and value, so omit --expiry-field"
+            raise SourceError(words, {"file": file.path})
+        reading = replace(self._reading, value=(name,), encoding="json")
+        with SourceReader(RealFiles(), file) as reader, contextlib.closing(batches(form, reader, reading)) as found:
+            rows = (json.loads(value).get(name) for batch in found for _, value in batch)
+            yield (() if at is None else (at,) for at in rows)
 
 
 def _long_key(file: SourceFile, number: int, batch: RecordBatch, key: bytes) -> SourceError:
@@ -187,10 +208,16 @@ class Importer:
     """
 
     def __init__(
-        self, files: ImportedFiles, position: ImportPosition, level: Level, on_done: Callable[[], object]
+        self,
+        files: ImportedFiles,
+        position: ImportPosition,
+        level: Level,
+        on_done: Callable[[], object],
+        *,
+        ttl_ms: int | None,
     ) -> None:
         self.progress = ImportProgress(position)
-        self._files, self._level, self._on_done = files, level, on_done
+        self._files, self._level, self._ttl_ms, self._on_done = files, level, ttl_ms, on_done
         self._chunks = files.chunks(position)
         self._errors: list[GossipKVError] = []  # Errors of writers.
 
@@ -240,7 +267,7 @@ class Importer:
         failing_since, is_put = trio.current_time(), not records
         while not is_put:
             try:
-                await table.put_many(records, level=self._level)
+                await table.put_many(records, level=self._level, ttl_ms=self._ttl_ms)
                 is_put = True
             except FOR_NOW:
                 if trio.current_time() - failing_since > PATIENCE_S:
@@ -267,6 +294,17 @@ class Importer:
 )
 @click.option("--value-field", default="value", show_default=True, metavar="FIELD", help="Field of the value.")
 @click.option(
+    "--expiry-field",
+    metavar="FIELD",
+    help="Field of the time of expiry, in milliseconds since 1970; records without it never expire.",
+)
+@click.option(
+    "--ttl",
+    type=duration_ms,
+    metavar="DURATION",
+    help="Lifetime of records without a time of expiry.  [default: as the table says]",
+)
+@click.option(
     "--state",
     "state_path",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -284,6 +322,8 @@ def import_(
     key_field: str,
     value_field: str,
     *,
+    expiry_field: str | None,
+    ttl: int | None,
     state_path: Path | None,
     level: Level,
     nodes: tuple[Address, ...],
@@ -299,8 +339,12 @@ def import_(
     """
     begin_s = monotonic()
     files = ImportedFiles(
-        [*map(_file, paths)], form, FileReading(key_field, value_field, max_value_bytes=MAX_VALUE_BYTES)
+        [*map(_file, paths)],
+        form,
+        FileReading(key_field, value_field, max_value_bytes=MAX_VALUE_BYTES),
+        expiry_field,
     )
+    ttl_ms = 0 if ttl is None and expiry_field is not None else ttl
     listed = [[file.path, file.size_bytes, file.modified_ns] for file in files.files]
     state = ImportState(
         state_path, {"table": name, "files": listed, "format": form, "key": key_field, "value": value_field}
@@ -315,7 +359,7 @@ def import_(
             bar.update(task, completed=files.read_bytes, records=importer.progress.records)
             state.save(importer.progress.position)
 
-        importer = Importer(files, position, level, on_done)
+        importer = Importer(files, position, level, on_done, ttl_ms=ttl_ms)
         try:
             trio.run(partial(_run, importer, name, nodes_or_usual(nodes), timeout_ms))
         except BaseException:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 PART_KEYS: Final = 10_000  # A node takes 16,384 elements a frame; this is 1.5 ms of a core, so others get a turn.
 PART_DELETES: Final = 900  # One element each, of those 1,024.
 PART_RECORDS: Final = 300  # Three elements each; a node takes 1,024 in a request that is not answered at once.
+PART_EXPIRING: Final = 240  # Records with an expiry of their own have four elements.
 PART_BYTES: Final = 1 << 20  # Bytes of keys and values: far below the longest frame, and of the order of the answer.
 OVERHEAD_BYTES: Final = 5  # The head of a key or a value.
 ATTEMPTS: Final = 4  # A version is retired once; four times within one request would have another cause.
@@ -135,16 +136,17 @@ def _one_version(
 
 
 def writing(
-    table: str, records: Iterable[tuple[Key, bytes]], options: dict[str, Value]
+    table: str, records: Iterable[tuple[Key, bytes] | tuple[Key, bytes, int]], options: dict[str, Value]
 ) -> Generator[Request[Value], Value, None]:
     """Put `records` in their order.  The `details` of an error have the outcome of the other parts."""
-    pairs = [(reads.key_bytes(key), tables.value_bytes(value)) for key, value in records]
-    sizes = [len(key) + len(value) + 2 * OVERHEAD_BYTES for key, value in pairs]
+    rows = [(reads.key_bytes(record[0]), tables.value_bytes(record[1]), record[2:]) for record in records]
+    sizes = [len(key) + len(value) + 2 * OVERHEAD_BYTES for key, value, _ in rows]
+    most = PART_EXPIRING if any(own for _, _, own in rows) else PART_RECORDS
 
     def make(begin: int, end: int) -> Request[Value]:
-        return tables.put_many(table, pairs[begin:end], options)
+        return call_request("put_many", [table, [[key, value, *own] for key, value, own in rows[begin:end]], options])
 
-    yield from _writes("put_many", make, sizes, PART_RECORDS, ("records", "put"))
+    yield from _writes("put_many", make, sizes, most, ("records", "put"))
 
 
 def deleting(table: str, keys: Iterable[Key], options: dict[str, Value]) -> Generator[Request[Value], Value, None]:

@@ -207,7 +207,7 @@ class Table:
 
     def put_many(
         self,
-        records: Iterable[tuple[Key, bytes]],
+        records: Iterable[tuple[Key, bytes] | tuple[Key, bytes, int]],
         *,
         level: Level = "majority",
         ttl_ms: int | None = None,
@@ -216,7 +216,9 @@ class Table:
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> Asked[None]:
-        """Put each of `records`, all with one expiry, if any.  This is not atomic: a part of them may stay if it fails.
+        """Put each of `records`.  This is not atomic: others may see a part of them, for ever if it fails.
+
+        A record may have its own time of expiry behind the value; the options are for all others.
 
         Any number of records is allowed: they are sent in parts, one after the other, within one timeout.  Raises as
         `put`, for the first part that fails.  If there are several parts, `details` have the number of records `put`

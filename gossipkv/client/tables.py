@@ -96,11 +96,6 @@ def delete(table: str, key: Key, options: dict[str, Value]) -> Request[Value]:
     return call_request("delete", [table, reads.key_bytes(key), options])
 
 
-def put_many(table: str, records: Sequence[tuple[bytes, bytes]], options: dict[str, Value]) -> Request[Value]:
-    """Return a `put_many` of records that fit into one frame."""
-    return call_request("put_many", [table, [[key, value] for key, value in records], options])
-
-
 def delete_many(table: str, keys: Sequence[bytes], options: dict[str, Value]) -> Request[Value]:
     """Return a `delete_many` of keys that fit into one frame."""
     return call_request("delete_many", [table, [*keys], options])

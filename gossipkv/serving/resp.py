@@ -86,7 +86,7 @@ COMMANDS: Final = {
     "type": ListedCommand(2, _READ, 1, 1, 1, "Returns string if the key exists, else none."),
     "ttl": ListedCommand(2, _READ, 1, 1, 1, "Returns the seconds until a record expires; -1: never; -2: no such key."),
     "pttl": ListedCommand(2, _READ, 1, 1, 1, "Returns the same as TTL in milliseconds."),
-    "expiretime": ListedCommand(2, _READ, 1, 1, 1, "Returns the time of expiry in seconds since 1970; -1 or -2 as TTL."),
+    "expiretime": ListedCommand(2, _READ, 1, 1, 1, "Returns the time of expiry in seconds since 1970; -1, -2 as TTL."),
     "pexpiretime": ListedCommand(2, _READ, 1, 1, 1, "Returns the same as EXPIRETIME in milliseconds."),
     "scan": ListedCommand(-2, _READ, 0, 0, 0, "Returns a page of keys in key order; takes MATCH PREFIX* and COUNT."),
     "dbsize": ListedCommand(1, _READ, 0, 0, 0, "Returns the approximate number of records of the datasets."),

@@ -106,6 +106,11 @@ def test_redis_py_reads_and_writes(nodes: Nodes, protocol: int) -> None:
             assert (carts.getrange("mine", 1, 3), carts.strlen("mine"), carts.type("mine"), carts.ttl("no")) == (
                 b"ppl", 6, b"string", -2,
             )  # fmt: skip
+            assert carts.set("brief", "x", ex=1000)
+            assert carts.expire("mine", 1000)
+            assert carts.persist("mine")
+            assert 0 < carts.ttl("brief") <= 1000
+            assert (carts.ttl("mine"), carts.expire("brief", -1), carts.get("brief")) == (-1, True, None)
             assert sorted(carts.scan_iter(match="mine*")) == [b"mine", b"mine-a", b"mine-b"]
             assert carts.delete("mine-a", "mine-b", "mine") == 3
             assert carts.get("mine") is None

@@ -63,9 +63,10 @@ def made(tmp_path, **options):
 DRIVER = Entity(name="driver", join_keys=["driver"], value_type=ValueType.INT64)
 
 
-def view(tmp_path, name="drivers"):
+def view(tmp_path, name="drivers", ttl=None):
     return FeatureView(
         name=name,
+        ttl=ttl,
         entities=[DRIVER],
         schema=[
             Field(name="driver", dtype=Int64),
@@ -154,6 +155,22 @@ def test_of_two_rows_of_one_batch_the_later_event_counts(store):
     online.online_write_batch(config, of, batch, told.append)
     assert read(store, 1, 2) == [(NOON + HOUR, {"name": text("late")}), (NOON, {"name": text("naive")})]
     assert sum(told) == 3
+
+
+@pytest.mark.parametrize("expire", [True, False])
+def test_rows_expire_with_the_ttl_of_their_view(tmp_path, expire):
+    """The lifetime counts from the event, so a row of an event long ago is never there."""
+    store, now = made(tmp_path, expire=expire), datetime.now(UTC).replace(microsecond=0)
+    store.apply([DRIVER, view(tmp_path, ttl=HOUR)])
+    write(store, 1, now, name=text("live"))
+    write(store, 2, now - 2 * HOUR, name=text("over"))
+    there = {"live"} if expire else {"live", "over"}
+    assert {row["name"].string_val for _, row in read(store, 1, 2) if row} == there
+    with gossipkv.blocking.connect(NODE, timeout_ms=30_000) as client:
+        table = client.table(f"{store.project}_drivers")
+        expiries = {table.get_with_expiry(key)[1] for key, _ in table.scan()}
+    assert expiries == ({int((now + HOUR).timestamp() * 1000)} if expire else {None})
+    store.teardown()
 
 
 def test_the_page(tmp_path, monkeypatch):

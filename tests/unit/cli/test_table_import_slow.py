@@ -73,6 +73,46 @@ def test_what_is_exported_is_imported_again(run, node, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+EXPIRING = """{"key": "a", "value": "1", "expires_at": 1800000000000}
+{"expires_at": null, "key": "b", "value": "2"}
+{"key": "c", "value": "3"}
+"""
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ("", ([], None)), ("--ttl 1h", ([], 3_600_000)), ("--expiry-field expires_at", ([1_800_000_000_000], 0)),
+    ("--expiry-field expires_at --ttl 1h", ([1_800_000_000_000], 3_600_000)),
+])  # fmt: skip
+def test_an_import_sets_expiries(run, node, tmp_path, options, expected):
+    """Each record has that of its field; --ttl is for all others."""
+    path, (own, ttl_ms) = tmp_path / "t.jsonl", expected
+    path.write_text(EXPIRING)
+    assert run("table", "import", "t", path, *options.split()).status == 0
+    asked = [params for method, params in node.asked if method == "put_many"]
+    assert sorted(row for rows, _ in asked for row in rows) == [[b"a", b"1", *own], [b"b", b"2"], [b"c", b"3"]]
+    assert {given.get("ttl_ms") for _, given in asked} == {ttl_ms}
+
+
+@pytest.mark.parametrize("name", ["t.jsonl.gz", "t.parquet"])
+def test_expiries_are_exported_and_imported_again(run, node, tmp_path, name):
+    """Records without an expiry never expire afterwards; TSV has no place for one."""
+    node.records = {b"a": b"1", b"b": b"2", b"c\xff": b"3"}
+    node.expiries = before = {b"a": {"expires_at": 1_800_000_000_000}}
+    done = run("table", "export", "t", tmp_path / name, "--expiry")
+    assert (done.status, done.out) == (0, f"{tmp_path / name}: 3 records of t\n"), done.err
+    node.records, node.expiries = {}, {}
+    assert run("table", "import", "t", tmp_path / name, "--expiry-field", "expires_at").status == 0
+    assert (node.records, node.expiries) == ({b"a": b"1", b"b": b"2", b"c\xff": b"3"}, before)
+    assert run("table", "export", "t", tmp_path / "t.tsv", "--expiry").status == 2
+
+
+def test_an_expiry_needs_fields(run, node, tmp_path):
+    """TSV has none."""
+    done = run("table", "import", "t", tsv(tmp_path / "t.tsv", [(b"a", b"1")]), "--expiry-field", "expires_at")
+    assert (done.status, node.records) == (3, {})
+    assert "tsv has no fields beside key and value, so omit --expiry-field" in done.err
+
+
 def test_an_export_appears_when_it_is_whole(run, node, tmp_path, monkeypatch):
     """A failed export leaves the former file, and nothing beside it; bounds and --format are obeyed."""
     path = tmp_path / "t.tsv"

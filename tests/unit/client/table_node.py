@@ -58,6 +58,7 @@ class TableNode:
 
     def put(self, key: bytes, value: bytes, options: dict[str, object]) -> object:
         self.records[key] = value
+        self.expiries[key] = {name: at for name, at in options.items() if name == "expires_at"}
         return b""
 
     def delete(self, key: bytes, options: dict[str, object]) -> object:
@@ -65,7 +66,8 @@ class TableNode:
         return b""
 
     def put_many(self, records: list[list[bytes]], options: dict[str, object]) -> object:
-        self.records.update(map(tuple, records))
+        self.records.update((key, value) for key, value, *_ in records)
+        self.expiries.update((key, {"expires_at": own[0]}) for key, _, *own in records if own)
         return b""
 
     def delete_many(self, keys: list[bytes], options: dict[str, object]) -> object:

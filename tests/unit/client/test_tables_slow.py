@@ -125,6 +125,17 @@ def test_a_put_tells_its_expiry_and_a_get_asks_for_it(ask):
 
 
 @both
+def test_records_with_expiries_of_their_own(ask):
+    """They are longer, so a part has fewer of them."""
+    node, at = TableNode(), 1_800_000_000_000
+    records = [(b"%d" % number, b"v", at + number) for number in range(parts.PART_RECORDS)]
+    with FakeNode(node) as listening:
+        ask([listening.address], ("put_many", [*records, ("x", b"v")], {"ttl_ms": 0}))
+    assert [len(rows) for _, (rows, _) in node.asked] == [parts.PART_EXPIRING, 61]
+    assert node.asked[1][1][0][-2:] == [[b"299", b"v", at + 299], [b"x", b"v"]]
+
+
+@both
 def test_an_expiry_that_no_node_tells(ask):
     """An answer of another form is refused; so is a dataset."""
     node = TableNode()
