@@ -245,11 +245,14 @@ class RespCommands:
         return self._methods[method](Arguments(method, msgpack.packb(params)))
 
     def _ask(self, complete: Completion[Value | Packed], method: bytes, *params: Value) -> None:
-        """Ask a table, whose answer comes later; an error is the answer."""
+        """Ask a table, which answers later, or at once if its replica is here; an error is the answer."""
         try:
             answer = self._call(method, *params)
-            assert isinstance(answer, Later), "tables answer so"
-            answer.begin(complete)
+            if isinstance(answer, Later):
+                answer.begin(complete)
+            else:
+                assert not isinstance(answer, DeferredResult), "tables answer otherwise"
+                complete(answer)
         except GossipKVError as error:
             complete(error)
 

@@ -68,6 +68,8 @@ def get(arguments: Arguments) -> Later | list[object]:
     if key == b"lost":
         raise WriteLost("gone")
     explained = {"node": "n1"} | ({"expires_at": EXPIRES_MS} if key == b"brief" else {})
+    if key == b"here":
+        return [value, b"r" + shown, explained]
     return Later(lambda on_result: on_result(Packed(msgpack.packb([value, b"r" + shown, explained]))))
 
 
@@ -333,6 +335,7 @@ def test_getdel_reads_and_then_deletes_within_the_session(database, prefix):
     commands = make()
     ask = partial(told, commands, database=database, token=b"t")
     assert ask(b"GETDEL", prefix + b"ana") == [b"$1\r\na\r\n", b"drt"]
+    assert ask(b"GETDEL", prefix + b"here") == [b"$1\r\ne\r\n", b"drt"]
     assert ask(b"getdel", prefix + b"none") == [b"$-1\r\n", b"rt"]
     assert told(commands, b"getdel", b"carts:none", protocol=3) == [b"_\r\n", b"r"]
 
@@ -357,6 +360,7 @@ def test_getdel_reads_and_then_deletes_within_the_session(database, prefix):
     (b"EXPIRE brief 10 GT", 0, b"rt"), (b"EXPIRE brief 99 gt", 1, b"f e%d rt" % (NOW_MS + 99_000)),
     (b"EXPIRE a 10 GT", 0, b"rt"), (b"EXPIRE brief 99 LT", 0, b"rt"),
     (b"EXPIRE a 10 LT", 1, b"a e%d rt" % (NOW_MS + 10_000)),
+    (b"EXPIRE here 10", 1, b"e e%d rt" % (NOW_MS + 10_000)), (b"TTL here", -1, b"r"),
     (b"PERSIST brief", 1, b"f t0 rt"), (b"PERSIST a", 0, b"rt"), (b"PERSIST none", 0, b"rt"),
 ])  # fmt: skip
 def test_an_expiry_is_read_and_written(words, said, written):
