@@ -108,16 +108,15 @@ def test_what_a_node_is_told(ask):
 def test_a_put_tells_its_expiry_and_a_get_asks_for_it(ask):
     """A lifetime of 0 means never, so it is sent; a record without an expiry has None."""
     node = TableNode()
-    node.expiries = {b"k": {"expires_at": 1_800_000_000_000}}
     with FakeNode(node) as listening:
         assert ask(
             [listening.address],
-            ("put", "k", b"v", {"ttl_ms": 0}), ("put_many", [("n", b"w")], {"expires_at": 1_800_000_000_000}),
+            ("put", "k", b"v", {"expires_at": 1_800_000_000_000}), ("put_many", [("n", b"w")], {"ttl_ms": 0}),
             ("get_with_expiry", "k"), ("get_with_expiry", "n", {"wait_ms": 7}), ("get_with_expiry", "none"),
         ) == [None, None, (b"v", 1_800_000_000_000), (b"w", None), (None, None)]  # fmt: skip
     assert node.asked == [
-        ("put", [b"k", b"v", {**WAITS, "ttl_ms": 0}]),
-        ("put_many", [[[b"n", b"w"]], {**WRITE, "expires_at": 1_800_000_000_000}]),
+        ("put", [b"k", b"v", {**WAITS, "expires_at": 1_800_000_000_000}]),
+        ("put_many", [[[b"n", b"w"]], {**WRITE, "ttl_ms": 0}]),
         ("get", [b"k", {"explain": True}]),
         ("get", [b"n", {"wait_ms": 7, **WAITS, "explain": True}]),
         ("get", [b"none", {"explain": True}]),
