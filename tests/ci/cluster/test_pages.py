@@ -99,7 +99,7 @@ CLAIMS = (
         "docs/users/http.md", "http", 1, "tests/ci/cluster/test_users.py::test_what_is_no_token_and_who_may_no_longer"
     ),
     Claim("docs/users/tables.md", "console", 2, RECORDS),
-    Claim("docs/users/tables.md", "python", 3, RECORDS),
+    Claim("docs/users/tables.md", "python", 4, RECORDS),
     Claim("docs/users/spark.md", "python", 2, SPARK),
     Claim(
         "docs/users/spark.md",
