@@ -119,7 +119,7 @@ class GossipKVOnlineStore(OnlineStore):
         rows, target = _by_key(config, data), self._tasks(config).table(_writable(config, table))
         timeout_ms, level = config.online_store.write_timeout_ms, config.online_store.level
         found = await target.get_many(rows, timeout_ms=timeout_ms)
-        await target.put_many(_records(rows, found), level=level, timeout_ms=timeout_ms)
+        await target.put_many(_expiring(config, table, _records(rows, found)), level=level, timeout_ms=timeout_ms)
         if progress is not None:
             progress(len(data))
 
