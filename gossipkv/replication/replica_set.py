@@ -95,13 +95,8 @@ class ReplicaSet:
         self.watchers: list[Callable[[Replica], object]] = []  # Called when more is synced or the config is new.
         self.is_up: Callable[[bytes], bool] = lambda _: True  # False if gossip calls the node dead.
         self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node follows a newer placement.
-        self._began, self._expiry_ms = outside.now(), 0
+        self._began = outside.now()
         self.due = 0.0  # The time of the next work for `pump` if nothing happens before; inf: never.
-
-    def expiry_ms(self) -> int:
-        """Return the time of day by which records expire; it never goes back."""
-        self._expiry_ms = max(self._expiry_ms, self._outside.now_ms())
-        return self._expiry_ms
 
     # -- replicas ----------------------------------------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ class DigestExchange:
         self._begun = None
         if not begun.is_unchanged(self._replicas):
             return
-        if begun.at_ms <= self._replicas.expiry_ms():
+        if begun.at_ms <= self._replicas.skew.expiry_ms():
             self._replicas.dirty.undigested[begun.replica] = None
             return
         digest = begun.read(self._outside)
@@ -121,7 +121,7 @@ class DigestExchange:
             undigested.pop(replica, None)  # A later change is noted anew.
             is_taken = replica.digest is not None and replica.digest.clock == replica.synced
             if not is_taken and replica.joining is None:  # An incomplete replica has records ahead of its clock.
-                return DigestPass.of(replica, (self._replicas.expiry_ms() // HOUR_MS + 1) * HOUR_MS)
+                return DigestPass.of(replica, (self._replicas.skew.expiry_ms() // HOUR_MS + 1) * HOUR_MS)
         return None
 
     def digest(self, replica: Replica, at: bytes, at_ms: int) -> Value:

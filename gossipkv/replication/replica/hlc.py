@@ -60,6 +60,7 @@ class ClockSkew:
         self._now, self._now_ms = now, now_ms
         self.most_ms = most_s * 1000
         self._heard: dict[bytes, _PeerClock] = {}
+        self._expiry_ms = 0
         self._judged_ms = inf  # Time of day of the judgement, which holds until that passes or a node answers.
         self._judgement: str | None = None
 
@@ -91,6 +92,11 @@ class ClockSkew:
     def left_s(self, deadline: int) -> float:
         """Return the local seconds until a hybrid time that another node computed (`deadline`)."""
         return (ms_of(deadline) - self._now_ms()) / 1000
+
+    def expiry_ms(self) -> int:
+        """Return the time of day by which records expire; it never goes back."""
+        self._expiry_ms = max(self._expiry_ms, self._now_ms())
+        return self._expiry_ms
 
     def time_ms(self, nodes: Iterable[bytes]) -> int:
         """Return the time of day, by the fastest of these clocks if that is surely ahead, and not too far."""

@@ -304,7 +304,7 @@ class RangeDelete(OriginWrite[DeletedRecords]):
         page = page_here(replication, here, self._range)
         self._bound = page.bound
         last = end if page.bound is None else page.bound
-        now_ms = replication.replicas.expiry_ms()
+        now_ms = replication.replicas.skew.expiry_ms()
         keys = _appended(msgpack.unpackb(page.rows)[::2], replica, KeyBounds(start, last), now_ms)
         ends = [*accumulate(len(key) + ROW_BYTES for key in keys)]
         count = max(1, bisect_right(ends, BATCH_BYTES))

@@ -180,7 +180,7 @@ class ReadRequest(ClientRequest[FoundRecords]):
 
     def _answer(self, records: Sequence[bytes | None], token: bytes, node: bytes) -> Value:
         """Return the answer. Raises ProtocolError if a record is malformed."""
-        now_ms = self.replication.replicas.expiry_ms()
+        now_ms = self.replication.replicas.skew.expiry_ms
         values: list[Value] = [None if data is None else record.value(data, now_ms) for data in records]
         if not self._is_get:
             return [values, token]

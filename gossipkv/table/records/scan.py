@@ -296,7 +296,7 @@ def page_here(replication: Replication, here: Sequence[Replica], wanted: ScanRan
     parts = [(replica.space, *replica.bounds.clip(asked).records) for replica in here]
     try:
         view = replication.view({replica.space for replica in here})
-        now_ms, reverse, limit = replication.replicas.expiry_ms(), wanted.reverse, wanted.limit
+        now_ms, reverse, limit = replication.replicas.skew.expiry_ms(), wanted.reverse, wanted.limit
         rows, bound, counters, bodies = read_page(view, parts, reverse=reverse, limit=limit, now_ms=now_ms)
     except StorageError as error:
         raise Unavailable(f"the node's store cannot be read: {error.message}") from error

@@ -126,7 +126,7 @@ class Verifier:
         self, table: bytes, place: PartitionRoute, until: float
     ) -> dict[str, ReplicaDigest | GossipKVError]:
         """Return each host's digest or error by name; repeat until comparable, a host is silent, or `until`."""
-        at_ms = self._service.replicating().replicas.expiry_ms() + int(1000 * (until - trio.current_time()))
+        at_ms = self._service.replicating().replicas.skew.expiry_ms() + int(1000 * (until - trio.current_time()))
         while True:
             found: dict[str, ReplicaDigest | GossipKVError] = {}
             async with trio.open_nursery() as nursery:

@@ -226,7 +226,7 @@ class WriteRequest(ClientWrite["Token"]):
         """Take the arguments. Raises BadRequest: the level, the token or the expiry is malformed."""
         super().__init__(services, name, options)
         self._rows, self._may_smear = rows, may_smear
-        self._asked_expiry = expiry_of(options)  # None: by the table's default.
+        self._asked_expiry = None if options is DEFAULTS else expiry_of(options)  # None: by the table's default.
         self._expiry = 0
         self.expiries: Mapping[bytes, int] = {}  # By key, where a row has its own.
         self._batches = self._unanswered = 0
@@ -327,8 +327,6 @@ def may_wait(options: RecordOptions) -> bool:
 
 def expiry_of(options: RecordOptions) -> int | None:
     """Return the expiry that a put asks for, as in `RecordWrite`; None: by the table's default. Raises BadRequest."""
-    if options is DEFAULTS:
-        return None
     ttl_ms = options.given.number("ttl_ms", most=MAX_TTL_MS)
     at = options.given.number("expires_at", most=MAX_EXPIRES_MS)
     if at is None:

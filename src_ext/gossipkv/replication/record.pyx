@@ -257,9 +257,13 @@ def newest(records, /):
     return counters, dependencies
 
 
-def value(bytes data not None, uint64_t now_ms=0, /):
-    """Return the value of a record; None for a tombstone, or if it has expired at that time of day."""
+def value(bytes data not None, now_ms=0, /):
+    """Return the value of a record; None for a tombstone, or if it has expired at that time of day.
+
+    `now_ms` may be a function, which is called for a record with an expiry only.
+    """
     cdef RecordView view
     parsed(data, &view)
-    expire_record(&view, now_ms)
+    if view.expires_ms:
+        expire_record(&view, now_ms() if callable(now_ms) else now_ms)
     return None if view.kind == KIND_DELETED else (<const char*>view.value)[:view.value_size]

@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a deletion counts records whose delete is under way",
         "gossipkv.table.records.range_deletion:_appended",
-        "return sorted({*keys, *latest} - {key for key, record in latest.items() if is_deleted(record)})",
+        "return sorted({*keys, *latest} - {key for key, data in latest.items() if record.value(data, now_ms) is None})",
         "return sorted({*keys, *latest})",
         "tests/unit/table/records/test_range_deletion.py",
     ),
