@@ -60,7 +60,7 @@ async def test_one_closed_store(cluster: SimulatedCluster) -> None:
         with pytest.raises(NotReady, match="closed"):  # A forwarded request is not forwarded again.
             await cluster.ask(one, "within", (1 << 64) - 1, method, msgpack.packb(params))
 
-    with pytest.raises(Unavailable, match=r"5 replicas needs so many nodes, and 2 take part: n1: .*closed"):
+    with pytest.raises(Unavailable, match=r"5 replicas needs 5 nodes, and 2 take part: n1: .*closed"):
         await cluster.ask(two, "create_table", "u", {**wanted, "replication": 5})
     assert await does(cluster, one, "create_table", "u", wanted)
     await cluster.ask(two, "put", "u", b"k", b"v")

@@ -180,7 +180,7 @@ def test_damage_is_named_and_leaves_no_manifest(tmp_path, compression):
     whole = path.read_bytes()
     path.write_bytes(whole[:5000] + b"?" + whole[5001:])
     one = job_of(tmp_path / "root", tmp_path / "build")
-    with pytest.raises(Corrupt, match=rf"{path}: damaged at byte 4096: a page's checksum does not hold"):
+    with pytest.raises(Corrupt, match=rf"{path}: damaged at byte 4096: a page's checksum does not match"):
         made(one)
     assert os.listdir(one.directory) == []
     path.unlink()

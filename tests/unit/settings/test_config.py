@@ -38,7 +38,7 @@ OTHERS = {
     "isolation_group": ("rack-7", "rack-7"), "weight": ("3", 3), "max_moves": ("7", 7),
     "table_transfer": ("1MiB/s", 1 << 20), "split_bytes": ("off", 0), "split_rows": ("off", 0),
     "metadata_copies": ("3", 3), "relay_after": ("1s", 1000), "max_clock_skew": ("2s", 2000),
-    "move_stall": ("2s", 2000), "max_token": ("8KiB", 8 << 10), "planner": ("off", "off"),
+    "move_stall": ("2s", 2000), "max_token": ("8KiB", 8 << 10), "max_feeds": ("9", 9), "planner": ("off", "off"),
     "smear": ("off", "off"),
     "presharded": ("declared", "declared"), "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536),
     "max_key": ("100B", 100),

@@ -29,7 +29,7 @@ TABLES = ("hashed", "ranges")
 def made_node(hosts=3, *, gathers=True):
     records = Records(hosts)
     records.make("hashed", firsts=4, holders=lambda _: records.nodes)
-    records.make("ranges", RANGE, firsts=[b"", b"g", b"p"], holders=lambda _: records.nodes, ttl_ms=3)
+    records.make("ranges", RANGE, firsts=[b"", b"g", b"p"], holders=lambda _: records.nodes, ttl_ms=3_600_000)
     records.make("timed", RANGE, firsts=[b""], holders=lambda _: records.nodes, time_key=TimeKey(0, 8, "ms"))
     return GatheringNode(records, records.nodes[0], gathers=gathers)
 

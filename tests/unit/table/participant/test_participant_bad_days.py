@@ -255,7 +255,7 @@ def test_methods_that_are_loaded_late_are_the_same():
     part = deciding(Members())
     part.service.store = SimpleNamespace(closed=None)
     late = TableMethods(part, None, None)
-    limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1, max_token=1)
+    limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1, max_token=1, max_feeds=1)
     whole = (
         AdminMethods(part, None).methods | NodeAdminMethods(part, None).methods | RangeAdminMethods(part, None).methods
     )
