@@ -134,7 +134,7 @@ async def test_a_range_that_moves(cluster):
     for method, node in ("join", other), ("join", source.name), ("leave", [*before][1]):
         error = await refused(cluster, asked, method, "t", b"k", node)
         assert type(error) is Conflict
-        assert f"moves from {source.name} to {told['to']}: say it afterwards" in error.message
+        assert f"moves from {source.name} to {told['to']}: try again afterwards" in error.message
     back = await said(cluster, asked, "leave", "t", b"k", told["to"])
     assert back == {**told, "from": told["to"], "to": source.name}
     assert await standing(cluster, asked) == before

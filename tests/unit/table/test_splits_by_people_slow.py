@@ -35,4 +35,4 @@ async def test_a_range_that_moves(cluster):
             await trio.sleep(0.1)
     error = await refused(cluster, one, "split", "t", moving[0] + b"k")
     assert type(error) is Conflict
-    assert f"{shown(moving[0] + b'k')} is in moves from n3 to n4" in error.message
+    assert f"{shown(moving[0] + b'k')} moves from n3 to n4" in error.message

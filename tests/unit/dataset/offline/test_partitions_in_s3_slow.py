@@ -38,7 +38,7 @@ def test_a_version_is_written_and_listed(store):
     for partition in (0, 1, 2, 1):
         held = [record for record in RECORDS if partition_of(record[0], 3) == partition]
         write_partition("s3://versions/root/geo/v1", partition, 3, held, storage_options=options)
-    with pytest.raises(SourceError, match=r"s3://versions/root/geo/v1: has no part-00003\.gkv"):
+    with pytest.raises(SourceError, match=r"s3://versions/root/geo/v1: the directory has no part-00003\.gkv"):
         finish_version("s3://versions/root/geo/v1", 4, storage_options=options)
     assert finish_version("s3://versions/root/geo/v1", 3, storage_options=options).records == 900
     with pytest.raises(StorageError, match="the version is finished"):
