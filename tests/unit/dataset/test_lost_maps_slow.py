@@ -124,7 +124,8 @@ async def test_what_is_cut_short_is_built_again(world, put):
             await until(lambda: lost.files == [None] * len(lost.files))
     assert (events(logs).count("building"), events(logs).count("serves_again")) == (2, 1)
     told = [line["error"] for line in logs if line["event"] == "damaged"]
-    assert [words in line for words, line in zip(("its disk failed", "the size differs"), told, strict=True)] == [True] * 2
+    expected = ("its disk failed", "the size differs")
+    assert [words in line for words, line in zip(expected, told, strict=True)] == [True] * 2
 
 
 async def test_while_the_disk_fails_it_is_built_again(world, put):
