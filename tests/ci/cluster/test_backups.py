@@ -95,7 +95,7 @@ def test_a_lost_cluster_comes_back_on_two_new_nodes(backups, tmp_path):
                 assert name in done("table", "list", node=node)
                 done("verify", "--table", name, node=node)
             told = gossipkv("restore", place, node=node)
-            assert (told.returncode, b"there is a table carts; drop it, or restore" in told.stderr) == (3, True), told
+            assert (told.returncode, b"the table carts exists; drop it, or restore" in told.stderr) == (3, True), told
             for name in TABLES:
                 client.call("drop_table", name, {"timeout_ms": 60_000})
             done("restore", place / first, "--table", "log", "--as", "log-before", node=node)

@@ -103,7 +103,7 @@ def test_people_divide_a_range(tmp_path):
         for arguments, status, words in (
             (["nothing", "k"], 1, "no table"),
             (["hashed", "k"], 2, "shards"),
-            ([TABLE, ""], 2, "not of 0"),
+            ([TABLE, ""], 2, "bytes, not 0"),
             ([TABLE, "k" * 256], 2, "255"),
         ):
             refused = gossipkv("table", "split", *arguments, *at)

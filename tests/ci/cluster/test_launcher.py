@@ -164,7 +164,7 @@ def test_wrong_words_are_refused(cluster):
     cluster.kill(2)
     with pytest.raises(LocalError, match="nearest known one is refresh_period"):
         cluster.start(2, settings={"refresh_perod": "1s"})
-    with pytest.raises(LocalError, match="listen is chosen by the launcher"):
+    with pytest.raises(LocalError, match="listen cannot be set here, because the launcher chooses it"):
         cluster.start(2, settings={"listen": "1.2.3.4:5"})
     cluster.start(2)
     with pytest.raises(LocalError, match="is up already"):

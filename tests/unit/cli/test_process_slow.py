@@ -121,9 +121,10 @@ class Connection:
         signal.raise_signal(signal.SIGINT)
 
 interrupt.repeat_dropped()
-Connection()
 try:
-    time.sleep(60)
+    Connection()
+    while True:
+        time.sleep(0.01)  # A signal just before one sleep is handled after it.
 except KeyboardInterrupt:
     print("interrupted")
 """

@@ -1,5 +1,6 @@
 """The node's side of a build."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -219,9 +220,10 @@ async def test_a_change_of_the_share_wakes_those_who_wait(autojump_clock):
 
 
 def go_on(build, loads):
-    """Continue a stopped build at full speed."""
+    """Continue a stopped build, unless it is over, at full speed."""
     lift_the_throttle(loads)
-    os.kill(build, signal.SIGCONT)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(build, signal.SIGCONT)
 
 
 async def test_a_child_that_is_stopped_is_spoken_for(job, monkeypatch):
