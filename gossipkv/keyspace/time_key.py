@@ -63,20 +63,24 @@ class TimeKey(NamedTuple):
         """Return True if the range from `first` to before `end` is shorter than a minute; `end` None means no end."""
         if end is None:
             return False
-        low, high = first.ljust(self.offset, b"\0"), end.ljust(self.offset, b"\0")
         span = self.time_of(end) - self.time_of(first)
-        return low[: self.offset] == high[: self.offset] and span < SHORT_S * UNITS[self.unit]
+        return self._is_one_series(first, end) and span < SHORT_S * UNITS[self.unit]
 
     def is_over(self, first: bytes, end: bytes | None, by_ms: int) -> bool:
         """Return True if all keys from `first` to before `end` have times before `by_ms`, in ms since 1970.
 
         False for a range with keys of several prefixes, and for one whose end is missing or has no time.
         """
-        if end is None or first.ljust(self.offset, b"\0")[: self.offset] != end[: self.offset]:
+        if end is None or not self._is_one_series(first, end):
             return False
         time = self.time_of(end)
         since_1970 = time - (TO_1970_S if self.unit == ISO else 0)
         return time > 0 and since_1970 * 1000 < by_ms * UNITS[self.unit]
+
+    def _is_one_series(self, first: bytes, end: bytes) -> bool:
+        """Return True if two bounds have the same prefix; bytes that a bound lacks count as 0."""
+        low, high = first.ljust(self.offset, b"\0"), end.ljust(self.offset, b"\0")
+        return low[: self.offset] == high[: self.offset]
 
     def time_of(self, key: bytes) -> int:
         """Return the time of a key; a key that is too short has the earliest time of its extensions."""

@@ -101,6 +101,11 @@ class Partition(NamedTuple):
         """The assignments that have an entry in clocks: the present and the former ones, in order."""
         return tuple(sorted((*(assignment.id for assignment in self.assignments), *self.former)))
 
+    @property
+    def recorded(self) -> tuple[int, ...]:
+        """The named assignments, and those with an end; an assignment may be both."""
+        return (*self.named, *(end.assignment for end in self.ends))
+
 
 def ends_of_move(partition: Partition) -> tuple[bytes | None, bytes | None]:
     """Return the source and the target node of the running move; None for no node, or if nothing moves."""

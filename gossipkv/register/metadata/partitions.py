@@ -455,7 +455,7 @@ def _retire(view: MapView, argument: object) -> Edits:
     at, puts, used = key, dict[bytes, bytes | None](), set[int]()
     for id_ in partitions:
         last = _partition_at(view, at, id_)
-        puts[at], used = None, used | {*last.named, *(end.assignment for end in last.ends)}
+        puts[at], used = None, used | {*last.recorded}
         if last.moves:
             raise OperationRefusal(INVALID, f"the partition at {at[:40]!r} moves")
         at = view.next_key(at) or b""
@@ -483,7 +483,7 @@ def _refound(view: MapView, argument: object) -> Edits:
     if entry is not None and decode_partition(entry.record).id == new != partition:
         return Edits()
     found = _partition_at(view, key, partition)
-    if not counters.keys() >= {*found.named, *(end.assignment for end in found.ends)}:
+    if not counters.keys() >= {*found.recorded}:
         raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: each of its assignments must have an end")
     if new == found.id or assignment in counters:
         raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: a new id is already used")
@@ -498,7 +498,6 @@ def _fault_of_children(parent: Partition, children: Sequence[ChildRange], key: b
     firsts = [child.first for child in children]
     partitions = [parent.id, *(child.partition for child in children)]
     assignments = [id_ for child in children for id_ in child.assignments]
-    used = {*parent.named, *(end.assignment for end in parent.ends)}
     bounds = firsts if after is None else [*firsts, after]
     tiles = firsts[0] == key and all(low < high for low, high in pairwise(bounds))
     count = len(parent.named)
@@ -509,7 +508,7 @@ def _fault_of_children(parent: Partition, children: Sequence[ChildRange], key: b
         (not tiles, "the children do not cover it exactly"),
         (max(map(len, firsts)) > MAX_KEY_BYTES, f"a child's first key must have at most {MAX_KEY_BYTES} bytes"),
         (len({*partitions}) < len(partitions), "a partition's id is already used"),
-        (len({*assignments} - used) < len(assignments), "an assignment's id is already used"),
+        (len({*assignments}.difference(parent.recorded)) < len(assignments), "an assignment's id is already used"),
         (
             any(len(child.assignments) != len(parent.assignments) for child in children),
             "a child must have an assignment for each of its parent's",

@@ -272,10 +272,7 @@ class Reconciler:
         """Return True if no range with a replica's keys continues it: an empty one has replaced it."""
         first, _ = range_of(tree, replica.bounds.first)
         partitions = [part.partition for part in parts_of(tree, replica.bounds._replace(first=first))]
-        return not any(
-            replica.assignment in {*partition.named, *(end.assignment for end in partition.ends)}
-            for partition in partitions
-        )
+        return not any(replica.assignment in partition.recorded for partition in partitions)
 
     def _divide_one(self, replica: Replica, parts: list[LocalPartition], described: TableMeta) -> None:
         """Divide a replica into this node's children of its range; `parts`: the partitions with some of its keys."""

@@ -8,7 +8,7 @@ A division is one operation on the map (`register.metadata.partitions`); hosts d
 
 A range of a table with a retention (M3) is retired once all its times are older: one operation replaces the range, and
 the older one before it, by an empty range. So the ranges of a series stay as many as the retention needs, and one more.
-That one takes writes of old times, and is retired again if it got some.
+The additional range takes writes of old times, and is retired again if it got some.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.partitions import TableMeta
+    from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.table.controllers.local_tables import LocalTables
 
@@ -131,8 +132,7 @@ class Splitter:
             self._large[replica] = now + RETRY_S
             with self._logging_errors(replica):
                 is_old = self._is_old(replica.partition[0], replica.bounds)
-                operation = self._retirement(replica) if is_old else self._operation(replica)
-                if operation is not None:
+                if (operation := self._operation(replica, retires=is_old)) is not None:
                     asked[replica.partition[0]].append((replica, operation))
                 elif replica not in self._said and not is_old:
                     self._large[replica] = now  # Divide a moving range as soon as its move is over.
@@ -151,7 +151,7 @@ class Splitter:
         replica = self._replication.replicas.by_partition.get((table, partition))
         if replica is None or turn_of(replica, ()) is None:
             raise NotServed("the node does not hold the partition, or not yet", {"partition": partition})
-        operation = self._operation(replica)
+        operation = self._operation(replica, retires=False)
         if operation is None:
             return False
         await self._transact(table, [(replica, operation)])
@@ -189,17 +189,25 @@ class Splitter:
             if number % FEW_MEASURED == FEW_MEASURED - 1:
                 await trio.lowlevel.checkpoint()
 
-    def _operation(self, replica: Replica) -> Operation | None:
-        """Return the operation that divides a replica's partition; None if it cannot be divided now."""
-        table, id_ = replica.partition
+    def _operation(self, replica: Replica, *, retires: bool) -> Operation | None:
+        """Return the operation that divides or retires a replica's partition; None if that is impossible now."""
+        table, _ = replica.partition
         known_map = self._metadata.known.get(table)
         if known_map is None or known_map.head.ended:
             return None
+        tree = self._metadata.tree(table)
+        argument = self._retirement(replica, tree) if retires else self._division(replica, tree)
+        if argument is None:
+            return None
+        name = RETIRE if retires else DIVIDE
+        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known_map.config, name, 1, argument)
+
+    def _division(self, replica: Replica, tree: MapTree) -> SplitArgument | None:
         middle = self._replication.middle_of(replica)
         # A truncated key is in the same partition, since bounds are no longer than that.
         at = replica.bounds.first if middle is None else middle[:MAX_KEY_BYTES]
-        key, partition = range_of(self._metadata.tree(table), at)
-        if partition.id != id_ or partition.moves:
+        key, partition = range_of(tree, at)
+        if partition.id != replica.partition[1] or partition.moves:
             return None  # The partition moves, or the replica has not adopted a division yet.
         if at == key:  # All keys are equal within the length of a bound.
             self._say(replica, "")
@@ -207,32 +215,27 @@ class Splitter:
         if partition.has_too_many_former:
             self._say(replica, f"{len(partition.named)} assignments must be settled first")
             return None
-        argument = division(key, partition, [at], self._random)
-        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known_map.config, DIVIDE, 1, argument)
+        return division(key, partition, [at], self._random)
 
     def _is_old(self, table: bytes, bounds: KeyBounds) -> bool:
         """Return True if a range is older than the retention by the clocks of all hosts."""
         meta = self._retained.get(table)
         return meta is not None and meta.is_over(bounds, self._replication.now_ms() - self._skew_ms)
 
-    def _retirement(self, replica: Replica) -> Operation | None:
-        """Return the operation that retires an old range; None if the range moves, or is not adopted or needed."""
+    def _retirement(self, replica: Replica, tree: MapTree) -> RetireArgument | None:
+        """Return the retirement of an old range; None if the range moves, or is not adopted, or is empty and alone."""
         table, id_ = replica.partition
-        known_map = self._metadata.known.get(table)
-        if known_map is None or known_map.head.ended:
-            return None
-        tree = self._metadata.tree(table)
         first, partition = range_of(tree, replica.bounds.first)
+        if partition.id != id_ or partition.moves:
+            return None
         retired = [id_]
         older = range_before(tree, first)
         if older is not None and self._is_old(table, KeyBounds(older[0], first)) and not older[1].moves:
             first, retired = older[0], [older[1].id, id_]
-        is_needed = len(retired) > 1 or self._replication.measure(replica).rows
-        if partition.id != id_ or partition.moves or not is_needed:
+        elif not self._replication.measure(replica).rows:
             return None
         ids = tuple(draw_id(self._random) for _ in partition.assignments)
-        argument = RetireArgument(first, tuple(retired), draw_id(self._random), ids)
-        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known_map.config, RETIRE, 1, argument)
+        return RetireArgument(first, tuple(retired), draw_id(self._random), ids)
 
     async def _transact(self, table: bytes, asked: Sequence[tuple[Replica, Operation]]) -> None:
         answers = await self._catalogue.transact(table, [operation for _, operation in asked], DONE_S)

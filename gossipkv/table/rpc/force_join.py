@@ -184,7 +184,7 @@ def begins(partition: Partition, kept: KeptReplica | None, config: int) -> tuple
 
     `config`: config id of the first map with the new range.
     """
-    counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
+    counters = dict.fromkeys(partition.recorded, 0)
     if kept is not None and kept.clock is not None:
         counters |= dict(clock.entries(kept.clock))
     counters |= {**dict(clock.entries(left_out(config))), HAD: 0 if kept is None else kept.config}

@@ -1,6 +1,6 @@
 """A checker of change feeds against all records ever issued; it knows nothing of logs, clocks and tokens.
 
-Of each key a feed shows versions in their order, each once or again, and ends with the version that the replicas have.
+A feed shows the versions of each key in their order, each once or again, and ends with that of the replicas.
 """
 
 from __future__ import annotations
