@@ -1,10 +1,10 @@
 """A seed replays a test: pytest-randomly's seed also orders Trio's tasks and, in workers, hashes strings.
 
-pytest-randomly draws one seed for a run (`--randomly-seed=N` sets it), prints it in the head of the output and seeds
-`random` with it before each test. This plugin does the same for Trio's scheduler (`tests/world/nodes/scheduling.py`).
-Both add the test's id to the seed, so neither the order of the tests nor the number of workers matters. Workers of `-n`
-get the seed as `PYTHONHASHSEED`, which orders sets of strings, unless the environment has one. The system's random
-numbers, which nodes draw, come from `random` here.
+pytest-randomly prints the seed of a run (`--randomly-seed=N`; pyproject.toml has the usual one) in the head of the
+output and seeds `random` with it before each test. This plugin does the same for Trio's scheduler
+(`tests/world/nodes/scheduling.py`). Both add the test's id to the seed, so neither the order of the tests nor the
+number of workers matters. Workers of `-n` get the seed as `PYTHONHASHSEED`, which orders sets of strings, unless the
+environment has one. The system's random numbers, which nodes draw, come from `random` here.
 """
 
 from __future__ import annotations
