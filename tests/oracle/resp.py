@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_TTL_MS, MIN_EXPIRES_MS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -110,6 +112,23 @@ def _single(quoted: bytes) -> bytes:
     return quoted[1:-1].replace(b"\\'", b"'")
 
 
+def _lifetime(name: bytes, arguments: list[bytes]) -> tuple[bytes, dict[bytes, int]] | None:
+    """Return the value of a SET with a lifetime and the option of `put`; None: Python answers, or it has none."""
+    if name in {b"setex", b"psetex"}:
+        value, option, number = arguments[2], b"ex" if name == b"setex" else b"px", arguments[1]
+    elif name == b"set" and len(arguments) == 4:
+        value, option, number = arguments[1], arguments[2].lower(), arguments[3]
+    else:
+        return None
+    if option not in {b"ex", b"px", b"exat", b"pxat"} or not re.fullmatch(rb"[1-9][0-9]{0,17}", number):
+        return None
+    milliseconds = int(number) * (1 if option.startswith(b"p") else 1000)
+    if option in {b"ex", b"px"}:
+        return (value, {b"ttl_ms": milliseconds}) if milliseconds <= MAX_TTL_MS else None
+    is_time = MIN_EXPIRES_MS <= milliseconds <= MAX_EXPIRES_MS
+    return (value, {b"expires_at": milliseconds}) if is_time else None
+
+
 def bulk(value: bytes) -> bytes:
     return b"$%d\r\n%s\r\n" % (len(value), value)
 
@@ -192,6 +211,9 @@ class Connection:
             return b"-ERR wrong number of arguments for '%s' command\r\n" % name
         if name in ONE_KEY or (name == b"exists" and len(words) == 2):
             return self._one(name, arguments)
+        lifetime = _lifetime(name, arguments)
+        if lifetime is not None:
+            return self._many(b"set", [(arguments[0], lifetime[0])], lifetime[1])
         if name in WRITES_AND_READS and not (name == b"set" and len(words) > 3):
             step = 2 if name in {b"set", b"mset"} else 1
             values = arguments[1::2] if step == 2 else [None] * len(arguments)
@@ -236,7 +258,7 @@ class Connection:
             b"exists": b":%d\r\n" % (found is not None),
         }[name]
 
-    def _many(self, name: bytes, pairs: list[tuple[bytes, bytes | None]]) -> bytes:
+    def _many(self, name: bytes, pairs: list[tuple[bytes, bytes | None]], *options: object) -> bytes:
         divided = [(self._divided(word), value) for word, value in pairs]
         runs = [
             [*group]
@@ -251,7 +273,7 @@ class Connection:
             return (
                 b"-ERR the command has more than 64 deletes or changes of database; split it into several commands\r\n"
             )
-        results = [self._asked(name, [one for _, one in run]) for run in runs]
+        results = [self._asked(name, [one for _, one in run], *options) for run in runs]
         wrong = next((result for result in results if isinstance(result, Error)), None)
         return self._refused(wrong) if wrong is not None else self._together(name, results)
 
@@ -265,12 +287,14 @@ class Connection:
             return b":%d\r\n" % sum(value is not None for value in values)
         return b"*%d\r\n" % len(values) + b"".join(self._null() if one is None else bulk(one) for one in values)
 
-    def _asked(self, name: bytes, run: list[tuple[tuple[bytes, bytes] | None, bytes | None]]) -> object:
+    def _asked(
+        self, name: bytes, run: list[tuple[tuple[bytes, bytes] | None, bytes | None]], *options: object
+    ) -> object:
         keys = [divided[1] for divided, _ in run if divided is not None]
         assert run[0][0] is not None
         database = run[0][0][0]
         if name == b"set":
-            return self.ask(b"put", [database, keys[0], run[0][1]])
+            return self.ask(b"put", [database, keys[0], run[0][1], *options])
         if name == b"del":
             return self.ask(b"delete", [database, keys[0]])
         if name == b"mset":

@@ -42,6 +42,8 @@ def result_of(method: bytes, params: Sequence[object]) -> object:
             return [DATABASES[database](key), "v1"]
         case b"get_many", [bytes(database), list(keys)] if database in DATABASES:
             return [[DATABASES[database](key) for key in keys], "v1"]
+        case b"put", [b"carts", _, _, {**options}]:
+            return Error("OPTIONS", f"{options}")
         case b"put" | b"delete" | b"put_many", [b"carts", *_]:
             return b"token"
         case b"resp", [*_, protocol, database, name, list(words), _]:
@@ -136,13 +138,13 @@ NAMES = [
 OTHERS = [b"0", b"1", b"2", b"3", b"-1", b"4", b"SETNAME", b"AUTH", b"99999999999999999999", b"x y", b"me"]
 words = st.lists(st.sampled_from(KEYS + OTHERS) | st.binary(max_size=4), max_size=5)
 key = st.sampled_from([b"db:k", b"db:long", b"db:gone", b"other:k", b"carts:a", b"k", b"a:b"])
-number = st.sampled_from([b"0", b"1", b"-1", b"2", b"-3000", b"4000"])
+number = st.sampled_from([b"0", b"1", b"-1", b"02", b"-3000", b"4000", b"4398046512", b"4398046511104", b"1000000000"])
 commands = st.one_of(
     st.tuples(st.sampled_from([b"GET", b"STRLEN", b"TYPE", b"TTL", b"EXISTS"]), key),
     st.tuples(st.sampled_from([b"MGET", b"EXISTS", b"DEL"]), key, key, key),
     st.tuples(st.just(b"GETRANGE"), key, number, number),
-    st.tuples(st.just(b"SET"), key, number, st.just(b"EX"), number),
-    st.tuples(st.sampled_from([b"EXPIRE", b"SETEX", b"PERSIST"]), key, number, number),
+    st.tuples(st.just(b"SET"), key, number, st.sampled_from([b"EX", b"px", b"EXAT", b"PXAT", b"KEEPTTL"]), number),
+    st.tuples(st.sampled_from([b"EXPIRE", b"SETEX", b"PSETEX", b"PERSIST"]), key, number, number),
     st.tuples(st.sampled_from([b"SELECT", b"HELLO"]), st.sampled_from([b"0", b"1", b"2", b"3"])),
     st.tuples(st.sampled_from([b"SET", b"MSET"]), key, st.binary(max_size=3)),
     st.tuples(st.sampled_from([b"PING", b"RESET", b"INFO"])),

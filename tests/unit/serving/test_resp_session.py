@@ -83,6 +83,17 @@ def test_a_read_shows_what_was_written_and_read(talk):
     assert talk.did(b"TTL carts:a", [b"1", b""]) == three
 
 
+@pytest.mark.parametrize("command", [b"SET carts:a 1 EX 9", b"SETEX carts:a 9 1", b"PSETEX carts:a 9000 1"])
+def test_a_set_with_a_lifetime_shows_the_session_too(talk, command):
+    """Such writes are pipelined like others."""
+    one = token((1, 7))
+    talk.did(b"SET carts:a 0", one)
+    talk.say(command, command)
+    for _, _, method, params in talk.waiting:
+        assert (method, msgpack.unpackb(params)) == (b"put", [b"carts", b"a", b"1", {"ttl_ms": 9000, "token": one}])
+    assert len(talk.waiting) == 2
+
+
 def test_what_is_settled_by_a_map_that_this_node_does_not_know_is_shown(talk):
     """By an older map there may be a replica without it."""
     settled = token((LEFT_OUT, 9))

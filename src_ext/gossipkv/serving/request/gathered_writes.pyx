@@ -13,7 +13,7 @@ While the store writes a group, the loop gathers further: these writes could onl
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.math cimport HUGE_VAL
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from gossipkv.replication._replication cimport (
@@ -34,9 +34,9 @@ cdef enum:
     WRITE_TIMEOUT_MS = 1000  # the default; as `RECORD_MS` of `gossipkv.table.records.request`
 
 # The limits of `gossipkv.settings.tables`; they exceed an `int`.
-cdef uint64_t MAX_TTL_MS = 1 << 42
-cdef uint64_t MIN_EXPIRES_MS = 1000000000000
-cdef uint64_t MAX_EXPIRES_MS = (1 << 48) - 1
+cdef int64_t MAX_TTL_MS = 1 << 42
+cdef int64_t MIN_EXPIRES_MS = 1000000000000
+cdef int64_t MAX_EXPIRES_MS = (1 << 48) - 1
 
 cdef tuple LEVELS = ("one", "majority", "all")
 
@@ -220,7 +220,9 @@ cdef bint take_write_option(Cursor* params, WriteOptions* options) noexcept nogi
             return False
         options.has_expiry = True
         options.expiry = -<int64_t>number if name.size == 6 else <int64_t>number
-        return number <= MAX_TTL_MS if name.size == 6 else MIN_EXPIRES_MS <= number <= MAX_EXPIRES_MS
+        return number <= <uint64_t>MAX_TTL_MS if name.size == 6 else (
+            <uint64_t>MIN_EXPIRES_MS <= number <= <uint64_t>MAX_EXPIRES_MS
+        )
     if not blob_is(&name, b"timeout_ms", 10):
         return False
     options.timeout_ms = WRITE_TIMEOUT_MS

@@ -1,10 +1,10 @@
 """Commands of RESP as requests; `commands.pyx` explains the design."""
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memchr
 
 from gossipkv.wire._buffer cimport Buffer, buffer_size
-from gossipkv.wire._wire cimport Blob, Cursor, Envelope, put_array, put_bin
+from gossipkv.wire._wire cimport Blob, Cursor, Envelope, put_array, put_bin, put_map
 from gossipkv.wire._text cimport LONGEST_DATABASE
 
 cdef enum Verb:
@@ -35,6 +35,8 @@ cdef struct Command:
     const char* why
     int64_t first  # first and last byte of a range of a value
     int64_t last
+    const char* lifetime_option  # the option of `put` for a record that expires; NULL: there is none
+    uint64_t lifetime_ms
     Envelope request  # complete for one key; only the method for many
 
 
@@ -77,6 +79,7 @@ cdef inline bint write_get(Core core, RespState* resp, const Blob* word, Envelop
     begin_params(&core.words, 3 if shown > 0 else 2, &database)
     put_bin(&core.words, key.data, key.size)
     if shown > 0:
+        put_map(&core.words, 1)
         put_shown(resp, shown, &core.words)
     request.msgid = next_id(&resp.replies)
     request.method = Blob(<const uint8_t*>b"get", 3)

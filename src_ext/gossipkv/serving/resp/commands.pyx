@@ -2,22 +2,25 @@
 
     GET STRLEN GETRANGE TYPE, EXISTS of one key ──> get
     MGET, EXISTS of several ──> a get_many for each run of keys of one database
-    SET without options ──> put       MSET ──> a put_many for each run       DEL UNLINK ──> a delete for each key
+    SET SETEX PSETEX ──> put          MSET ──> a put_many for each run       DEL UNLINK ──> a delete for each key
     each with the tokens that the connection's session has seen of the table (`session.pyx`)
     PING ECHO SELECT HELLO RESET QUIT, CLIENT SETNAME ──> the connection's own
     any other ──> `resp`, which Python answers in RESP (`gossipkv.serving.resp`)
 
 After `SELECT 0`, the initial state, a key's first colon divides database and key. After `SELECT n` the database is the
 n-th of `resp_databases`, and the whole word is the key. Words and parameters are written into `core.words`. Room is
-reserved before a command is read, since gathered gets point into the buffer.
+reserved before a command is read, since gathered gets point into the buffer. Python answers a SET with KEEPTTL, which
+reads first, and every SET that may be refused.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, strlen
 
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve, buffer_size
-from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_unsigned
+from gossipkv.wire._wire cimport (
+    HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_map, put_text, put_unsigned,
+)
 from gossipkv.wire._resp cimport put_bulk, read_number, take_word
 from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is
 
@@ -54,13 +57,28 @@ COMMAND_RULES[:] = [
     CommandRule(b"quit", QUIT, SAID, 1, 0),
     CommandRule(b"substr", ONE_KEY, RANGE, 4, 4),
     CommandRule(b"getdel", OTHER, SAID_OF_WRITE, 2, 2),
-    CommandRule(b"setex", OTHER, SAID_OF_WRITE, 4, 4),
-    CommandRule(b"psetex", OTHER, SAID_OF_WRITE, 4, 4),
+    CommandRule(b"setex", SET, DONE, 4, 4),
+    CommandRule(b"psetex", SET, DONE, 4, 4),
     CommandRule(b"expire", OTHER, SAID_OF_WRITE, 3, 0),
     CommandRule(b"pexpire", OTHER, SAID_OF_WRITE, 3, 0),
     CommandRule(b"expireat", OTHER, SAID_OF_WRITE, 3, 0),
     CommandRule(b"pexpireat", OTHER, SAID_OF_WRITE, 3, 0),
     CommandRule(b"persist", OTHER, SAID_OF_WRITE, 2, 2),
+]
+
+cdef struct LifetimeOption:
+    const char* name
+    const char* option  # that of `put`
+    int64_t unit_ms
+    int64_t least_ms
+    int64_t most_ms
+
+cdef LifetimeOption LIFETIME_OPTIONS[4]
+LIFETIME_OPTIONS[:] = [
+    LifetimeOption(b"ex", b"ttl_ms", 1000, 1, MAX_TTL_MS),
+    LifetimeOption(b"px", b"ttl_ms", 1, 1, MAX_TTL_MS),
+    LifetimeOption(b"exat", b"expires_at", 1000, MIN_EXPIRES_MS, MAX_EXPIRES_MS),
+    LifetimeOption(b"pxat", b"expires_at", 1, MIN_EXPIRES_MS, MAX_EXPIRES_MS),
 ]
 
 cdef const char* OK = b"+OK\r\n"
@@ -168,6 +186,7 @@ cdef void read_command(
     cdef Py_ssize_t begin = core.words.end
     cdef int64_t number
     command.count = connection.scan.elements
+    command.lifetime_option = NULL
     command.verb = NOTHING
     command.request.method = Blob(NULL, 0)
     if data[0] == 0x2A:
@@ -206,7 +225,7 @@ cdef void find_command_rule(Command* command) noexcept nogil:
             refuse(command, NULL)
             return
         break
-    if command.verb == SET and command.count > 3:
+    if command.verb == SET and command.count > 3 and not read_lifetime(command):
         command.verb = OTHER
         command.form = SAID_OF_WRITE
     elif command.verb == MANY_KEYS:
@@ -214,6 +233,41 @@ cdef void find_command_rule(Command* command) noexcept nogil:
         if command.form == FOUND_OF and command.count == 2:
             command.verb = ONE_KEY
             command.form = FOUND
+
+
+cdef bint read_lifetime(Command* command) noexcept nogil:
+    """Parse the words of a SET that has a lifetime. Return False if Python must answer it."""
+    cdef const LifetimeOption* option
+    cdef Cursor words = command.words
+    cdef Blob word, name, lifetime
+    cdef int64_t number
+    take_word(&words, &word)  # the key
+    if command.name.size > 3:  # SETEX or PSETEX
+        take_word(&words, &lifetime)
+        option = &LIFETIME_OPTIONS[0 if command.name.size == 5 else 1]
+    else:
+        take_word(&words, &word)  # the value
+        take_word(&words, &name)
+        option = find_lifetime_option(&name)
+        if command.count != 5 or option == NULL:
+            return False
+        take_word(&words, &lifetime)
+    if lifetime.size == 0 or not 0x31 <= lifetime.data[0] <= 0x39 or not word_number(&lifetime, &number):
+        return False
+    if number > option.most_ms // option.unit_ms or number * option.unit_ms < option.least_ms:
+        return False
+    command.lifetime_option = option.option
+    command.lifetime_ms = <uint64_t>(number * option.unit_ms)
+    command.count = 3
+    return True
+
+
+cdef const LifetimeOption* find_lifetime_option(const Blob* word) noexcept nogil:
+    cdef int i
+    for i in range(4):
+        if word_is(word, LIFETIME_OPTIONS[i].name):
+            return &LIFETIME_OPTIONS[i]
+    return NULL
 
 
 cdef void read_key(Core core, RespState* resp, Command* command) noexcept nogil:
@@ -346,8 +400,10 @@ cdef Py_ssize_t ask_run(
         resp.is_shown = False
     elif buffer_size(&resp.replies.seen) > 0:
         shown = shown_bytes(core, resp, &former)
-    core.elements = 2 + count * (3 if step == 2 else 1) + 3 * <int>(shown > 0)
-    begin_params(out, (3 if command.verb == SET else 2) + <int>(shown > 0), &former)
+    core.elements = 2 + count * (3 if step == 2 else 1) + 3 * <int>(shown > 0 or command.lifetime_option != NULL)
+    begin_params(
+        out, (3 if command.verb == SET else 2) + <int>(shown > 0 or command.lifetime_option != NULL), &former
+    )
     if command.verb == MANY_KEYS or command.verb == SET_MANY:
         put_array(out, count)
     for _ in range(count):
@@ -356,11 +412,18 @@ cdef Py_ssize_t ask_run(
         if command.verb == SET_MANY:
             put_array(out, 2)
         put_bin(out, key.data, key.size)
+        if command.verb == SET and command.name.size > 3:  # SETEX has the lifetime before the value.
+            take_word(&command.words, &word)
         if step == 2:
             take_word(&command.words, &word)
             put_bin(out, word.data, word.size)
     if shown > 0:
+        put_map(out, 1)
         put_shown(resp, shown, out)
+    elif command.lifetime_option != NULL:
+        put_map(out, 1)
+        put_text(out, command.lifetime_option)
+        put_unsigned(out, command.lifetime_ms)
     if command.verb == SET:
         command.request.method = Blob(<const uint8_t*>b"put", 3)
     elif command.verb == SET_MANY:

@@ -205,11 +205,11 @@ cdef inline bint is_for(const RespState* resp, const uint8_t* token) noexcept no
 
 
 cdef void put_shown(RespState* resp, Py_ssize_t size, Buffer* out) noexcept nogil:
-    """Write the options of a request that shows the session. Requires: there is room, and `shown_bytes` came before."""
+    """Write the option that shows the session, without the head of the map. Requires: there is room, and `shown_bytes`
+    came before."""
     cdef Buffer* seen = &resp.replies.seen
     cdef const uint8_t* token
     cdef Py_ssize_t at = 0
-    put_map(out, 1)
     put_text(out, b"token")
     put_bin_head(out, size)
     while at < buffer_size(seen):
@@ -251,11 +251,14 @@ cdef bint covers_session(
 
 
 cdef bytes params_to_ask(Core core, BacklogRequest* request):
-    """Return the parameters with which Python is asked; the write of one key shows the session."""
+    """Return the parameters with which Python is asked; the write of one key shows the session.
+
+    Its only options before are the lifetime of a SET.
+    """
     cdef RespState* resp = writing_session(core, request)
     cdef Cursor params
     cdef Cursor rest
-    cdef Blob database
+    cdef Blob database, word
     cdef Buffer shown
     cdef Py_ssize_t count, size
     if resp == NULL:
@@ -272,8 +275,16 @@ cdef bytes params_to_ask(Core core, BacklogRequest* request):
     try:
         if buffer_reserve(&shown, request.size + size + 4 * HEAD_BYTES) < 0:
             raise MemoryError
-        put_array(&shown, count + 1)
-        put_bytes(&shown, rest.at, rest.end - rest.at)
+        if count == 4:
+            take_text(&params, &word)
+            take_text(&params, &word)
+        else:
+            params.at = params.end
+        put_array(&shown, 4 if count == 4 else count + 1)
+        put_bytes(&shown, rest.at, params.at - rest.at)
+        put_map(&shown, 1 + <int>(count == 4))
+        if count == 4 and take_map(&params) == 1:
+            put_bytes(&shown, params.at, params.end - params.at)
         put_shown(resp, size, &shown)
         return PyBytes_FromStringAndSize(<const char*>shown.data + shown.start, buffer_size(&shown))
     finally:
