@@ -46,7 +46,7 @@ class Writes:
         sizes: tuple[int, int] = (100, 100),
         sessions: int = 0,
         ours: bool = False,
-        expire: bool = False,
+        ttl_ms: int = 0,
     ) -> Self: ...
     @property
     def sessions(self) -> bool: ...

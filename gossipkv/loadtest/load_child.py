@@ -97,8 +97,8 @@ def writes_of(plan: LoadPlan, truth: Truth, connections: int) -> Writes | None:
     # One user more than requests at a time makes users go from connection to connection.
     users = connections * plan.pipeline + 1 if plan.sessions else 0
     run = int.from_bytes(os.urandom(8), "big")
-    is_ours, expire = plan.records > 0, plan.ttl_ms is not None
-    return Writes(len(truth.keys), run=run, sizes=plan.value_bytes, sessions=users, ours=is_ours, expire=expire)
+    is_ours, ttl_ms = plan.records > 0, plan.ttl_ms or 0
+    return Writes(len(truth.keys), run=run, sizes=plan.value_bytes, sessions=users, ours=is_ours, ttl_ms=ttl_ms)
 
 
 def own_keys(plan: LoadPlan, truth: Truth, turn: int) -> list[int]:

@@ -556,6 +556,8 @@ cdef class Generator:
         cdef Py_ssize_t at = 0
         cdef Reply reply
         cdef int result
+        if self.writes is not None:
+            self.writes.now_ms = <uint32_t>(now // 1000000)
         while at < size and link.fd >= 0 and not link.is_ending:
             if link.state == GREETING:
                 result = (<Dialect>self.dialect_of[link.target]).take_greeting(data + at, size - at, &reply)

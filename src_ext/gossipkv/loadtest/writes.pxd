@@ -62,7 +62,10 @@ cdef class Writes:
     cdef uint32_t longest
     cdef readonly bint sessions  # Requests are made in sessions.
     cdef bint is_ours  # Nobody but load tests writes these keys.
-    cdef bint expires  # A record may be absent at any time.
+    cdef uint64_t ttl_ms  # Lifetime of written records; 0: endless.
+    cdef bint has_begun
+    cdef uint32_t first_ms  # When the first write was begun.
+    cdef uint32_t now_ms  # When the answers at hand were received.
     cdef bint is_final  # Reads must have what will stay.
     cdef bint tells_lost  # They are the last, and count.
     cdef WrittenKey* keys

@@ -22,6 +22,7 @@ from gossipkv.wire._wire cimport Blob
 
 cdef enum:
     APART_MS = 20  # The clocks of servers are trusted so far.
+    SERVERS_APART_MS = 1000  # A record may expire earlier by so much.
 
 FAULT_NAMES = (None, "never_written", "went_back", "lost_write")
 
@@ -36,17 +37,18 @@ cdef class Writes:
     """The writes to `count` keys; a `run` is a number that no other run has.
 
     `sessions`: with so many users each request belongs to one of them; `ours`: no value of another origin is right;
-    `expire`: a record may be absent at any time.
+    `ttl_ms`: once the first write is that old, a record may be absent; 0: never.
     """
 
     def __cinit__(
-        self, uint32_t count, *, uint64_t run, sizes=(100, 100), uint32_t sessions=0, bint ours=False, bint expire=False
+        self, uint32_t count, *, uint64_t run, sizes=(100, 100), uint32_t sessions=0, bint ours=False,
+        uint64_t ttl_ms=0,
     ):
         cdef uint32_t i
         self.shortest, self.longest = sizes
         if count < 1 or not VALUE_HEAD <= self.shortest <= self.longest:
             raise ValueError(f"a value must have at least {VALUE_HEAD} bytes, got {sizes}")
-        self.count, self.run, self.is_ours, self.expires = count, run, ours, expire
+        self.count, self.run, self.is_ours, self.ttl_ms = count, run, ours, ttl_ms
         self.sessions = sessions > 0
         self.users = sessions
         self.keys = <WrittenKey*>calloc(count, sizeof(WrittenKey))
@@ -128,6 +130,8 @@ cdef class Writes:
     cdef void begin(self, Asked* asked, bint deletes, uint32_t now_ms) noexcept nogil:
         """Begin a new write of a key."""
         cdef WrittenKey* state = self.keys + asked.key
+        if not self.has_begun:
+            self.has_begun, self.first_ms = True, now_ms
         self.advance(state, now_ms)
         state.last += 1
         state.younger += 1
@@ -225,7 +229,7 @@ cdef class Writes:
                 fault = NEVER_WRITTEN
             else:
                 reply.unchecked += 1
-        if data == NULL and self.expires:
+        if data == NULL and 0 < self.ttl_ms <= <uint64_t>(self.now_ms - self.first_ms) + SERVERS_APART_MS:
             floor = 0
         if fault == NO_FAULT and read.write < floor and not self.is_stray(key, read.write if data != NULL else 0):
             if self.has_more_strays:

@@ -35,9 +35,9 @@ class TableServer:
     """A table of one copy that a test makes forget, go back or invent, asked by a load of one key at a time."""
 
     def __init__(
-        self, kind: Kind, *, sessions: int = 0, keys: int = 1, ours: bool = True, expire: bool = False
+        self, kind: Kind, *, sessions: int = 0, keys: int = 1, ours: bool = True, ttl_ms: int = 0
     ) -> None:
-        self.writes = Writes(COUNT, run=7, sizes=(16, 40), sessions=sessions, ours=ours, expire=expire)
+        self.writes = Writes(COUNT, run=7, sizes=(16, 40), sessions=sessions, ours=ours, ttl_ms=ttl_ms)
         self.rows: dict[bytes, bytes] = {}
         self.tokens: list[bytes | None] = []
         self.now = APART_NS
@@ -253,18 +253,18 @@ def test_inserted_keys_are_new_and_read_at_the_end() -> None:
         assert (server.wrong, server.writes.unconfirmed()) == (0, [])
 
 
-@pytest.mark.parametrize("expire", [False, True])
-def test_a_record_that_expires_may_be_absent(expire: bool) -> None:
-    """It may be absent in a session and at the end; but an earlier value is wrong, since it would expire before."""
-    with TableServer("read_modify_write", sessions=1, expire=expire) as server:
-        for _ in range(2):
+@pytest.mark.parametrize(("ttl_ms", "may_be_absent"), [(0, False), (1500, True), (3600_000, False)])
+def test_a_record_whose_lifetime_may_be_over_may_be_absent(ttl_ms: int, may_be_absent: bool) -> None:
+    """It may then be absent in a session and at the end; but an earlier value is wrong: it would expire before."""
+    with TableServer("read_modify_write", sessions=1, ttl_ms=ttl_ms) as server:
+        for _ in range(3):
             server.run(2)
         server.rows.clear()
         server.run(2)
-        assert server.wrong == (0 if expire else 1)
+        assert server.wrong == (0 if may_be_absent else 1)
         server.rows.clear()
         server.check()
-        assert (server.wrong, server.writes.unconfirmed()) == (0 if expire else 1, [] if expire else [0])
+        assert (server.wrong, server.writes.unconfirmed()) == (0 if may_be_absent else 1, [] if may_be_absent else [0])
         server.rows = {FIRST: server.writes.value(0, 1)}
         server.run(2)
         assert server.wrong == 1
