@@ -160,9 +160,7 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--value-bytes", default=str(RECORD_BYTES), show_default=True, metavar="N[-M]", help="Sizes of written values."
 )
 @click.option("--level", type=click.Choice(LEVELS), help="Level of writes.  [default: that of the servers]")
-@click.option(
-    "--ttl", "ttl_ms", type=duration_ms, metavar="DURATION", help="Lifetime of written records."
-)
+@click.option("--ttl", "ttl_ms", type=duration_ms, metavar="DURATION", help="Lifetime of written records.")
 @click.option(
     "--session", "sessions", is_flag=True, help=("Give each user of a table a session, which never reads older data.")
 )

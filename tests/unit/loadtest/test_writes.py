@@ -34,9 +34,7 @@ FIRST = KEYS[0]
 class TableServer:
     """A table of one copy that a test makes forget, go back or invent, asked by a load of one key at a time."""
 
-    def __init__(
-        self, kind: Kind, *, sessions: int = 0, keys: int = 1, ours: bool = True, ttl_ms: int = 0
-    ) -> None:
+    def __init__(self, kind: Kind, *, sessions: int = 0, keys: int = 1, ours: bool = True, ttl_ms: int = 0) -> None:
         self.writes = Writes(COUNT, run=7, sizes=(16, 40), sessions=sessions, ours=ours, ttl_ms=ttl_ms)
         self.rows: dict[bytes, bytes] = {}
         self.tokens: list[bytes | None] = []
