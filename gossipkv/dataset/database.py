@@ -230,13 +230,19 @@ class Database:
 
     def vanish(self) -> None:
         """Note that the source has no such database (any more); a running look has an older result."""
-        self._vanished = True
+        before = self._sight()
+        self._vanished = self.looked = True
         self.seen = ()
-        self.looked = True
         self.source_trouble = None
         for life in self.lives.values():
             life.source = None
-        self.wake()
+        if self._sight() != before:
+            self.wake()
+
+    def _sight(self) -> tuple[object, ...]:
+        """Return all that a look can change: most looks change nothing, and to decide again takes long."""
+        copies = [(life.copy.state, life.copy.tried, life.copy.differs) for life in self.lives.values() if life.copy]
+        return self.looked, self.seen, self.source_trouble, copies, [life.source for life in self.lives.values()]
 
     def reconfigure(self, settings: DatabaseSettings) -> None:
         """Apply these settings from now on; builds that they may repair are retried."""
@@ -395,6 +401,7 @@ class Database:
         self.wake()
 
     async def _look_once(self) -> None:
+        before = self._sight()
         self._vanished = False
         if self.is_refused:
             self.vanish()
@@ -409,7 +416,8 @@ class Database:
             self.source_trouble = found
         if self._vanished:
             self.vanish()
-        self.wake()
+        if self._sight() != before:
+            self.wake()
 
     async def _look(self) -> str | None:
         """Look at versions from the newest down to one that can be built; older ones will be skipped.

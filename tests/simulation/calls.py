@@ -1,4 +1,4 @@
-"""Counts of the Python calls that a put, a get and a verdict cost each node of a simulated cluster.
+"""Counts of the Python calls that a put, a get, a verdict and an idle second cost each node of a simulated cluster.
 
 `python -m tests.simulation.calls` prints them. A call counts if its function is the package's; an entry into a
 suspended coroutine or generator is a re-entry. The counts of idle nodes over the same virtual time are subtracted, so
@@ -46,6 +46,7 @@ DATASETS: Final = (DATABASE, *(f"dataset-{number}" for number in range(4)))
 TABLES: Final = tuple(f"table-{number}" for number in range(5))
 WELL_S: Final = 120.0  # The time until everything serves.
 QUIET_S: Final = 30.0  # The time until all nodes have reported what they hold.
+IDLE_S: Final = 20  # Several periods of each task, among them the looks at the source.
 LONGEST: Final = 25  # The functions in a message.
 USUALLY: Final = 0.5  # A file counts if each second request calls one of its functions.
 RESUMED: Final = 3  # The bits of the argument of RESUME that are zero at the start of a function.
@@ -171,7 +172,7 @@ def count_calls() -> dict[str, Calls]:
 
 
 def count_verdict() -> dict[str, Calls]:
-    """Return the calls of one verdict over twenty nodes with five datasets and five tables, where all is well."""
+    """Return the calls of one verdict, and of an idle second: twenty nodes, five datasets, five tables; all is well."""
     found: dict[str, Calls] = {}
 
     async def scenario(cluster: SimulatedCluster) -> None:
@@ -201,6 +202,10 @@ def count_verdict() -> dict[str, Calls]:
                 await connection.read()
         found["verdict, the asked node"] = _of(first.name, asked.entries, 1)
         found["verdict, another node"] = _of(other.name, asked.entries, 1)
+        idle = _Profile()
+        with idle.running():
+            await trio.sleep(IDLE_S)
+        found["idle second"] = _of(other.name, idle.entries, IDLE_S)
 
     simulate(scenario, SEED, machines=NODES)
     return found
