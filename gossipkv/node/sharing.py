@@ -106,7 +106,7 @@ class Sharing:
         self._address = str(address)
         self._ask_timeout_ms = ask_timeout_ms
         self._wake = trio.Event()
-        self._watches: dict[str, tuple[TreeWatch, ...]] = {}  # By database.
+        self._watches: dict[str, tuple[TreeWatch, TreeWatch]] = {}  # By database.
         self._places = tree.watch(NODES, self.wake)
         self._names = tree.watch(DATABASES, self.wake)
         self._members: list[gossip.Member] = []  # Members and names of databases at the last look.
@@ -190,11 +190,12 @@ class Sharing:
         """Return True if statements about a database have changed since the last look."""
         name = core.name
         if name in self._watches:
-            if not any(watch.changed for watch in self._watches[name]):
+            partitions, databases = self._watches[name]
+            if not (partitions.changed or databases.changed):
                 return False
         else:
             paths = (f"{PARTITIONS}/{name}", f"{DATABASES}/{name}")
-            self._watches[name] = tuple(self._tree.watch(path, self.wake) for path in paths)
+            self._watches[name] = self._tree.watch(paths[0], self.wake), self._tree.watch(paths[1], self.wake)
         for watch in self._watches[name]:
             watch.look()
         found = self._read(name)

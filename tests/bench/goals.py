@@ -145,6 +145,7 @@ FEAST_P50 = Row("Feast: 100 entities x 10 features, p50", "ms", {FEAST_REDIS: 0.
 FEAST_CPU = Row("Feast: 100 entities x 10 features, CPU of the client", "ms", {FEAST_REDIS: 0.8})
 
 CLUSTER_SCAN = Row("scan, half of it elsewhere, a record", "ns", {WHOLE: 2.0}, ours=HALF)  # Half the rate.
+CLUSTER_IDLE = Row("CPU of an idle node of 20, ten databases, a second", "ms", 3.0)
 CLUSTER_BUILT = Row("1M records switched on 3 nodes, 2 copies, CPU of all", "s", {ALONE: 1.5})
 
 STORE_PUT = Row("durable put, one writer, time", "us", {ROCKSDB: 2.5})

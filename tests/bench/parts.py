@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.bench import building, engines, goals
 from tests.bench.clients import columns, feast
 from tests.bench.clients import reading as clients
-from tests.bench.cluster import scans, versions
+from tests.bench.cluster import idle, scans, versions
 from tests.bench.datasets import parquet, sequence_files, spark, switching, two_lanes
 from tests.bench.http import generator
 from tests.bench.http import node as node_by_http
@@ -136,6 +136,9 @@ PARTS = {
     # Several nodes with datasets.
     "cluster-scan": part(scans.measure, goals.CLUSTER_SCAN, records=5_000, rounds=1),
     "cluster-built": part(versions.built, goals.CLUSTER_BUILT, records=5_000, rounds=1),
+    "cluster-idle": part(
+        idle.measure, goals.CLUSTER_IDLE, count=2, records=500, settle_s=0.1, idle_s=0.5, rounds=1
+    ),
     # The store under the tables.
     "store-puts": part(
         writing.durable, goals.STORE_PUT, goals.STORE_PUT_BATCH, goals.STORE_PUT_WRITERS,

@@ -8,7 +8,6 @@ a worker thread. The shell decides nothing about the protocol.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
@@ -27,7 +26,7 @@ from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_response, request
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from gossipkv.address import Address
     from gossipkv.environment.seam import ByteStream, Datagrams, Environment
@@ -99,6 +98,7 @@ class Agent:
         self._stop: Stop | None = None
         self._stopped = trio.Event()
         self._is_pinned = trio.Event()
+        self._due_ms = 0  # When to wake the core, by its answer to the last input.
         self._rests_until_ms = 0
 
     def now_ms(self) -> int:
@@ -175,10 +175,12 @@ class Agent:
         return any(member.address in self._seeds.addresses for member in members.live() if member is not members.own)
 
     def _stored(self, token: int) -> None:
-        with self._forgiving():
+        try:
             self._core.stored(token, now_ms=self.now_ms())
             if self._core.pinned:
                 self._is_pinned.set()
+        except Exception as defect:  # noqa: BLE001  # See `_forgive`.
+            self._forgive(defect)
         self.act()
 
     # The task that hears
@@ -190,18 +192,21 @@ class Agent:
                 await self._sockets.wait_readable(self._datagrams)
             await self._hear()
             now_ms = self.now_ms()
-            if max(self._driver.wakes_at_ms, self._rests_until_ms) <= now_ms:
-                self._rests_until_ms = now_ms + DEFECT_REST_MS  # If the wake-up fails, its work is due again at once.
-                with self._forgiving():
-                    self._driver.wake(now_ms)
-                    self._rests_until_ms = 0
-                self.act()
+            if max(self._due_ms, self._rests_until_ms) <= now_ms:
+                try:
+                    self._due_ms = self._driver.wake(now_ms)
+                except Exception as defect:  # noqa: BLE001  # See `_forgive`.
+                    self._forgive(defect)
+                    self._rests_until_ms = now_ms + DEFECT_REST_MS  # Its work is due again at once.
+                    self.act()
 
     async def _hear(self) -> None:
         for _ in range(0, MAX_WAITING, BATCH):
-            with self._forgiving():
+            try:
                 if not self._hear_batch():
                     break
+            except Exception as defect:  # noqa: BLE001  # See `_forgive`.
+                self._forgive(defect)
             self.act()
             await trio.lowlevel.checkpoint()
         self.act()
@@ -223,15 +228,18 @@ class Agent:
         return True
 
     def _set_alarm(self) -> None:
-        due_ms = max(self._driver.wakes_at_ms, self._rests_until_ms)
+        due_ms = max(self._due_ms, self._rests_until_ms)
         self._alarm.deadline = trio.current_time() + max(0, due_ms - self.now_ms()) / 1000
 
     # Effects of the core
 
     def act(self) -> None:
         """Perform the core's effects and set the alarm; call this after each input to the core."""
-        with self._forgiving():  # Claims of other nodes are bytes of peers.
-            self._driver.act(self.now_ms())
+        try:
+            self._due_ms = self._driver.act(self.now_ms())
+        except Exception as defect:  # noqa: BLE001  # See `_forgive`; claims of other nodes are bytes of peers.
+            self._forgive(defect)
+            self._due_ms = self._driver.wakes_at_ms
         self._set_alarm()
 
     def take_place(self, shard_id: int) -> None:
@@ -268,19 +276,17 @@ class Agent:
             reply = await self._reply_of(effect)
         else:
             self._counters["asks_dropped"] += 1
-        with self._forgiving():
+        try:
             self._core.answered(effect.token, reply, now_ms=self.now_ms())
+        except Exception as defect:  # noqa: BLE001  # See `_forgive`.
+            self._forgive(defect)
         self.act()
 
-    @contextlib.contextmanager
-    def _forgiving(self) -> Iterator[None]:
-        """Count a defect, log the first ones with a traceback, and let the node go on."""
-        try:
-            yield
-        except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.
-            self._counters["defects"] += 1
-            if self._counters["defects"] <= MAX_DEFECTS_TOLD:
-                self._log.error("defect", exc_info=defect)
+    def _forgive(self, defect: Exception) -> None:
+        """Count a defect, and log the first ones with a traceback: one packet must not end every node it reaches."""
+        self._counters["defects"] += 1
+        if self._counters["defects"] <= MAX_DEFECTS_TOLD:
+            self._log.error("defect", exc_info=defect)
 
     async def _reply_of(self, effect: AskOverTcp) -> bytes | None:
         with trio.move_on_after(effect.timeout_ms / 1000):

@@ -46,12 +46,16 @@ class NodeDirectory:
         self._service = service
         self._take_part = take_part
         self.members = cluster.members_known  # Returns the members that gossip knows.
+        self._alive: tuple[Sequence[Member], Sequence[bytes]] = (), ()  # The members, and the last `alive` among them.
         # The last `known_names`, and the members and catalogue's nodes that it is made from.
         self._names: tuple[Sequence[Member], Mapping[bytes, NamedNode], Mapping[bytes, str]] = (), {}, {}
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, in their order, this one among them."""
-        return sorted(member.uuid for member in self.members() if member.state is MemberState.ALIVE)
+        members = self.members()
+        if self._alive[0] is not members:
+            self._alive = members, sorted(member.uuid for member in members if member.state is MemberState.ALIVE)
+        return self._alive[1]
 
     def names(self) -> dict[bytes, str]:
         """Return the names of all known members, by uuid."""
