@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.calls import count_verdict
 
-CEILINGS = {"verdict, the asked node": 1500, "verdict, another node": 1000, "idle second": 1400}
+CEILINGS = {"verdict, the asked node": 1500, "verdict, another node": 1000, "idle second": 1250}
 
 
 def test_the_calls_of_a_verdict() -> None:

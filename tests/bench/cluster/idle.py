@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gossipkv.launcher import Cluster
     from tests.bench.measurement import Bench
 
-DATABASES = 5  # As many datasets as tables.
+DATABASES = 5  # The number of datasets, and also of tables.
 FILES = 4
 TABLE = {"kind": "hash", "partitions": 8, "replication": 3}
 SETTLE_S = 20.0
