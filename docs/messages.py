@@ -20,7 +20,7 @@ WIDTH = 100
 GENERATED = "This page is generated; `python docs/messages.py` writes it."
 LEVELS = {"debug", "info", "warning", "error"}
 REFERENCE = {"method_table.py", "answer_table.py"}  # Their texts are docs/reference/methods.md.
-KINDS = {".py", ".pyx", ".html", ".js"}
+KINDS = {".py", ".pyx", ".pxd", ".html", ".js"}
 WORDS = re.compile(r"[A-Za-z}”\"'`,;:.)][ \n]+[A-Za-z{(`'\"]")
 STYLE = re.compile(r"(?:bold|dim|not) \w+")
 CYTHON_SKIPPED = re.compile(r'"""(?s:.*?)"""|^\s*(?:assert\b|#).*$|^ *cdef extern .*$|\s# [^"\n]*$', re.MULTILINE)
@@ -138,7 +138,7 @@ def texts(path: Path) -> list[tuple[str, str]]:
     match path.suffix:
         case ".py":
             return Texts(ast.parse(source)).found
-        case ".pyx":
+        case ".pyx" | ".pxd":
             return cython_texts(source)
         case ".js":
             return [("text", text) for text in re.findall(r"""["`]([^"`\n]*)["`]""", source) if is_text(text)]
@@ -158,7 +158,7 @@ def helps(command: click.Command, path: str, parent: click.Context | None = None
 def messages() -> str:
     """Return the page of all texts."""
     areas: dict[str, list[str]] = {}
-    paths = (*(ROOT / "gossipkv").rglob("*.*"), *(ROOT / "src_ext" / "gossipkv").rglob("*.pyx"))
+    paths = (*(ROOT / "gossipkv").rglob("*.*"), *(ROOT / "src_ext" / "gossipkv").rglob("*.p[xy][dx]"))
     for path in sorted(path for path in paths if path.suffix in KINDS and path.name not in REFERENCE):
         if found := texts(path):
             where = path.relative_to(ROOT)

@@ -297,7 +297,7 @@ def _sum(found: PlanReport) -> str:
         what = "replica was" if len(resting) == 1 else "replicas were"
         divided += f"; {len(resting):,} {what} moved lately and may not move again yet, the last for {max(resting)} s"
     if not count:
-        return "nothing to move" + divided
+        return "nothing more to move" + divided
     text = f"{count:,} move{'s' if count > 1 else ''}, {size_text(found.bytes_)}"
     if found.unknown:
         text += f" and {found.unknown:,} of unknown size"

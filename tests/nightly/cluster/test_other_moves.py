@@ -83,7 +83,7 @@ def test_a_newcomer_gets_ranges(tmp_path):
             traffic.goes_on(0.5, LEAST)
         assert traffic.failures() == ([], [])
         at = cluster.node(4).address
-        told = f"{TABLE}: nothing to move\n"
+        told = f"{TABLE}: nothing more to move\n"
         until(lambda: (gossipkv("table", "plan", TABLE, "--node", at).stdout, is_quiet(nodes, 2)), (told, True).__eq__)
         check(nodes, traffic, 1)
         assert still_there(cluster, 4, records) == []

@@ -163,7 +163,7 @@ def test_a_plan(ask):
     ]  # fmt: skip
     assert lines[4:] == [
         "carts: 5,000 moves, 2.0 KiB and 1 of unknown size; the first 3 are listed",
-        "logs: nothing to move", "one: 1 move, 0 B",
+        "logs: nothing more to move", "one: 1 move, 0 B",
     ]  # fmt: skip
     assert done.err == "gossipkv: logs: 3 nodes in 1 isolation groups\n"
     done, asked = ask("table", "plan", "carts", "--json", plan=lambda _: told[:1])
@@ -184,7 +184,7 @@ def test_a_plan_of_ranges(ask):
     done, _ = ask("table", "plan", plan=lambda _: [told])
     assert [line.split() for line in done.out.splitlines()] == [line.split() for line in shown.splitlines()]
     done, _ = ask("table", "plan", plan=lambda _: [plan("events") | {"splits": splits * 2, "splits_count": 2}])
-    assert done.out.splitlines()[-1] == "events: nothing to move; 2 splits"
+    assert done.out.splitlines()[-1] == "events: nothing more to move; 2 splits"
     resting = [{"partition": 7, "slot": slot, "for_s": 340 - slot} for slot in range(12)]
     done, _ = ask("table", "plan", plan=lambda _: [plan("events") | {"resting": resting}])
     assert f"`{done.out.splitlines()[-1]}`" in page.replace("\n", " ")
