@@ -8,6 +8,7 @@ from gossipkv.replication.replica.replica import AssignmentRole, Replica
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.cursors import CatchUpCursor
 from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer
+from gossipkv.storage.engine._engine import MergeFilter
 from gossipkv.storage.engine.shell import Batch, ReadGate, View
 from gossipkv.wire.rpc import Raw, Value
 
@@ -289,3 +290,8 @@ class CalmTable:
     def serve(self, config: int, replicas: list[CalmReplica | None], *, has_all: bool) -> None: ...
     def stop(self) -> None: ...
     def note_reports(self) -> None: ...
+
+@final
+class ExpiryFilter(MergeFilter):
+    def __init__(self, now_ms: int, packed: bytes) -> None: ...
+    def leaves_at(self, key: bytes, data: bytes) -> int | None: ...

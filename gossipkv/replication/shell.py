@@ -22,6 +22,7 @@ from gossipkv.errors import GossipKVError, NotReady, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.replication.changes.pages import ChangeFeeds
 from gossipkv.replication.maintenance.digests import DigestExchange
+from gossipkv.replication.maintenance.expiry import expiry_rule
 from gossipkv.replication.maintenance.range_cleanup import RangeCleanup
 from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
 from gossipkv.replication.replica.keys import ENDED, IDENTITY, JOINING, KIND_BYTES, LOADING, QUARANTINED, RECORD, STATE
@@ -113,6 +114,7 @@ class Replication:
         self.collector = TombstoneCollector(self.replicas, self)
         self.digests = DigestExchange(self.replicas, self)
         self.feeds = ChangeFeeds(self.replicas, self)
+        store.expire_by(expiry_rule(self.replicas, self))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load the replicas from the store and replicate until cancelled."""

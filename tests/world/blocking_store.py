@@ -190,7 +190,10 @@ class Store(StoreReading):
     def perform(self, work: Work) -> None:
         engine = self.engine
         if isinstance(work, RunningMerge):
-            engine.merged(work, merge(self.files, work.order))
+            order, rule = work.order, engine.expiry
+            if rule is not None:
+                order = order.with_expiry(rule, rule.rows(order.expiring))
+            engine.merged(work, merge(self.files, order))
         else:
             engine.done(work, works.perform(self.files, engine.directory, work))
 

@@ -98,6 +98,15 @@ class ClockSkew:
         self._expiry_ms = max(self._expiry_ms, self._now_ms())
         return self._expiry_ms
 
+    def past_ms(self, nodes: Iterable[bytes]) -> int:
+        """Return a time of day that is past by this clock and those of these nodes, by `most_s`; 0: one is unknown."""
+        slowest_ms: float = self._now_ms()
+        for node in nodes:
+            if (peer := self._heard.get(node)) is None:
+                return 0
+            slowest_ms = min(slowest_ms, peer.ahead_ms + self._now() * 1000)
+        return max(0, int(slowest_ms - self.most_ms))
+
     def time_ms(self, nodes: Iterable[bytes]) -> int:
         """Return the time of day, by the fastest of these clocks if that is surely ahead, and not too far."""
         now, now_ms, fastest = self._now(), self._now_ms(), 0.0

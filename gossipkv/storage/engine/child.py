@@ -25,7 +25,7 @@ from gossipkv.processes.pace import RunPace
 from gossipkv.processes.program import ProgramLines, say_json
 from gossipkv.storage import sigbus
 from gossipkv.storage.engine.manifest import SortedRun, run_json, run_of
-from gossipkv.storage.engine.merge import LogInput, MergeOrder, MergeOutput, merge
+from gossipkv.storage.engine.merge import ExpiryOrder, LogInput, MergeOrder, MergeOutput, merge
 
 MODULE: Final = "gossipkv.storage.engine.child"
 STDIN: Final = 0
@@ -52,7 +52,7 @@ class MergeCommand:
     def from_line(cls, line: bytes) -> MergeCommand:
         """Return the order that `to_line` encoded."""
         (directory, store, number, log, drops_tombstones, spaces, *numbers), runs, start, worn = json.loads(line)
-        file_bytes, purges, stretch_bytes, memory_bytes, bytes_per_second = numbers
+        file_bytes, purges, stretch_bytes, memory_bytes, bytes_per_second, sweeps, expiry = numbers
         order = MergeOrder(
             directory,
             store,
@@ -67,6 +67,8 @@ class MergeCommand:
             stretch_bytes,
             memory_bytes,
             bytes_per_second,
+            sweeps,
+            None if expiry is None else ExpiryOrder(*expiry),
         )
         return cls(order, worn)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from gossipkv.storage.engine._engine import Batch, View, WriteGroup
     from gossipkv.storage.engine.manifest import StoreManifest
-    from gossipkv.storage.engine.merge import MergeOutput
+    from gossipkv.storage.engine.merge import ExpiryRule, MergeOutput
     from gossipkv.storage.engine.options import EngineOptions
     from gossipkv.storage.engine.segments import Segment
     from gossipkv.storage.engine.works import Done, Short, Work
@@ -84,6 +84,7 @@ class Engine:
         self.counts = EngineCounts()
         self.closed: str | None = None  # The reason, once the store is closed.
         self.has_failed = False  # True if the store closed itself; synced records can still be read.
+        self.expiry: ExpiryRule | None = None  # None: merges keep expired records.
         self.trouble: str | None = None  # The last error of work besides the writing.
         self.log_damage = log.damage  # Damage that made the log begin later.
         self._free_bytes = UNKNOWN_BYTES  # On the file system, as last measured, without the reserve.
@@ -349,7 +350,10 @@ class Engine:
         """Return the state by which `policy` decides merges and refusals."""
         share = max(self._writer.share, min(1.0, self._writer.cost / self.options.memtable_bytes))
         free_bytes = self._free_bytes + self._reserved_bytes
-        return self.upkeep.state(active_share=share, free_bytes=free_bytes, deletes_wait=self._deletes_wait)
+        now_ms = 0 if self.expiry is None else self.expiry.now_ms()
+        return self.upkeep.state(
+            active_share=share, free_bytes=free_bytes, deletes_wait=self._deletes_wait, now_ms=now_ms
+        )
 
     @property
     def is_scarce(self) -> bool:

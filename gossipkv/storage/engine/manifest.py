@@ -69,6 +69,8 @@ class RunFile(NamedTuple):
     first: bytes  # The least key, including its space.
     last: bytes  # The greatest key.
     tombstones: int = 0
+    expiring: int = 0  # Records with an expiry.
+    stale_ms: int = 0  # Time of day from which about a third of the bytes may leave the disk; 0: never.
 
 
 class SortedRun(NamedTuple):
@@ -194,23 +196,22 @@ def write_manifest(files: Files, directory: PurePath, manifest: StoreManifest) -
 
 def run_json(run: SortedRun) -> Json:
     """Return a run in its JSON form."""
-    return [
-        [file.name, file.records, file.size_bytes, file.seal, file.first.hex(), file.last.hex(), file.tombstones]
-        for file in run.files
-    ]
+    return [[*file[:4], file.first.hex(), file.last.hex(), *file[6:]] for file in run.files]
 
 
 def run_of(runs: Json) -> SortedRun:
     """Return the run of a JSON form. Raises ValueError, TypeError: the form is invalid."""
     found: list[RunFile] = []
     for row in _list(runs):
-        name, records, size_bytes, seal, first, last, tombstones = _list(row)
+        name, records, size_bytes, seal, first, last, *counts = _list(row)
         if not isinstance(name, str) or _RUN_FILE.fullmatch(name) is None:
             raise ValueError(f"{name!r} is not the name of a run file")
         if not isinstance(first, str) or not isinstance(last, str):
             raise TypeError("the first and the last key must be hexadecimal digits")
         least, greatest = bytes.fromhex(first), bytes.fromhex(last)
-        file = RunFile(name, _whole(records), _whole(size_bytes), _whole(seal), least, greatest, _whole(tombstones))
+        tombstones, expiring, stale_ms = map(_whole, counts)
+        sizes = _whole(records), _whole(size_bytes), _whole(seal)
+        file = RunFile(name, *sizes, least, greatest, tombstones, expiring, stale_ms)
         if file.first > file.last or (found and found[-1].last >= file.first):
             raise ValueError(f"the keys of {name} do not follow the keys of the file before it")
         found.append(file)

@@ -13,6 +13,9 @@ a file or two. A stretch is a range of keys: files of the target, and newer reco
 
 A *purge* rewrites the target without the records that newer runs hide, so its output is never longer; newer runs stay.
 
+A *sweep* rewrites the stale files of one run, in which many records have expired. The store's user knows which records
+may leave (`ExpiryRule`). Above the oldest run a tombstone takes their place, since they may hide older records.
+
 The output may replace its files at once: newer runs still have the same records, and leave with the last stretch. A
 stretch ends only between files of the target, once it has written half of `stretch_bytes` (at least a file, otherwise
 small files would stay small) or replaced twice `stretch_bytes`.
@@ -25,9 +28,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import struct
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -35,7 +39,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.errors import Corrupt
 from gossipkv.storage.builder import TEMPORARY_SUFFIX
 from gossipkv.storage.compression import COMPRESSIONS
-from gossipkv.storage.engine._engine import BATCH, FRAME_BYTES, FilesSource, StoreMerge, add_operations
+from gossipkv.storage.engine._engine import (
+    BATCH,
+    FRAME_BYTES,
+    FilesSource,
+    MergeFilter,
+    StoreMerge,
+    add_operations,
+)
 from gossipkv.storage.engine.manifest import RUNS, RunFile, SegmentName, segment_path
 from gossipkv.storage.engine.segments import read_segment
 from gossipkv.storage.label import look_at_seal
@@ -47,6 +58,8 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.sorting import Source
+
+    KeyRange = tuple[bytes, bytes]  # Keys with their spaces, both included.
 
 SPACE_BYTES: Final = 4
 
@@ -68,6 +81,24 @@ class LogInput(NamedTuple):
     end: int  # End of its last frame that counts.
 
 
+class ExpiryOrder(NamedTuple):
+    """The name and the arguments of the filter of a merge."""
+
+    module: str
+    name: str  # The name of a subclass of `MergeFilter`.
+    now_ms: int
+    rows: str  # Hexadecimal digits.
+
+
+class ExpiryRule(NamedTuple):
+    """The rule by which expired records leave the store, supplied by the store's user."""
+
+    module: str  # A merge imports the filter from there, also in its own process.
+    name: str
+    now_ms: Callable[[], int]  # Returns the time of day.
+    rows: Callable[[KeyRange | None], Iterator[bytes]]  # Yields parts of the filter's argument for a range of keys.
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class MergeOrder:
@@ -86,6 +117,18 @@ class MergeOrder:
     stretch_bytes: int  # A stretch of a compaction may end once half of this is written.
     memory_bytes: int  # Budget of the process, without the longest batch and three times the longest record.
     bytes_per_second: int  # Initial write rate; 0: unlimited.
+    sweeps: bool = False  # True: only stale files are merged, of one run.
+    expiry: ExpiryOrder | None = None
+
+    @property
+    def expiring(self) -> KeyRange | None:
+        """The range of the files with expiring records; None: there are none, or the merge is a flush."""
+        files = [file for run in self.runs for file in run if file.expiring and file.last >= self.start]
+        return (min(file.first for file in files), max(file.last for file in files)) if files else None
+
+    def with_expiry(self, rule: ExpiryRule, rows: Iterable[bytes]) -> MergeOrder:
+        """Return this order with a filter."""
+        return replace(self, expiry=ExpiryOrder(rule.module, rule.name, rule.now_ms(), b"".join(rows).hex()))
 
 
 class MergeOutput(NamedTuple):
@@ -165,7 +208,13 @@ class _Merging:
         self._scratches = 0
         self._worked_bytes = 0  # Read or written; records of dropped spaces are only read.
         self._count = 0  # Files begun.
-        self._merge = StoreMerge([], frozenset(), drops_tombstones=False, purges=False)
+        self._filter, self._now_ms = MergeFilter(), 0
+        if (expiry := order.expiry) is not None:
+            self._now_ms = expiry.now_ms
+            self._filter = getattr(importlib.import_module(expiry.module), expiry.name)(
+                expiry.now_ms, bytes.fromhex(expiry.rows)
+            )
+        self._merge = StoreMerge([], frozenset(), MergeFilter(), drops_tombstones=False, purges=False)
         self._greatest = max((file.last for run in order.runs for file in run), default=b"")
         self._target = tuple(file for run in order.runs[-1:] for file in run if file.first >= order.start)
         self._at = 0  # Files of the target before this index are done.
@@ -183,7 +232,7 @@ class _Merging:
             for segment in order.log:
                 self._add(segment)
             sources.append(OrderedSource(self._sorter.finish_adding()))
-        self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones, order.purges)
+        self._merge = StoreMerge(sources, self._spaces, self._filter, order.drops_tombstones, order.purges)
 
     def _source(self, run: Iterable[RunFile]) -> FilesSource:
         start = self._order.start
@@ -203,6 +252,8 @@ class _Merging:
     def run(self) -> MergeOutput:
         """Write one stretch, and return it."""
         while True:
+            if self._writer is not None and self._order.sweeps and not self._is_stale:
+                self._end_file()
             if not self._is_open:
                 self._pass_over()
             following, key = self._following, self._merge.next_key()
@@ -224,12 +275,17 @@ class _Merging:
         return min((key for key in keys if key is not None), default=None)
 
     def _pass_over(self) -> None:
-        """Skip target files that stay: no newer record and no dropped space lies in their range."""
+        """Skip target files that stay: not stale, and no newer record and no dropped space lies in their range."""
         key = self._merge.next_key()
         while (file := self._following) is not None and (key is None or file.last < key):
-            if self._has_dropped(file):
+            if self._is_stale or (not self._order.sweeps and self._has_dropped(file)):
                 break
             self._at += 1
+
+    @property
+    def _is_stale(self) -> bool:
+        """True if many records of the target's next file have expired."""
+        return self._following is not None and 0 < self._following.stale_ms <= self._now_ms
 
     def _has_dropped(self, file: RunFile) -> bool:
         """Return True if a file has records of dropped spaces; reads the file if its range leaves room for some."""
@@ -258,7 +314,7 @@ class _Merging:
     @property
     def _is_open(self) -> bool:
         """True if the stretch has begun to write; later files then join it until it is long enough."""
-        return bool(self._made or self._writer)
+        return bool(self._writer or (self._made and not self._order.sweeps))
 
     @property
     def _is_enough(self) -> bool:
@@ -313,12 +369,12 @@ class _Merging:
     def _end_file(self) -> None:
         assert self._writer is not None
         path = self._path_of(run_name(self._order.number, self._count))
-        records, tombstones, last = self._merge.end_file()
+        records, last, *counts = self._merge.end_file()
         self._merge.confirm()
         size_bytes = self._writer.finish()
         _, seal = look_at_seal(self._files, PurePath(self._writer.path))
         self._writer = None
-        self._made.append(RunFile(PurePath(path).name, records, size_bytes, seal, self._first, last, tombstones))
+        self._made.append(RunFile(PurePath(path).name, records, size_bytes, seal, self._first, last, *counts))
         self._files.rename(path + TEMPORARY_SUFFIX, path)
 
     def _end(self, rest: bytes | None) -> MergeOutput:

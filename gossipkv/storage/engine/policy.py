@@ -4,6 +4,8 @@ One merge runs at a time, stretch by stretch, and a flush goes first between two
 
 * Into the oldest run, once its *debt* is half its size: the bytes of the young runs, of records that their tombstones
   hide, and of dropped spaces. So a byte is written two to three times after its flush, whatever the store's size.
+* A *sweep* of the files of a run that are stale: a third of their bytes has expired. So a table of which half expires
+  each hour takes about 1.5 times its size, and two bytes are written for each that leaves.
 * Otherwise, with eight young runs: the neighbours whose merge writes the fewest bytes per run removed. Such neighbours
   have similar sizes, so tiers form without bookkeeping.
 * A started compaction continues until it is done; but with twelve young runs, newer runs are merged first.
@@ -59,6 +61,7 @@ class Weight(NamedTuple):
     records: int
     tombstones: int = 0
     longest_bytes: int = 0  # The longest of its files.
+    is_stale: bool = False  # True if a file of it is stale.
 
 
 @final
@@ -67,11 +70,12 @@ class Compaction:
     """A merge of runs: the `count` newer neighbours of the run that has `below` runs under it, into that run.
 
     Runs are counted from the oldest, which has none under it, since flushes add runs at the other end. With `count` 0
-    it is a purge of that run, and then of those under it.
+    it is a purge of that run, and then of those under it, or a sweep of that run alone.
     """
 
     below: int
     count: int
+    sweeps: bool = False
 
 
 @final
@@ -203,7 +207,7 @@ def _relief(state: StoreState, limits: MergeLimits) -> Compaction | None:
     begun = state.begun
     if begun is not None and not begun.count:
         return begun
-    is_worth = state.dropped_bytes or hidden_bytes(state, state.tombstones) >= limits.file_bytes
+    is_worth = _stale_below(state) or state.dropped_bytes or hidden_bytes(state, state.tombstones) >= limits.file_bytes
     if is_worth:
         return Compaction(len(state.young), 0)
     if begun is None or state.free_bytes < 2 * compaction_bytes(state, begun, limits):
@@ -221,17 +225,24 @@ def _wanted(state: StoreState) -> Compaction | None:
     if begun is None and _is_due_into_oldest(state):
         return Compaction(0, count)
     if count < YOUNG_AIM:
-        return None
+        stale = _stale_below(state) if begun is None else ()
+        return Compaction(stale[0], 0, sweeps=True) if stale else None
     windows = [(first, size) for size in range(MIN_RUNS, free + 1) for first in range(free - size + 1)]
     first, size = min(windows, key=lambda window: (_cost(state.young, *window), -window[1]))
     return Compaction(count + 1 - first - size, size - 1)
 
 
 def _is_due_into_oldest(state: StoreState) -> bool:
-    debt = debt_bytes(state)
+    young, debt = state.young, debt_bytes(state)
     if not state.oldest.size_bytes:  # There is nothing to replace: the next worthwhile merge makes the oldest run.
-        return len(state.young) >= YOUNG_AIM
+        is_worth = _stale_below(state) or 2 * state.tombstones > sum(run.records for run in young)
+        return len(young) >= YOUNG_AIM or bool(young and is_worth)
     return OLDEST_SHARE * debt >= state.oldest.size_bytes
+
+
+def _stale_below(state: StoreState) -> list[int]:
+    """Return the stale runs, by the number of runs under each, from the oldest on."""
+    return [below for below, run in enumerate(reversed(state.runs)) if run.is_stale]
 
 
 def _cost(runs: tuple[Weight, ...], first: int, count: int) -> float:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment
     from gossipkv.storage.engine.committing import Committing
     from gossipkv.storage.engine.log_reader import LogCursor, Operations
-    from gossipkv.storage.engine.merge import MergeOrder, MergeOutput
+    from gossipkv.storage.engine.merge import ExpiryRule, MergeOrder, MergeOutput
     from gossipkv.storage.engine.policy import Manner
     from gossipkv.storage.engine.works import Short, Work
 
@@ -73,6 +73,8 @@ RETRY_AFTER_S: Final = 1.0
 
 # The pause doubles after each failed merge: each retry would read all of a damaged file.
 MAX_RETRY_AFTER_S: Final = 60.0
+
+ROWS_AT_ONCE: Final = 64  # Rows of a merge's filter that are made before other tasks run.
 
 EVENTS: Final = Log("gossipkv.storage")
 
@@ -287,6 +289,10 @@ class EngineShell(StoreReading):
                 return batches
         return [], cursor.position
 
+    def expire_by(self, rule: ExpiryRule) -> None:
+        """Let expired records leave with merges from now on."""
+        self.engine.expiry = rule
+
     # -- its tasks ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -406,8 +412,16 @@ class EngineShell(StoreReading):
         return True
 
     async def _merge(self, work: RunningMerge) -> None:
+        order, rule = work.order, self.engine.expiry
+        if rule is not None:
+            rows: list[bytes] = []
+            for row in rule.rows(order.expiring):
+                rows.append(row)
+                if len(rows) % ROWS_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+            order = order.with_expiry(rule, rows)
         try:
-            output = await self._run_merge(work.order, partial(self.engine.manner, is_flush=work.is_flush))
+            output = await self._run_merge(order, partial(self.engine.manner, is_flush=work.is_flush))
         except (OSError, GossipKVError) as error:
             self._merge_failed(work, error)
         else:

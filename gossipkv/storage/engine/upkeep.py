@@ -95,12 +95,13 @@ class ManifestUpkeep:
     ) -> RunningMerge:
         """Begin a merge of a compaction's next stretch; a purge supersedes all started compactions."""
         if not self._begun or self._begun[-1].chosen != chosen:
-            if not chosen.count:
+            if not (chosen.count or chosen.sweeps):
                 self._begun = [Begun(Compaction(below, 0), b"", self.dropped_bytes) for below in range(chosen.below)]
                 self._purged = self._tombstones
             self._begun.append(Begun(chosen, b"", self.dropped_bytes))
         runs, last = self._runs(), self._place(chosen)
-        first = last - chosen.count if chosen.count else 0  # A purge takes all newer runs into account.
+        purges = not (chosen.count or chosen.sweeps)
+        first = 0 if purges else last - chosen.count  # A purge takes all newer runs into account.
         inputs = tuple(run.files for run in runs[first : last + 1])
         return self._begin(
             spaces,
@@ -108,7 +109,8 @@ class ManifestUpkeep:
             inputs,
             drops_tombstones=not chosen.below,
             start=self._begun[-1].start,
-            purges=not chosen.count,
+            purges=purges,
+            sweeps=chosen.sweeps,
             stretch_bytes=stretch_bytes,
         )
 
@@ -122,6 +124,7 @@ class ManifestUpkeep:
         drops_tombstones: bool = False,
         start: bytes = b"",
         purges: bool = False,
+        sweeps: bool = False,
         stretch_bytes: int = 0,
     ) -> RunningMerge:
         assert self.merge is None, "one merge at a time"
@@ -140,6 +143,7 @@ class ManifestUpkeep:
             stretch_bytes=stretch_bytes,
             memory_bytes=self._options.merge_memory,
             bytes_per_second=rate,
+            sweeps=sweeps,
         )
         self.merge = RunningMerge(order)
         return self.merge
@@ -155,15 +159,15 @@ class ManifestUpkeep:
     def _tombstones(self) -> int:
         return sum(run.tombstones for run in self.manifest.young)
 
-    def state(self, *, active_share: float, free_bytes: int, deletes_wait: bool = False) -> StoreState:
+    def state(self, *, active_share: float, free_bytes: int, deletes_wait: bool = False, now_ms: int = 0) -> StoreState:
         """Return the state by which `policy` decides merges and refusals."""
         return StoreState(
             closed_segments=len(self.closed),
             closed_bytes=sum(segment.end for segment in self.closed),
             memtables_full=min(1, len(self.closed)),
             active_share=active_share,
-            young=tuple(map(weight, self.manifest.young)),
-            oldest=weight(self.manifest.oldest),
+            young=tuple(weight(run, now_ms) for run in self.manifest.young),
+            oldest=weight(self.manifest.oldest, now_ms),
             dropped_bytes=self.dropped_bytes,
             free_bytes=free_bytes,
             deletes_wait=deletes_wait,
@@ -229,7 +233,7 @@ class ManifestUpkeep:
         A finished merge into the oldest run removes those that were dropped before it began.
         """
         begun = self._begun[-1]
-        is_done = output.end is None and not begun.chosen.below
+        is_done = output.end is None and not begun.chosen.below and not begun.chosen.sweeps
         return max(0, self.dropped_bytes - begun.dropped_bytes) if is_done else self.dropped_bytes
 
     def _log_floor(self, synced: SyncedState) -> SegmentName:
@@ -343,10 +347,11 @@ class ManifestUpkeep:
         return [*(segment_path(self._directory, number) for number in self._free), *self._old, *removal]
 
 
-def weight(run: SortedRun) -> Weight:
+def weight(run: SortedRun, now_ms: int) -> Weight:
     """Return the sizes of a run, for `policy`."""
     longest = max((file.size_bytes for file in run.files), default=0)
-    return Weight(run.size_bytes, run.records, run.tombstones, longest)
+    is_stale = any(0 < file.stale_ms <= now_ms for file in run.files)
+    return Weight(run.size_bytes, run.records, run.tombstones, longest, is_stale)
 
 
 def known_bytes(segment: Segment) -> int:

@@ -135,8 +135,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a tombstone is dropped in a young run",
         "gossipkv.storage.engine.merge:_Merging.begin",
-        "self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones, order.purges)",
-        "self._merge = StoreMerge(sources, self._spaces, True, order.purges)",
+        "self._merge = StoreMerge(sources, self._spaces, self._filter, order.drops_tombstones, order.purges)",
+        "self._merge = StoreMerge(sources, self._spaces, self._filter, True, order.purges)",
         "tests/unit/storage/engine/test_store_crashes_slow.py",
     ),
     planted(

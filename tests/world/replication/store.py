@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.storage.engine.log_reader import LogCursor, Operations
+    from gossipkv.storage.engine.merge import ExpiryRule
     from gossipkv.storage.engine.shell import Batch, View
 
     OnSynced = Callable[[StorageError | None], object]
@@ -167,6 +168,9 @@ class RunningStore:
         self._waiting.append((position, on_synced))
         self._more.set()
         return position
+
+    def expire_by(self, rule: ExpiryRule) -> None:
+        self.opened.engine.expiry = rule
 
     def extend(self, batch: Batch, more: Batch) -> bool:
         return not self.is_over and self.refusal is None and self.opened.engine.extend(batch, more)

@@ -21,6 +21,9 @@ cdef extern from "gossipkv/storage/region.h" nogil:
 
 cdef enum:
     FORGET_SIZE = 2097152       # Maximum of a map's bytes that stay in memory behind the walk.
+    SAMPLES = 1024
+    FIRST_SAMPLE_BYTES = 16     # No record is shorter.
+    STALE_SHARE = 3
 
 
 cdef inline uint32_t space_of(const uint8_t* key) noexcept nogil:
@@ -149,24 +152,50 @@ cdef class FilesSource(Source):
             raise self.file.loss()
 
 
+cdef class MergeFilter:
+    """Tells when records may leave the disk; this one keeps all of them. Subclasses know the bytes of values."""
+
+    cdef uint64_t leaves_ms(
+        self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t size
+    ) noexcept:
+        """Return the time of day from which a record may leave, if all goes well: `LEAVES_NOW`, or `NEVER_LEAVES`.
+
+        The key begins with its space.
+        """
+        return NEVER_LEAVES
+
+
 @cython.final
 cdef class StoreMerge(Merge):
     """The merge of sources, from the oldest to the newest; only records of live `spaces` come out.
 
-    With `drops_tombstones` no tombstones come out. With `purges` only the target's records come out, without those that
-    newer sources hide. The first place is for the files of the target, which join one by one.
+    With `drops_tombstones` no tombstones come out; without, they replace the records that the filter lets go. With
+    `purges` only the target's records come out, without those that newer sources hide. The first place is for the files
+    of the target, which join one by one.
     """
 
     cdef frozenset spaces
     cdef bint drops_tombstones, purges
     cdef uint32_t space               # The space looked up last.
     cdef bint has_space, is_live
+    cdef MergeFilter leaving
+    cdef uint64_t leaves_ms           # Of the record that `stays` looked at last.
     cdef readonly uint64_t records, tombstones
+    cdef uint64_t expiring
+    # When the bytes of the file may leave: every `sample_bytes` one of them is looked at.
+    cdef uint64_t[SAMPLES] samples
+    cdef int sampled
+    cdef uint64_t sample_bytes, seen_bytes, next_sample
     cdef uint8_t* written_key
     cdef uint32_t written_size
 
-    def __cinit__(self, list sources not None, frozenset spaces not None, bint drops_tombstones, bint purges):
+    def __cinit__(
+        self, list sources not None, frozenset spaces not None, MergeFilter leaving not None, bint drops_tombstones,
+        bint purges,
+    ):
         self.spaces = spaces
+        self.leaving = leaving
+        self.begin_samples()
         self.drops_tombstones = drops_tombstones
         self.purges = purges
         self.written_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
@@ -201,7 +230,33 @@ cdef class StoreMerge(Merge):
             self.has_space = True
             self.space = space
             self.is_live = space in self.spaces
-        return self.is_live and not (self.drops_tombstones and entry.value[0] == TOMBSTONE)
+        if not self.is_live:
+            return False
+        if entry.value[0] == TOMBSTONE:
+            return not self.drops_tombstones
+        self.leaves_ms = self.leaving.leaves_ms(entry.key, entry.key_size, entry.value + 1, entry.value_size - 1)
+        return not (self.drops_tombstones and self.leaves_ms == LEAVES_NOW)
+
+    cdef void begin_samples(self) noexcept:
+        self.sampled = 0
+        self.seen_bytes = 0
+        self.sample_bytes = self.next_sample = FIRST_SAMPLE_BYTES
+
+    cdef void sample(self, uint64_t size, uint64_t leaves_ms) noexcept:
+        """Count bytes that may leave at a time."""
+        cdef int at
+        self.seen_bytes += size
+        while self.next_sample <= self.seen_bytes:
+            if self.sampled == SAMPLES:  # Keep every second sample, so they stay evenly spaced.
+                self.sampled = SAMPLES // 2
+                for at in range(self.sampled):
+                    self.samples[at] = self.samples[2 * at + 1]
+                self.sample_bytes *= 2
+                self.next_sample += self.sample_bytes // 2
+                continue
+            self.samples[self.sampled] = leaves_ms
+            self.sampled += 1
+            self.next_sample += self.sample_bytes
 
     cdef const RunEntry* look(self, bytes bound) except? NULL:
         cdef const RunEntry* found
@@ -219,26 +274,40 @@ cdef class StoreMerge(Merge):
     def write(self, SortedFileWriter writer not None, bytes bound, uint64_t file_bytes):
         """Append the kept records below `bound`; returns True if the file is full before the next of them."""
         cdef const RunEntry* found
+        cdef uint8_t tombstone = TOMBSTONE
         while True:
             found = self.look(bound)
             if found == NULL:
                 return False
             if self.records and writer.size_with(record_size(found.key_size, found.value_size)) > file_bytes:
                 return True
-            writer.append(found.key, found.key_size, found.value, found.value_size)
             self.records += 1
-            self.tombstones += found.value[0] == TOMBSTONE
+            if found.value[0] == TOMBSTONE or self.leaves_ms == LEAVES_NOW:
+                writer.append(found.key, found.key_size, &tombstone, 1)
+                self.tombstones += 1
+                self.sample(found.key_size, NEVER_LEAVES)
+            else:
+                writer.append(found.key, found.key_size, found.value, found.value_size)
+                self.expiring += self.leaves_ms != NEVER_LEAVES
+                self.sample(found.key_size + found.value_size, self.leaves_ms)
             self.written_size = found.key_size
             memcpy(self.written_key, found.key, found.key_size)
             self.take()
 
     def end_file(self):
-        """Return the counts of records and tombstones, and the last key, of the file that ends here."""
+        """Return the counts of the file that ends here.
+
+        These are its records, its last key, its tombstones, its records with an expiry, and the time from which a third
+        of its bytes may leave; 0: never.
+        """
+        times = sorted([self.samples[at] for at in range(self.sampled)])
+        stale_ms = times[len(times) // STALE_SHARE] if times else NEVER_LEAVES
         cdef object counts = (
-            self.records, self.tombstones,
-            PyBytes_FromStringAndSize(<const char*> self.written_key, self.written_size),
+            self.records, PyBytes_FromStringAndSize(<const char*> self.written_key, self.written_size),
+            self.tombstones, self.expiring, 0 if stale_ms == NEVER_LEAVES else stale_ms,
         )
-        self.records = self.tombstones = 0
+        self.records = self.tombstones = self.expiring = 0
+        self.begin_samples()
         return counts
 
     def confirm(self):

@@ -131,8 +131,13 @@ def test_what_the_manifest_says() -> None:
     assert sorted(keys) == sorted(body)
     assert f"of kind `{manifest.KIND}`, format 1," in section("The manifest")
     (run,) = re.findall(r"a list of files, each with (.+?) \|", section("The manifest"))
-    assert run == "name, records, size, CRC-32 of its footer, first and last key in hexadecimal, tombstones"
-    assert manifest.RunFile._fields == ("name", "records", "size_bytes", "seal", "first", "last", "tombstones")
+    assert (
+        run
+        == "name, records, size, CRC-32 of its footer, first and last key in hexadecimal, tombstones, records with an expiry, time from which a third may leave (milliseconds since 1970; 0: never)"
+    )
+    assert manifest.RunFile._fields == (
+        "name", "records", "size_bytes", "seal", "first", "last", "tombstones", "expiring", "stale_ms"
+    )  # fmt: skip
 
 
 def test_what_a_store_s_files_are_called() -> None:
