@@ -8,8 +8,7 @@ from gossipkv.replication.replica.replica import AssignmentRole, Replica
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.cursors import CatchUpCursor
 from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer
-from gossipkv.storage.engine._engine import MergeFilter
-from gossipkv.storage.engine.shell import Batch, ReadGate, View
+from gossipkv.storage.engine.shell import Batch, MergeFilter, ReadGate, View
 from gossipkv.wire.rpc import Raw, Value
 
 __pyx_capi__: dict[str, object]

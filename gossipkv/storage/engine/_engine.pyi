@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Self, TypeVar, final
 
 from _typeshed import ReadableBuffer
+from typing_extensions import disjoint_base
 
 from gossipkv.storage.engine.manifest import SegmentName
 from gossipkv.storage.engine.segments import Segment
@@ -159,6 +160,7 @@ class FilesSource(Source):
     ) -> FilesSource: ...
     def confirm(self) -> None: ...
 
+@disjoint_base
 class MergeFilter: ...
 
 @final

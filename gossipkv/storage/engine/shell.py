@@ -26,7 +26,17 @@ from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._engine import DELETE, KEY_LIMIT, PUT, VALUE_LIMIT, Batch, ReadGate, View, operations
+from gossipkv.storage.engine._engine import (
+    DELETE,
+    KEY_LIMIT,
+    PUT,
+    VALUE_LIMIT,
+    Batch,
+    MergeFilter,
+    ReadGate,
+    View,
+    operations,
+)
 from gossipkv.storage.engine.committing import committing
 from gossipkv.storage.engine.log_reader import SLICE_BYTES
 from gossipkv.storage.engine.opening import Opened
@@ -54,6 +64,7 @@ __all__ = [
     "VALUE_LIMIT",
     "Batch",
     "EngineShell",
+    "MergeFilter",
     "ReadGate",
     "View",
     "open_store",

@@ -132,6 +132,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.replication.merging": Proof("tests/unit/replication/test_merging.py", "tests.oracle.merging"),
     "gossipkv.replication.feed": Proof("tests/unit/replication/stream/test_feed.py", "tests.oracle.feed"),
     "gossipkv.replication.own": Proof("tests/unit/replication/test_own_writes.py", "tests.oracle.own"),
+    "gossipkv.replication.expiry": Proof("tests/unit/replication/maintenance/test_expiry.py", "tests.oracle.expiry"),
     "gossipkv.replication.page": Proof("tests/unit/replication/test_page.py", "tests.oracle.page"),
     "gossipkv.replication.record": Proof("tests/unit/replication/replica/test_record.py", "tests.oracle.record"),
     "gossipkv.replication.vector_clock": Proof(

@@ -179,10 +179,10 @@ cdef class StoreMerge(Merge):
     cdef uint32_t space               # The space looked up last.
     cdef bint has_space, is_live
     cdef MergeFilter leaving
-    cdef uint64_t leaves_ms           # Of the record that `stays` looked at last.
+    cdef uint64_t leaves_ms           # The time of the record that `stays` looked at last.
     cdef readonly uint64_t records, tombstones
     cdef uint64_t expiring
-    # When the bytes of the file may leave: every `sample_bytes` one of them is looked at.
+    # Times from which bytes of the file may leave: one byte in `sample_bytes` is looked at.
     cdef uint64_t[SAMPLES] samples
     cdef int sampled
     cdef uint64_t sample_bytes, seen_bytes, next_sample

@@ -94,7 +94,7 @@ class World:
         return size_bytes / (len(self.present) * RECORD_BYTES)
 
 
-RECORD_BYTES = 160  # Of a record and its share of index and filter, when all records of a file are present.
+RECORD_BYTES = 160  # A record, with its share of the index of a file without expired records.
 
 
 def half_life(world):

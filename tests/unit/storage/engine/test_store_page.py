@@ -131,9 +131,9 @@ def test_what_the_manifest_says() -> None:
     assert sorted(keys) == sorted(body)
     assert f"of kind `{manifest.KIND}`, format 1," in section("The manifest")
     (run,) = re.findall(r"a list of files, each with (.+?) \|", section("The manifest"))
-    assert (
-        run
-        == "name, records, size, CRC-32 of its footer, first and last key in hexadecimal, tombstones, records with an expiry, time from which a third may leave (milliseconds since 1970; 0: never)"
+    assert run == (
+        "name, records, size, CRC-32 of its footer, first and last key in hexadecimal, tombstones, records with an "
+        "expiry, time from which a third may leave (milliseconds since 1970; 0: never)"
     )
     assert manifest.RunFile._fields == (
         "name", "records", "size_bytes", "seal", "first", "last", "tombstones", "expiring", "stale_ms"
