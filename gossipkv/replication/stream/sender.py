@@ -44,6 +44,7 @@ MAX_OF_CURSORS: Final = 2  # Catch-up cursors may have so many of the messages u
 MAX_LOOKS: Final = 4  # Cursors for which the log is read at a time.
 MAX_OPEN: Final = 1 << 16  # Entries passed and not covered by the target; further ones wait in the log.
 RELAYED_FOR: Final = 5  # Keep relaying for so many relay times.
+OTHERS_FEED: Final = 5  # Another node feeds the target if that has got records within so many relay times.
 _REPLICA: Final = attrgetter("replica")
 
 
@@ -262,15 +263,18 @@ class LogSender(EntryFeed):
         return None
 
     def due(self, now: float) -> float:
-        """The time from which the sender must go back, as an entry has lain too long; inf: none can."""
-        if not self._connected or self._back:
+        """The time from which the sender must go back, as an entry has lain too long; inf: none can.
+
+        A sender that goes back begins again at an answered entry that the target lacks: it took no entry behind it.
+        """
+        if not self._connected:
             return inf
         item = self._shared.open[0] if self._shared.open else None
         was_sent = item is None or item.is_own or item.under_way or item.answered is not None
         if item is not None and not was_sent and any(map(partial(self._is_broken, item.replica), item.origins)):
             return now
-        if self._gap:
-            return self._since + self._relay_s
+        if self._gap and not self._back:
+            return self._since + OTHERS_FEED * self._relay_s
         return inf if item is None or item.under_way else self._stuck_at(item)
 
     @property

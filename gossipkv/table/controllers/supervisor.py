@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, final
 
 import trio
 
-from gossipkv.errors import Corrupt, StorageError, first_of
+from gossipkv.errors import Corrupt, GossipKVError, StorageError, first_of
 from gossipkv.table.controllers.load_stats import LoadStats
 from gossipkv.table.controllers.migrator import Migrator
 from gossipkv.table.controllers.plan import DIVIDE_S, RangeHosts
@@ -18,7 +19,6 @@ from gossipkv.table.controllers.splitter import Splitter
 from gossipkv.table.controllers.write_stats import WriteStats
 
 if TYPE_CHECKING:
-    from gossipkv.errors import GossipKVError
     from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.smear_buffer import Forward
 
@@ -72,6 +72,8 @@ class Controllers:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(self._tables.metadata.run)
                     await nursery.start(self._tables.replication.run)
+                    with contextlib.suppress(GossipKVError):  # The reconciler's next round logs the reason.
+                        await self.reconciler.look()  # Replicas take entries only under a placement.
                     for controller in (
                         self.reconciler,
                         self.migrator,

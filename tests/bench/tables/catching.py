@@ -79,7 +79,7 @@ def _fill(asked: Nodes, records: int) -> None:
 def _lag(asked: Nodes, number: int, node: str) -> int:
     told = asked.call(number, "info")
     assert isinstance(told, dict)
-    lag = told["tables"]["lag_records"][writing.TABLE][node]
+    lag = told["tables"]["lag_records"][writing.TABLE].get(node, 1)  # Unknown without a connection to that node.
     assert isinstance(lag, int)
     return lag
 

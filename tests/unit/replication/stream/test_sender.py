@@ -12,6 +12,7 @@ from gossipkv.replication.replica.keys import ReplicaIdentity
 from gossipkv.replication.replica.replica import AssignedReplica, Replica
 from gossipkv.replication.replica.spaces import first_batch
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds
+from gossipkv.replication.stream import sender
 from gossipkv.replication.stream.cursors import LogRead, OutgoingEntries
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail
 from gossipkv.replication.stream.sender import MAX_OF_CURSORS, MAX_UNDER_WAY, MESSAGE_ENTRIES, LogSender
@@ -100,6 +101,31 @@ def test_what_lies_goes_in_order_from_the_place_on():
     scene.answered(0.195, mine=1)  # The target could not take the entry.
     assert scene.feed.place == first
     assert scene.sent(0.5) == [other, last]
+
+
+def test_what_was_dropped_goes_again_though_the_sender_is_not_at_the_end(monkeypatch):
+    """Otherwise it waits for ever once as many entries are open as may be."""
+    monkeypatch.setattr(sender, "MAX_OPEN", 2)
+    scene = Scene()
+    ats = [scene.synced(THIRD) for _ in range(3)]
+    assert scene.sent(0.0) == []
+    assert scene.sent(0.2) == ats[:2]
+    scene.answered(0.3)
+    assert scene.sent(0.4) == []
+    assert scene.sent(scene.feed.due(0.4)) == ats[:2]
+    scene.answered(0.6, third=2)
+    assert scene.sent(0.6) == ats[2:]
+
+
+def test_another_node_may_feed_for_five_relay_times():
+    """A sender that need not go back waits while the target gets what it lacked at first."""
+    scene = Scene()
+    ats = [scene.synced(THIRD) for _ in range(3)]
+    scene.feed.connected({scene.copy: scene.told}, 0.0, goes_back=False)
+    assert scene.sent(0.9) == []
+    scene.answered(0.9, third=1)
+    assert scene.sent(1.8) == []
+    assert scene.sent(1.9) == ats[1:]
 
 
 def test_what_is_under_way_does_not_lie():

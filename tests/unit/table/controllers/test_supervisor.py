@@ -36,6 +36,7 @@ def works(failing, error, *, begins=True):
     made, told = Controllers.__new__(Controllers), []
     for name in TASKS:
         setattr(made, name, task(name))
+    made.reconciler.look = trio.lowlevel.checkpoint
     made._tables = SimpleNamespace(metadata=task("metadata"), replication=task("replication"))
     made._tables.replication.fail = told.append
     return made, told
@@ -58,6 +59,23 @@ async def test_works_that_cannot_begin(failing, autojump_clock):
         with pytest.raises(StorageError, match="closed"):
             await nursery.start(made.run, trio.CancelScope())
     assert told == [ERRORS[0]]
+
+
+async def test_replicas_are_placed_before_a_peer_may_feed_them(autojump_clock):
+    """A replica without a placement takes no entry, and the peer would send all behind that in vain."""
+    made, _ = works("", None)
+    at = []
+
+    async def look():
+        await trio.sleep(3)
+        at.append(trio.current_time())
+        raise ERRORS[0]  # The next round tries again.
+
+    made.reconciler.look = look
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.run, scope := trio.CancelScope())
+        assert at == [trio.current_time()]
+        scope.cancel()
 
 
 async def test_a_defect_is_no_error_of_the_disk(autojump_clock):
