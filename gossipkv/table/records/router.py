@@ -57,13 +57,14 @@ class TableRoute:
         self.is_hash = self.table.kind == HASH
         self._hash = TABLE_HASHES[self.table.partitioner]
         leaves = tree.leaves
-        self._numbers = KeyIndex([leaf.first for leaf in leaves], range(len(leaves)))
         ends = [*(leaf.first for leaf in leaves[1:]), None]
         self._pages = [(leaf.name, end) for leaf, end in zip(leaves, ends, strict=True)]
-        decoded: dict[tuple[bytes, bytes | None], KeyIndex[PartitionRoute] | None] = {}
+        decoded: dict[tuple[bytes, bytes | None], KeyIndex[PartitionRoute]] = {}
         if before is not None:
             decoded.update(zip(before._pages, before._leaves, strict=True))  # noqa: SLF001  # A former self.
-        self._leaves: list[KeyIndex[PartitionRoute] | None] = [*map(decoded.get, self._pages)]  # None: not decoded yet.
+        # Empty: not decoded yet.
+        self._leaves: list[KeyIndex[PartitionRoute]] = [decoded.get(page) or KeyIndex() for page in self._pages]
+        self._top = KeyIndex([leaf.first for leaf in leaves], self._leaves)
         self._shards: list[PartitionRoute | None] = [None] * (self.table.shards if self.is_hash else 0)
         self._origins: dict[int, PartitionRoute] = {}
 
@@ -82,12 +83,11 @@ class TableRoute:
 
     def _find(self, key: bytes) -> PartitionRoute:
         """Find the partition with the last first key up to a key of the map."""
-        number = self._numbers.find(key)
-        return (self._leaves[number] or self._leaf(number)).find(key)
+        return self._top.find(key) or self._leaf(self._tree.leaf_of(key)).find(key)
 
     def before(self, bound: bytes | None) -> PartitionRoute:
         """Find the range of the last keys below `bound`, which is above the lowest key; None: the last range."""
-        number = len(self._leaves) - 1 if bound is None else self._numbers.find(bound)
+        number = len(self._leaves) - 1 if bound is None else self._tree.leaf_of(bound)
         leaf = self._leaf(number)
         at = len(leaf.keys) if bound is None else bisect_left(leaf.keys, bound)
         return leaf.values[at - 1] if at else self._leaf(number - 1).values[-1]
@@ -115,10 +115,10 @@ class TableRoute:
 
     def _leaf(self, number: int) -> KeyIndex[PartitionRoute]:
         leaf = self._leaves[number]
-        if leaf is None:
+        if not leaf.keys:
             entries, (_, end) = self._tree.leaf(number), self._pages[number]
             firsts = [entry.key for entry in entries]
-            leaf = self._leaves[number] = KeyIndex(firsts, map(_place_of, entries, [*firsts[1:], end]))
+            leaf.fill(firsts, map(_place_of, entries, [*firsts[1:], end]))
         return leaf
 
 

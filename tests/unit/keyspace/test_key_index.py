@@ -27,10 +27,50 @@ def test_the_value_is_the_oracle_s(prefix, ends, asked):
             assert index.find(key) is oracle.find(keys, values, key)
 
 
+@given(
+    prefix=st.sampled_from([b"", b"k"]),
+    ends=st.sets(letters, min_size=1),
+    cuts=st.sets(st.integers(1, 40)),
+    data=st.data(),
+)
+def test_an_index_of_indexes_finds_the_oracle_s_value_once_the_inner_one_is_filled(prefix, ends, cuts, data):
+    keys = sorted(prefix + end for end in ends)
+    values = [object() for _ in keys]
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(keys)), len(keys)]
+    inner = [KeyIndex() for _ in bounds[1:]]
+    outer = KeyIndex([keys[first] for first in bounds[:-1]], inner)
+    asked = [*keys, *(key + b"a" for key in keys), prefix, b"\xff" * 99]
+    for number in data.draw(st.permutations(range(len(inner)))):
+        part = slice(*bounds[number : number + 2])
+        assert outer.find(keys[part.start]) is None
+        inner[number].fill(keys[part], iter(values[part]))
+        assert outer.find(keys[part.start]) is values[part.start]
+    assert all(outer.find(key) is oracle.find(keys, values, key) for key in asked)
+
+
+def test_indexes_are_nested_once():
+    outer = KeyIndex([b""], [KeyIndex([b""], [KeyIndex([b""], [1])])])
+    with pytest.raises(TypeError, match="must hold no indexes"):
+        outer.find(b"a")
+
+
+def test_many_equal_words_are_searched_whole():
+    """More keys than are counted one by one, most of them alike in the eight bytes after the prefix."""
+    keys = [b"", *sorted(b"%08d" % (number // 90) + b"%04d" % number for number in range(1000))]
+    index = KeyIndex(keys, range(len(keys)))
+    assert [index.find(key + b"\0") for key in keys] == [*range(len(keys))]
+
+
 @pytest.mark.parametrize(("keys", "values"), [([], []), ([b""], []), ([b"a", b"b"], [1])])
-def test_an_index_without_values_is_refused(keys, values):
+def test_an_index_is_filled_once_and_with_a_value_for_each_key(keys, values):
+    index = KeyIndex()
+    with pytest.raises(LookupError, match="fill it first"):
+        index.find(b"a")
     with pytest.raises(ValueError, match="one value for each"):
-        KeyIndex(keys, values)
+        index.fill(keys, values)
+    index.fill([b""], [1])
+    with pytest.raises(ValueError, match="an empty index"):
+        index.fill([b""], [2])
 
 
 @pytest.mark.parametrize("wrong", ["a", None, 1])
