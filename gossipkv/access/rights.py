@@ -105,7 +105,7 @@ METHODS: Final = _lines({
     Right.PEER: "report whose serves within register metadata_hold metadata_pages metadata_transact metadata_outcome "
     "metadata_known metadata_head metadata_invite metadata_describe metadata_discover table_sizes table_kept "
     "table_divide table_write table_accepted table_delete_range table_get table_scan table_settled table_digest "
-    "table_changes replica_tell replica_feed replica_load replica_report replica_digest "
+    "table_changes table_changed replica_tell replica_feed replica_load replica_report replica_digest "
     "resp",  # Checked by its command; without that check nobody is allowed.
 })  # fmt: skip
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
-WAIT_MS: Final = 30_000  # A node parks a poll for so long.
+WAIT_MS: Final = 60_000  # A node parks a poll for so long.
 PASSING: Final = (NotReady, NotServed, Overloaded, TimedOut, Unavailable, Unknown)
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 class ChangePages:
     """The polls of a feed."""
 
-    __slots__ = ("_failures", "_is_over", "_options", "_table", "token", "wait_ms")
+    __slots__ = ("_failures", "_has_begun", "_is_over", "_options", "_table", "token", "wait_ms")
     has_columns = as_text = False
 
     def __init__(
@@ -51,7 +51,7 @@ class ChangePages:
             self._options["start"] = start
         self.token, self.wait_ms = token or b"", wait_ms
         self._failures = 0
-        self._is_over = False
+        self._has_begun = self._is_over = False
 
     def next_request(self) -> Request[Value] | None:
         """Return the next poll; None after `close`."""
@@ -65,7 +65,7 @@ class ChangePages:
 
     def items(self, result: Page) -> list[Change]:
         """Return the changes that answered the last poll. Raises ProtocolError: the answer is malformed."""
-        self._failures = 0
+        self._failures, self._has_begun = 0, True
         match result:
             case [list(rows), bytes(token)]:
                 before, self.token = self.token, token
@@ -75,8 +75,8 @@ class ChangePages:
         raise reads.unexpected("changes", "[[[key, value or nil, expires or nil], ...], token]", cast("Value", result))
 
     def pause_s(self, error: GossipKVError) -> float | None:
-        """Return the pause before the poll is asked again; None: the error does not pass."""
-        if not isinstance(error, PASSING):
+        """Return the pause before the poll is asked again; None: the error does not pass, or the feed cannot begin."""
+        if not isinstance(error, PASSING) or (isinstance(error, Overloaded) and not self._has_begun):
             return None
         self._failures += 1
         return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 10))

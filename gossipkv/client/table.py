@@ -122,6 +122,7 @@ class Table:
         Raises:
             TooOld: where a poll begins: the nodes do not keep the changes since that token any more.
             UnknownDatabase, BadRequest, Unauthorized: likewise.
+            Overloaded: where the feed begins: the node, or the connection, has too many feeds.
         """
         pages = ChangePages(self.name, token, prefix, start, wait_ms)
         return self._client.followed(pages, wait_ms + self._client.allowed_ms(timeout_ms))

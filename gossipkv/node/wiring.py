@@ -349,7 +349,10 @@ class _NodeParts:
         verdicts = self._verdicts
         info = Info(library, self._tables, identity, gossiping, measures).to_map
         reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
-        data = DataMethods(library, self._reads, tables, names, cluster=gossiping, verdicts=verdicts)
+        data = DataMethods(
+            library, self._reads, tables, names, cluster=gossiping, verdicts=verdicts,
+            max_polls=max(1, self._config.max_in_flight // 2),
+        )  # fmt: skip
         proofs = Proofs(self._pumps.proven if self._config.tls_peers else None)
         cluster = ClusterMethods(
             gossiping, self._participant.words, access, serves=self._sharing.answer, prove=proofs.check
@@ -368,6 +371,7 @@ class _NodeParts:
         of_callers = {
             b"auth": access.auth,
             b"hello": cluster.hello,
+            b"changes": data.changes,
             b"status": reports.status,
             b"resp": commands.answer,
         }

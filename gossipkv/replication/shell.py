@@ -145,6 +145,7 @@ class Replication:
     def disconnected(self, node: bytes) -> None:
         """Stop replication to a node."""
         self.replicas.disconnected(node)
+        self.feeds.disconnected(node)
 
     @property
     def refusal(self) -> str | None:

@@ -85,8 +85,8 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
             "`wait_ms`. Call again with the returned token.",
             "`[[[key, value or nil, expires_at or nil], …], token]`. Any node accepts the token",
             "TOO_OLD: the nodes do not keep the changes since that token any more; OVERLOADED: as many feeds wait on "
-            "this node as `max_feeds` allows; UNAVAILABLE: a partition has too few replicas; BAD_REQUEST: the token "
-            "is damaged, or of another prefix",
+            "this node as `max_feeds` allows, or half of `max_in_flight` on the connection; UNAVAILABLE: a partition "
+            "has too few replicas; BAD_REQUEST: the token is damaged, or of another prefix",
         ),
     ),
     "Write records of tables": (

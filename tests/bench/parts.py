@@ -19,7 +19,7 @@ from tests.bench.network import one_core, pings, secured, several_pumps
 from tests.bench.register import sustained
 from tests.bench.store import overwriting, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import backups, by_map, catching, copies, imports, many_ranges, moves, records
+from tests.bench.tables import backups, by_map, catching, copies, feeds, imports, many_ranges, moves, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -181,6 +181,9 @@ PARTS = {
     ),
     "tables-catch-up": part(
         catching.measure, goals.CATCH_UP.values(), goals.CATCH_UP_GETS.values(), most=2_000, before_s=0.5
+    ),
+    "tables-feed": part(
+        feeds.measure, goals.FEEDS_IDLE, goals.FEEDING, feeds=10, idle_s=0.5, puts=2_000, rounds=1
     ),
     "tables-moves": part(
         moves.measure, goals.MOVED_BYTES.values(), goals.MOVED_P99.values(), goals.MOVED_TIME.values(),

@@ -58,6 +58,12 @@ class LogTail:
         at = max(self._begin, bisect_right(self._positions, position))
         return self._batches[at] if at < len(self._batches) else ()
 
+    def after(self, position: int) -> Iterator[LogEntry]:
+        """Yield the entries behind a position, in order. Requires: as `next`, unless the position is the end."""
+        while position < self.end and (batch := self.next(position)):
+            yield from batch
+            position = batch[0].position
+
 
 def size_bytes_of(entries: Sequence[LogEntry]) -> int:
     """Return the approximate size of entries on the wire."""

@@ -1,13 +1,16 @@
-"""Change feeds of tables: one poll is asked of a host of each partition, as a scan is.
+"""Change feeds of tables: a node asks a host of each partition, and then only those with changes.
 
 The client's token has the place of the feed in each partition. The node that gave a place last is asked first, since
-it knows the position in its log; any other host can continue as well. The first changes end the poll, with those that
-other hosts have at that moment; the other hosts are told to forget the poll.
+it knows the position in its log; any other host can continue as well. A host answers at once, and tells the asking
+node later, once for all feeds, that a partition has changed. So a poll that waits costs nothing.
+
+A feed stays in memory between two polls, by its token: the next poll asks only for what has changed since.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast, final
 
 import msgpack
@@ -17,6 +20,7 @@ from gossipkv.errors import (
     GossipKVError,
     NotReady,
     Overloaded,
+    ProtocolError,
     TooOld,
     Unavailable,
     UnknownDatabase,
@@ -32,29 +36,28 @@ from gossipkv.table.records.feed_token import FeedRow, FeedToken, rows_by
 from gossipkv.wire.results import Later, Packed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from gossipkv.replication.changes.pages import ChangeFeeds
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.shell import Replication
     from gossipkv.table.records.forward import RecordServices
     from gossipkv.table.records.router import PartitionRoute, TableRoute
-    from gossipkv.wire.arguments import Arguments, OptionArguments
+    from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Raw, Value
-
-    Made = Callable[[Callable[[ChangePage], object]], ChangePage]
 
 SNAPSHOT: Final = "snapshot"
 MAX_WAIT_MS: Final = 60_000
 LIMIT: Final = 1000  # Changes of a page, unless the client asks for fewer or more.
 MAX_LIMIT: Final = 10_000
-MAX_PARTITIONS: Final = 1 << 14  # A token has about 100 bytes of each; it is read and written by each poll.
+MAX_PARTITIONS: Final = 1 << 14  # A token has about 100 bytes of each.
 GATHER_S: Final = 0.01  # After the first changes, other hosts may answer for so long.
-RETRY_S: Final = 0.1  # Until hosts are asked again that could not answer.
-WAIT_PART: Final = 0.9  # A host waits for this part of the time left, so that its answer comes in time.
+RETRY_S: Final = 0.1  # Until hosts are asked again that could not answer; twice as long each time.
+MAX_RETRY_S: Final = 2.0
 ANSWER_S: Final = 1.0  # Time for an answer beyond the wait.
-MAX_NUMBER: Final = (1 << 64) - 1
-WAITS_BYTES: Final = 1024
+REFRESH_S: Final = 300.0  # Other nodes are asked again after so long, if a word of theirs was lost.
+PLACE_BYTES: Final = 512  # Approximate memory of a place.
 
 
 @final
@@ -63,61 +66,94 @@ class TableChanges:
 
     def __init__(self, services: RecordServices, max_feeds: int) -> None:
         self.services, self._max_feeds = services, max_feeds
-        self.open: set[ChangesRequest] = set()
-        self.numbers = 0  # Polls asked of other hosts.
-        self.pages: dict[tuple[bytes, int], ChangePage] = {}  # Polls of other nodes, by node and number.
+        self.open: dict[ChangeFeed, None] = {}  # Feeds of which a client waits.
+        self.followers: dict[tuple[bytes, int], dict[ChangeFeed, int]] = {}  # By partition; the row of the feed.
+        self._kept: dict[
+            tuple[str, bytes], ChangeFeed
+        ] = {}  # Feeds between two polls, by table and token, the oldest first.
 
     def changes(self, arguments: Arguments) -> Later:
         """`changes [table, {token, prefix, start, limit, wait_ms}]`: `[[[key, value or nil, expires], ...], token]`."""
         name = arguments.text("table")
         given = arguments.options("token", "prefix", "start", "limit", "wait_ms")
+        token, start = given.blob("token") or b"", given.text("start")
+        prefix = given.key("prefix", self.services.most_key)
+        limit = min(given.number("limit", least=1) or LIMIT, MAX_LIMIT)
+        wait_s = (given.number("wait_ms", most=MAX_WAIT_MS) or 0) / 1000
+        if start not in {None, SNAPSHOT} or (start is not None and token):
+            words = f"changes: start is {SNAPSHOT!r} or absent, and a token goes without it"
+            raise BadRequest(words, {"option": "start"})
         if len(self.open) >= self._max_feeds:
             raise Overloaded("as many change feeds wait on this node as `max_feeds` allows", {"limit": self._max_feeds})
-        return Later(ChangesRequest(self, name, given).begin)
+        feed = self._kept.get((name, token)) or ChangeFeed(
+            self, name, token, prefix or b"", is_snapshot=start is not None
+        )
+        if prefix not in {None, feed.prefix}:
+            raise BadRequest("changes: the token was given for another prefix", {"option": "prefix"})
+        self._kept.pop((name, token), None)
+        return Later(partial(feed.poll, limit, wait_s))
 
-    def changes_here(self, arguments: Arguments) -> Later | Value:
-        """`table_changes [node, table id, number, prefix, limit, bytes, wait_ms, places]`.
+    def keep(self, feed: ChangeFeed, name: str, token: bytes) -> None:
+        """Keep a feed for its next poll, instead of older ones if there are too many."""
+        if (before := self._kept.pop((name, token), None)) is not None:
+            before.drop()
+        self._kept[name, token] = feed
+        while self._kept and len(self._kept) + len(self.open) > self._max_feeds:
+            self._kept.pop(next(iter(self._kept))).drop()
 
-        The answer is `[[place or error, ...], count, changes]`, packed. No places: forget the poll of that number.
+    def changes_here(self, arguments: Arguments) -> Later:
+        """`table_changes [node, table id, prefix, limit, bytes, places]`.
+
+        The answer is `[[[place, has more] or error, ...], count, changes]`, the first and the last packed.
         """
-        node, table = arguments.blob("node"), arguments.blob("table")
-        number, prefix = arguments.whole("number", MAX_NUMBER), arguments.blob("prefix")
+        node, table, prefix = arguments.blob("node"), arguments.blob("table"), arguments.blob("prefix")
         limits = arguments.whole("limit", MAX_LIMIT), arguments.whole("bytes", PAGE_BYTES)
-        wait_s = arguments.whole("wait_ms", MAX_WAIT_MS) / 1000
         places = [decode_place(row) for row in arguments.packed_rows("places", MAX_PARTITIONS)]
         arguments.end()
-        if (page := self.pages.pop((node, number), None)) is not None:
-            page.end()
-        replication = self.services.service.replicating()
-        feeds, until = replication.feeds, replication.now() + wait_s
+        feeds = self.shared(self.services.service.replicating())
+        page = ChangePage(feeds, table, places, bounds_of(prefix), limits=limits, watcher=node)
+        return Later(partial(_answer, page))
 
-        def made(done: Callable[[ChangePage], object]) -> ChangePage:
-            bounds = bounds_of(prefix)
-            return ChangePage(feeds, table, places, bounds, limits=limits, until=until, complete=done)
+    def changed_here(self, arguments: Arguments) -> Value:
+        """`table_changed [[[table id, partition], ...]]`: partitions of which a feed of this node may get more."""
+        partitions = []
+        for row in arguments.packed_rows("partitions", MAX_PARTITIONS):
+            match row:
+                case [bytes(table), int(partition)]:
+                    partitions.append((table, partition))
+                case _:
+                    raise ProtocolError("a changed partition is [table, partition]")
+        arguments.end()
+        self.changed(partitions)
+        return None
 
-        return Later(_NodePoll(self, (node, number), made).begin) if places else None
+    def changed(self, partitions: Iterable[tuple[bytes, int]]) -> None:
+        """Ask for changes of partitions."""
+        feeds: dict[ChangeFeed, None] = {}
+        for partition in partitions:
+            for feed, number in self.followers.get(partition, {}).items():
+                feed.outdate([number])
+                feeds[feed] = None
+        for feed in feeds:
+            feed.look()
 
+    def shared(self, replication: Replication) -> ChangeFeeds:
+        """Return the shared state of feeds, which tells this object of changes from now on."""
+        shared = replication.feeds
+        shared.tell, shared.lost = partial(self._tell, replication), self._lost
+        return shared
 
-@final
-class _NodePoll:
-    """A poll of another node."""
+    def _tell(self, replication: Replication, node: bytes, partitions: Sequence[tuple[bytes, int]]) -> None:
+        if node == replication.replicas.me:
+            self.changed(partitions)
+        else:
+            replication.ask(node, "table_changed", [msgpack.packb(partitions)], lambda _: None, ANSWER_S)
 
-    def __init__(self, feeds: TableChanges, name: tuple[bytes, int], made: Made) -> None:
-        self._feeds, self._name, self._made = feeds, name, made
-        self._complete: Completion[Value | Packed]
-
-    def begin(self, complete: Completion[Value | Packed]) -> None:
-        self._complete = complete
-        page = self._feeds.pages[self._name] = self._made(self._done)
-        page.begin()
-
-    def _done(self, page: ChangePage) -> None:
-        self._feeds.pages.pop(self._name, None)
-        rows: list[Value] = []
-        for number, place in enumerate(page.places):
-            error = page.refused.get(number)
-            rows.append(place.encode() if error is None else [error.code, error.message, error.details])
-        self._complete([msgpack.packb(rows), page.count, page.body])
+    def _lost(self, node: bytes) -> None:
+        """Ask for what a node would have told."""
+        for feed in [*self._kept.values(), *self.open]:
+            feed.lost(node)
+            feed.look()
 
 
 def bounds_of(prefix: bytes) -> KeyBounds:
@@ -125,91 +161,125 @@ def bounds_of(prefix: bytes) -> KeyBounds:
     return KeyBounds(prefix, prefix_end(prefix) if prefix else None)
 
 
+def _answer(page: ChangePage, complete: Completion[Value | Packed]) -> None:
+    """Give a page to another node."""
+
+    def done(page: ChangePage) -> None:
+        rows: list[Value] = []
+        for number, place in enumerate(page.places):
+            error = page.refused.get(number)
+            if error is None:
+                rows.append([place.encode(), number in page.unread])
+            else:
+                rows.append([error.code, error.message, error.details])
+        complete([msgpack.packb(rows), page.count, page.body])
+
+    page.begin(done)
+
+
 @final
-class _HostPoll:
-    """The part of a poll that one host answers."""
+class _Ask:
+    """A page that a node was asked for, with the numbers of its rows."""
 
-    def __init__(self, node: bytes, number: int, rows: Sequence[int]) -> None:
-        self.node, self.number, self.rows = node, number, rows
-        self.page: ChangePage | None = None  # Set if the host is this node.
+    def __init__(self, node: bytes, rows: Sequence[int]) -> None:
+        self.node, self.rows = node, rows
 
 
 @final
-class ChangesRequest:
-    """A client's poll."""
+class ChangeFeed:
+    """A feed at the node that its client asks."""
 
-    def __init__(self, feeds: TableChanges, name: str, given: OptionArguments) -> None:
-        """Take the options. Raises BadRequest."""
-        services = feeds.services
-        self._feeds, self._services, self._name = feeds, services, name
-        packed, start = given.blob("token"), given.text("start")
-        self._prefix = given.key("prefix", services.most_key)
-        self._limit = min(given.number("limit", least=1) or LIMIT, MAX_LIMIT)
-        self._wait_s = (given.number("wait_ms", most=MAX_WAIT_MS) or 0) / 1000
-        if start not in {None, SNAPSHOT} or (start is not None and packed):
-            words = f"changes: start is {SNAPSHOT!r} or absent, and a token goes without it"
-            raise BadRequest(words, {"option": "start"})
-        self._is_snapshot = start is not None
-        self._token = feed_token.decode(packed, services.service.register) if packed else None
-        if self._token is not None and self._prefix not in {None, self._token.prefix}:
-            raise BadRequest("changes: the token was given for another prefix", {"option": "prefix"})
-        self._prefix = self._prefix or (b"" if self._token is None else self._token.prefix)
-        self._complete: Completion[Value | Packed]
-        self._replication: Replication
-        self._table = b""
-        self._rows: list[FeedRow] = []
+    def __init__(self, feeds: TableChanges, name: str, token: bytes, prefix: bytes, *, is_snapshot: bool) -> None:
+        """Begin with a token; an empty one: now, or with a snapshot. Raises BadRequest."""
+        self._feeds, self._services, self._name = feeds, feeds.services, name
+        given = feed_token.decode(token, self._services.service.register) if token else None
+        self.prefix = given.prefix if given is not None else prefix
+        self._token, self._is_snapshot = token, is_snapshot
+        self._table = b"" if given is None else given.table
+        self._rows: list[FeedRow] = [] if given is None else [*given.rows]
+        self._replication: Replication | None = None
+        self._config = 0  # The rows were made by the map of this config.
         self._hosts: list[tuple[bytes, ...]] = []
         self._rank: dict[bytes, tuple[bool, int]] = {}  # By node: dead ones come last.
+        self._outdated: dict[int, None] = {}  # Rows to ask for.
+        self._asked: dict[_Ask, None] = {}
         self._errors: dict[int, dict[bytes, GossipKVError]] = {}  # By row: the errors of its hosts.
-        self._polls: dict[_HostPoll, None] = {}
         self._failed: set[int] = set()  # Rows of which all hosts have failed.
-        self._count, self._bodies = 0, list[bytes]()
+        self._retry_s, self._refresh_at = RETRY_S, 0.0
+        self._has_moved = False  # A row has changed since the token.
+        self._complete: Completion[Value | Packed] | None = None  # None: no client waits.
+        self._count, self._bodies, self._limit = 0, list[bytes](), 0
         self._timer: ParkedRequest | None = None
-        self._until = 0.0  # Hosts wait for changes until then.
-        self._ends_at = 0.0  # The poll ends then, without the answers of slow hosts.
-        self._is_over = False
+        self._until = self._ends_at = 0.0  # Then the wait ends; then the poll ends, without the answers of slow hosts.
 
-    def begin(self, complete: Completion[Value | Packed]) -> None:
-        """Begin; `complete` is called once, unless this call raises. Raises GossipKVError."""
-        self._complete = complete
-        self._replication = self._services.service.replicating(self._name)
-        self._until = self._replication.now() + self._wait_s
+    def poll(self, limit: int, wait_s: float, complete: Completion[Value | Packed]) -> None:
+        """Begin a poll; `complete` is called once, unless this call raises. Raises GossipKVError."""
+        replication, route = self._services.service.replicating(self._name), self._services.routing.route(self._name)
+        if replication is not self._replication or route.config != self._config:
+            self._plan(replication, route)
+        now, me = replication.now(), replication.replicas.me
+        if now >= self._refresh_at:
+            self._refresh_at = now + REFRESH_S
+            self.outdate(number for number, row in enumerate(self._rows) if row.node != me)
+        if not wait_s:
+            self.outdate(range(len(self._rows)))
+        self._complete, self._limit = complete, limit
+        self._until = now + wait_s
         self._ends_at = self._until + ANSWER_S
-        self._plan(self._services.routing.route(self._name))
-        self._feeds.open.add(self)
-        self._ask(range(len(self._rows)))
-        self._look()
+        self._feeds.open[self] = None
+        self._ask()
+        self.look()
 
-    def _plan(self, route: TableRoute) -> None:
+    def _plan(self, replication: Replication, route: TableRoute) -> None:
         """Find the place in each partition. Raises NotReady, TooOld, UnknownDatabase, BadRequest."""
-        bounds = bounds_of(self._prefix or b"")
+        bounds = bounds_of(self.prefix)
         places = [place for place in route.places() if route.is_hash or _meets(place, bounds)]
         if len(places) > MAX_PARTITIONS:
             words = f"a feed follows at most {MAX_PARTITIONS:,} partitions, and here are {len(places):,}: give a prefix"
             raise BadRequest(f"changes: {words}", {"limit": MAX_PARTITIONS})
-        self._table = route.table.id
-        if self._token is None:
-            cursor = b"" if self._is_snapshot else None
-            begun = (FeedPlace(place.partition, cursor=cursor) for place in places)
-            self._rows = [FeedRow(place.first, b"", new) for place, new in zip(places, begun, strict=True)]
-        else:
-            if self._token.table != route.table.id:
-                raise UnknownDatabase(f"the token is of another table than {self._name}, which may have been dropped")
-            newest = max((row.place.delivered.config for row in self._token.rows if row.place.delivered), default=0)
-            if newest > route.config:
-                self._services.routing.look_at(route.table.id)
-                raise NotReady("this node does not know the newest map of the table yet; try again")
-            self._rows = [*rows_by(places, self._token.rows)]
-        self._hosts = [place.hosts for place in places]
+        if self._table not in {b"", route.table.id}:
+            raise UnknownDatabase(f"the token is of another table than {self._name}, which may have been dropped")
+        newest = max((row.place.delivered.config for row in self._rows if row.place.delivered), default=0)
+        if newest > route.config:
+            self._services.routing.look_at(route.table.id)
+            raise NotReady("this node does not know the newest map of the table yet; try again")
+        cursor = b"" if self._is_snapshot else None
+        new = (FeedRow(place.first, b"", FeedPlace(place.partition, cursor=cursor)) for place in places)
+        rows = [*rows_by(places, self._rows)] if self._rows else [*new]
+        self.drop()
+        self._replication, self._table, self._config = replication, route.table.id, route.config
+        self._rows, self._hosts = rows, [place.hosts for place in places]
         nodes = {node for hosts in self._hosts for node in hosts}
         down = {*self._services.routing.down(nodes)}
         ordered = enumerate(self._services.routing.hosts(sorted(nodes)))
         self._rank = {node: (self._services.name_of(node) in down, number) for number, node in ordered}
+        for number, row in enumerate(rows):
+            self._feeds.followers.setdefault((self._table, row.place.partition), {})[self] = number
+        self._errors, self._failed = {}, set()
+        self.outdate(range(len(rows)))
+
+    def drop(self) -> None:
+        """Follow no partition any more."""
+        self._asked.clear()
+        for row in self._rows:
+            followers = self._feeds.followers.get((self._table, row.place.partition), {})
+            followers.pop(self, None)
+            if not followers:
+                self._feeds.followers.pop((self._table, row.place.partition), None)
+
+    def outdate(self, numbers: Iterable[int]) -> None:
+        """Note that hosts may have more for rows."""
+        self._outdated.update(dict.fromkeys(numbers))
+
+    def lost(self, node: bytes) -> None:
+        """Note that a node tells of no more changes."""
+        self.outdate(number for number, row in enumerate(self._rows) if row.node == node)
 
     # -- hosts -------------------------------------------------------------------------------------------------------
 
     def _next_host(self, number: int) -> bytes | None:
         """Return the host to ask for a row; None: all have failed."""
+        assert self._replication is not None
         row, me = self._rows[number], self._replication.replicas.me
 
         def order(node: bytes) -> tuple[bool, bool, bool, int]:
@@ -219,44 +289,40 @@ class ChangesRequest:
         failed = self._errors.get(number, {})
         return min((node for node in self._hosts[number] if node not in failed), key=order, default=None)
 
-    def _ask(self, numbers: Iterable[int]) -> None:
-        """Ask a host for each of these rows, together where they have the same one."""
+    def _ask(self) -> None:
+        """Ask a host for each outdated row, together where they have the same one."""
+        assert self._replication is not None
         groups: dict[bytes, list[int]] = {}
-        for number in numbers:
+        for number in self._outdated:
             node = self._next_host(number)
             if node is None:
                 self._failed.add(number)
             else:
                 groups.setdefault(node, []).append(number)
-        now, shares = self._replication.now(), max(1, len(groups) + len(self._polls))
+        self._outdated.clear()
+        shares = max(1, len(groups) + len(self._asked))
         limits = max(1, self._limit // shares), max(PAGE_BYTES // 16, PAGE_BYTES // shares)
-        polls = [_HostPoll(node, self._feeds.numbers + at, rows) for at, (node, rows) in enumerate(groups.items())]
-        self._feeds.numbers += len(polls)
-        self._polls.update(dict.fromkeys(polls))  # All of them before the first answer.
-        for poll in polls:
-            if poll.node == self._replication.replicas.me:
-                self._poll_here(poll, limits)
+        asks = [_Ask(node, rows) for node, rows in groups.items()]
+        self._asked.update(dict.fromkeys(asks))  # All of them before the first answer.
+        for ask in asks:
+            rows = [self._rows[number] for number in ask.rows]
+            # A position is of one node's log.
+            known = [row.place if row.node == ask.node else replace(row.place, space=0, position=0) for row in rows]
+            if ask.node == self._replication.replicas.me:
+                self._ask_here(ask, [*map(replace, known)], limits)
             else:
-                self._poll_elsewhere(poll, limits, max(0.0, self._until - now))
+                self._ask_elsewhere(ask, known, limits)
 
-    def _poll_here(self, poll: _HostPoll, limits: tuple[int, int]) -> None:
+    def _ask_here(self, ask: _Ask, places: list[FeedPlace], limits: tuple[int, int]) -> None:
         def done(page: ChangePage) -> None:
-            answers = [page.refused.get(at) or place for at, place in enumerate(page.places)]
-            self._answered(poll, answers, page.count, page.body)
+            answers = [page.refused.get(at) or (place, at in page.unread) for at, place in enumerate(page.places)]
+            self._answered(ask, answers, page.count, page.body)
 
-        places = [self._place(number, poll.node) for number in poll.rows]
-        poll.page = ChangePage(
-            self._replication.feeds,
-            self._table,
-            places,
-            bounds_of(self._prefix or b""),
-            limits=limits,
-            until=self._until,
-            complete=done,
-        )
-        poll.page.begin()
+        assert self._replication is not None
+        shared, bounds = self._feeds.shared(self._replication), bounds_of(self.prefix)
+        ChangePage(shared, self._table, places, bounds, limits=limits, watcher=ask.node).begin(done)
 
-    def _poll_elsewhere(self, poll: _HostPoll, limits: tuple[int, int], left_s: float) -> None:
+    def _ask_elsewhere(self, ask: _Ask, places: Sequence[FeedPlace], limits: tuple[int, int]) -> None:
         def done(answer: Value | GossipKVError) -> None:
             match answer:
                 case [bytes(packed), int(count), bytes(body)]:
@@ -264,58 +330,68 @@ class ChangesRequest:
                         answers = [_answer_of(row) for row in msgpack.unpackb(packed)]
                     except (ValueError, GossipKVError):
                         answers = []
-                    if len(answers) == len(poll.rows):
-                        self._answered(poll, answers, count, body)
+                    if len(answers) == len(ask.rows):
+                        self._answered(ask, answers, count, body)
                         return
             error = answer if isinstance(answer, GossipKVError) else Unavailable("a node answered with no page")
-            self._answered(poll, [error] * len(poll.rows), 0, b"")
+            self._answered(ask, [error] * len(ask.rows), 0, b"")
 
-        rows = [self._place(number, poll.node).encode() for number in poll.rows]
-        params: list[Value] = [self._replication.replicas.me, self._table, poll.number, self._prefix, *limits]
-        params += [int(left_s * WAIT_PART * 1000), msgpack.packb(rows)]
-        self._replication.ask(poll.node, "table_changes", params, done, left_s + ANSWER_S)
+        assert self._replication is not None
+        rows = msgpack.packb([place.encode() for place in places])
+        params: list[Value] = [self._replication.replicas.me, self._table, self.prefix, *limits, rows]
+        left_s = max(0.0, self._until - self._replication.now())
+        self._replication.ask(ask.node, "table_changes", params, done, left_s + ANSWER_S)
 
-    def _place(self, number: int, node: bytes) -> FeedPlace:
-        """Return the place of a row for a host: a position is of one node's log."""
-        row = self._rows[number]
-        return row.place if row.node == node else replace(row.place, space=0, position=0)
-
-    def _answered(self, poll: _HostPoll, answers: Sequence[FeedPlace | GossipKVError], count: int, body: bytes) -> None:
+    def _answered(
+        self, ask: _Ask, answers: Sequence[tuple[FeedPlace, bool] | GossipKVError], count: int, body: bytes
+    ) -> None:
         """Take a host's answer; ask others for the rows that the host refused."""
-        if self._is_over:
+        if ask not in self._asked:
             return
-        self._polls.pop(poll, None)
+        assert self._replication is not None
+        del self._asked[ask]
+        rows = self._rows
+        for number, answer in zip(ask.rows, answers, strict=True):
+            if isinstance(answer, GossipKVError):
+                self._errors.setdefault(number, {})[ask.node] = answer
+                self._outdated[number] = None
+                continue
+            place, has_more = answer
+            self._errors.pop(number, None)
+            if has_more:
+                self._outdated[number] = None
+            row, rows[number] = rows[number], rows[number]._replace(node=ask.node, place=place)
+            # A position alone may be found again.
+            known = replace(row.place, space=place.space, position=place.position)
+            self._has_moved |= (row.node, known) != (ask.node, place) or not row.place.position
         if count:
             self._count += count
             self._bodies.append(body)
             self._ends_at = min(self._ends_at, self._replication.now() + GATHER_S)
-        has_refused = False
-        for number, answer in zip(poll.rows, answers, strict=True):
-            if isinstance(answer, GossipKVError):
-                has_refused = True
-                self._errors.setdefault(number, {})[poll.node] = answer
-            else:
-                self._errors.pop(number, None)
-                self._rows[number] = self._rows[number]._replace(node=poll.node, place=answer)
-        if has_refused:  # The host did not wait.
-            refused = [number for number in poll.rows if number in self._errors]
-            self._ask(refused if self._count or self._replication.now() >= self._until else poll.rows)
-        self._look()
+        self.look()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """End the poll, or wait for more."""
-        if self._is_over:
+    def look(self) -> None:
+        """Ask for outdated rows, end the poll, or wait for more."""
+        if self._complete is None:
             return
-        lost = next(filter(self._is_too_old, self._failed), None)
+        assert self._replication is not None
         now = self._replication.now()
-        if lost is not None:
+        is_new = not (self._token or self._is_snapshot)
+        if self._outdated and not self._asked and not self._count and (now < self._until or self._errors):
+            self._ask()
+            self.look()
+            return
+        has_begun = is_new and all(row.place.delivered is not None for row in self._rows)
+        if any(map(self._is_too_old, self._failed)):
             self._end(_TOO_OLD)
-        elif now >= self._ends_at or not (self._polls or (self._failed and now < self._until and not self._count)):
+        elif self._asked:
+            self._wait(self._ends_at)
+        elif self._count or has_begun or now >= self._until:
             self._end()
         else:
-            self._wait(min(self._ends_at, now + RETRY_S) if self._failed else self._ends_at)
+            self._wait(min(self._until, now + self._retry_s) if self._failed else self._until)
 
     def _is_too_old(self, number: int) -> bool:
         """Return True if no host that is up has what the feed lacks."""
@@ -325,42 +401,60 @@ class ChangesRequest:
         )
 
     def _wait(self, until: float) -> None:
+        assert self._replication is not None
         self._wait_no_more()
         try:
-            self._timer = self._replication.waiting.begin(until, WAITS_BYTES, self._timed)
+            size_bytes = PLACE_BYTES * len(self._rows) + sum(map(len, self._bodies))
+            self._timer = self._replication.waiting.begin(until, size_bytes, self._timed)
         except Overloaded as error:
             self._end(error)
 
     def _wait_no_more(self) -> None:
         if self._timer is not None:
+            assert self._replication is not None
             self._replication.waiting.end(self._timer)
             self._timer = None
 
     def _timed(self) -> None:
-        """Ask again for rows of which all hosts have failed, by the map of this time."""
+        """End the poll, or ask again for rows of which all hosts have failed, by the map of this time."""
+        assert self._replication is not None
         self._timer = None
-        failed, self._failed = self._failed, set()
-        if failed and self._replication.now() < self._until:
-            for number in failed:
-                self._errors.pop(number, None)
-            self._ask(failed)
-        else:
-            self._failed = failed
-        self._look()
+        now = self._replication.now()
+        if now >= (self._ends_at if self._asked else self._until):
+            self._end()
+            return
+        self._retry_s, config = min(MAX_RETRY_S, self._retry_s * 2), self._config
+        failed = dict.fromkeys(self._failed)
+        try:
+            self._plan(self._replication, self._services.routing.route(self._name))
+        except GossipKVError as error:
+            self._end(error)
+            return
+        self._outdated = failed if self._config == config else self._outdated
+        self.look()
 
     def _end(self, error: GossipKVError | None = None) -> None:
-        self._is_over = True
+        complete, self._complete = self._complete, None
+        assert complete is not None
         self._wait_no_more()
-        self._feeds.open.discard(self)
-        for poll in self._polls:
-            if poll.page is not None:
-                poll.page.end()
-            else:
-                params: list[Value] = [self._replication.replicas.me, self._table, poll.number, b"", 0, 0, 0, b"\x90"]
-                self._replication.ask(poll.node, "table_changes", params, lambda _: None, ANSWER_S)
+        self._feeds.open.pop(self, None)
         if error is None and not self._count and self._failed:
             error = self._failure()
-        self._complete(self._page() if error is None else error)
+        self.outdate(number for ask in self._asked for number in ask.rows)
+        self.outdate(self._failed)
+        self._asked, self._errors, self._failed, self._retry_s = {}, {}, set(), RETRY_S
+        if error is not None:
+            self.drop()
+            complete(error)
+            return
+        if self._has_moved or not self._token:
+            token = FeedToken(self._table, self.prefix, self._rows)
+            self._token, self._has_moved = feed_token.encode(token, self._services.service.register), False
+        head = b"\x92" + msgpack.Packer().pack_array_header(self._count)
+        page = Packed(b"".join([head, *self._bodies, msgpack.packb(self._token)]))
+        self._count, self._bodies = 0, []
+        self._feeds.keep(self, self._name, self._token)
+        complete(page)
 
     def _failure(self) -> GossipKVError:
         """Return the error of a poll without changes, of which some partitions have no host that can answer."""
@@ -369,13 +463,6 @@ class ChangesRequest:
         reasons = "; ".join(f"{name_of(node)}: {error.message}" for node, error in errors.items())
         words = f"{len(self._failed)} partitions of {self._name} have no host that can answer now"
         return Unavailable(f"{words}: {reasons or 'no host is known'}", {"asked": reasons})
-
-    def _page(self) -> Packed:
-        token = feed_token.encode(
-            FeedToken(self._table, self._prefix or b"", self._rows), self._services.service.register
-        )
-        head = b"\x92" + msgpack.Packer().pack_array_header(self._count)
-        return Packed(b"".join([head, *self._bodies, msgpack.packb(token)]))
 
 
 _TOO_OLD: Final = TooOld(
@@ -389,9 +476,11 @@ def _meets(place: PartitionRoute, bounds: KeyBounds) -> bool:
     return (bounds.end is None or place.first < bounds.end) and (place.end is None or bounds.first < place.end)
 
 
-def _answer_of(row: Value) -> FeedPlace | GossipKVError:
+def _answer_of(row: Value) -> tuple[FeedPlace, bool] | GossipKVError:
     """Read the place or the error in a host's answer. Raises GossipKVError."""
     match row:
         case [str(code), str(message), dict(details)]:
             return from_wire(code, message, details)
-    return decode_place(cast("Raw", row))
+        case [place, bool(has_more)]:
+            return decode_place(cast("Raw", place)), has_more
+    raise ProtocolError("the answer to table_changes is a place and a flag, or an error")

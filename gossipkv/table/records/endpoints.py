@@ -91,6 +91,7 @@ class RecordMethods:
             b"table_get": reads.get_here,
             b"table_scan": scans.scan_here,
             b"table_changes": feeds.changes_here,
+            b"table_changed": feeds.changed_here,
             b"table_settled": partial(settled_here, services),
             b"verify_table": verifying.verify,
             b"table_digest": verifying.digest,

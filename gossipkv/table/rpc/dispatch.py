@@ -45,7 +45,7 @@ FOR_PEERS: Final = (
 ).split()
 OF_RECORDS: Final = (
     b"put delete put_many delete_many delete_range table_write table_accepted table_delete_range "
-    b"table_get table_scan table_changes table_settled verify_table table_digest "
+    b"table_get table_scan table_changes table_changed table_settled verify_table table_digest "
     b"replica_tell replica_feed replica_load replica_report replica_digest"
 ).split()
 # Methods that a node forwards while its tables are closed, or it has no room for a table's map, like the reads below.

@@ -70,12 +70,12 @@ def test_every_method_has_a_right():
     tables, part = TableMethods(MagicMock(), Random(1), Config()), MagicMock()
     parts = (
         ReportMethods(part, tables, part, part, part, info=part, report=part, verdicts=part),
-        DataMethods(part, part, tables, part, cluster=part, verdicts=part),
+        DataMethods(part, part, tables, part, cluster=part, verdicts=part, max_polls=1),
         ClusterMethods(part, part, part, serves=part),
         BackupMethods(part, data=PurePath("/data"), options={}, cluster=part),
     )
     methods = {method for part in parts for method in part.methods}
-    assert METHODS.keys() == methods | {b"auth", b"hello", b"status", b"resp"}
+    assert METHODS.keys() == methods | {b"auth", b"hello", b"status", b"resp", b"changes"}
 
 
 def test_every_command_of_resp_has_a_right():

@@ -34,7 +34,7 @@ def test_changes_come_with_the_token_that_goes_on_after_them():
 
 def test_a_poll_that_fails_is_repeated_and_the_start_is_not(monkeypatch):
     monkeypatch.setattr(polls, "FIRST_PAUSE_S", 0.0)
-    table = a_table({1: ["OVERLOADED", "too many", {}], 3: ["UNAVAILABLE", "no host", {}]})
+    table = a_table({1: ["NOT_READY", "soon", {}], 3: ["UNAVAILABLE", "no host", {}]})
     with FakeNode(table) as node, gossipkv.blocking.connect(node.address) as client:
         assert [change.key for change in islice(client.table("t").changes(start="snapshot"), 4)] == KEYS[:4]
     assert [("start" in options, options.get("token")) for _, (options,) in table.asked] == [

@@ -200,7 +200,9 @@ class Node:
             verdicts=NoVerdicts(),
         )
         self.verdicts = NoVerdicts()
-        data = DataMethods(self.library, self.reads, tables, names, cluster=self.cluster, verdicts=self.verdicts)
+        data = DataMethods(
+            self.library, self.reads, tables, names, cluster=self.cluster, verdicts=self.verdicts, max_polls=2
+        )
         cluster = ClusterMethods(
             self.cluster,
             tables,

@@ -67,7 +67,7 @@ class Following:
             if happens(random, 0.3):
                 node = random.choice(self._cluster.nodes)
             is_there = feed.table == self._cluster.table
-            if not is_there or await self._poll(feed, node, random, random.choice((0.0, 0.05, 0.3))) is None:
+            if not is_there or await self._poll(feed, node, random) is None:
                 self._feeds.remove(feed)
                 feed = self._begin(is_snapshot=True)
 
@@ -87,9 +87,7 @@ class Following:
             return None
         return route, [*rows_by(route.places(), feed.rows)]
 
-    async def _poll(
-        self, feed: Feed, node: Node, random: Random, wait_s: float, shard: int | None = None
-    ) -> int | None:
+    async def _poll(self, feed: Feed, node: Node, random: Random, shard: int | None = None) -> int | None:
         """Poll a node; return the number of changes, or None if the feed must begin anew."""
         cluster, life = self._cluster, node.life
         try:
@@ -116,7 +114,7 @@ class Following:
             replace(row.place) if row.node == node.uuid else replace(row.place, space=0, position=0)
             for row in (rows[number] for number in mine)
         ]
-        page = await self._page(life, feed, places, random, wait_s)
+        page = await self._page(life, feed, places, random)
         if page is None or not places or happens(random, 0.05):
             return 0  # The answer is lost.
         for at, number in enumerate(mine):
@@ -129,16 +127,13 @@ class Following:
         return page.count
 
     @staticmethod
-    async def _page(
-        life: Life, feed: Feed, places: list[FeedPlace], random: Random, wait_s: float
-    ) -> ChangePage | None:
+    async def _page(life: Life, feed: Feed, places: list[FeedPlace], random: Random) -> ChangePage | None:
         """Poll a life of a node; return None if it ends before its answer."""
         done: list[ChangePage] = []
         page = ChangePage(
-            life.replication.feeds, feed.table, places, WHOLE, limits=(random.choice(feed.limits), 1 << 20),
-            until=trio.current_time() + wait_s, complete=done.append,
+            life.replication.feeds, feed.table, places, WHOLE, limits=(random.choice(feed.limits), 1 << 20), watcher=b""
         )  # fmt: skip
-        page.begin()
+        page.begin(done.append)
         while not done and not life.is_over:
             await trio.sleep(0.005)
         return page if done else None
@@ -181,7 +176,7 @@ class Following:
                 counts = 0
                 for node in cluster.nodes:
                     for partition in [None] if cluster.is_range else [*cluster.partitions]:
-                        found = await self._poll(feed, node, cluster.streams["drained"], 0.3, shard=partition)
+                        found = await self._poll(feed, node, cluster.streams["drained"], shard=partition)
                         if found is None:
                             return False
                         counts += found

@@ -6,6 +6,7 @@ import pytest
 
 from gossipkv.errors import BadRequest, Overloaded, TooOld, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
+from gossipkv.table.records import feed_token
 from tests.unit.table.record_nodes import Records
 
 
@@ -98,6 +99,38 @@ def test_a_poll_waits_for_a_change_and_is_woken_by_it():
     assert not one.methods.reads[b"changes"].__self__.open
 
 
+def test_an_idle_feed_asks_nobody_and_keeps_its_token(monkeypatch):
+    records = made()
+    feed = Feed(records.nodes[0])
+    for _ in range(3):
+        feed.poll(wait_ms=1000)
+    token, asked = feed.token, [[*node.asked] for node in records.nodes]
+    monkeypatch.delattr(feed_token, "decode")
+    monkeypatch.delattr(feed_token, "encode")
+    for _ in range(3):
+        assert feed.poll(wait_ms=1000) == []
+    assert feed.token == token
+    assert asked == [node.asked for node in records.nodes]
+    assert sum(node.waiting.waiting for node in records.nodes) == 0
+
+
+def test_a_feed_asks_again_what_a_lost_node_would_have_told():
+    records = made()
+    one, two, _ = records.nodes
+    feed = Feed(one)
+    for _ in range(3):
+        feed.poll(wait_ms=100)
+    answers = one.begin("changes", "t", {"token": feed.token, "wait_ms": 60_000})
+    two.feeds.disconnected(one.uuid)
+    records.pass_s(1.0)
+    two.call("put", "t", b"h", b"1")
+    records.pass_s(1.0)
+    assert answers == []
+    one.feeds.disconnected(two.uuid)
+    records.until(lambda: answers, most_s=1.0)
+    assert b"h" in answers[0].data
+
+
 def test_limits_and_malformed_options_are_refused():
     records = made()
     one = records.nodes[0]
@@ -123,3 +156,28 @@ def test_a_token_from_before_the_log_is_too_old():
     one.floor = one.synced()
     with pytest.raises(TooOld, match="snapshot"):
         feed.poll()
+    feed = Feed(one, start="snapshot")
+    assert feed.poll() == [(b"a", b"1", None)]
+    one.call("put", "t", b"a", b"2")
+    assert feed.poll() == [(b"a", b"2", None)]
+
+
+def test_of_ten_thousand_feeds_as_many_wait_as_a_node_allows():
+    records = made(nodes=1, firsts=(b"",))
+    (one,) = records.nodes
+    feeds = one.methods.reads[b"changes"].__self__
+    feeds._max_feeds = 2000
+    tokens = [Feed(one) for _ in range(2)]
+    for feed in tokens:
+        feed.poll()
+    answers = [one.begin("changes", "t", {"token": tokens[0].token, "wait_ms": 1000}) for _ in range(10_000)]
+    refused = [answer for (answer,) in filter(None, answers)]
+    assert len(refused) == 8000
+    assert {(type(error), error.message) for error in refused} == {
+        (Overloaded, "as many change feeds wait on this node as `max_feeds` allows")
+    }
+    records.pass_s(2.0)
+    assert all(answers)
+    assert not feeds.open
+    assert len(feeds._kept) <= 2000
+    assert len(feeds.followers[next(iter(feeds.followers))]) == len(feeds._kept)

@@ -1,0 +1,190 @@
+"""Pages of change feeds at replicas in virtual time, judged by the checker of the simulation, which plants prove."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+import msgpack
+import pytest
+
+from gossipkv.errors import NotReady, TooOld
+from gossipkv.replication.changes.pages import TELL_S, ChangeFeeds, ChangePage
+from gossipkv.replication.changes.places import FeedPlace
+from gossipkv.replication.deadlines import ParkedRequests
+from gossipkv.replication.replica.keys import RECORD, WHOLE
+from tests.unit.replication.memory import TABLE, Cluster, order_of
+from tests.world.replication.fed import faults_of
+
+X = b"x"
+WATCHER = b"watcher"
+PUTS = {b"one": b"1", b"two": b"2", b"four": b"4"}
+DELETES = [b"3", b"5"]
+
+
+class Followed:
+    """A cluster, and a feed of its partition that is at one node at a time."""
+
+    def __init__(self, *, in_memory=False, is_snapshot=False):
+        self.cluster = Cluster()
+        self.place, self.node = FeedPlace(7, cursor=b"" if is_snapshot else None), None
+        self.shown, self.told, self.unread, self.puts = [], [], set(), {}
+        for node in self.cluster.nodes:
+            node.replicas.tail._most_bytes = 1 << 20 if in_memory else 0
+            node.log_floor, node.waiting = lambda node=node: node.floor, ParkedRequests(1 << 20)
+            node.feeds = ChangeFeeds(node.replicas, node)
+            node.feeds.tell = lambda *told: self.told.append(told)
+
+    def put(self, node, value):
+        """Write a record, which is synced at this node alone."""
+        node.write(x=value)
+        self.puts[value] = order_of(node.get(node.copy.space, RECORD + X))
+
+    def poll(self, node, *, limit=100):
+        """Take a page at a node; return the changes. Raises as the node refuses."""
+        place = replace(self.place) if node is self.node else replace(self.place, space=0, position=0)
+        done = []
+        page = ChangePage(node.feeds, TABLE, [place], WHOLE, limits=(limit, 1 << 20), watcher=WATCHER)
+        page.begin(done.append)
+        self.cluster.run()
+        assert done == [page]
+        for error in page.refused.values():
+            raise error
+        self.place, self.node, self.unread = place, node, page.unread
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(page.body)
+        changes = [(key, value) for key, value, _ in unpacker]
+        self.shown += [value for key, value in changes if key == X]
+        return changes
+
+    def faults(self, *, is_due):
+        last = self.cluster.nodes[1].live.get(X)
+        return faults_of(self.shown, self.puts, [], last, is_due=is_due)
+
+
+def a_lost_write(in_memory):
+    """A record that one replica alone has is lost with its node; return the faults of the feed."""
+    followed = Followed(in_memory=in_memory)
+    one, two, _ = followed.cluster.nodes
+    followed.poll(one)
+    followed.put(one, b"lost")
+    followed.poll(one)
+    followed.cluster.cut(one)  # It never comes back.
+    followed.cluster.pass_s(0.5)
+    with contextlib.suppress(NotReady):  # The others would lag behind a feed that has shown it.
+        followed.poll(two)
+    return followed.faults(is_due=False)
+
+
+def an_older_write_elsewhere(in_memory):
+    """A feed has shown a record, and goes on at a replica whose log has an older one of the key."""
+    followed = Followed(in_memory=in_memory)
+    cluster, (one, two, _) = followed.cluster, followed.cluster.nodes
+    followed.poll(two)
+    cluster.cut(one)
+    followed.put(one, b"older")
+    cluster.pass_s(0.5)
+    followed.put(two, b"newer")
+    cluster.pass_s(0.5)
+    assert followed.poll(two) == [(X, b"newer")]
+    cluster.connect(one)
+    cluster.until(lambda: cluster.is_caught_up)
+    cluster.pass_s(0.5)
+    followed.poll(one)
+    return followed.faults(is_due=True)
+
+
+def a_few_writes(in_memory):
+    """A feed follows three writes page by page."""
+    followed = Followed(in_memory=in_memory)
+    followed.poll(followed.cluster.nodes[0])
+    for number, value in enumerate((b"first", b"second", b"third")):
+        followed.put(followed.cluster.nodes[number], value)
+        followed.cluster.pass_s(0.5)
+    while followed.poll(followed.cluster.nodes[0], limit=1):
+        pass
+    return followed.faults(is_due=True)
+
+
+def without_the_majority(page, replica, reached):
+    """Take each record as one that a majority has."""
+    return True
+
+
+def as_logged(page, replica, place, rows, config):
+    """Give the entries of another replica's log as they are."""
+    return [*rows]
+
+
+def without_the_last(page, replica, number, entry, config, *, take=ChangePage._take):
+    """Pass the third write without giving it."""
+    if any(b"third" in data for _, data in entry.records):
+        entry = type(entry)(replica, (), entry.before, entry.after, is_own=False, position=entry.position)
+    return take(page, replica, number, entry, config)
+
+
+CASES = {a_lost_write: ("_is_stable", without_the_majority), an_older_write_elsewhere: ("_present", as_logged),
+         a_few_writes: ("_take", without_the_last)}  # fmt: skip
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_a_feed_keeps_its_promises_and_a_planted_defect_does_not(case, in_memory, monkeypatch):
+    assert case(in_memory) == []
+    monkeypatch.setattr(ChangePage, *CASES[case])
+    assert case(in_memory)
+
+
+def test_a_write_is_shown_once_a_majority_has_it_and_its_watcher_is_told_once():
+    followed = Followed()
+    one, *others = followed.cluster.nodes
+    followed.poll(one)
+    followed.cluster.pass_s(1.0)
+    assert (followed.told, one.waiting.waiting) == ([], 0)  # Nothing is done for a feed that waits.
+    followed.put(one, b"1")
+    assert followed.poll(one) == []
+    followed.cluster.until(lambda: one.waiting.waiting)
+    assert any(node.live == {X: b"1"} for node in others)
+    one.waiting.wake(followed.cluster.now + TELL_S)
+    assert followed.told == [(WATCHER, [(TABLE, 7)])]
+    assert followed.poll(one) == [(X, b"1")]
+    one.feeds.disconnected(WATCHER)
+    followed.put(one, b"2")
+    followed.cluster.pass_s(0.5)
+    one.waiting.wake(followed.cluster.now)
+    assert len(followed.told) == 1
+
+
+def test_any_replica_goes_on_from_its_log_unless_that_begins_later():
+    followed = Followed(is_snapshot=True)
+    cluster, (one, two, three) = followed.cluster, followed.cluster.nodes
+    followed.put(one, b"1")
+    cluster.pass_s(0.5)
+    assert followed.poll(one) == [(X, b"1")]
+    followed.put(two, b"2")
+    cluster.pass_s(0.5)
+    three.trim()
+    with pytest.raises(TooOld):
+        followed.poll(three)
+    assert followed.poll(two) == [(X, b"2")]
+    assert followed.poll(three) == []
+    cluster.cut(one)
+    with pytest.raises(NotReady, match="too few hosts"):
+        followed.poll(one)
+
+
+@pytest.mark.parametrize(
+    ("shown", "last", "fault"),
+    [
+        ([b"one", b"two", None, b"four"], b"four", ""),
+        ([b"one", b"one", b"four"], b"four", ""),
+        ([None, b"four", None], None, ""),
+        ([b"two", b"one", b"four"], b"four", "follows a later version"),
+        ([b"one", None, b"two", b"four"], b"four", "follows a later version"),
+        ([b"one", b"two"], b"four", "it ends with b'two'"),
+        ([], b"four", "it ends with 'nothing'"),
+    ],
+)
+def test_the_checker_takes_versions_in_order_alone(shown, last, fault):
+    faults = faults_of(shown, PUTS, DELETES, last, is_due=True)
+    assert [fault in found for found in faults] == [True] * bool(fault)
