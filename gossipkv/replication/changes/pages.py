@@ -389,7 +389,7 @@ class ChangePage:
             if place.delivered.covers(ConfigClock(record.dot(data), config)):
                 continue
             present = self._feeds.outside.get(replica.space, RECORD + key)
-            if present is None:  # A deleted record has left the disk: no host lacks its tombstone.
+            if present is None:  # A deleted or expired record has left the disk: no host lacks it.
                 place.shown = place.shown.merge(self._stable_of(replica))
                 found.append((key, None))
             elif present[:ORDER_BYTES] == data[:ORDER_BYTES]:

@@ -22,6 +22,7 @@ LEFT: Final = b"\0d"
 KIND_BYTES: Final = 2
 RECORD: Final = b"\1"
 DELETED: Final = b"\2"  # The kind of a tombstone.
+EXPIRING: Final = b"\3"  # The kind of a put with an expiry.
 
 
 class Bounds(NamedTuple):

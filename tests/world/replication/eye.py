@@ -15,6 +15,7 @@ from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from tests.world.replication.copies import (
     ASIDE,
     DIVIDED,
+    EXPIRING,
     IDENTITY,
     JOINING,
     KIND_BYTES,
@@ -213,6 +214,16 @@ class Eye:
             assignment = self.spaces.pop(place)
             if assignment not in self.spaces.values():
                 self.pending.append(Change(position, assignment, NOTHING, (), (), space, left="dropped"))
+
+    def merged(self, store: RunningStore) -> None:
+        """Find the expired records that a merge has dropped."""
+        for (space, _), assignment in self.spaces.items():
+            model = self.witness.models.get(assignment)
+            expiring = () if model is None else {key for key, data in model.records.items() if data[24:25] == EXPIRING}
+            if model is not None and (left := expiring - model.collected):
+                there = records_of(store, space)
+                for key in sorted(left - there.keys()):
+                    self.witness.expires(model, key)
 
     def synced(self, position: int) -> None:
         if self.last is not None and self.last[0] <= position:

@@ -203,22 +203,25 @@ class Following:
         puts, deletes = {}, defaultdict(list)
         for key, data in witness.issued.values():
             value = record.value(data)
-            if value is None:
+            if value is None or record.expires_ms(data):  # An expired record that has left the disk is shown as None.
                 deletes[key].append(order_of(data))
-            else:
+            if value is not None:
                 puts[key, value] = order_of(data)
         begun = len(witness.acknowledged) if feed.begun is None else feed.begun
         due = {(0 if cluster.is_range else one.partition, one.key) for one in witness.acknowledged[begun:]}
         witness.counts["feeds judged"] += 1
-        for (shard, key), last in self._last().items():
+        for (shard, key), data in self._last().items():
             shown = feed.shown[shard, key]
+            last = None if data is None else record.value(data)
+            if data is not None and record.expires_ms(data) and (not shown or shown[-1] is None):
+                continue
             of_key = {value: order for (one, value), order in puts.items() if one == key}
             is_due = (shard, key) in due or (feed.is_snapshot and last is not None)
             for fault in faults_of(shown, of_key, sorted(deletes[key]), last, is_due=is_due):
                 witness.found("feeds", f"{key!r} of {shard}: {fault}; shown were {shown}")
 
     def _last(self) -> dict[Key, bytes | None]:
-        """Return the last value of each key."""
+        """Return the last record of each key."""
         cluster, found = self._cluster, {}
         for key, _ in cluster.witness.issued.values():
             for partition, placed in cluster.map.items():
@@ -227,6 +230,5 @@ class Following:
                 model = next(
                     cluster.witness.models[host.assignment] for host in placed.hosts if host.node not in cluster.lost
                 )
-                data = model.records.get(key)
-                found[0 if cluster.is_range else partition, key] = None if data is None else record.value(data)
+                found[0 if cluster.is_range else partition, key] = model.records.get(key)
         return found

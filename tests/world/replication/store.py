@@ -64,6 +64,8 @@ class Heard(Protocol):
 
     def synced(self, position: int) -> None: ...
 
+    def merged(self, store: RunningStore) -> None: ...
+
 
 @final
 @dataclass(eq=False)
@@ -191,7 +193,10 @@ class RunningStore:
                 self.heard.synced(group.position)
                 if self.strike():
                     return
+                switches = self.opened.engine.counts.switches
                 self.opened.maintain()
+                if self.opened.engine.counts.switches > switches:
+                    self.heard.merged(self)
                 while self._waiting and self._waiting[0][0] <= group.position:
                     self._waiting.popleft()[1](None)
                     if self.is_over:

@@ -16,6 +16,7 @@ import trio
 
 from tests.world.replication.copies import (
     DELETED,
+    EXPIRING,
     IDENTITY,
     LEFT,
     LOADING,
@@ -254,7 +255,16 @@ class Witness:
         model.records, model.collected = there, {*there.keys() - has.keys()}
 
     def _collects(self, model: Model, who: str, key: bytes) -> None:
-        """Check a collected tombstone: every replica that the map names has it, or a later record."""
+        self._leaves_disk(model, who, key, DELETED)
+        self.counts["collected"] += 1
+
+    def expires(self, model: Model, key: bytes) -> None:
+        """Check a record that a merge has dropped; the model keeps it, and no older one may win."""
+        self._leaves_disk(model, f"{model.assignment} of partition {model.partition}", key, EXPIRING)
+        self.counts["expired"] += 1
+
+    def _leaves_disk(self, model: Model, who: str, key: bytes, kind: bytes) -> None:
+        """Check that every replica that the map names has a record which leaves a disk, or a later one."""
         data = model.records.get(key, b"")
         origin, count = dot_of(data)
         is_kept = self.moves.refounded.base(model.partition).get(key) == data
@@ -265,11 +275,10 @@ class Witness:
             or one.joining is not None
             or (self.moves.meaning(one).get(origin, 0) < count and not is_kept)
         ]
-        if data[24:25] != DELETED or lack:
+        if data[24:25] != kind or lack:
             self.found("collected", f"{who}: {key!r} of dot {(origin, count)}, which not every copy has as a tombstone")
         model.collected.add(key)
         self.gone.add(data)
-        self.counts["collected"] += 1
 
     def _covers(self, model: Model, who: str, dot: Dot) -> None:
         issued = self.issued.get(dot)

@@ -23,10 +23,12 @@ from gossipkv.register.metadata.tree import MapTree
 from gossipkv.replication.changes import marks, pages
 from gossipkv.replication.maintenance import range_cleanup
 from gossipkv.replication.replica.acks import ALL, MAJORITY, ONE
+from gossipkv.replication.replica.hlc import ClockSkew
 from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica_set import ReplicaSet
 from gossipkv.replication.snapshot import transfer
 from gossipkv.replication.stream.log_tail import TAIL_BYTES
+from gossipkv.storage.engine import policy
 from gossipkv.table.controllers import rebalancer
 from gossipkv.table.controllers.reconciler import hosts_of, parts_of
 from tests.world.logs import capture_logs
@@ -45,7 +47,7 @@ from tests.world.streams import Streams
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
     from random import Random
 
@@ -60,6 +62,7 @@ SETTLE_S: Final = 3.0  # Afterwards, until the world is quiet.
 QUIET_S: Final = 2.0
 GIVEN_UP_S: Final = 8.0  # Additional time until moves to a lost node are given up.
 LIMIT_S: Final = 300.0
+EXPIRED_MS: Final = 300.0  # Expired records may leave so much later.
 THREE: Final = 3
 # Nodes, slots of each partition, and spare nodes, which may be added.
 SHAPES: Final = ((3, 3, 0), (3, 3, 1), (3, 3, 2), (3, 2, 0), (3, 2, 1), (4, 3, 1), (4, 2, 1), (5, 5, 1))
@@ -137,8 +140,17 @@ def small_pages() -> AbstractContextManager[object]:
 
 
 def short_times() -> AbstractContextManager[object]:
-    """Pass over a given-up target for a few seconds only, and ask for sizes often."""
-    return mock.patch.multiple(rebalancer, PASSED_OVER_S=5.0, ASK_S=1.0)
+    """Pass over given-up targets for a few seconds, ask for sizes often, and merge and drop expired records soon."""
+    past_ms, short = ClockSkew.past_ms, contextlib.ExitStack()
+
+    def soon(skew: ClockSkew, nodes: Iterable[bytes]) -> int:
+        with mock.patch.object(skew, "most_ms", EXPIRED_MS):
+            return past_ms(skew, nodes)
+
+    short.enter_context(mock.patch.multiple(rebalancer, PASSED_OVER_S=5.0, ASK_S=1.0))
+    short.enter_context(mock.patch.object(ClockSkew, "past_ms", soon))
+    short.enter_context(mock.patch.object(policy, "YOUNG_AIM", 2))
+    return short
 
 
 def counted_turns(counts: Counter[str]) -> AbstractContextManager[object]:
@@ -258,7 +270,11 @@ class Cluster:
             for partition, node, keys in targets:
                 level = random.choice((MAJORITY, MAJORITY, MAJORITY, ALL, ONE))
                 writes = [
-                    RecordWrite(random.choice(keys), None if happens(random, 0.2) else random.randbytes(8))
+                    RecordWrite(
+                        random.choice(keys),
+                        None if happens(random, 0.2) else random.randbytes(8),
+                        expiry=self.streams["expiry"].choice((0, 0, -1, -1000)),
+                    )
                     for _ in range(random.choice((1, 1, 1, 3)))
                 ]
                 if node is targets[0][1]:  # The store of one node takes them as one batch.
@@ -427,6 +443,8 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
     for node in cluster.nodes:
         if node.life is not None:
             witness.check_litter(node.life.store)
+            if node.life.replication.digests.differ:
+                witness.found("digests", f"they differ: {node.life.replication.digests.differ}")
 
     def done() -> tuple[int, ...]:
         told = counts["replica_tell"] + counts["replica_load"]
