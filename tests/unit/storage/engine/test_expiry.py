@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import msgpack
@@ -13,6 +14,7 @@ from gossipkv.replication.replica import record
 from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.merge import ExpiryRule
 from gossipkv.storage.engine.options import EngineOptions
+from tests.unit.storage.engine import merge_world
 from tests.world.blocking_store import Store
 from tests.world.simulated_files import SimulatedFiles
 
@@ -156,3 +158,63 @@ def test_an_older_record_without_an_expiry_does_not_return():
     world.pass_ms(HOUR_MS)
     assert sum(file.tombstones for run in world.store.manifest.young for file in run.files)
     assert world.read == world.present
+
+
+def expiring(number, expiry):
+    return b"\1" + record.encode(0, ORIGIN, number + 1, record.EXPIRING if expiry else record.PUT, b"", b"v", expiry)
+
+
+def third_ms(records):
+    """Return the time by which a third of the bytes of records has expired; 0: never."""
+    ends = sorted((record.expires_ms(value[1:]) or 1 << 60, len(key) + len(value)) for key, value in records.items())
+    left = sum(size for _, size in ends) / 3
+    for end, size in ends:
+        left -= size
+        if left <= 0:
+            return end % (1 << 60)
+    raise AssertionError(records)
+
+
+@pytest.mark.parametrize("share", [0, 2, 4, 5, 10])
+def test_the_time_by_which_a_third_of_a_file_has_expired(share):
+    """The time is found from samples, to a few hundredths; 0 means that fewer records have an expiry."""
+    world = merge_world.World(SimulatedFiles(), "/store")
+    world.files.make_directory("/store")
+    world.files.make_directory("/store/runs")
+    records = {
+        b"\0\0\0\1\1%06d" % number: expiring(number, number % 97 * 10 + 1 if number % 10 < share else 0)
+        for number in range(5000)
+    }
+    for part in (0, 1):
+        world.add_young([{key: value for key, value in records.items() if key[-1] % 2 == part}])
+    rule = ExpiryRule(ExpiryFilter.__module__, ExpiryFilter.__name__, lambda: 0, lambda _: ())
+    order = world.order(world.young, {1}).with_expiry(rule, [msgpack.packb((b"", b"", b"", None, 0))])
+    (file,) = world.merge(order)[0].files
+    assert file.expiring == 500 * share
+    assert file.stale_ms == pytest.approx(third_ms(records), abs=30)
+
+
+def test_a_sweep_rewrites_stale_files_alone():
+    """Files between them stay as they are; a file without any record left vanishes."""
+    world = merge_world.World(SimulatedFiles(), "/store")
+    world.files.make_directory("/store")
+    world.files.make_directory("/store/runs")
+    files = [
+        [(file * 10 + at, MINUTE_MS if at < lost else 0) for at in range(10)]
+        for file, lost in enumerate((0, 10, 5, 0, 5))
+    ]
+    world.add_oldest(
+        [{b"\0\0\0\1\1%03d" % number: expiring(number, expiry) for number, expiry in one} for one in files]
+    )
+    stale = [file._replace(stale_ms=int(at in {1, 2, 4})) for at, file in enumerate(world.oldest)]
+    space = (1).to_bytes(4, "big")
+    settled = ORIGIN.to_bytes(8, "big") + (1000).to_bytes(8, "big")
+    rows = [(b"", b"", b"", None, HOUR_MS), (space + b"\1", space + b"\2", settled, None, HOUR_MS)]
+    rule = ExpiryRule(ExpiryFilter.__module__, ExpiryFilter.__name__, lambda: HOUR_MS, lambda _: ())
+    order = replace(world.order_into_oldest({1}), runs=(tuple(stale),), sweeps=True)
+    (output,) = world.merge(order.with_expiry(rule, map(msgpack.packb, rows)))
+    assert output.replaced == tuple(stale[at].name for at in (1, 2, 4))
+    assert [(file.records, file.first[-3:], file.last[-3:]) for file in output.files] == [
+        (5, b"025", b"029"),
+        (5, b"045", b"049"),
+    ]

@@ -21,7 +21,7 @@ from gossipkv.processes import leash
 from gossipkv.processes.program import command
 from gossipkv.storage.engine.child import MODULE, ChildInput, MergeCommand, MergeProgress, MergeRefused, understand
 from gossipkv.storage.engine.manifest import RunFile
-from gossipkv.storage.engine.merge import LogInput, MergeOrder, MergeOutput
+from gossipkv.storage.engine.merge import ExpiryOrder, LogInput, MergeOrder, MergeOutput
 from tests.oracle import merge as oracle
 from tests.unit.storage.engine.merge_log import write_segment
 from tests.unit.storage.engine.merge_world import World, following, parts
@@ -126,12 +126,12 @@ def test_a_stretch_and_what_follows_it(order: MergeOrder) -> None:
 
 
 def test_the_order_is_read_back_as_it_was() -> None:
-    file = RunFile("00000001-0001.gkv", 1, 2, 3, b"\x00\xff", b"\x01", 4)
+    file = RunFile("00000001-0001.gkv", 1, 2, 3, b"\x00\xff", b"\x01", 4, 5, 6)
     other = RunFile("00000002-0003.gkv", 5, 6, 7, b"\x02", b"\x03", 8)
     whole = MergeOrder(
         "/some where", 2**64 - 1, 7, (LogInput(1, 2, 3), LogInput(4, 5, 6)), ((file, other), (file,)),
         drops_tombstones=True, start=b"\x00\xfe", spaces=(1, 5), file_bytes=8, purges=True, stretch_bytes=9,
-        memory_bytes=10, bytes_per_second=11,
+        memory_bytes=10, bytes_per_second=11, sweeps=True, expiry=ExpiryOrder("module", "Filter", 12, "00ff"),
     )  # fmt: skip
     for made in (whole, replace(whole, log=(), runs=(), start=b"", spaces=(), drops_tombstones=False)):
         line = MergeCommand(made, 3).to_line()

@@ -23,7 +23,9 @@ def weight(size_bytes: int, tombstones: int = 0) -> Weight:
     return Weight(size_bytes, size_bytes // RECORD, tombstones)
 
 
-sizes = st.integers(1, 40).flatmap(lambda power: st.integers(1, 2**power)).map(weight)
+sizes = st.tuples(st.integers(1, 40).flatmap(lambda power: st.integers(1, 2**power)), st.booleans()).map(
+    lambda drawn: weight(drawn[0])._replace(is_stale=drawn[1])
+)
 
 
 @st.composite
@@ -49,11 +51,19 @@ def standings(draw: st.DrawFn) -> StoreState:
 
 @given(standings())
 def test_inputs_are_neighbours(state: StoreState) -> None:
-    """A compaction continues the begun one, or takes newer runs, or all young runs; a purge takes every run."""
+    """A compaction continues the begun one, or takes newer runs, or all young runs; a purge takes every run.
+
+    A sweep takes a stale run.
+    """
     found = policy.compaction(state, LIMITS)
     if found is None or found == state.begun:
         return
     if found == Compaction(len(state.young), 0):
+        return
+    if found.sweeps:
+        assert not found.count
+        assert state.begun is None
+        assert state.runs[len(state.young) - found.below].is_stale
         return
     assert found.below >= 0
     assert found.below + found.count <= len(state.young)
@@ -83,7 +93,8 @@ def test_what_is_begun_has_room(state: StoreState) -> None:
     if needed + LIMITS.margin_bytes > state.free_bytes:
         assert policy.is_scarce(state, LIMITS)
         assert not compaction.count or compaction == state.begun, "a purge, or the rest of what is begun"
-    plain = replace(state, dropped_bytes=0, begun=None, young=tuple(run._replace(tombstones=0) for run in state.young))
+    *young, oldest = (run._replace(tombstones=0, is_stale=False) for run in state.runs)
+    plain = replace(state, dropped_bytes=0, begun=None, young=tuple(young), oldest=oldest)
     assert policy.compaction(replace(plain, free_bytes=LIMITS.margin_bytes), LIMITS) is None
 
 
@@ -204,6 +215,21 @@ def test_into_the_oldest_run(state: StoreState, *, due: bool) -> None:
     """All young runs are merged once young, hidden and dropped bytes are half of the oldest run."""
     wanted = Compaction(0, len(state.young))
     assert (policy.compaction(state, LIMITS) == wanted) == due
+
+
+def test_stale_runs() -> None:
+    """A stale run is swept, the oldest one first, unless other work is due; room that is scarce makes it a purge."""
+    plain, stale = weight(MIB), weight(MIB)._replace(is_stale=True)
+    state = replace(EASE, oldest=weight(GIB), young=(plain, stale, plain))
+    assert policy.compaction(state, LIMITS) == Compaction(2, 0, sweeps=True)
+    old = replace(state, oldest=weight(GIB)._replace(is_stale=True))
+    assert policy.compaction(old, LIMITS) == Compaction(0, 0, sweeps=True)
+    assert policy.compaction(replace(state, begun=Compaction(0, 3)), LIMITS) == Compaction(0, 3)
+    assert policy.compaction(replace(state, young=(stale,) * 8), LIMITS) == Compaction(1, 7), "there are too many runs"
+    assert policy.compaction(replace(state, free_bytes=LIMITS.margin_bytes - 1), LIMITS) == Compaction(3, 0)
+    assert policy.compaction(replace(state, oldest=Weight(0, 0)), LIMITS) == Compaction(0, 3), "it is made first"
+    rests = replace(EASE, young=(weight(MIB, MIB // RECORD // 2 + 1),))
+    assert policy.compaction(rests, LIMITS) == Compaction(0, 1), "tombstones hide nothing any more"
 
 
 def test_the_cheapest_neighbours() -> None:

@@ -290,6 +290,20 @@ def test_a_purge_of_every_run():
     assert again.start == b"", "the stretch that was merged before the purge is merged again"
 
 
+def test_a_sweep_of_a_young_run():
+    """The order has the run alone; the run leaves if nothing of it is left, and dropped spaces stay a debt."""
+    upkeep = upkeep_of(manifest(young="ab", oldest=OLDEST, dropped_bytes=100))
+    chosen = Compaction(1, 0, sweeps=True)
+    work = compacted(upkeep, chosen, ("b.gkv",))
+    assert [[file.name for file in run] for run in work.order.runs] == [["b.gkv"]]
+    assert (work.order.sweeps, work.order.purges, work.order.drops_tombstones) == (True, False, False)
+    switch(upkeep)
+    assert names_of(upkeep.manifest) == ["a.gkv"]
+    assert compacted(upkeep, Compaction(0, 0, sweeps=True)).order.drops_tombstones
+    switch(upkeep)
+    assert upkeep.dropped_bytes == 100
+
+
 def test_debt_of_dropped_spaces():
     """The debt ends with the last stretch of a merge into the oldest run that began after the drop."""
     upkeep = upkeep_of(manifest(young="ab", oldest=OLDEST, dropped_bytes=100))
