@@ -19,7 +19,18 @@ from tests.bench.network import one_core, pings, secured, several_pumps
 from tests.bench.register import sustained
 from tests.bench.store import overwriting, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import backups, by_map, catching, copies, feeds, imports, many_ranges, moves, records
+from tests.bench.tables import (
+    backups,
+    by_map,
+    catching,
+    copies,
+    expiring,
+    feeds,
+    imports,
+    many_ranges,
+    moves,
+    records,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -168,6 +179,10 @@ PARTS = {
     "tables-by-map": part(
         by_map.measure, goals.BY_MAP, goals.BY_MAP_CLIENT, goals.BY_MAP_MANY, goals.BY_MAP_PUT,
         keys=500, gets=500, puts=100, rounds=1,
+    ),
+    "tables-expiry": part(
+        expiring.measure, goals.EXPIRING_PUT, goals.EXPIRED_SPACE, goals.EXPIRED_SPACE_WRITTEN,
+        puts=2_000, memtable_bytes=1 * MIB, memtables=4, rounds=1,
     ),
     "tables-import": part(
         imports.measure, goals.IMPORT, goals.DELETE_RANGE, goals.DELETE_BESIDE, records=2_000, run_s=0.1, rounds=1

@@ -99,9 +99,9 @@ def fill(address: Address, records: Sequence[Record], partitions: int, *, replic
         client.table(TABLE).put_many(records)
 
 
-def make(asked: Nodes, partitions: int, name: str = TABLE) -> None:
+def make(asked: Nodes, partitions: int, name: str = TABLE, **more: int) -> None:
     """Make a table, and return when it exists on all nodes."""
-    options = {"kind": "hash", "partitions": partitions, "replication": REPLICAS}
+    options = {"kind": "hash", "partitions": partitions, "replication": REPLICAS, **more}
     asked.call(1, "create_table", name, options)
     for number in asked.numbers:
         wait_for(partial(_puts, asked, number, name), f"puts at {number}")
