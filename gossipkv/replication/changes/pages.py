@@ -260,7 +260,7 @@ class ChangePage:
         if replicas.acks[replica].confirming(replicas.confirms) < slots_needed(MAJORITY, slots):
             raise NotReady("too few hosts of the partition are connected to this replica", {**details})
         here, delivered = _synced(replica), place.delivered or NOTHING
-        if not here.covers(delivered) or not here.covers(place.shown):
+        if not here.has_all(delivered) or not here.has_all(place.shown):
             raise NotReady("this replica lags behind the feed", {**details})
         counters = dict(clock.entries(delivered.counters))
         if any(origin in counters and counters[origin] != kept for origin, kept in replica.rules.ends):
@@ -365,7 +365,7 @@ class ChangePage:
             if not place.delivered.covers(before):
                 self.refused[number] = _too_old(place)
                 return False
-            is_ahead = before.covers(place.delivered) and before.covers(place.shown)
+            is_ahead = before.has_all(place.delivered) and before.has_all(place.shown)
         rows = [row for row in entry.records if self._bounds.has(row[0])]
         added = None
         if self._is_stable(replica, entry.after):

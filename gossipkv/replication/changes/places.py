@@ -35,6 +35,10 @@ class ConfigClock(NamedTuple):
             theirs = clock.named(theirs, self.names)
         return clock.covers(self.counters, theirs)
 
+    def has_all(self, other: ConfigClock) -> bool:
+        """Return True if also nothing of an assignment is missing that has ended by the other clock's newer config."""
+        return self.config >= other.config and self.covers(other)
+
     def merge(self, other: ConfigClock) -> ConfigClock:
         """Return the clock of both, by the newer config."""
         newer = max(self, other, key=lambda one: one.config)

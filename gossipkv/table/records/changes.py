@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, cast, final
 
 import msgpack
@@ -68,9 +69,9 @@ class TableChanges:
         self.services, self._max_feeds = services, max_feeds
         self.open: dict[ChangeFeed, None] = {}  # Feeds of which a client waits.
         self.followers: dict[tuple[bytes, int], dict[ChangeFeed, int]] = {}  # By partition; the row of the feed.
-        self._kept: dict[
-            tuple[str, bytes], ChangeFeed
-        ] = {}  # Feeds between two polls, by table and token, the oldest first.
+        # Feeds between two polls by table and token, the oldest first; several may have the same token.
+        self._kept: dict[tuple[str, bytes], list[ChangeFeed]] = {}
+        self._kept_count = 0
 
     def changes(self, arguments: Arguments) -> Later:
         """`changes [table, {token, prefix, start, limit, wait_ms}]`: `[[[key, value or nil, expires], ...], token]`."""
@@ -85,21 +86,27 @@ class TableChanges:
             raise BadRequest(words, {"option": "start"})
         if len(self.open) >= self._max_feeds:
             raise Overloaded("as many change feeds wait on this node as `max_feeds` allows", {"limit": self._max_feeds})
-        feed = self._kept.get((name, token)) or ChangeFeed(
-            self, name, token, prefix or b"", is_snapshot=start is not None
-        )
+        kept = self._kept.get((name, token))
+        feed = kept[-1] if kept else ChangeFeed(self, name, token, prefix or b"", is_snapshot=start is not None)
         if prefix not in {None, feed.prefix}:
             raise BadRequest("changes: the token was given for another prefix", {"option": "prefix"})
-        self._kept.pop((name, token), None)
+        if kept:
+            self._take((name, token))
         return Later(partial(feed.poll, limit, wait_s))
 
     def keep(self, feed: ChangeFeed, name: str, token: bytes) -> None:
         """Keep a feed for its next poll, instead of older ones if there are too many."""
-        if (before := self._kept.pop((name, token), None)) is not None:
-            before.drop()
-        self._kept[name, token] = feed
-        while self._kept and len(self._kept) + len(self.open) > self._max_feeds:
-            self._kept.pop(next(iter(self._kept))).drop()
+        self._kept.setdefault((name, token), []).append(feed)
+        self._kept_count += 1
+        while self._kept_count and self._kept_count + len(self.open) > self._max_feeds:
+            self._take(next(iter(self._kept))).drop()
+
+    def _take(self, key: tuple[str, bytes]) -> ChangeFeed:
+        feeds = self._kept[key]
+        if len(feeds) == 1:
+            del self._kept[key]
+        self._kept_count -= 1
+        return feeds.pop()
 
     def changes_here(self, arguments: Arguments) -> Later:
         """`table_changes [node, table id, prefix, limit, bytes, places]`.
@@ -151,7 +158,7 @@ class TableChanges:
 
     def _lost(self, node: bytes) -> None:
         """Ask for what a node would have told."""
-        for feed in [*self._kept.values(), *self.open]:
+        for feed in [*chain.from_iterable(self._kept.values()), *self.open]:
             feed.lost(node)
             feed.look()
 

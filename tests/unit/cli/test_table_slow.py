@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gossipkv.cli.table import config_text
-from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown, UnknownDatabase
+from gossipkv.errors import BadRequest, Conflict, TooOld, Unavailable, Unknown, UnknownDatabase
 from tests.unit.cli.asked_node import answering, raising
 
 MADE = {"table": "ab" * 16, "config": (1 << 48) + 7}
@@ -175,3 +175,33 @@ def test_tables_are_listed(ask):
     assert json.loads(done.out) == [{"name": "carts", "kind": "hash"}, {"name": "orders", "kind": "range"}]
     done, _ = ask("table", "list", databases=lambda: told[:1])
     assert (done.status, done.out, done.err) == (0, "", "no tables\n")
+
+
+def test_changes_are_lines_and_the_token_goes_on(ask):
+    """Errors that pass are waited for; the token of the last line is told on standard error."""
+    pages = {None: ([[b"a", b"1", None], [b"\xff", None, 7]], b"t1"), b"t1": ([[b"b", b"", 9]], b"t2")}
+
+    def changes(_name, options):
+        page, token = pages[options.get("token")]
+        return [page, token]
+
+    start = ("table", "changes", "carts", "--start", "snapshot", "--prefix", "p", "--limit", "3")
+    done, asked = ask(*start, changes=changes)
+    assert done.status == 0, done.err
+    assert [json.loads(line) for line in done.out.splitlines()] == [
+        {"key": "a", "value": "1", "expires_at": None},
+        {"key": {"base64": "/w=="}, "value": None, "expires_at": 7},
+        {"key": "b", "value": "", "expires_at": 9},
+    ]
+    assert "to go on: --token dDI=" in done.err
+    assert [(options.get("start"), options.get("token")) for _, (_, options) in asked[:2]] == [
+        ("snapshot", None), (None, b"t1"),
+    ]  # fmt: skip
+    done, asked = ask("table", "changes", "carts", "--token", "dDE=", "--limit", "1", changes=changes)
+    assert (done.status, json.loads(done.out)["key"]) == (0, "b")
+    done, asked = ask("table", "changes", "carts", changes=raising(TooOld("begin anew")))
+    assert done.status != 0
+    assert "begin anew" in done.err
+    for wrong in (["--token", "*"], ["--token", "dDE=", "--start", "snapshot"]):
+        done, asked = ask("table", "changes", "carts", *wrong)
+        assert (done.status, asked) == (2, [])

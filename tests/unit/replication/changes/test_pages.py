@@ -10,8 +10,9 @@ import pytest
 
 from gossipkv.errors import NotReady, TooOld
 from gossipkv.replication.changes.pages import TELL_S, ChangeFeeds, ChangePage
-from gossipkv.replication.changes.places import FeedPlace
+from gossipkv.replication.changes.places import ConfigClock, FeedPlace
 from gossipkv.replication.deadlines import ParkedRequests
+from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import RECORD, WHOLE
 from tests.unit.replication.memory import TABLE, Cluster, order_of
 from tests.world.replication.fed import faults_of
@@ -188,3 +189,11 @@ def test_any_replica_goes_on_from_its_log_unless_that_begins_later():
 def test_the_checker_takes_versions_in_order_alone(shown, last, fault):
     faults = faults_of(shown, PUTS, DELETES, last, is_due=True)
     assert [fault in found for found in faults] == [True] * bool(fault)
+
+
+def test_a_clock_of_an_older_config_does_not_have_all_of_a_newer_one():
+    """The newer one no longer names the assignments that have ended, of which it has everything."""
+    older, newer = ConfigClock(clock.of([(1, 3)]), 1), ConfigClock(clock.of([(2, 0)]), 2)
+    assert older.covers(newer)
+    assert not older.has_all(newer)
+    assert newer.has_all(older)
