@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, final
 
 import msgpack
@@ -45,7 +46,7 @@ class Feed:
     is_snapshot: bool
     limits: tuple[int, ...] = (1, 3, 100)
     rows: list[FeedRow] = field(default_factory=list)
-    begun: int | None = None  # So many writes were acknowledged when the feed had begun everywhere.
+    begun: int | None = None  # So many writes were issued when the feed had begun everywhere.
     shown: defaultdict[Key, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
     lacks: defaultdict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))  # Hosts with too short logs.
 
@@ -156,7 +157,7 @@ class Following:
             feed.shown[shard, key].append(value)
         self._cluster.witness.counts["changes fed"] += page.count
         if feed.begun is None and all(row.place.delivered is not None for row in feed.rows):
-            feed.begun = len(self._cluster.witness.acknowledged)
+            feed.begun = len(self._cluster.witness.issued)
 
     async def end(self) -> None:
         """Let all feeds come to the end, with all replicas equal, and judge them."""
@@ -207,8 +208,11 @@ class Following:
                 deletes[key].append(order_of(data))
             if value is not None:
                 puts[key, value] = order_of(data)
-        begun = len(witness.acknowledged) if feed.begun is None else feed.begun
-        due = {(0 if cluster.is_range else one.partition, one.key) for one in witness.acknowledged[begun:]}
+        begun = len(witness.issued) if feed.begun is None else feed.begun
+        later = {order_of(data) for _, data in islice(witness.issued.values(), begun, None)}
+        due = {
+            (0 if cluster.is_range else one.partition, one.key) for one in witness.acknowledged if one.order in later
+        }
         witness.counts["feeds judged"] += 1
         for (shard, key), data in self._last().items():
             shown = feed.shown[shard, key]
