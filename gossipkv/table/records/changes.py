@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, cast, final
 
 import msgpack
@@ -57,6 +57,8 @@ GATHER_S: Final = 0.01  # After the first changes, other hosts may answer for so
 RETRY_S: Final = 0.1  # Until hosts are asked again that could not answer; twice as long each time.
 MAX_RETRY_S: Final = 2.0
 ANSWER_S: Final = 1.0  # Time for an answer beyond the wait.
+WOKEN: Final = 8  # Feeds that are woken before other tasks run for `WAKE_S`.
+WAKE_S: Final = 0.001
 REFRESH_S: Final = 300.0  # Other nodes are asked again after so long, if a word of theirs was lost.
 PLACE_BYTES: Final = 512  # Approximate memory of a place.
 
@@ -72,6 +74,8 @@ class TableChanges:
         # Feeds between two polls by table and token, the oldest first; several may have the same token.
         self._kept: dict[tuple[str, bytes], list[ChangeFeed]] = {}
         self._kept_count = 0
+        self._replication: Replication | None = None  # The last one that feeds were asked by.
+        self._woken: dict[ChangeFeed, None] = {}  # Open feeds that may get more.
 
     def changes(self, arguments: Arguments) -> Later:
         """`changes [table, {token, prefix, start, limit, wait_ms}]`: `[[[key, value or nil, expires], ...], token]`."""
@@ -136,17 +140,27 @@ class TableChanges:
 
     def changed(self, partitions: Iterable[tuple[bytes, int]]) -> None:
         """Ask for changes of partitions."""
-        feeds: dict[ChangeFeed, None] = {}
+        is_idle = not self._woken
         for partition in partitions:
             for feed, number in self.followers.get(partition, {}).items():
                 feed.outdate([number])
-                feeds[feed] = None
-        for feed in feeds:
+                if feed in self.open:
+                    self._woken[feed] = None
+        if is_idle:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let a few feeds ask, and others after other tasks have run: each makes a page."""
+        for feed in [*islice(self._woken, WOKEN)]:
+            del self._woken[feed]
             feed.look()
+        if self._woken:
+            assert self._replication is not None
+            self._replication.waiting.begin(self._replication.now() + WAKE_S, 0, self._wake)
 
     def shared(self, replication: Replication) -> ChangeFeeds:
         """Return the shared state of feeds, which tells this object of changes from now on."""
-        shared = replication.feeds
+        shared, self._replication = replication.feeds, replication
         shared.tell, shared.lost = partial(self._tell, replication), self._lost
         return shared
 

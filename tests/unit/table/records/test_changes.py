@@ -7,6 +7,7 @@ import pytest
 from gossipkv.errors import BadRequest, Overloaded, TooOld, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
 from gossipkv.table.records import feed_token
+from gossipkv.table.records.changes import WOKEN
 from tests.unit.table.record_nodes import Records
 
 
@@ -112,6 +113,22 @@ def test_an_idle_feed_asks_nobody_and_keeps_its_token(monkeypatch):
     assert feed.token == token
     assert asked == [node.asked for node in records.nodes]
     assert sum(node.waiting.waiting for node in records.nodes) == 0
+
+
+def test_many_feeds_are_woken_a_few_at_a_time():
+    records = made(nodes=1, firsts=(b"",))
+    (one,) = records.nodes
+    feeds = one.methods.reads[b"changes"].__self__
+    feeds._max_feeds = 100
+    feed = Feed(one)
+    for _ in range(2):
+        feed.poll(wait_ms=1000)
+    answers = [one.begin("changes", "t", {"token": feed.token, "wait_ms": 60_000}) for _ in range(50)]
+    one.call("put", "t", b"a", b"1")
+    records.until(lambda: any(answers))
+    assert sum(map(bool, answers)) <= WOKEN
+    records.pass_s(1.0)
+    assert {b"a" in page.data for (page,) in answers} == {True}
 
 
 def test_a_feed_asks_again_what_a_lost_node_would_have_told():
