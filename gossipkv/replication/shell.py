@@ -165,8 +165,11 @@ class Replication:
 
     def measure(self, replica: Replica) -> Measured:
         """Return a replica's approximate size, replaced and deleted records included. Raises as `size_bytes`."""
-        space, bounds = replica.space, replica.bounds
-        return Measured(self.size_bytes(space, bounds), self._store.rows(space, *bounds.records))
+        space, within = replica.space, replica.bounds.records
+        try:
+            return Measured(self._store.size_bytes(space, *within), self._store.rows(space, *within))
+        except ValueError:  # The space is not synced yet, or is dropped.
+            return Measured(0, 0)
 
     def middle_of(self, replica: Replica) -> bytes | None:
         """Return a user's key in the middle of a replica; None: it has one key. Raises StorageError, Corrupt."""

@@ -311,10 +311,14 @@ class _Ranges:
                 return
             at += 1
 
-    def inside(self, bounds: KeyBounds) -> Sequence[Replica]:
+    def starting(self, bounds: KeyBounds) -> Sequence[Replica]:
+        """Return the replicas whose first key is within bounds, in order."""
         start = bisect_left(self._firsts, bounds.first)
         end = len(self._firsts) if bounds.end is None else bisect_left(self._firsts, bounds.end)
-        return [replica for replica in self._replicas[start:end] if bounds.covers(replica.bounds)]
+        return self._replicas[start:end]
+
+    def inside(self, bounds: KeyBounds) -> Sequence[Replica]:
+        return [replica for replica in self.starting(bounds) if bounds.covers(replica.bounds)]
 
     def at(self, key: bytes) -> Replica | None:
         at = bisect_right(self._firsts, key) - 1

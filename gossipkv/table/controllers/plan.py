@@ -114,6 +114,7 @@ class RangePlanner:
         """Return the moves to begin or cancel now; `of`: the state planned for, whose change asks for a new plan."""
         if self._nodes not in (None, situation.nodes):
             self.lately.rests()
+            self._plan_at = -inf  # Operators change nodes, which is rare.
         self._nodes = situation.nodes
         is_due = of != self._of and situation.now >= self._plan_at
         made, steps = await beside(partial(_steps, situation, None if is_due else self._moves, most))

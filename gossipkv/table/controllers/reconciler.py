@@ -109,12 +109,18 @@ class _Reconciled(NamedTuple):
 NOTHING: Final = _Reconciled()
 
 
-def _changed(tree: MapTree, reconciled: Collection[PageReference]) -> Iterator[LocalPartition]:
-    """Yield the partitions of a map in leaves that are not `reconciled`, in order."""
+def _changed_bounds(tree: MapTree, reconciled: Collection[PageReference]) -> Iterator[KeyBounds]:
+    """Yield the bounds of a map's leaves that are not `reconciled`, in order."""
     leaves = tree.leaves
     for leaf, following in zip(leaves, [*leaves[1:], None], strict=True):
         if leaf not in reconciled:
-            yield from parts_of(tree, KeyBounds(leaf.first, None if following is None else following.first))
+            yield KeyBounds(leaf.first, None if following is None else following.first)
+
+
+def _changed(tree: MapTree, reconciled: Collection[PageReference]) -> Iterator[LocalPartition]:
+    """Yield the partitions of a map in leaves that are not `reconciled`, in order."""
+    for bounds in _changed_bounds(tree, reconciled):
+        yield from parts_of(tree, bounds)
 
 
 def _is_named(tree: MapTree, replica: Replica) -> bool:
@@ -131,6 +137,7 @@ class Reconciler:
         self._metadata, self._catalogue, self._replication = tables.metadata, tables.catalogue, tables.replication
         self._last_hour = last_hour
         self._reconciled: dict[bytes, _Reconciled] = {}  # By table.
+        self._dropped: dict[bytes, list[KeyBounds]] = {}  # By table: bounds whose replica was dropped since.
         self._news = trio.Event()
         self._log = Log("gossipkv.node")
         self.on_looked: Callable[[], object] = lambda: None  # Called after each round.
@@ -150,9 +157,9 @@ class Reconciler:
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
             self.on_looked()
-            # A round over many partitions takes long, so most of the time is left to other tasks.
+            # After a long round, the time is left to other tasks, but not for long: moves wait for the next round.
             now = trio.current_time()
-            rests_until = now + OTHERS_SHARE * (now - began)
+            rests_until = now + min(OTHERS_SHARE * (now - began), LOOK_S)
             with trio.move_on_at(next_look(LOOK_S)):
                 await self._news.wait()
             if trio.current_time() < rests_until:
@@ -172,7 +179,10 @@ class Reconciler:
         for table in self._catalogue.tables().values():
             known_map = self._metadata.known.get(table.id)
             taken_up = self._reconciled.get(table.id, NOTHING)
-            if known_map is None or known_map.head.ended or known_map.head.root == taken_up.root:
+            dropped = [*self._dropped.get(table.id, ())]
+            if known_map is None or known_map.head.ended:
+                continue
+            if known_map.head.root == taken_up.root and not dropped:
                 continue
             tree = self._metadata.tree(table.id)
             described = decode_table(tree.root.meta)
@@ -182,15 +192,17 @@ class Reconciler:
                     self._last_hour.keys[table.id] = described.time_key
                 await self._divide(described, tree, taken_up.leaves)
             waits: Overloaded | None = None
-            for number, part in enumerate(_changed(tree, taken_up.leaves)):
-                if part.version > taken_up.config:
-                    waits = self._reconcile(described, part) or waits
+            changed = (part for part in _changed(tree, taken_up.leaves) if part.version > taken_up.config)
+            again = chain.from_iterable(parts_of(tree, bounds) for bounds in dict.fromkeys(dropped))
+            for number, part in enumerate(chain(changed, again)):
+                waits = self._reconcile(described, part) or waits
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
             if waits is not None:
                 refused = waits
                 continue
             self._reconciled[table.id] = _Reconciled(known_map.head.root, tree.root.config, frozenset(tree.leaves))
+            del self._dropped.get(table.id, [])[: len(dropped)]
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
         if refused is not None:
@@ -252,17 +264,19 @@ class Reconciler:
             Overloaded, StorageError: a later round must do the rest.
         """
         replicas, table = self._replication.replicas, described.id
-        all_ = (*replicas.by_partition.values(), *replicas.making.values())
-        here = [replica for replica in all_ if replica.partition[0] == table]
-        for number, replica in enumerate([replica for replica in here if replica not in self._replication.departed]):
+        for replica in replicas.making.values():
+            if replica.partition[0] == table and not _is_named(tree, replica):
+                raise NotReady("a range was divided while this node makes a replica of it")
+        here = chain.from_iterable(
+            replicas.spaces.ranges[table].starting(bounds) for bounds in _changed_bounds(tree, leaves)
+        )
+        for number, replica in enumerate([*here]):
             if number % FEW == FEW - 1:
                 await trio.lowlevel.checkpoint()
-            if tree.leaves[tree.leaf_of(replica.bounds.first)] in leaves or _is_named(tree, replica):
+            # A replica may be dropped, or depart, at a checkpoint.
+            is_here = replica in replicas.acks and replica not in self._replication.departed
+            if not is_here or _is_named(tree, replica):
                 continue
-            if replica.partition in replicas.making:
-                raise NotReady("a range was divided while this node makes a replica of it")
-            if replica not in replicas.acks:
-                continue  # The replica was dropped at a checkpoint.
             if described.is_over(replica.bounds, self._replication.now_ms()) and self._is_retired(tree, replica):
                 self._replication.let_go(replica)
             else:
@@ -304,16 +318,17 @@ class Reconciler:
             self._replication.let_go(replica, why="the map was forced back to a state before the division of its range")
 
     def drop(self, replica: Replica) -> None:
-        """Drop a departed replica, and reconcile its table again, since the map may name this node anew.
+        """Drop a departed replica, and reconcile its keys again, since the map may name this node anew.
 
         Raises:
             NotReady, Overloaded, StorageError: the replica stays.
         """
         self._replication.let_go(replica)
-        self._reconciled.pop(replica.partition[0], None)
+        self._dropped.setdefault(replica.partition[0], []).append(replica.bounds)
 
     def _forget(self, table: bytes) -> None:
         self._reconciled.pop(table, None)
+        self._dropped.pop(table, None)
         self._last_hour.forget(table)
         departed = self._replication.departed
         for replica in [replica for replica in departed if replica.partition[0] == table]:

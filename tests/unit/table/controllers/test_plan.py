@@ -194,6 +194,20 @@ def test_a_large_table_is_not_planned_all_the_time(monkeypatch):
     assert len(made) < 12
 
 
+def test_a_change_of_nodes_is_planned_for_at_once(monkeypatch):
+    """The rest after a long plan is for changes that come by themselves."""
+    world, made = Ranges([(1, 2)] * 24), []
+    monkeypatch.setattr(planning, "plan", lambda situation: made.append(situation.now) or plan(situation))
+    planner = Planner(world, sizes=[MIB] * 24, plan_s=30.0)
+
+    def look(at):
+        if at == 100:
+            world.named[node(2)] = world.named[node(2)]._replace(weight=0)
+
+    during(planner, seconds=200, then=look)
+    assert [at for at in made if 100 < at <= 200], made
+
+
 def test_the_plan_of_a_table_at_rest_holds_until_its_measures_are_others(monkeypatch):
     world, made = Ranges([(1, 2), (3, 4)]), []
     monkeypatch.setattr(planning, "plan", lambda situation: made.append(situation.now) or plan(situation))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import trio
 
 from gossipkv.placement.partition import ForcedEnd
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.replica.replica import PartitionRules
-from gossipkv.table.controllers.reconciler import FEW, hosts_of, rules_of
+from gossipkv.table.controllers.reconciler import FEW, LOOK_S, hosts_of, rules_of
 from tests.unit.placement.hosted import INIT, A, L, P, hosted
 from tests.unit.table.record_nodes import Records
 
@@ -32,6 +34,41 @@ def test_copies_follow_the_maps():
     trio.run(holding.look)
     assert one.reserve_space() == spaces + 1
     assert {copy.config for copy in one.replicas.by_partition.values()} == {records.tree(wide).root.config}
+
+
+def test_after_a_drop_the_keys_of_the_replica_alone_are_reconciled():
+    """The map names this node anew for one of them; the others are not placed again, however many there are."""
+    records = Records(1)
+    (node,) = records.nodes
+    many = [b"", *(b"%04d" % number for number in range(4 * FEW))]
+    wide = records.make("wide", RANGE, firsts=many, holders=lambda _: [node], adopted=False)
+    holding, place, placed = node.holding(), node.replicas.place, []
+    trio.run(holding.look)
+    records.run()
+    node.replicas.place = lambda identity, *rest: (placed.append(identity), place(identity, *rest))
+    gone = node.replicas.spaces.at(wide, many[7])
+    holding.drop(gone)
+    trio.run(holding.look)
+    records.run()
+    assert [identity.bounds.first for identity in placed] == [many[7]]
+    assert held(node) == [wide] * len(many)
+    trio.run(holding.look)
+    assert len(placed) == 1
+
+
+async def test_after_a_long_round_moves_wait_for_a_second(autojump_clock):
+    """Rounds that make thousands of replicas take long; the next map need not wait several times as long."""
+    holding, began = Records(1).nodes[0].holding(), []
+
+    async def look():
+        began.append(trio.current_time())
+        await trio.sleep(20)
+
+    holding.look = look
+    with trio.move_on_after(60):
+        await holding.run()
+    assert all(later - before <= 20 + 2 * LOOK_S for before, later in pairwise(began))
+    assert len(began) == 3
 
 
 def test_what_a_copy_goes_by():
