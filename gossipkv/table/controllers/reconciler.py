@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 FEW: Final = 64  # Partitions processed before other tasks run.
 LOOK_S: Final = 1.0  # Longest time between two rounds, since replicas may be dropped or made without news.
-OTHERS_SHARE: Final = 4
+OTHERS_SHARE: Final = 1  # After a round, other tasks have as much time as it took.
 
 _HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})  # States with a complete replica.
 
