@@ -57,8 +57,9 @@ GATHER_S: Final = 0.01  # After the first changes, other hosts may answer for so
 RETRY_S: Final = 0.1  # Until hosts are asked again that could not answer; twice as long each time.
 MAX_RETRY_S: Final = 2.0
 ANSWER_S: Final = 1.0  # Time for an answer beyond the wait.
-WOKEN: Final = 8  # Feeds that are woken before other tasks run for `WAKE_S`.
-WAKE_S: Final = 0.001
+WOKEN: Final = 4  # Feeds that are woken before other tasks run.
+WAKE_S: Final = 0.001  # Other tasks run for at least so long then, and `OTHERS` times as long as the feeds took.
+OTHERS: Final = 3
 REFRESH_S: Final = 300.0  # Other nodes are asked again after so long, if a word of theirs was lost.
 PLACE_BYTES: Final = 512  # Approximate memory of a place.
 
@@ -151,12 +152,17 @@ class TableChanges:
 
     def _wake(self) -> None:
         """Let a few feeds ask, and others after other tasks have run: each makes a page."""
+        if not self._woken:
+            return
+        assert self._replication is not None
+        now = self._replication.now
+        begun = now()
         for feed in [*islice(self._woken, WOKEN)]:
             del self._woken[feed]
             feed.look()
         if self._woken:
-            assert self._replication is not None
-            self._replication.waiting.begin(self._replication.now() + WAKE_S, 0, self._wake)
+            pause_s = max(WAKE_S, OTHERS * (now() - begun))
+            self._replication.waiting.begin(now() + pause_s, 0, self._wake)
 
     def shared(self, replication: Replication) -> ChangeFeeds:
         """Return the shared state of feeds, which tells this object of changes from now on."""
