@@ -317,6 +317,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/replication/maintenance/test_tombstone_gc.py",
     ),
     planted(
+        "an expired record leaves before all replicas have it",
+        "gossipkv.replication.maintenance.expiry:_row_of",
+        "settled, has_ended, _ = collectable(replicas, replica)",
+        "settled, has_ended = replica.synced, True",
+        "tests/unit/replication/maintenance/test_expiry.py",
+        "tests/simulation/test_expiry.py",
+    ),
+    planted(
+        "an expired record leaves by one clock",
+        "gossipkv.replication.maintenance.expiry:_row_of",
+        "past_ms = replicas.skew.past_ms(replica.sharers)",
+        "past_ms = replicas.skew.past_ms(())",
+        "tests/unit/replication/maintenance/test_expiry.py",
+    ),
+    planted(
+        "an expired record leaves while smeared puts may arrive",
+        "gossipkv.replication.maintenance.expiry:_row_of",
+        "horizon_ms = max(0, past_ms - KEEPS_MS * replica.rules.smears)",
+        "horizon_ms = past_ms",
+        "tests/unit/replication/maintenance/test_expiry.py",
+    ),
+    planted(
         "one reporter is enough",
         "gossipkv.table.controllers.move_step:_are_enough",
         "return len(slots) >= min(slots_needed(MAJORITY, replica.rules.slots or len(available)), len(available)) > 0",

@@ -151,7 +151,9 @@ def properties(path):
     said = Properties()
     others = [path.removesuffix(".py") + f"_{tier}.py" for tier in TIERS]
     paths = [path, *(other for other in others if Path(other).exists())]
-    quiet = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--hypothesis-profile=planted"]
+    # Options of the project name a plugin that stays out: the order of tests is theirs.
+    options = ["-o", "addopts=--import-mode=importlib", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    quiet = ["-q", *options, "--hypothesis-profile=planted"]
     pytest.main([*quiet, *paths], plugins=[said])
     return next(iter(said.broken + said.raised), {})
 

@@ -77,6 +77,18 @@ def test_a_clock_that_moves_has_it_begun_again():
     assert sums[0] == sums[1]
 
 
+def test_a_replica_without_any_expiring_record_left_equals_one_with_some():
+    """Its digest holds for every time, since no record of it expires."""
+    cluster = Cluster()
+    one, two, _ = cluster.nodes
+    one.replicas.originate({one.copy: [RecordWrite(b"k", b"v"), RecordWrite(b"soon", b"v", expiry=-1)]})
+    cluster.pass_s(0.5)
+    del two.spaces[two.copy.space][b"\1soon"]
+    compare(cluster)
+    assert (one.copy.digest.sum, one.copy.digest.at_ms > 0) == (two.copy.digest.sum, two.copy.digest.at_ms == 0)
+    assert not any(node.told for node in cluster.nodes)
+
+
 def test_records_that_expire_at_different_times_are_no_difference():
     """A pass omits records of its hour, so replicas agree whichever has dropped them; a later hour is compared anew."""
     cluster = Cluster()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from gossipkv.storage.engine.child import MODULE, ChildInput, MergeCommand, Merg
 from gossipkv.storage.engine.manifest import RunFile
 from gossipkv.storage.engine.merge import ExpiryOrder, LogInput, MergeOrder, MergeOutput
 from tests.oracle import merge as oracle
+from tests.oracle import record
 from tests.unit.storage.engine.merge_log import write_segment
 from tests.unit.storage.engine.merge_world import World, following, parts
 
@@ -113,6 +115,26 @@ def test_an_order_and_its_output(world: World, order: MergeOrder, flush: MergeOr
         assert found == oracle.merged(inputs, {1}, drops_tombstones=told is order)
         for file in output.files:
             assert os.stat(world.path(file.name)).st_size == file.size_bytes
+
+
+def test_the_child_imports_the_filter_of_expired_records(tmp_path: Path) -> None:
+    """Expired records leave, and others stay."""
+    world = World(RealFiles(), str(tmp_path))
+    (tmp_path / "runs").mkdir()
+    records = {
+        b"\0\0\0\1\1%03d" % number: b"\1" + record.encode((0, 1, number + 1, record.EXPIRING, b"", b"v", expires_ms))
+        for number in range(100)
+        for expires_ms in (1 + number % 2 * 5000,)
+    }
+    for part in (0, 50):
+        world.add_young([dict([*records.items()][part : part + 50])])
+    rows = (b"", b"", b"", None, 1000), (b"\0\0\0\1\1", b"\0\0\0\1\2", (1 << 64 | 100).to_bytes(16), None, 1000)
+    filter_ = ExpiryOrder(
+        "gossipkv.replication._replication", "ExpiryFilter", 1000, b"".join(map(msgpack.packb, rows)).hex()
+    )
+    with Child(replace(world.order(world.young, {1}), drops_tombstones=True, expiry=filter_)) as child:
+        (file,) = output_of(child).files
+    assert (file.records, file.expiring, file.stale_ms) == (50, 50, 5001)
 
 
 def test_a_stretch_and_what_follows_it(order: MergeOrder) -> None:
