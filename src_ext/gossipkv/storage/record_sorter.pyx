@@ -27,6 +27,8 @@ cdef enum:
     FIRST_ITEMS = 1024
     FEW = 24                    # Up to this many items with equal words, whole keys are compared.
     AHEAD = 12                  # Prefetch distance in records, since the cache cannot predict their order.
+    SHORT_LINES = 3             # Cache lines that are prefetched of every record,
+    LONG_LINES = 20              # and the most of a long one.
     MAX_GROUPS = 65536
 
 
@@ -241,6 +243,19 @@ cdef inline const uint8_t* next_record(RecordSorter self) noexcept nogil:
     return self.arena + (self.next_place if self.ordered else self.items[self.next_item].place)
 
 
+cdef inline void fetch_ahead(RecordSorter self) noexcept nogil:
+    """Prefetch the begin of a coming record, and the rest of a nearer one, whose size is in the cache by now."""
+    cdef const uint8_t* at
+    cdef uint64_t line
+    if self.next_item + AHEAD < self.count:
+        at = self.arena + self.items[self.next_item + AHEAD].place
+        for line in range(SHORT_LINES):
+            prefetch(at + 64 * line)
+        at = self.arena + self.items[self.next_item + AHEAD // 2].place
+        for line in range(SHORT_LINES, min(<uint64_t> LONG_LINES, size_of(at) // 64 + 1)):
+            prefetch(at + 64 * line)
+
+
 cdef bint keep_the_last(RecordSorter self) except -1:
     """Sort the records in memory, and keep them as the newest run if the parts of other runs fit beside them."""
     cdef uint64_t items_size = 0 if self.ordered else <uint64_t> self.count * sizeof(Item)
@@ -387,11 +402,8 @@ cdef class RecordSorter(OrderedRecords):
         while at != NULL:
             if self.ordered:
                 self.next_place += size_of(at)
-            elif self.next_item + AHEAD < self.count:
-                after = self.arena + self.items[self.next_item + AHEAD].place
-                prefetch(after)
-                prefetch(after + 64)
-                prefetch(after + 128)
+            else:
+                fetch_ahead(self)
             self.next_item += 1
             after = next_record(self)
             if after != NULL:
