@@ -31,7 +31,9 @@ from gossipkv.environment.seam import READ
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 
 cdef extern from "gossipkv/storage/residency.h" nogil:
-    void read_by_page "gkv_read_by_page"(int descriptor, const void* region, size_t size)
+    void read_by_page "gkv_read_by_page"(
+        int descriptor, const char* region, size_t size, size_t index, size_t index_size
+    )
     void read_by_stretch "gkv_read_by_stretch"(int descriptor, const void* region, size_t size)
     void populate "gkv_populate"(const void* region, size_t size)
     bint may_look "gkv_may_look"(int descriptor)
@@ -414,7 +416,10 @@ cdef class MappedFile:
         if self.descriptor >= 0 and paged and not self.paged:
             self.may_look = may_look(self.descriptor)
             with nogil:  # Dropping cached pages takes a tenth of a second per GB.
-                read_by_page(self.descriptor, self.base, <size_t> self.size)
+                read_by_page(
+                    self.descriptor, <const char*> self.base, <size_t> self.size,
+                    <size_t> (self.index - self.base), <size_t> (self.bucket_count * BUCKET_SIZE),
+                )
         elif self.descriptor >= 0 and not paged:
             with nogil:
                 read_by_stretch(self.descriptor, self.base, <size_t> self.size)

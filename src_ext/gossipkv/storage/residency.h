@@ -19,10 +19,13 @@
 
 /* Reads a mapped file by single pages on demand from now on. Otherwise a file larger than memory would be read, and
  * evicted again, in pieces of the disk's read-ahead. Cached large pages are released, since each is kept or evicted as
- * a whole. */
-static inline void gkv_read_by_page(int descriptor, const void *region, size_t size) {
+ * a whole. Linux ignores the use of pages under MADV_RANDOM when it evicts some. So the index, whose few pages are used
+ * all the time, goes without that advice. */
+static inline void gkv_read_by_page(int descriptor, const char *region, size_t size, size_t index, size_t index_size) {
+    size_t begin = index & ~(size_t)4095;
     (void)madvise((void *)region, size, MADV_NOHUGEPAGE);
     (void)madvise((void *)region, size, MADV_RANDOM);
+    (void)madvise((void *)(region + begin), index + index_size - begin, MADV_NORMAL);
     (void)posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM);
     (void)madvise((void *)region, size, MADV_DONTNEED);
     (void)posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
