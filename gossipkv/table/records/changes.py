@@ -71,7 +71,8 @@ class TableChanges:
     def __init__(self, services: RecordServices, max_feeds: int) -> None:
         self.services, self._max_feeds = services, max_feeds
         self.open: dict[ChangeFeed, None] = {}  # Feeds of which a client waits.
-        self.followers: dict[tuple[bytes, int], dict[ChangeFeed, int]] = {}  # By partition; the row of the feed.
+        # By partition: feeds to tell once, each with the number of its row.
+        self.followers: dict[tuple[bytes, int], dict[ChangeFeed, int]] = {}
         # Feeds between two polls by table and token, the oldest first; several may have the same token.
         self._kept: dict[tuple[str, bytes], list[ChangeFeed]] = {}
         self._kept_count = 0
@@ -143,7 +144,7 @@ class TableChanges:
         """Ask for changes of partitions."""
         is_idle = not self._woken
         for partition in partitions:
-            for feed, number in self.followers.get(partition, {}).items():
+            for feed, number in self.followers.pop(partition, {}).items():
                 feed.outdate([number])
                 if feed in self.open:
                     self._woken[feed] = None
@@ -280,8 +281,6 @@ class ChangeFeed:
         down = {*self._services.routing.down(nodes)}
         ordered = enumerate(self._services.routing.hosts(sorted(nodes)))
         self._rank = {node: (self._services.name_of(node) in down, number) for number, node in ordered}
-        for number, row in enumerate(rows):
-            self._feeds.followers.setdefault((self._table, row.place.partition), {})[self] = number
         self._errors, self._failed = {}, set()
         self.outdate(range(len(rows)))
 
@@ -333,6 +332,8 @@ class ChangeFeed:
         self._asked.update(dict.fromkeys(asks))  # All of them before the first answer.
         for ask in asks:
             rows = [self._rows[number] for number in ask.rows]
+            for number, row in zip(ask.rows, rows, strict=True):
+                self._feeds.followers.setdefault((self._table, row.place.partition), {})[self] = number
             # A position is of one node's log.
             known = [row.place if row.node == ask.node else replace(row.place, space=0, position=0) for row in rows]
             if ask.node == self._replication.replicas.me:
