@@ -96,11 +96,6 @@ def measure(bench: Bench, *, feeds: int = 1_000, idle_s: float = 120.0, puts: in
             sleep(idle_s)
             return (used_ns() - before_ns) / 1e6 / idle_s
 
-        machine.say(f"  {goals.FEEDS_IDLE}")
-        for _ in range(rounds):
-            without_ms = idle_ms()
-            with following(address, feeds):
-                bench.add(goals.FEEDS_IDLE, idle_ms() - without_ms)
         machine.say(f"  {goals.FEEDING}")
         with Traffic(address, writing.puts(0), LOAD) as traffic:
 
@@ -118,6 +113,11 @@ def measure(bench: Bench, *, feeds: int = 1_000, idle_s: float = 120.0, puts: in
                 if number:  # The first round warms up.
                     bench.add(goals.FEEDING, fed_us)
                     bench.add(goals.FEEDING, alone_us, goals.WRITING)
+        machine.say(f"  {goals.FEEDS_IDLE}")
+        for _ in range(rounds):
+            without_ms = idle_ms()
+            with following(address, feeds):
+                bench.add(goals.FEEDS_IDLE, idle_ms() - without_ms)
     bench.notes.append(
         f"Feeds: {PARTITIONS} partitions of three replicas on three nodes, followed at one node; {feeds:,} feeds over "
         f"{CLIENTS} connections for {idle_s:g} s, less the same nodes without feeds; {puts:,} puts a round, "
