@@ -127,7 +127,8 @@ class Map:
 
     def _take(self, asked: Asked, told: list[object]) -> None:
         id_, outcome, code, message = told
-        if id_ == asked.operation.id and outcome == OperationOutcome.CONFLICT:  # A node has removed an assignment.
+        # A node has removed an assignment, or the place is not free until it has.
+        if id_ == asked.operation.id and (outcome == OperationOutcome.CONFLICT or code == "INVALID"):
             self.conflicts += 1
             self.done.pop(asked.key, None)
             return
