@@ -24,6 +24,11 @@ from gossipkv.wire._buffer cimport LARGE_CAPACITY
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd_write(int fd, uint64_t value)
 
+cdef enum:
+    # Larger allocations are mapped, and given back at once. Each message that msgpack packs takes LARGE_CAPACITY for a
+    # moment: mapping that anew took longer than the packing.
+    MAPPED_BYTES = LARGE_CAPACITY + 4096
+
 cdef extern from *:
     """
     #ifdef __GLIBC__
@@ -46,7 +51,7 @@ cdef class LoopGroup:
     ):
         if min(size, max_connections, max_in_flight) < 1 or max_of_address < 0 or max_held < size:
             raise ValueError("a loop group needs at least one loop and positive limits")
-        set_malloc_thresholds(LARGE_CAPACITY)
+        set_malloc_thresholds(MAPPED_BYTES)
         pthread_mutex_init(&self.mutex, NULL)
         self.size = size
         self.max_connections = max_connections
