@@ -1,4 +1,4 @@
-"""Counts of the Python calls that a put, a get, a verdict and an idle second cost each node of a simulated cluster.
+"""Counts of the Python calls that requests, transactions and an idle second cost each node of a simulated cluster.
 
 `python -m tests.simulation.calls` prints them. A call counts if its function is the package's; an entry into a
 suspended coroutine or generator is a re-entry. The counts of idle nodes over the same virtual time are subtracted, so
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 import gossipkv
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
 from tests.world.datasets.contents import DATABASE
 from tests.world.datasets.sharing_cluster import content_of
 from tests.world.nodes.machine import SPEAKER
@@ -48,6 +50,7 @@ WELL_S: Final = 120.0  # The time until everything serves.
 QUIET_S: Final = 30.0  # The time until all nodes have reported what they hold.
 IDLE_S: Final = 20  # Several periods of each task, among them the looks at the source.
 LONGEST: Final = 25  # The functions in a message.
+NOBODY: Final = b"n" * 16  # The uuid of a node that does not exist.
 USUALLY: Final = 0.5  # A file counts if each second request calls one of its functions.
 RESUMED: Final = 3  # The bits of the argument of RESUME that are zero at the start of a function.
 
@@ -171,6 +174,36 @@ def count_calls() -> dict[str, Calls]:
     return found
 
 
+def count_transactions() -> dict[str, Calls]:
+    """Return the calls of one METADATA transaction, one after another, at three servers of which one is asked."""
+    found: dict[str, Calls] = {}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await begin(cluster)
+        first, other, _ = cluster.machines
+        wanted: Value = {"kind": "hash", "partitions": REQUESTS, "replication": 3}
+        table = await cluster.ask(first, "create_table", TABLE, wanted, timeout_s=WELL_S)
+        told = await cluster.ask(first, "partition_map", TABLE, {"limit": REQUESTS})
+        assert isinstance(table, dict)
+        assert isinstance(told, dict)
+        await trio.sleep(QUIET_S)
+        register, asked = bytes.fromhex(table["table"]), _Profile()
+        async with cluster.connected(first) as connection:
+            with asked.running():
+                for number, place in enumerate(told["partitions"], 1):
+                    argument = place["start"], place["id"], number, NOBODY, 0
+                    id_, base = number.to_bytes(OPERATION_ID_BYTES, "big"), told["config"] + number - 1
+                    operation = Operation(id_, base, "assign", 1, argument)
+                    await connection.send("metadata_transact", register, [operation.encode()], 60_000)
+                    response = await connection.read()
+                    assert response.result[0][1] == OperationOutcome.DONE, response
+        found["transaction, the asked server"] = _of(first.name, asked.entries, REQUESTS)
+        found["transaction, another server"] = _of(other.name, asked.entries, REQUESTS)
+
+    simulate(scenario, SEED, machines=3)
+    return found
+
+
 def count_verdict() -> dict[str, Calls]:
     """Return the calls of one verdict, and of an idle second: twenty nodes, five datasets, five tables; all is well."""
     found: dict[str, Calls] = {}
@@ -212,7 +245,7 @@ def count_verdict() -> dict[str, Calls]:
 
 
 def main() -> None:
-    found = count_calls() | count_verdict()
+    found = count_calls() | count_transactions() | count_verdict()
     lines = ["| request | calls | re-entries | files |", "|---|---|---|---|"]
     lines += [
         f"| {name} | {calls.total:.0f} | {calls.reentries:.0f} | {len(calls.files)} |" for name, calls in found.items()

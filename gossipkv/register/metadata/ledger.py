@@ -139,7 +139,7 @@ class RegisterLedger:
     def has(self, root: bytes) -> bool:
         """Return True if a root is pinned, and all its pages are here, synced or not."""
         pin = self._pins.get(root)
-        return pin is not None and all(name in self._here for name in pin.names)
+        return pin is not None and all(map(self._here.__contains__, pin.names))
 
     def holds(self, root: bytes) -> bool:
         """Return True if a root is pinned, and all its pages are synced."""

@@ -21,6 +21,7 @@ from enum import IntEnum
 from functools import lru_cache
 from hashlib import sha256
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeGuard, TypeVar, final
 
 import msgpack
@@ -74,6 +75,9 @@ class OperationOutcome(IntEnum):
     REFUSED = 3
 
 
+_version = itemgetter(1)
+
+
 class MapEntry(NamedTuple):
     """A key of a map, with its record and version."""
 
@@ -94,7 +98,7 @@ class PageReference(NamedTuple):
     @classmethod
     def of_leaf(cls, entries: Sequence[MapEntry], page: bytes, name: bytes) -> PageReference:
         """Return the reference of a leaf."""
-        return cls(entries[0].key, name, len(entries), len(page), max(entry.version for entry in entries))
+        return cls(entries[0].key, name, len(entries), len(page), max(map(_version, entries)))
 
     @classmethod
     def of_branch(cls, below: Sequence[PageReference], name: bytes) -> PageReference:
@@ -311,6 +315,13 @@ def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
     """Return the name of a page of ids, and cache these rows: the next transaction need not decode the page."""
     name = name_of(page)
     _IDS.keep(name, page, tuple(rows))
+    return name
+
+
+def keep_root(root: Root, page: bytes) -> bytes:
+    """Return the name of a root that was made here, and cache it."""
+    name = name_of(page)
+    _ROOTS.keep(name, page, root)
     return name
 
 

@@ -115,6 +115,7 @@ class TableMeta(NamedTuple):
             raise ProtocolError(f"the map has {entries} partitions, and the table has {self.shards} shards")
 
 
+@lru_cache(maxsize=MAX_DECODED)  # Each operation and each look at a map reads its table.
 def decode_table(meta: bytes) -> TableMeta:
     """Read the meta of a map.
 

@@ -51,8 +51,8 @@ from gossipkv.register.metadata.pages import (
     keep_branch,
     keep_ids,
     keep_leaf,
+    keep_root,
     last_judged,
-    name_of,
     pack,
     sequence_of,
 )
@@ -354,8 +354,9 @@ class Edit:
         for old_name in self._opened:  # A page may have joined a neighbour and been cut off again.
             pages.pop(old_name, None)
         ids = self._ids(pages)
-        page = encode_root(Root(before.kind, self.config, self.version, self.meta, height, tuple(below), ids))
-        name = name_of(page)
+        root = Root(before.kind, self.config, self.version, self.meta, height, tuple(below), ids)
+        page = encode_root(root)
+        name = keep_root(root, page)
         pages[name] = page
         return ChangedPages(name, pages)
 
@@ -557,6 +558,9 @@ def _is_small(page: PageReference | _Items) -> bool:
 
 def _cut(items: _Items) -> Iterator[_Items]:
     """Yield pieces of similar size; all at once if they fit in a page."""
+    if len(pack(items)) <= _CUT_BYTES:  # With the length before the items; few pages have more.
+        yield items
+        return
     sizes = [len(pack(item)) for item in items]
     sum_bytes = sum(sizes)
     pieces = -(-sum_bytes // _PIECE_BYTES) if sum_bytes > _CUT_BYTES else 1
