@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulation.calls import count_transactions, count_verdict
 
 CEILINGS = {"verdict, the asked node": 1500, "verdict, another node": 1000, "idle second": 1250}
-TRANSACTION_CEILINGS = {"transaction, the asked server": 1500, "transaction, another server": 920}
+TRANSACTION_CEILINGS = {"transaction, the asked server": 1600, "transaction, another server": 1050}
 
 
 def test_the_calls_of_a_verdict() -> None:

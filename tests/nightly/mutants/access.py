@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "what is freed of requests stays resident",
         "gossipkv.serving.loop._loop_group:LoopGroup.__cinit__",
-        "set_malloc_thresholds(LARGE_CAPACITY)",
+        "set_malloc_thresholds(MAPPED_BYTES)",
         "pass",
         "tests/unit/serving/test_memory_slow.py",
     ),
