@@ -219,11 +219,11 @@ class Eye:
         """Find the expired records that a merge has dropped."""
         for (space, _), assignment in self.spaces.items():
             model = self.witness.models.get(assignment)
-            expiring = () if model is None else {key for key, data in model.records.items() if data[24:25] == EXPIRING}
-            if model is not None and (left := expiring - model.collected):
-                there = records_of(store, space)
-                for key in sorted(left - there.keys()):
-                    self.witness.expires(model, key)
+            if model is None:
+                continue
+            expiring = {key for key, data in model.records.items() if data[24:25] == EXPIRING} - model.collected
+            for key in sorted(expiring - records_of(store, space).keys()) if expiring else ():
+                self.witness.expires(model, key)
 
     def synced(self, position: int) -> None:
         if self.last is not None and self.last[0] <= position:

@@ -214,10 +214,10 @@ class Following:
             (0 if cluster.is_range else one.partition, one.key) for one in witness.acknowledged if one.order in later
         }
         witness.counts["feeds judged"] += 1
-        for (shard, key), data in self._last().items():
+        for (shard, key), newest in self._last().items():
             shown = feed.shown[shard, key]
-            last = None if data is None else record.value(data)
-            if data is not None and record.expires_ms(data) and (not shown or shown[-1] is None):
+            last = None if newest is None else record.value(newest)
+            if newest is not None and record.expires_ms(newest) and (not shown or shown[-1] is None):
                 continue
             of_key = {value: order for (one, value), order in puts.items() if one == key}
             is_due = (shard, key) in due or (feed.is_snapshot and last is not None)

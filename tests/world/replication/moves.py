@@ -278,6 +278,13 @@ class Moves:
         by = self.map_of(model)
         return [] if by is None else [self.witness.models.get(one.id) for one in by.assignments]
 
+    def parent_of(self, model: Model, at: int) -> Model | None:
+        """Return the replica of a parent at the node of the map's `at`-th assignment, which has not adopted the map."""
+        by, forebears = self.map_of(model), self.lineage.forebears(model.partition)
+        models = self.witness.models.values() if by is not None else ()
+        node = b"" if by is None else by.assignments[at].node
+        return next((one for one in models if one.node == node and one.partition in forebears and not one.left), None)
+
     def was_at(self, identity: ReplicaIdentity, dot: Dot, level: str) -> bool:
         """Return True if under some map of the partition or its ancestors the slots of a level had a record."""
         here, models = self.stands_for(identity.assignment), self.witness.models

@@ -268,9 +268,12 @@ class Witness:
         data = model.records.get(key, b"")
         origin, count = dot_of(data)
         is_kept = self.moves.refounded.base(model.partition).get(key) == data
+        collectors = self.moves.collectors(model)
+        if kind == EXPIRING:  # A merge may know only of the parent's replicas, which a split replaces meanwhile.
+            collectors = [self.moves.parent_of(model, at) if one is None else one for at, one in enumerate(collectors)]
         lack = [
             one
-            for one in self.moves.collectors(model)
+            for one in collectors
             if one is None
             or one.joining is not None
             or (self.moves.meaning(one).get(origin, 0) < count and not is_kept)
