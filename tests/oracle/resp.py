@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_TTL_MS, MIN_EXPIRES_MS
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -24,6 +22,7 @@ NO_DATABASE = (
     b"-ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases\r\n"
 )
 BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
+MAX_TTL_MS, MIN_EXPIRES_MS, MAX_EXPIRES_MS = 1 << 42, 10**12, (1 << 48) - 1
 NO_HELLO = b"-ERR Syntax error in HELLO: HELLO [2 | 3 [AUTH name token] [SETNAME name]]\r\n"
 ONE_KEY = {b"get": 2, b"strlen": 2, b"type": 2, b"getrange": 4, b"substr": 4}
 LEAST = {
