@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -49,6 +50,8 @@ TABLES: Final = tuple(f"table-{number}" for number in range(5))
 WELL_S: Final = 120.0  # The time until everything serves.
 QUIET_S: Final = 30.0  # The time until all nodes have reported what they hold.
 IDLE_S: Final = 20  # Several periods of each task, among them the looks at the source.
+MISSED: Final = 1024  # The records that a node lacks.
+RANGES: Final = 48  # The ranges of which a node takes its share.
 LONGEST: Final = 25  # The functions in a message.
 NOBODY: Final = b"n" * 16  # The uuid of a node that does not exist.
 USUALLY: Final = 0.5  # A file counts if each second request calls one of its functions.
@@ -244,8 +247,82 @@ def count_verdict() -> dict[str, Calls]:
     return found
 
 
+def _part(value: Value, *path: str) -> Value:
+    """Return a part of nested maps; None if a name is missing."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def count_catch_up() -> dict[str, Calls]:
+    """Return the calls for each record that a node has missed among many partitions, until the node has all."""
+    found: dict[str, Calls] = {}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await begin(cluster)
+        feeder, other, away = cluster.machines
+        table: Value = {"kind": "hash", "partitions": MISSED // 4, "replication": len(cluster.machines)}
+        await cluster.ask(feeder, "create_table", TABLE, table, timeout_s=WELL_S)
+        await trio.sleep(SETTLED_S)
+        await away.stop()
+        for first in range(0, MISSED, REQUESTS):
+            rows: Value = [[b"key %d" % number, VALUE] for number in range(first, first + REQUESTS)]
+            await cluster.ask(feeder, "put_many", TABLE, rows)
+
+        async def has_all() -> bool:
+            """The node lacks nothing."""
+            return _part(await cluster.ask(feeder, "info"), "tables", "lag_records", TABLE, away.name) == 0
+
+        caught = _Profile()
+        with caught.running():
+            await away.start()
+            await cluster.until(has_all, within_s=WELL_S)
+        for name, machine in (("a feeder", feeder), ("another node", other), ("the node", away)):
+            found[f"catch-up, {name}"] = _of(machine.name, caught.entries, MISSED)
+
+    simulate(scenario, SEED, machines=3)
+    return found
+
+
+def count_moves() -> dict[str, Calls]:
+    """Return the calls for each range that moves to an added node, at the node that decides and at the added one."""
+    found: dict[str, Calls] = {}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        *machines, added = cluster.machines
+        await begin(cluster, added)
+        bounds: Value = [b"%04d" % number for number in range(1, RANGES)]
+        table: Value = {"kind": "range", "replication": len(machines), "bounds": bounds}
+        await cluster.ask(machines[0], "create_table", TABLE, table, timeout_s=WELL_S)
+        added.config = replace(added.config, join=(machines[0].address,))
+        await added.start()
+        await trio.sleep(QUIET_S)
+        held = 0
+
+        async def has_moved() -> bool:
+            """Nothing moves, and the added node has its share."""
+            nonlocal held
+            ranges = _part(await cluster.ask(machines[0], "partition_map", TABLE), "partitions")
+            assert isinstance(ranges, list)
+            rows = [_part(range_, "assignments") for range_ in ranges]
+            hosts = [row for some in rows if isinstance(some, list) for row in some]
+            held = sum(_part(row, "node") == added.name for row in hosts)
+            return held > RANGES / 2 and all(_part(row, "state") == "AVAILABLE" for row in hosts)
+
+        moved = _Profile()
+        with moved.running():
+            await cluster.ask(machines[0], "add_node", added.name, timeout_s=WELL_S)
+            await cluster.until(has_moved, within_s=WELL_S)
+        calls = {machine: _of(machine.name, moved.entries, held) for machine in cluster.machines}
+        found["a move, the busiest node"] = max((calls[machine] for machine in machines), key=attrgetter("total"))
+        found["a move, the added node"] = calls[added]
+
+    simulate(scenario, SEED, machines=4)
+    return found
+
+
 def main() -> None:
-    found = count_calls() | count_transactions() | count_verdict()
+    found = count_calls() | count_transactions() | count_verdict() | count_catch_up() | count_moves()
     lines = ["| request | calls | re-entries | files |", "|---|---|---|---|"]
     lines += [
         f"| {name} | {calls.total:.0f} | {calls.reentries:.0f} | {len(calls.files)} |" for name, calls in found.items()

@@ -1,20 +1,37 @@
-"""Transactions, a verdict over twenty nodes and an idle second stay cheap: ceilings for the Python calls of a node."""
+"""Work over many nodes or partitions stays cheap: ceilings for the Python calls of each node."""
 
 from __future__ import annotations
 
-from tests.simulation.calls import count_transactions, count_verdict
+from typing import TYPE_CHECKING
 
-CEILINGS = {"verdict, the asked node": 1500, "verdict, another node": 1000, "idle second": 1250}
-TRANSACTION_CEILINGS = {"transaction, the asked server": 1600, "transaction, another server": 1050}
+import pytest
+
+from tests.simulation.calls import count_catch_up, count_moves, count_transactions, count_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.calls import Calls
+
+# Over twenty nodes.
+VERDICT = {"verdict, the asked node": 1500, "verdict, another node": 1000, "idle second": 1250}
+TRANSACTIONS = {"transaction, the asked server": 1600, "transaction, another server": 1050}
+# For each record that a node has missed, in a quarter as many partitions: only one of two others feeds the node.
+CATCH_UP = {"catch-up, a feeder": 16, "catch-up, another node": 15, "catch-up, the node": 82}
+MOVES = {"a move, the busiest node": 4600, "a move, the added node": 3400}
 
 
-def test_the_calls_of_a_verdict() -> None:
-    counted = count_verdict()
-    for name, ceiling in CEILINGS.items():
-        assert counted[name].total <= ceiling, f"{name}: {counted[name]}"
-
-
-def test_the_calls_of_a_transaction() -> None:
-    counted = count_transactions()
-    for name, ceiling in TRANSACTION_CEILINGS.items():
-        assert counted[name].total <= ceiling, f"{name}: {counted[name]}"
+@pytest.mark.parametrize(
+    ("count", "ceilings"),
+    [
+        (count_verdict, VERDICT),
+        (count_transactions, TRANSACTIONS),
+        (count_catch_up, CATCH_UP),
+        (count_moves, MOVES),
+    ],
+    ids=["verdict", "transactions", "catch-up", "moves"],
+)
+def test_the_calls(count: Callable[[], dict[str, Calls]], ceilings: dict[str, int]) -> None:
+    counted = count()
+    for node, ceiling in ceilings.items():
+        assert counted[node].total <= ceiling, f"{node}: {counted[node]}"

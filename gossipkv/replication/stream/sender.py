@@ -288,15 +288,6 @@ class LogSender(EntryFeed):
         cursors = self._cursors.items()
         return {self.statuses[replica].assignment: cursor.covered_to for replica, cursor in cursors}
 
-    def lag(self, replica: Replica) -> int:
-        """Return the number of a replica's records that the target lacks; ended assignments do not count."""
-        status = self.statuses.get(replica)
-        if status is None:
-            return 0
-        wanted = clock.entries(clock.named(replica.synced, replica.named))
-        lacks = ((count, clock.counter(status.clock, origin)) for origin, count in wanted)
-        return sum(max(0, count - theirs) for count, theirs in lacks)
-
     def oldest_open(self, replica: Replica) -> float | None:
         """Return the time since when a replica has an uncovered entry; None: it has none."""
         cursors = [self._shared, *([cursor] if (cursor := self._cursors.get(replica)) is not None else [])]

@@ -101,6 +101,23 @@ cdef class EntryFeed:
                 size_bytes += entry.size_bytes
         return size_bytes
 
+    def lag(self, replica, /):
+        """Return the number of a replica's records that the target lacks; ended assignments do not count."""
+        cdef bytes wanted, theirs
+        cdef const unsigned char* at
+        cdef Py_ssize_t place
+        cdef uint64_t count, known, lacking = 0
+        status = self.statuses.get(replica)
+        if status is None:
+            return 0
+        wanted, theirs = named(replica.synced, replica.named), field(status, OF_CLOCK)
+        at = bytes_of(wanted)
+        for place in range(0, PyBytes_GET_SIZE(wanted), ENTRY_BYTES):
+            count = load_number(at + place + NUMBER_BYTES)
+            known = clock_counter(bytes_of(theirs), PyBytes_GET_SIZE(theirs), load_number(at + place))
+            lacking += max(count, known) - known
+        return lacking
+
     def _depart(self, list items not None, /):
         """Take note that these entries are under way."""
         cdef OpenEntry item

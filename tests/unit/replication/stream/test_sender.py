@@ -123,7 +123,9 @@ def test_another_node_may_feed_for_five_relay_times():
     ats = [scene.synced(THIRD) for _ in range(3)]
     scene.feed.connected({scene.copy: scene.told}, 0.0, goes_back=False)
     assert scene.sent(0.9) == []
-    scene.answered(0.9, third=1)
+    assert scene.feed.lag(scene.copy) == 3
+    scene.answered(0.9, third=1, yours=7)  # Own records that this node lacks count nothing.
+    assert scene.feed.lag(scene.copy) == 2
     assert scene.sent(1.8) == []
     assert scene.sent(1.9) == ats[1:]
 
