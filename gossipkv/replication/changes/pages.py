@@ -336,7 +336,11 @@ class ChangePage:
         for entry in entries:
             replica, position = entry.replica, entry.position
             number = behind.get(replica)
-            if number is None or replica in stopped or position <= self.places[number].position:
+            if number is None or replica in stopped:
+                continue
+            # A child's entry from a read of the log begins at the first batch of the page (`Spaces.read`), which may be
+            # before the place, and goes on after it: `_take` passes what the feed has.
+            if in_memory and position <= self.places[number].position:
                 continue
             if position != at and self._is_full:
                 reached = position - 1
@@ -348,7 +352,7 @@ class ChangePage:
             elif self._take(replica, number, entry, config):
                 continue
             stopped.add(replica)
-            self.places[number].position = position - 1
+            self.places[number].position = max(self.places[number].position, position - 1)
         for replica, number in behind.items():
             if replica not in stopped:
                 self.places[number].position = max(self.places[number].position, reached)

@@ -14,6 +14,7 @@ from gossipkv.replication.changes.places import ConfigClock, FeedPlace
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import RECORD, WHOLE
+from tests.unit.replication.maintenance.test_split import HIGH, LOW, Ranges
 from tests.unit.replication.memory import TABLE, Cluster, order_of
 from tests.world.replication.fed import faults_of
 
@@ -26,8 +27,8 @@ DELETES = [b"3", b"5"]
 class Followed:
     """A cluster, and a feed of its partition that is at one node at a time."""
 
-    def __init__(self, *, in_memory=False, is_snapshot=False):
-        self.cluster = Cluster()
+    def __init__(self, cluster=None, *, in_memory=False, is_snapshot=False):
+        self.cluster = cluster or Cluster()
         self.place, self.node = FeedPlace(7, cursor=b"" if is_snapshot else None), None
         self.shown, self.told, self.unread, self.puts = [], [], set(), {}
         for node in self.cluster.nodes:
@@ -44,19 +45,23 @@ class Followed:
     def poll(self, node, *, limit=100):
         """Take a page at a node; return the changes. Raises as the node refuses."""
         place = replace(self.place) if node is self.node else replace(self.place, space=0, position=0)
+        changes, self.unread = self.page(node, [place], limit)
+        self.place, self.node = place, node
+        self.shown += [value for key, value in changes if key == X]
+        return changes
+
+    def page(self, node, places, limit=100):
+        """Take a page at a node, and let it move the places; return the changes, and the places with more."""
         done = []
-        page = ChangePage(node.feeds, TABLE, [place], WHOLE, limits=(limit, 1 << 20), watcher=WATCHER)
+        page = ChangePage(node.feeds, TABLE, places, WHOLE, limits=(limit, 1 << 20), watcher=WATCHER)
         page.begin(done.append)
         self.cluster.run()
         assert done == [page]
         for error in page.refused.values():
             raise error
-        self.place, self.node, self.unread = place, node, page.unread
         unpacker = msgpack.Unpacker()
         unpacker.feed(page.body)
-        changes = [(key, value) for key, value, _ in unpacker]
-        self.shown += [value for key, value in changes if key == X]
-        return changes
+        return [(key, value) for key, value, _ in unpacker], page.unread
 
     def faults(self, *, is_due):
         last = self.cluster.nodes[1].live.get(X)
@@ -172,6 +177,26 @@ def test_any_replica_goes_on_from_its_log_unless_that_begins_later():
     cluster.cut(one)
     with pytest.raises(NotReady, match="too few hosts"):
         followed.poll(one)
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+def test_a_child_gets_the_rest_of_its_parents_entries_that_begin_before_its_place(limit):
+    """The page is read from the sibling's place, and has the parent's entries as one of each child."""
+    cluster = Ranges()
+    followed, one = Followed(cluster), cluster.nodes[0]
+    followed.poll(one)
+    early = followed.place
+    for value in (b"1", b"2"):
+        cluster.write(1, b"z", value)
+        cluster.pass_s(0.5)
+        late = replace(followed.place)
+        assert followed.poll(one) == [(b"z", value)]
+    cluster.divide()
+    cluster.pass_s(0.5)
+    places = [replace(early, partition=LOW), replace(late, partition=HIGH)]
+    changes, _ = followed.page(one, places, limit)
+    assert changes == [(b"z", b"2")]
+    assert places[1].delivered.covers(ConfigClock(one.replicas.by_partition[TABLE, HIGH].synced, 2))
 
 
 @pytest.mark.parametrize(
