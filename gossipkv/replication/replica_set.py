@@ -92,7 +92,7 @@ class ReplicaSet:
         self._receiver = LogReceiver(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Replica] | None = None
-        self.watchers: list[Callable[[Replica], object]] = []  # Called when more is synced or the config is new.
+        self.watchers: list[tuple[Callable[[Replica], object], Iterable[Replica]]] = []  # Each with watched replicas.
         self.is_up: Callable[[bytes], bool] = lambda _: True  # False if gossip calls the node dead.
         self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node follows a newer placement.
         self._began = outside.now()
@@ -210,8 +210,8 @@ class ReplicaSet:
         self.spaces.remove(replica, replica.space, replica.suffix)
 
     def moved(self, replica: Replica) -> None:
-        """Call the watchers of replicas."""
-        for watcher in self.watchers:
+        """Call the watchers: more is synced, or the config is new."""
+        for watcher, _ in self.watchers:
             watcher(replica)
 
     def forget(self, replica: Replica, batch: Batch) -> bool:

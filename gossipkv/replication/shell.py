@@ -232,8 +232,8 @@ class Replication:
     def goes_by(self, table: bytes, config: int) -> None:
         """Take note that all replicas of a table follow its placement of that config id."""
         self.replicas.maps[table] = config
-        for replica in self.replicas.by_partition.values():
-            if replica.partition[0] == table:
+        for replica in {replica: None for _, watched in self.replicas.watchers for replica in watched}:
+            if self.replicas.by_partition.get(replica.partition) is replica and replica.partition[0] == table:
                 self.replicas.moved(replica)
 
     async def _find(self) -> None:

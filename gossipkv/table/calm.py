@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import contextlib
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import GossipKVError
 from gossipkv.register.metadata.partitions import HASH, MURMUR3, decode_partition, decode_table
 from gossipkv.replication.replica.calm import MAX_HOSTS, CalmReplica, CalmTable
+from gossipkv.replication.replica.keys import WHOLE
 from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:
@@ -120,9 +120,13 @@ class CalmTables:
         is_hash = described.kind == HASH
         if replication.maps[described.id] != tree.root.config or (is_hash and described.partitioner != MURMUR3):
             return
-        here = [
-            replica for replica in replication.replicas.by_partition.values() if replica.partition[0] == described.id
-        ]
+        replicas = replication.replicas
+        here: Sequence[Replica]
+        if is_hash:
+            here = [replica for replica in replicas.by_partition.values() if replica.partition[0] == described.id]
+        else:  # In order, without departed replicas, which never are calm.
+            replicas.spaces.index_ranges(described.id)
+            here = replicas.spaces.ranges[described.id].starting(WHOLE)
         for replica in here:
             if replica.calm is None and is_calm(replication, replica):
                 enter(replication, replica)
@@ -135,7 +139,7 @@ class CalmTables:
             by_partition = {replica.partition[1]: replica.calm for replica in calm}
             rows = [by_partition.get(partition) for partition in self._partitions(name, tree)]
         else:
-            rows = [replica.calm for replica in sorted(calm, key=attrgetter("bounds.first"))]
+            rows = [replica.calm for replica in calm]
         if name not in self._tables:
             table = CalmTable(
                 name,
@@ -149,7 +153,7 @@ class CalmTables:
             if described.id in self._reported:
                 table.note_reports()
             self._tables[name] = table
-        has_all = None not in rows and len({frozenset(replica.sharers) for replica in here}) == 1
+        has_all = is_hash and None not in rows and len({frozenset(replica.sharers) for replica in here}) == 1
         self._tables[name].serve(tree.root.config, rows, has_all=has_all)
         self._roots[name] = root
 

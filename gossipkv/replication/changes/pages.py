@@ -67,7 +67,7 @@ class ChangeFeeds:
         self._told_at = -inf
         self._reads = 0
         self._unread: deque[Callable[[], object]] = deque()
-        replicas.watchers.append(self._moved)
+        replicas.watchers.append((self._moved, self._watched))
 
     def stable(self, replica: Replica) -> ConfigClock:
         """Return the clock of the local records that a majority of slots has."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from gossipkv.placement.moves import MoveStep
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.ranges import Move, Situation
-    from gossipkv.placement.spread import Slots
     from gossipkv.register.metadata.ledger import Beside
     from gossipkv.register.metadata.partitions import TableMeta
 
@@ -110,22 +109,26 @@ class RangePlanner:
             if not (partition.moves or partition.has_too_many_former)
         ]
 
-    async def steps(self, situation: Situation, of: object, most: int, beside: Beside) -> list[MoveStep]:
-        """Return the moves to begin or cancel now; `of`: the state planned for, whose change asks for a new plan."""
+    async def steps(
+        self, situation: Situation, moving: Sequence[Partition], of: object, most: int, beside: Beside
+    ) -> list[MoveStep]:
+        """Return the moves to begin or cancel now.
+
+        `moving`: the partitions that move. `of`: the state planned for, whose change asks for a new plan.
+        """
         if self._nodes not in (None, situation.nodes):
             self.lately.rests()
             self._plan_at = -inf  # Operators change nodes, which is rare.
         self._nodes = situation.nodes
         is_due = of != self._of and situation.now >= self._plan_at
-        made, steps = await beside(partial(_steps, situation, None if is_due else self._moves, most))
+        made, steps = await beside(partial(steps_of, situation, moving, None if is_due else self._moves, most))
         if is_due:
             ended = trio.current_time()
             self._of, self._plan_at = of, ended + PAUSE * (ended - situation.now)
             ids = [partition.id for partition in situation.partitions]
             self._splits = {ids[split.partition] for split in made.splits}
             self._moves = [(ids[move.partition], move) for move in made.moves]
-        is_moving = bool(steps) or any(partition.moves for partition in situation.partitions)
-        self._is_left = is_moving or bool(self._moves or self._splits)
+        self._is_left = bool(steps or moving or self._moves or self._splits)
         return steps
 
     def is_quiet(self, of: object) -> bool:
@@ -137,7 +140,7 @@ class RangePlanner:
     ) -> None:
         """Ask hosts to divide the planned partitions; each retry asks the next host of a partition."""
         now, asked = trio.current_time(), self.lately.asked
-        there = [partition for partition in partitions if partition.id in self._splits]
+        there = [partition for partition in partitions if partition.id in self._splits] if self._splits else []
         due = [partition for partition in there if partition.id not in asked or now >= asked[partition.id][1] + RETRY_S]
         async with trio.open_nursery() as nursery:
             for partition in due[:MAX_ASKED]:
@@ -152,24 +155,29 @@ async def _divide(ask: RangeHosts, table: bytes, node: bytes, partition: int) ->
         await ask.divide(table, node, partition)
 
 
-def _steps(
-    situation: Situation, before: Sequence[tuple[int, Move]] | None, most: int
+def steps_of(
+    situation: Situation, moving: Sequence[Partition], before: Sequence[tuple[int, Move]] | None, most: int
 ) -> tuple[RangePlan, list[MoveStep]]:
     """Return a plan and its steps: a new plan, or the rest of the moves `before`."""
     now = situation.partitions
-    stands = [*map(standing, now)]
-    made = plan(situation) if before is None else _left(now, stands, before)
+    numbers = {partition.id: at for at, partition in enumerate(now)}
+    made = plan(situation) if before is None else _left(now, numbers, before)
+    # The other partitions are at rest where they are wanted: they need no step.
+    changing = sorted({*(numbers[partition.id] for partition in moving), *(move.partition for move in made.moves)})
+    places = {number: at for at, number in enumerate(changing)}
+    some = [now[number] for number in changing]
+    moves = [move._replace(partition=places[move.partition]) for move in made.moves]
     able = {*situation.alive}.difference(situation.shunned)
-    return made, next_moves(now, wanted(stands, made.moves), most, able=able.__contains__)
+    steps = next_moves(some, wanted([*map(standing, some)], moves), most, able=able.__contains__)
+    return made, [step._replace(partition=changing[step.partition]) for step in steps]
 
 
-def _left(now: Sequence[Partition], stands: Sequence[Slots], before: Sequence[tuple[int, Move]]) -> RangePlan:
-    """Return the moves of a plan that have not begun by the present map."""
-    numbers = {partition.id: at for at, partition in enumerate(now)} if before else {}
+def _left(now: Sequence[Partition], numbers: Mapping[int, int], before: Sequence[tuple[int, Move]]) -> RangePlan:
+    """Return the moves of a plan that have not begun by the present map; `numbers`: its partitions' numbers by id."""
     moves: list[Move] = []
     for id_, move in before:
         at = numbers.get(id_)
-        slots = () if at is None else stands[at]
+        slots = () if at is None else standing(now[at])
         source = slots[move.slot] if move.slot < len(slots) else None
         if at is not None and source == move.source and move.target not in slots:
             moves.append(move._replace(partition=at))

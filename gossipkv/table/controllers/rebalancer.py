@@ -16,6 +16,7 @@ import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
@@ -130,6 +131,7 @@ class _TableView:
     leaves: dict[PageReference, _MapLeaf] = field(default_factory=dict)
     partitions: dict[bytes, Partition] = field(default_factory=dict)
     moving: list[Partition] = field(default_factory=list)
+    changed: list[Partition] = field(default_factory=list)  # Partitions in leaves that the map before had not.
     wanted_of: object = None  # Input of `wanted`: nodes, table, first keys.
     wanted: Sequence[Slots] = ()
     targets: dict[int, bytes] = field(default_factory=dict)  # Incoming assignments, and their nodes.
@@ -137,12 +139,19 @@ class _TableView:
     planning: RangePlanner | None = None  # None for a hash table.
 
     def read(self, tree: MapTree, root: bytes) -> None:
-        """Read a map; unchanged leaves are not decoded again."""
-        before, self.leaves, self.partitions, self.moving = self.leaves, {}, {}, []
-        for at, reference in enumerate(tree.leaves):
-            leaf = self.leaves[reference] = before.get(reference) or _MapLeaf.of(tree.leaf(at))
+        """Read a map; unchanged leaves are not decoded again. If that raises, the view stays at the map before."""
+        references = tree.leaves
+        changed = {
+            reference: _MapLeaf.of(tree.leaf(at))
+            for at, reference in enumerate(references)
+            if reference not in self.leaves
+        }
+        self.leaves = {reference: changed.get(reference) or self.leaves[reference] for reference in references}
+        self.partitions, self.moving = {}, []
+        for leaf in self.leaves.values():
             self.partitions |= leaf.partitions
             self.moving += leaf.moving
+        self.changed = [partition for leaf in changed.values() for partition in leaf.partitions.values()]
         self.root, self.is_quiet = root, False
 
 
@@ -255,7 +264,7 @@ class Rebalancer:
             return
         partitions = [*seen.partitions.values()]
         situation = replace(around, partitions=partitions, replication=table.replication)
-        steps = await planning.steps(situation, of, self._max_moves, self._beside)
+        steps = await planning.steps(situation, seen.moving, of, self._max_moves, self._beside)
         await self._transact(table.id, base, self._asked(seen, steps))
         if around.is_on and (cuts := planning.cuts(seen.partitions, self._random)):
             await self._transact(table.id, base, cuts)
@@ -301,7 +310,8 @@ class Rebalancer:
 
     def _count_failures(self, seen: _TableView) -> None:
         """Count the targets that were given up; reset the counts of targets that became AVAILABLE."""
-        partitions: Iterable[Partition] = seen.partitions.values() if seen.targets else seen.moving
+        # A target of the map before that is in no changed leaf still comes.
+        partitions = chain(seen.changed, seen.moving)
         stands = {assignment.id: assignment for partition in partitions for assignment in partition.assignments}
         now = trio.current_time()
         for assignment, node in seen.targets.items():

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
@@ -42,8 +43,8 @@ DIVIDE: Final = "divide"  # Names of the operations.
 RETIRE: Final = "retire"
 
 LOOK_S: Final = 2.0  # Longest time between two rounds while no map changes.
-MAX_MEASURED: Final = 512  # Replicas measured in one round: ten thousand take forty seconds.
-FEW_MEASURED: Final = 16  # Replicas measured before other tasks run: about a millisecond.
+MAX_MEASURED: Final = 512  # Replicas measured in `LOOK_S`, however many maps come: ten thousand take forty seconds.
+FEW_MEASURED: Final = 16  # Replicas measured in any round, and before other tasks run: about a millisecond.
 TURN_S: Final = 10.0  # Time for one host to divide a range, and for the next host to hear of the division.
 RETRY_S: Final = 10.0  # Delay before the next attempt to divide a range.
 DONE_S: Final = 5.0  # Timeout of a transaction.
@@ -93,6 +94,7 @@ class Splitter:
         self._alive, self._look_at, self._random = tables.alive, tables.look_at, tables.random
         self._limits, self._skew_ms = tables.split_limits, tables.settings.max_clock_skew
         self._round: list[Replica] = []  # Replicas to be measured, from the end.
+        self._measured_at = -inf
         self._retained: dict[bytes, TableMeta] = {}  # Tables with a retention.
         self._large: dict[Replica, float] = {}  # Time of the next attempt for each large or old replica.
         self._said: dict[Replica, str] = {}  # Last logged reason why a replica is not divided.
@@ -177,7 +179,9 @@ class Splitter:
             watched = ranges if any(self._limits) else self._retained.keys()
             self._round = [replica for replica in here if replica.partition[0] in watched]
         alive = {*self._alive()}
-        for number in range(min(len(self._round), MAX_MEASURED)):
+        share = min((trio.current_time() - self._measured_at) / LOOK_S, 1.0)
+        self._measured_at = trio.current_time()
+        for number in range(min(len(self._round), max(FEW_MEASURED, int(share * MAX_MEASURED)))):
             replica = self._round.pop()
             turn = turn_of(replica, alive) if self._is_here(replica) else None
             with self._logging_errors(replica):

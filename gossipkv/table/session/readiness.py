@@ -122,8 +122,8 @@ class ReplicaReadiness:
 
     def _wait(self, replica: Replica, waits: _ParkedOnReplica) -> None:
         replicas = self._replication().replicas
-        if self._moved not in replicas.watchers:
-            replicas.watchers.append(self._moved)
+        if (watcher := (self._moved, self._waiting)) not in replicas.watchers:
+            replicas.watchers.append(watcher)
         waiting = [parked for parked in self._waiting.get(replica, ()) if parked.waiter.on_late is not None]
         self._waiting[replica] = [*waiting, waits]
 

@@ -9,22 +9,26 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from gossipkv.errors import Unavailable
 from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.placement.lately import LATELY_S
 from gossipkv.placement.measures import HostMeasures, MeasureLimits, RangeMeasure, SeriesWrites
+from gossipkv.placement.moves import next_moves, standing
 from gossipkv.placement.partition import Assignment, AssignmentState, Partition
-from gossipkv.placement.ranges import LARGE_S, plan
+from gossipkv.placement.ranges import LARGE_S, plan, wanted
 from gossipkv.placement.spread import SpreadNode
 from gossipkv.register.metadata.operations import judge
 from gossipkv.register.metadata.pages import OperationOutcome
 from gossipkv.register.metadata.partitions import OPERATIONS, RANGE, TableMeta, first_body
 from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers import plan as planning
-from gossipkv.table.controllers.plan import ASK_S, PAUSE, RETRY_S, RangeHosts
+from gossipkv.table.controllers.plan import ASK_S, PAUSE, RETRY_S, RangeHosts, steps_of
 from gossipkv.table.controllers.rebalancer import Rebalancer
+from tests.unit.placement.test_ranges import drawn
 from tests.unit.table.local_tables import local_tables
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 
@@ -258,3 +262,23 @@ def test_a_time_series_is_divided_ahead(is_on):
     ]
     assert world.refused == 0
     assert {*world.held.values()} <= {4, 5}  # Nine ranges have two replicas each.
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_steps_are_those_of_a_walk_over_the_whole_map(random):
+    table, before = drawn(random), None
+    for _ in range(4):
+        situation, most = table.situation(), random.randint(1, 3)
+        now, able = situation.partitions, {*situation.alive}.difference(situation.shunned)
+        made, steps = steps_of(situation, [one for one in now if one.moves], before, most)
+        after = wanted([*map(standing, now)], made.moves)
+        assert steps == next_moves(now, after, most, able=able.__contains__)
+        before = [(now[move.partition].id, move) for move in made.moves]
+        for step in steps:
+            held = [one for one in now[step.partition].assignments if one.id != step.unassign]
+            if step.unassign is None:
+                state = random.choice((AssignmentState.PROPOSED, AssignmentState.INITIALIZING))
+                held.append(Assignment(next(table.ids), step.target, step.slot, state))
+            if random.random() < 0.7:
+                table.put(step.partition, Partition.of(now[step.partition].id, held))
+        table.shunned = {one for one in table.nodes if random.random() < 0.2}

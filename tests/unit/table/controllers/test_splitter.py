@@ -17,7 +17,7 @@ from gossipkv.replication._replication import encode_state
 from gossipkv.replication.replica.replica import Replica, ReplicaIdentity
 from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers.reconciler import hosts_of, rules_of
-from gossipkv.table.controllers.splitter import LOOK_S, MAX_MEASURED, RETRY_S, TURN_S, Splitter
+from gossipkv.table.controllers.splitter import FEW_MEASURED, LOOK_S, MAX_MEASURED, RETRY_S, TURN_S, Splitter
 from tests.unit.table.local_tables import local_tables
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 from tests.world.logs import capture_logs
@@ -303,3 +303,18 @@ async def test_many_copies_have_their_turns(world, autojump_clock):
     assert len(splitter.sizes.measured) == MAX_MEASURED
     await splitter.looks()
     assert {*splitter.sizes.measured} == {id_ for _, id_ in splitter.replicas.by_partition}
+
+
+async def test_many_maps_in_a_short_time_make_a_node_measure_no_more(world, autojump_clock):
+    splitter = SplitterOfOneNode(world)
+    one = splitter.replicas.by_partition[TABLE, 7]
+    splitter.splitting._round = [one] * 10 * MAX_MEASURED
+    await splitter.splitting.look()
+    splitter.sizes.measured.clear()
+    for _ in range(10):
+        await trio.sleep(LOOK_S / 10)
+        await splitter.splitting.look()
+    assert len(splitter.sizes.measured) <= MAX_MEASURED
+    splitter.sizes.measured.clear()
+    await splitter.splitting.look()
+    assert len(splitter.sizes.measured) == FEW_MEASURED
