@@ -10,7 +10,7 @@ Rejected: `spread`, which is exact and by number, since ranges come and go all t
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right, insort
 from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
@@ -22,7 +22,7 @@ from gossipkv.placement.moves import standing
 from gossipkv.placement.partition import AssignmentState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Slots, SpreadNode
@@ -333,7 +333,7 @@ class _Planner:
     def balance(self) -> None:
         """Move partitions from the fullest node to the emptiest, while that is clearly better."""
         order = sorted((self._load(at), at) for at in self._living)
-        giving = _Giving(self._costs, self._giveable())
+        giving = _Giving(self._costs, self._giveable(), self._may_take)
         able, spent = {*self._able}, set[int]()
         while len(self.moves) < MAX_MOVES:
             source = next((at for _, at in reversed(order) if at not in spent), None)
@@ -347,6 +347,7 @@ class _Planner:
             for node in (source, target):
                 order.remove((self._load(node), node))
             self._go(at, slot, target, self._words(source))
+            giving.gave(source)
             for node in (source, target):
                 insort(order, (self._load(node), node))
 
@@ -373,10 +374,9 @@ class _Planner:
             room = (most - self._loads[kind][target]) * weight
             # With this part, both nodes become even.
             part = self._nodes[source].weight / (self._nodes[source].weight + weight)
-            for at, slot in giving.near(source, kind, min(room, gap * weight * part), room):
+            for at, slot in giving.near(source, kind, target, min(room, gap * weight * part), room):
                 left -= 1
                 if self._fits(at, slot, target, most):
-                    giving.gave(source, kind, at)
                     return at, slot, target
                 if left <= 0:
                     break
@@ -387,11 +387,13 @@ class _Planner:
         at = self._now.lately.passed.get((self._nodes[source].id, self._nodes[target].id))
         return (source, target) in self._passed or self._is_recent(at, LATELY_S)
 
+    def _may_take(self, partition: int, slot: int, target: int) -> bool:
+        """Return True if a slot may go to a target, which lacks the partition."""
+        return (partition, slot) not in self._fixed and self._nodes[target].id not in self._here[partition]
+
     def _fits(self, partition: int, slot: int, target: int, most: float) -> bool:
-        """Return True if a target may take a slot with a load of at most `most`."""
+        """Return True if a target that may take a slot gets a load of at most `most`, and no replicas come closer."""
         slots, node = self._here[partition], self._nodes[target]
-        if node.id in slots or (partition, slot) in self._fixed:
-            return False
         for loads, costs in zip(self._loads, self._costs, strict=True):
             if loads[target] + costs[partition] / node.weight > most:
                 return False
@@ -417,35 +419,48 @@ class _Planner:
 class _Giving:
     """Slots that each node may give, by cost."""
 
-    def __init__(self, costs: Sequence[Sequence[float]], held: Sequence[Sequence[tuple[int, int]]]) -> None:
-        """`held`: partitions and slots by node."""
-        self._costs = costs
-        self._held = held
-        self._ordered: dict[tuple[int, int], tuple[list[float], list[tuple[int, int]]]] = {}
+    def __init__(
+        self,
+        costs: Sequence[Sequence[float]],
+        held: Sequence[Sequence[tuple[int, int]]],
+        may_take: Callable[[int, int, int], bool],
+    ) -> None:
+        """`held`: partitions and slots by node; `may_take`: called with a partition, a slot and a target."""
+        self._costs, self._held, self._may_take = costs, held, may_take
+        self._ordered: dict[tuple[int, int], list[tuple[float, tuple[int, int]]]] = {}
+        self._left: dict[int, dict[tuple[int, int], list[tuple[float, tuple[int, int]]]]] = {}  # By target.
 
-    def near(self, node: int, kind: int, cost: float, most: float) -> Iterator[tuple[int, int]]:
-        """Yield a node's slots that cost at most `most`, those closest to `cost` first."""
-        costs, held = self._in_order(node, kind)
-        end, high = bisect_right(costs, most), bisect_right(costs, cost)
+    def near(self, node: int, kind: int, target: int, cost: float, most: float) -> Iterator[tuple[int, int]]:
+        """Yield a node's slots that cost at most `most` and that a target may take, those closest to `cost` first."""
+        left = self._left_for(node, kind, target)
+        end, high = bisect_right(left, most, key=_cost), bisect_right(left, cost, key=_cost)
         low = high - 1
         while low >= 0 or high < end:
-            if low < 0 or (high < end and costs[high] - cost < cost - costs[low]):
-                yield held[high]
-                high += 1
-            else:
-                yield held[low]
-                low -= 1
+            is_high = low < 0 or (high < end and left[high][0] - cost < cost - left[low][0])
+            at = high if is_high else low
+            place = left[at][1]
+            if self._may_take(*place, target):
+                yield place
+                high += is_high
+            else:  # The target never may, unless it gives something: do not look at the slot again.
+                del left[at]
+                high -= not is_high
+                end -= 1
+            low -= not is_high
 
-    def gave(self, node: int, kind: int, partition: int) -> None:
-        costs, held = self._in_order(node, kind)
-        cost = self._costs[kind][partition]
-        at = next(at for at in range(bisect_left(costs, cost), len(held)) if held[at][0] == partition)
-        del costs[at], held[at]
+    def gave(self, node: int) -> None:
+        """Look at all slots again for a node that has given one, since it may take another of that partition."""
+        self._left.pop(node, None)
 
-    def _in_order(self, node: int, kind: int) -> tuple[list[float], list[tuple[int, int]]]:
-        found = self._ordered.get((node, kind))
-        if found is None:
-            of = self._costs[kind]
-            held = sorted(self._held[node], key=lambda place: (of[place[0]], place))
-            found = self._ordered[node, kind] = [of[at] for at, _ in held], held
-        return found
+    def _left_for(self, node: int, kind: int, target: int) -> list[tuple[float, tuple[int, int]]]:
+        if (node, kind) not in self._ordered:
+            costs = self._costs[kind]
+            self._ordered[node, kind] = sorted((costs[place[0]], place) for place in self._held[node])
+        left = self._left.setdefault(target, {})
+        if (node, kind) not in left:
+            left[node, kind] = [*self._ordered[node, kind]]
+        return left[node, kind]
+
+
+def _cost(slot: tuple[float, tuple[int, int]]) -> float:
+    return slot[0]

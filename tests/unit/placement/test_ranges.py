@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import pytest
@@ -412,3 +413,21 @@ def test_what_has_grown_by_divisions_is_soon_even(nodes):
         table.now += 10.0
         table.look()
     assert all(0.9 <= load <= 1.1 for load in table.loads().values()), table.loads()
+
+
+def test_a_move_costs_the_same_among_more_partitions():
+    """The partitions that a target has by now are not passed over again for each further move."""
+    calls = {}
+    for count in (60, 600):
+        table, called = Ranged([(1, 2, 3)] * count, nodes=4), 0
+
+        def note(_frame, event, _argument):
+            nonlocal called
+            called += event == "call"
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        made = table.measure(*[MIB] * count).plan()
+        sys.setprofile(before)
+        calls[count] = called / len(made.moves)
+    assert calls[600] < 1.2 * calls[60]
