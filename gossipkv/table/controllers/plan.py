@@ -7,8 +7,10 @@ table take long, so they are made at intervals; until the next plan, the rebalan
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from functools import partial
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
@@ -18,6 +20,7 @@ from gossipkv.placement.ahead import ahead
 from gossipkv.placement.lately import Lately
 from gossipkv.placement.measures import HostMeasures, RangeMeasure
 from gossipkv.placement.moves import next_moves, standing
+from gossipkv.placement.partition import AssignmentState
 from gossipkv.placement.ranges import RangePlan, plan, wanted
 from gossipkv.table.controllers.splitter import DIVIDE, division
 
@@ -29,16 +32,19 @@ if TYPE_CHECKING:
     from gossipkv.placement.moves import MoveStep
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.ranges import Move, Situation
+    from gossipkv.placement.spread import Slots
     from gossipkv.register.metadata.ledger import Beside
     from gossipkv.register.metadata.partitions import TableMeta
 
 ASK_S: Final = 30.0  # Mean interval at which hosts are asked for measures.
 ASK_FACTOR: Final = 0.8, 1.2  # Vary the interval: two rebalancers in step would level the same nodes for ever.
 NEW_S: Final = 1.0  # Delay before new ranges are measured, since more may follow.
-PAUSE: Final = 10.0  # Rest this many times the duration of a plan, or of a survey of all hosts.
+PAUSE: Final = 10.0  # Rest this many times the duration of a survey of all hosts,
+PLAN_PAUSE: Final = 30.0  # or of a plan: its moves go on, and each of them makes a new map.
 RETRY_S: Final = 60.0  # After this time, another host is asked to divide a range that is still whole.
 DIVIDE_S: Final = 6.0  # Timeout of a request to divide a range.
 MAX_ASKED: Final = 16  # Divisions requested in one round.
+FIRST_FACTOR: Final = 4  # Planned moves that are looked at first, times the moves that may run at a node.
 
 
 class RangeHosts(NamedTuple):
@@ -124,7 +130,7 @@ class RangePlanner:
         made, steps = await beside(partial(steps_of, situation, moving, None if is_due else self._moves, most))
         if is_due:
             ended = trio.current_time()
-            self._of, self._plan_at = of, ended + PAUSE * (ended - situation.now)
+            self._of, self._plan_at = of, ended + PLAN_PAUSE * (ended - situation.now)
             ids = [partition.id for partition in situation.partitions]
             self._splits = {ids[split.partition] for split in made.splits}
             self._moves = [(ids[move.partition], move) for move in made.moves]
@@ -158,27 +164,54 @@ async def _divide(ask: RangeHosts, table: bytes, node: bytes, partition: int) ->
 def steps_of(
     situation: Situation, moving: Sequence[Partition], before: Sequence[tuple[int, Move]] | None, most: int
 ) -> tuple[RangePlan, list[MoveStep]]:
-    """Return a plan and its steps: a new plan, or the rest of the moves `before`."""
+    """Return a plan and its steps: a new plan, or only the steps of the moves `before` that have not begun.
+
+    `most`: as for `next_moves`, which would find the same steps among all partitions.
+    """
     now = situation.partitions
     numbers = {partition.id: at for at, partition in enumerate(now)}
-    made = plan(situation) if before is None else _left(now, numbers, before)
-    # The other partitions are at rest where they are wanted: they need no step.
-    changing = sorted({*(numbers[partition.id] for partition in moving), *(move.partition for move in made.moves)})
-    places = {number: at for at, number in enumerate(changing)}
-    some = [now[number] for number in changing]
-    moves = [move._replace(partition=places[move.partition]) for move in made.moves]
+    made = RangePlan((), ()) if before is not None else plan(situation)
+    ids = before if before is not None else [(now[move.partition].id, move) for move in made.moves]
+    moves = sorted(((numbers[id_], move) for id_, move in ids if id_ in numbers), key=itemgetter(0))
     able = {*situation.alive}.difference(situation.shunned)
-    steps = next_moves(some, wanted([*map(standing, some)], moves), most, able=able.__contains__)
-    return made, [step._replace(partition=changing[step.partition]) for step in steps]
+    move_now = {numbers[partition.id] for partition in moving}
+    coming = Counter(
+        assignment.node
+        for partition in moving
+        for assignment in partition.assignments
+        if assignment.state < AssignmentState.AVAILABLE
+    )
+    # Moves begin in the order of partitions, but slots without a node are filled first. The rest need not be looked at
+    # once no target takes more.
+    count = len(moves) if any(move.source is None for _, move in moves) else FIRST_FACTOR * most
+    while True:
+        while 0 < count < len(moves) and moves[count][0] == moves[count - 1][0]:
+            count += 1
+        rest = [(number, move) for number, move in moves[count:] if number not in move_now]
+        left = {move.target for _, move in rest} & able
+        due = moves if not rest else [*moves[:count], *(some for some in moves[count:] if some[0] in move_now)]
+        steps = _steps(now, move_now, due, partial(next_moves, most=most, able=able.__contains__))
+        begun = coming + Counter(step.target for step in steps if step.unassign is None)
+        if all(begun[target] >= most for target in left):
+            return made, steps
+        count *= FIRST_FACTOR
 
 
-def _left(now: Sequence[Partition], numbers: Mapping[int, int], before: Sequence[tuple[int, Move]]) -> RangePlan:
-    """Return the moves of a plan that have not begun by the present map; `numbers`: its partitions' numbers by id."""
-    moves: list[Move] = []
-    for id_, move in before:
-        at = numbers.get(id_)
-        slots = () if at is None else standing(now[at])
+def _steps(
+    now: Sequence[Partition],
+    move_now: Collection[int],
+    moves: Sequence[tuple[int, Move]],
+    next_of: Callable[[Sequence[Partition], Sequence[Slots]], list[MoveStep]],
+) -> list[MoveStep]:
+    """Return the steps of the moves that have not begun, by the numbers of partitions, and of those that move now."""
+    stands = {number: standing(now[number]) for number in sorted({*move_now, *(number for number, _ in moves)})}
+    places = {number: at for at, number in enumerate(stands)}
+    left: list[Move] = []
+    for number, move in moves:
+        slots = stands[number]
         source = slots[move.slot] if move.slot < len(slots) else None
-        if at is not None and source == move.source and move.target not in slots:
-            moves.append(move._replace(partition=at))
-    return RangePlan(moves, ())
+        if source == move.source and move.target not in slots:
+            left.append(move._replace(partition=places[number]))
+    steps = next_of([now[number] for number in stands], wanted([*stands.values()], left))
+    here = [*stands]
+    return [step._replace(partition=here[step.partition]) for step in steps]

@@ -157,6 +157,15 @@ def test_a_newer_map_is_looked_for(world):
     assert answers[0][0] is None
 
 
+def test_a_newer_map_makes_calls_only_for_replicas_with_waiting_requests(world):
+    one, two = holder(world, b"1")
+    table = one.methods.routing.route("hash").table.id
+    moved = []
+    two.replicas.moved = moved.append
+    two.goes_by(table, CONFIG + 1)
+    assert (moved, two.replicas.maps[table]) == ([], CONFIG + 1)
+
+
 def test_a_copy_that_is_to_go_by_a_newer_map(world):
     """The replica does not know the new map's origins while the end of a load freezes it."""
     one, two = holder(world, b"1")
