@@ -18,7 +18,7 @@ VERDICT = {"verdict, the asked node": 1500, "verdict, another node": 1000, "idle
 TRANSACTIONS = {"transaction, the asked server": 1600, "transaction, another server": 1050}
 # For each record that a node has missed, in a quarter as many partitions: only one of two others feeds the node.
 CATCH_UP = {"catch-up, a feeder": 16, "catch-up, another node": 15, "catch-up, the node": 82}
-MOVES = {"a move, the busiest node": 4600, "a move, the added node": 3400}
+MOVES = {"a move, the busiest node": 3800, "a move, the added node": 3400}
 
 
 @pytest.mark.parametrize(
