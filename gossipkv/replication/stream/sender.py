@@ -44,7 +44,6 @@ MAX_OF_CURSORS: Final = 2  # Catch-up cursors may have so many of the messages u
 MAX_LOOKS: Final = 4  # Cursors for which the log is read at a time.
 MAX_OPEN: Final = 1 << 16  # Entries passed and not covered by the target; further ones wait in the log.
 RELAYED_FOR: Final = 5  # Keep relaying for so many relay times.
-OTHERS_FEED: Final = 5  # Another node feeds the target if that has got records within so many relay times.
 _REPLICA: Final = attrgetter("replica")
 
 
@@ -274,7 +273,7 @@ class LogSender(EntryFeed):
         if item is not None and not was_sent and any(map(partial(self._is_broken, item.replica), item.origins)):
             return now
         if self._gap and not self._back:
-            return self._since + OTHERS_FEED * self._relay_s
+            return self._since + self._relay_s
         return inf if item is None or item.under_way else self._stuck_at(item)
 
     @property

@@ -117,17 +117,17 @@ def test_what_was_dropped_goes_again_though_the_sender_is_not_at_the_end(monkeyp
     assert scene.sent(0.6) == ats[2:]
 
 
-def test_another_node_may_feed_for_five_relay_times():
+def test_another_node_may_feed_for_a_relay_time():
     """A sender that need not go back waits while the target gets what it lacked at first."""
     scene = Scene()
     ats = [scene.synced(THIRD) for _ in range(3)]
     scene.feed.connected({scene.copy: scene.told}, 0.0, goes_back=False)
-    assert scene.sent(0.9) == []
+    assert scene.sent(0.1) == []
     assert scene.feed.lag(scene.copy) == 3
-    scene.answered(0.9, third=1, yours=7)  # Own records that this node lacks count nothing.
+    scene.answered(0.1, third=1, yours=7)  # Own records that this node lacks count nothing.
     assert scene.feed.lag(scene.copy) == 2
-    assert scene.sent(1.8) == []
-    assert scene.sent(1.9) == ats[1:]
+    assert scene.sent(0.2) == []
+    assert scene.sent(0.31) == ats[1:]
 
 
 def test_what_is_under_way_does_not_lie():
