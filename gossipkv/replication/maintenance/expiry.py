@@ -48,6 +48,8 @@ def _row_of(replicas: ReplicaSet, replica: Replica, keys: tuple[bytes, bytes]) -
     first, end = (space + bound for bound in replica.bounds.records)
     if keys[1] < first or end <= keys[0] or replica not in replicas.acks or replica in replicas.loader.loads:
         return b""
+    if replica.config != replica.synced_config:
+        return b""  # A power loss would bring back the old config, whose hosts have not all confirmed the clock.
     past_ms = replicas.skew.past_ms(replica.sharers)
     settled, has_ended, _ = collectable(replicas, replica)
     if not past_ms or not (settled or has_ended):

@@ -125,6 +125,22 @@ def test_a_record_of_an_origin_that_has_ended_may_leave():
     assert leave == [False, False, True]
 
 
+def test_a_map_that_is_not_synced_lets_nothing_leave():
+    """After a power loss the old map would hold, with a host that has not confirmed the record."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    expiring(cluster, one, two)
+    hosts = [host for host in one.copy.hosts if host.node != three.uuid]
+    two.replicas.place(two.copy.identity, 2, hosts)
+    cluster.run()
+    cluster.pass_s(0.5)
+    one.replicas.place(one.copy.identity, 2, hosts)
+    assert leaves(one) > one.now_ms()
+    cluster.run()
+    cluster.pass_s(0.5)
+    assert leaves(one) == 0
+
+
 @pytest.mark.parametrize("late_s", [-1.0, 1.0])
 def test_in_smeared_tables_records_stay_for_an_hour(late_s):
     """A put that was accepted before may come as late as half an hour, also if the expiry was in the past."""
