@@ -53,7 +53,7 @@ ORIGIN: Final = 1
 
 
 def measure(
-    bench: Bench, *, puts: int = 200_000, memtable_bytes: int = 2 * MIB, memtables: int = 16, rounds: int = 5
+    bench: Bench, *, puts: int = 1_000_000, memtable_bytes: int = 2 * MIB, memtables: int = 16, rounds: int = 3
 ) -> None:
     """Measure rounds of puts into two tables, and some hours of a store of so many memtables."""
     _puts(bench, puts, rounds)
