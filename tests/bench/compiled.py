@@ -23,7 +23,7 @@ def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = next((line for line in done.stderr.splitlines() if "rror" in line), "it failed")
-        raise ImportError(f"{' '.join(command[:4])} …: {reason.strip()}")
+        raise ImportError(f"{' '.join(command[:4])} …: {reason.strip().replace(f'{ROOT}/', '')}")
 
 
 def _is_older(target: Path, *sources: Path) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 COMMAND = "`python -m tests.bench --only {}`"
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
+GOAL = HEAD.index("goal")
 
 
 def _figure(value: float, unit: str) -> str:
@@ -65,9 +66,10 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
 
 
 def page(part: str, measurements: Iterable[Measurement], notes: list[str]) -> str:
-    """Return the page of a part: its command, the machine, the table, and notes."""
+    """Return the page of a part: its command, the machine, a table of the lines with a goal, and notes."""
+    rows = (line for measurement in measurements for line in _lines(measurement, exact=False) if line[GOAL])
     said = "\n" + "".join(f"- {note}.\n" for note in dict.fromkeys(notes)) if notes else ""
-    return f"# {part}\n\n{COMMAND.format(part)} on {machine.describe()}.\n\n{table(measurements)}\n{said}"
+    return f"# {part}\n\n{COMMAND.format(part)} on {machine.describe()}.\n\n{aligned([HEAD, *rows])}\n{said}"
 
 
 def lines_of(page: str) -> list[list[str]]:
