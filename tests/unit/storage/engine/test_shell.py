@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import itertools
+from collections import Counter
 from dataclasses import replace
 
+import msgpack
 import pytest
 import trio
 
 from gossipkv.errors import Overloaded, StorageError
+from gossipkv.replication._replication import ExpiryFilter
 from gossipkv.storage.engine._engine import MARK
-from gossipkv.storage.engine.merge import merge
+from gossipkv.storage.engine.merge import ExpiryRule, merge
 from gossipkv.storage.engine.options import MAX_WAITING_BYTES
-from gossipkv.storage.engine.shell import MARK_AFTER_S, PATIENCE_S
+from gossipkv.storage.engine.shell import MARK_AFTER_S, PATIENCE_S, ROWS_AT_ONCE
 from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
 from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
@@ -198,6 +201,31 @@ async def test_a_merge_whose_output_is_not_what_was_said(autojump_clock):
         assert store.get(space, b"0") == bytes(2000)
     async with world.open() as store:
         assert store.get(space, b"0") == bytes(2000)
+
+
+async def test_the_rows_of_a_merge_are_made_between_the_turns_of_others(autojump_clock):
+    """A node of many replicas gives a merge as many rows: others run after each `ROWS_AT_ONCE`."""
+    world, turns, made = World(), 0, []
+
+    async def other():
+        nonlocal turns
+        while len(made) < 10 * ROWS_AT_ONCE:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    def rows(keys):
+        yield msgpack.packb((b"", b"", b"", None, 0))
+        while len(made) < 10 * ROWS_AT_ONCE:
+            made.append(turns)
+            yield b""
+
+    async with world.open() as store, trio.open_nursery() as nursery:
+        store.expire_by(ExpiryRule(ExpiryFilter.__module__, ExpiryFilter.__name__, lambda: 1, rows))
+        nursery.start_soon(other)
+        await write_many(store, await made_space(store), 12)
+        await trio.sleep(10)
+    assert world.merges
+    assert max(Counter(made).values()) <= 2 * ROWS_AT_ONCE  # Trio may run either task first in each round.
 
 
 async def write_many(store, space, count):
