@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import msgpack
@@ -51,13 +52,13 @@ async def does(cluster: SimulatedCluster, machine: NodeMachine, method: str, *pa
     return True
 
 
-async def fill(cluster: SimulatedCluster, happens: str) -> tuple[int, list[NodeMachine]]:
+async def fill(cluster: SimulatedCluster, happens: str, ttl_ms: int | None = None) -> tuple[int, list[NodeMachine]]:
     """Fill the disks up to the reserve; return the number of keys tried and the running nodes."""
     for machine in cluster.machines:
         machine.disk.capacity_bytes = DISK_BYTES
     await begin(cluster)
     clients = TableClients(cluster)
-    await clients.create("t", replication=3)
+    await clients.create("t", replication=3, ttl_ms=ttl_ms)
     await clients.create("u", replication=3)
     count = await put_all(cluster)
     for machine in cluster.machines if happens == "restart" else ():
@@ -92,14 +93,15 @@ async def check_relieved(cluster: SimulatedCluster, how: str, happens: str) -> N
             left.pop()
         return not left
 
-    async def each_writes() -> bool:
-        return all([await does(cluster, machine, "put", "u", b"k", b"v") for machine in running])
-
     await cluster.until(all_is_taken, within_s=RELIEVED_S)
-    await cluster.until(each_writes, within_s=RELIEVED_S)
+    await cluster.until(partial(each_writes, cluster, running), within_s=RELIEVED_S)
     if how == "delete":
         value, _ = cast("tuple[Value, bytes]", await cluster.ask(running[0], "get", "t", b"%05d" % (count // 2)))
         assert value is None
+
+
+async def each_writes(cluster: SimulatedCluster, running: list[NodeMachine]) -> bool:
+    return all([await does(cluster, machine, "put", "u", b"k", b"v") for machine in running])
 
 
 @pytest.mark.parametrize(("how", "happens"), [("delete", "death"), ("drop", "restart")])

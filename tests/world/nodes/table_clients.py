@@ -72,13 +72,16 @@ class TableClients:
     def finish(self) -> None:
         self._is_over = True
 
-    async def create(self, name: str, *, at: NodeMachine | None = None, replication: int = 1) -> str:
+    async def create(
+        self, name: str, *, at: NodeMachine | None = None, replication: int = 1, ttl_ms: int | None = None
+    ) -> str:
         """Create a table through any node, or through `at`; return its id."""
         chance = self._cluster.chance
         operation = chance.randbytes(OPERATION_BYTES)
         partitions = chance.choice((1, 4, 16))
         options: Value = {
             "kind": "hash", "partitions": partitions, "replication": replication, "operation": operation,
+            **({} if ttl_ms is None else {"ttl_ms": ttl_ms}),
         }  # fmt: skip
         while True:
             try:
