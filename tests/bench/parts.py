@@ -207,6 +207,7 @@ PARTS = {
     "ranges-split": part(
         many_ranges.split, goals.SPLIT_MANY, goals.SPLIT_SHOWN, goals.SPLIT_FETCHED, ranges=500, splits=2
     ),
+    "ranges-fourth": part(many_ranges.fourth, goals.FOURTH, goals.FOURTH_CPU, ranges=40, measured_s=1.0),
     "ranges-memory": part(many_ranges.memory, goals.RANGES_MEMORY, ranges=100, settle_s=0.5, rounds=1),
     "ranges-route": part(many_ranges.route, goals.ROUTE, partitions=500, gets=500, rounds=1),
 }  # fmt: skip

@@ -40,6 +40,8 @@ TIMEOUT_MS = 60_000
 QUIET_S = 5.0  # After so long without a change of the map, the split ranges have settled.
 SETTLES_S = 3600.0
 AFTER_S = 3.0  # The time in which a split's children settle.
+MEASURED_S = 40.0  # The time in which a new table's ranges are measured.
+MIN_SHARE = 0.8  # The planner leaves a difference of loads that is not worth a move.
 KIB = 1024
 SETTINGS = {"refresh_period": "off", "split_bytes": "off", "split_rows": "off", "planner": "off"}
 
@@ -171,6 +173,48 @@ def split(bench: Bench, *, ranges: int = 100_000, splits: int = 20) -> None:
         "into 64 and settled; fetched: the new pages of each map that the fourth node came to know of until "
         f"{AFTER_S:g} s later, the children settled"
     )
+
+
+def fourth(bench: Bench, *, ranges: int = 2_000, measured_s: float = MEASURED_S) -> None:
+    """Measure the moves of empty ranges to a node that is added to three, each of which has all ranges."""
+    machine.say(f"  {goals.FOURTH}")
+    settings = SETTINGS | {"planner": "on"}
+    with (
+        nodes.running(bench.directory / "fourth", SERVERS, **settings) as cluster,
+        closing(nodes.Nodes(cluster)) as asked,
+    ):
+        asked.wait_alive()
+        bounds = sorted(map(data.key_of, range(ranges - 1)))
+        asked.call(1, "create_table", writing.TABLE, {"kind": "range", "replication": SERVERS, "bounds": bounds})
+        wait_for(lambda: _replicas(asked, SERVERS) == ranges, "all replicas", SETTLES_S)
+        asked.numbers = range(1, 1 + cluster.add().index)
+        asked.wait_alive()
+        sleep(measured_s)
+        share, began_s, cpu_s = ranges * SERVERS // NODES, perf_counter(), nodes.cpu_s(cluster)
+        asked.call(1, "add_node", f"n{NODES}")
+        wait_for(partial(_has_share, asked, int(share * MIN_SHARE)), "the moves", SETTLES_S)
+        moves, took_s = _replicas(asked, NODES), perf_counter() - began_s
+        bench.add(goals.FOURTH, took_s)
+        bench.add(goals.FOURTH_CPU, (nodes.cpu_s(cluster) - cpu_s) * 1e3 / moves)
+    bench.notes.append(
+        f"Fourth node: {ranges:,} empty ranges with {SERVERS} replicas on as many nodes; {moves:,} of {share:,} "
+        "replicas moved until the planner left the rest; the CPU includes what the nodes cost otherwise in that time"
+    )
+
+
+def _replicas(asked: Nodes, number: int) -> int:
+    return int(asked.call(number, "info")["tables"]["copies"])
+
+
+def _has_share(asked: Nodes, least: int) -> bool:
+    """True if the fourth node has so many replicas, and no range moves."""
+    sleep(1.0)  # Each look costs the nodes time.
+    states, start = set[str](), b""
+    while _replicas(asked, NODES) >= least and start is not None:
+        told = asked.call(1, "partition_map", writing.TABLE, {"start": start})
+        states |= {one["state"] for row in told["partitions"] for one in row["assignments"]}
+        start = told["next"]
+    return states == {"AVAILABLE"}
 
 
 def memory(bench: Bench, *, ranges: int = 10_000, settle_s: float = 30.0, rounds: int = 3) -> None:
