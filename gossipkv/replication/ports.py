@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     # Gets batches of a part of the log and the position behind them; None: the log no longer has that position.
     OnLog = Callable[[Sequence[tuple[int, Operations]] | None, int], object]
-    OnNewer = Callable[[bytes, bytes], object]  # Gets a table and a node that follows a newer placement.
+    # Gets a table, a node that follows a newer placement, and the config id of that placement.
+    OnNewer = Callable[[bytes, bytes, int], object]
 
 
 class ReplicationLimits(NamedTuple):

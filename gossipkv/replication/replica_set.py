@@ -94,7 +94,7 @@ class ReplicaSet:
         self._of_origin: dict[int, Replica] | None = None
         self.watchers: list[tuple[Callable[[Replica], object], Iterable[Replica]]] = []  # Each with watched replicas.
         self.is_up: Callable[[bytes], bool] = lambda _: True  # False if gossip calls the node dead.
-        self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node follows a newer placement.
+        self.on_newer: OnNewer = lambda _table, _node, _config: None  # Called when a node follows a newer placement.
         self._began = outside.now()
         self.due = 0.0  # The time of the next work for `pump` if nothing happens before; inf: never.
 
@@ -372,7 +372,7 @@ class ReplicaSet:
         peer.begin_link(link)
         shared = [replica for replica in self.by_partition.values() if peer.node in replica.sharers]
         rows = rows_of(peer, shared)
-        self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
+        self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer))
 
     def _ask(self, peer: ReplicaPeer, method: str, params: list[Value], hear: _Hear) -> None:
         replied = partial(self._replied, peer, peer.link, self._outside.now(), hear)
@@ -391,8 +391,7 @@ class ReplicaSet:
             peer.restart_at = self._outside.now() + self.relay_s
             self._look_at_all()
 
-    def _greeted(self, peer: ReplicaPeer, link: int, result: Value) -> bool:
-        assert peer.link == link
+    def _greeted(self, peer: ReplicaPeer, result: Value) -> bool:
         peer.greeted, peer.clock_at = True, self._outside.now() + CLOCK_S
         peer.report_at = min(peer.report_at, peer.clock_at)
         statuses = dict(self._hear_answer(peer, result))
@@ -430,7 +429,7 @@ class ReplicaSet:
         if config > replica.config and replica in self.acks:
             peer.lacks(replica)
         if config > self.maps.get(replica.partition[0], 0):
-            self.on_newer(replica.partition[0], peer.node)
+            self.on_newer(replica.partition[0], peer.node, config)
 
     def _hear(
         self, peer: ReplicaPeer, replica: Replica, theirs: bytes, state: ReplicaState, span: SpanEnds | None = None
@@ -448,7 +447,7 @@ class ReplicaSet:
             (assignment, config, _), is_available = state.shared_with(replica), is_served(state.assignment, replica)
         status = ReplicaStatus(assignment, theirs, config, state.can_take, is_available, span)
         if config > replica.config:
-            self.on_newer(replica.partition[0], peer.node)
+            self.on_newer(replica.partition[0], peer.node, config)
         peer.hears(replica, status, self._outside.now())
         self.acks[replica].confirms(status)
         return status
@@ -482,7 +481,7 @@ class ReplicaSet:
         table, _ = peer.rows[number].partition
         ours = self.maps.get(table, 0)
         if config > ours and table in self.maps:  # The node learns of an unknown table from the catalogue.
-            self.on_newer(table, peer.node)
+            self.on_newer(table, peer.node, config)
         is_divided = ours > config and table in self.spaces.ranges  # Shards are never split.
         return [[number, [], 0, ours, False]] if is_divided else []
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 class LookAt(Protocol):
-    """Requests a read of a register of which a newer map was seen; `node` knows the newer map."""
+    """Requests a read of a register with a newer map, of this config id if known; `node` knows the newer map."""
 
-    def __call__(self, register: bytes, node: bytes = b"") -> object: ...
+    def __call__(self, register: bytes, node: bytes = b"", config: int = 0) -> object: ...
 
 
 @final

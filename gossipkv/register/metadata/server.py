@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, ProtocolError, Unavailable, UnknownDatabase
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, ProtocolError, UnknownDatabase
 from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata import partitions, tables
 from gossipkv.register.metadata.head import FUNCTIONS, decode_head
@@ -152,22 +152,22 @@ class Metadata:
         return await self.heads.learn(register, shown)
 
     async def look(self, register: bytes, node: bytes = b"") -> KnownMap:
-        """Read a register; if too few servers answer, take the head of `node`, which uses a newer map.
+        """Take the head of `node`, which uses a newer map; read the register if that is no news, or there is no node.
 
         A full round has shown that head to the node, and its pages come from the node.
 
         Raises:
-            GossipKVError: as `quorum_read`, or as that node answers; ProtocolError: the answer is no head.
+            GossipKVError: as `quorum_read`.
         """
-        try:
-            return await self.quorum_read(register)
-        except (Unavailable, NotReady):
-            if not node:
-                raise
-        reply = await self._servers.ask(node, "metadata_head", [register], FETCH_S)
-        known_map = known_of(reply if isinstance(reply, bytes) else b"")
-        await self._part(register).ledger.fetch(known_map.head.root, known_map.head.config, [node])
-        return await self.learn(register, known_map)
+        before = self.known.get(register)
+        if node:
+            with contextlib.suppress(GossipKVError):
+                reply = await self._servers.ask(node, "metadata_head", [register], FETCH_S)
+                known_map = known_of(reply if isinstance(reply, bytes) else b"")
+                await self._part(register).ledger.fetch(known_map.head.root, known_map.head.config, [node])
+                if (found := await self.learn(register, known_map)) != before:
+                    return found
+        return await self.quorum_read(register)
 
     async def _hold_map(self, register: bytes, known_map: KnownMap) -> None:
         map_, before = self._map(register), self.known.get(register)

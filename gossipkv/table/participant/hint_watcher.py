@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Hints = Mapping[bytes, Mapping[str, bytes]]  # By register and by the name of the node.
 
-LOOK_S: Final = 1.0  # Shortest time between two reads of a register that requests ask for.
+LOOK_S: Final = 1.0  # Shortest time from a read without news to the next one that requests ask for.
 RETRY_S: Final = 3.0  # Delay until a register that could not be read is read again.
 CATALOGUE: Final = ""  # The owner of hints from the catalogue; other hints have the name of a node.
 
@@ -41,7 +41,8 @@ class HintWatcher:
         self._nursery: trio.Nursery | None = None
         self._forget_at = math.inf  # The time at which all hints count as new again.
         self._reading: set[bytes] = set()  # Registers that are being read.
-        self._asked_at: dict[bytes, float] = {}  # By register: the start of the last read for `look_at`.
+        self._asked_at: dict[bytes, float] = {}  # By register: the start of the last read for `look_at` without news.
+        self._newest: dict[bytes, int] = {}  # By register: the newest config id that a read should find.
 
     def begin(self, nursery: trio.Nursery | None) -> None:
         """Read registers in tasks of this nursery from now on; None: read no more."""
@@ -75,22 +76,37 @@ class HintWatcher:
             self._forget_at = math.inf
             self._board.forget()
 
-    def look_at(self, register: bytes, node: bytes = b"") -> None:
-        """Start a read of a register of which a newer map was seen: one at a time, and at most one a second.
+    def look_at(self, register: bytes, node: bytes = b"", config: int = 0) -> None:
+        """Start a read of a register of which a newer map was seen: one at a time, and one a second without news.
 
-        `node`: a node that knows the newer map; it is asked if too few servers answer.
+        Writes wait while the hosts of their partition follow different maps, so a map with news is followed at once.
+
+        `node`: a node that knows the newer map. `config`: the map's config id; 0: unknown.
         """
         metadata, now = self._service.metadata, trio.current_time()
-        if metadata is None or self._nursery is None or register in self._reading:
+        known_map = None if metadata is None else metadata.known.get(register)
+        if config and known_map is not None and known_map.config >= config:
+            return  # The reconciler is about to follow it.
+        if metadata is None or self._nursery is None:
             return
-        if now >= self._asked_at.get(register, -math.inf) + LOOK_S:
-            self._asked_at[register] = now
+        if register in self._reading:
+            self._newest[register] = max(config, self._newest.get(register, 0))
+        elif now >= self._asked_at.get(register, -math.inf) + LOOK_S:
+            self._asked_at[register], self._newest[register] = now, config
             self._reading.add(register)
             self._nursery.start_soon(self._read, metadata, register, node)
 
     async def _read(self, metadata: Metadata, register: bytes, node: bytes) -> None:
-        with contextlib.suppress(GossipKVError):  # The requests that need the map ask again.
-            await metadata.look(register, node)
+        while True:
+            before = metadata.known.get(register)
+            with contextlib.suppress(GossipKVError):  # The requests that need the map ask again.
+                await metadata.look(register, node)
+            found = metadata.known.get(register)
+            if found == before:
+                break
+            self._asked_at.pop(register, None)
+            if found is None or found.config >= self._newest[register]:
+                break
         self._reading.discard(register)
         self._on_read()
 

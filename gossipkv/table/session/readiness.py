@@ -51,8 +51,8 @@ class _ParkedOnReplica(NamedTuple):
 class ReplicaReadiness:
     """Parks requests until local replicas are ready for them."""
 
-    def __init__(self, replication: Callable[[], Replication], look_at: Callable[[bytes], object]) -> None:
-        """`replication` returns the open store's; `look_at` starts a read of a table's register, at a bounded rate."""
+    def __init__(self, replication: Callable[[], Replication], look_at: Callable[..., object]) -> None:
+        """`replication` returns the open store's; `look_at` starts a read of a table's register (`LookAt`)."""
         self._replication = replication
         self._look_at = look_at
         self._waiting: dict[Replica, list[_ParkedOnReplica]] = {}  # By the replica that is not ready.
@@ -106,7 +106,7 @@ class ReplicaReadiness:
                     raise NotServed("the node no longer holds the partition", {"partition": replica.identity.partition})
                 seen = token.get(replica.identity.table, UNSEEN)
                 if seen.config > replication.maps.get(replica.identity.table, 0):
-                    self._look_at(replica.identity.table)
+                    self._look_at(replica.identity.table, config=seen.config)
                     return replica, _behind(replica, "the session has seen a newer map of the table", "map")
                 if replica in replication.replicas.loader.unplaced:
                     return replica, _behind(replica, "this replica uses a newer map once its bulk load is done", "map")

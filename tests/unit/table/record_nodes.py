@@ -108,7 +108,8 @@ class Node:
             catalogue=records, metadata=records, replication=self,
             taking_part=lambda *_: (records, records), replicating=lambda *_: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
-            register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
+            register=CLUSTER, look_at=lambda table, **_: self.looked.append(table),
+            has_ended=lambda table: table in records.ended,
             check_knows=lambda: None, smear_buffer=None, note=lambda *_: None, note_reports=lambda _: None,
         )  # fmt: skip
         self.methods = RecordMethods(deciding, random.Random(number), LIMITS)

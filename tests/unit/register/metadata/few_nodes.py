@@ -158,6 +158,8 @@ class OneNode:
                 return await metadata.hold(register, offered(*offer))
             case "metadata_pages":
                 return metadata.pages(*params)
+            case "metadata_head":
+                return metadata.known[params[0]].encode()
             case "metadata_transact":
                 answers = await metadata.transact(
                     params[0], [decode_operation(one) for one in params[1]], params[2] / 1000

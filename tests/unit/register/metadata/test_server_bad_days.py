@@ -56,6 +56,28 @@ async def test_a_store_that_closes_in_a_transaction_ends_nothing_else(autojump_c
         assert await add(world, "b", "u") is OperationOutcome.DONE
 
 
+async def test_a_newer_map_is_taken_from_the_node_that_uses_it(autojump_clock):
+    """No server is asked, unless the node does not answer or has no news."""
+    world = FewNodes("abcd")
+    async with world.running():
+        await founded(world)
+        server, stranger = world["a"], world["d"]
+        await stranger.metadata.quorum_read(CATALOGUE, server.metadata.known[CATALOGUE].acceptors)
+        assert await add(world, "a", "t") is OperationOutcome.DONE
+        await trio.sleep(1)  # The server uses the map by then.
+        asked = []
+        world.on_ask = lambda _, method: asked.append(method)
+        found = await stranger.metadata.look(CATALOGUE, server.uuid)
+        assert found == stranger.metadata.known[CATALOGUE] == server.metadata.known[CATALOGUE]
+        assert "register" not in asked
+        await stranger.metadata.look(CATALOGUE, server.uuid)
+        assert "register" in asked
+        assert await add(world, "b", "u") is OperationOutcome.DONE
+        world.silent.add(server.uuid)
+        found = await stranger.metadata.look(CATALOGUE, server.uuid)
+        assert found == stranger.metadata.known[CATALOGUE] == world["b"].metadata.known[CATALOGUE]
+
+
 async def test_a_forced_map_goes_on(autojump_clock):
     """Operations based on the head before the force die with its generation; later ones are done."""
     world = FewNodes()

@@ -42,7 +42,7 @@ class Ranges(Cluster):
             node.replicas.spaces.index_ranges(TABLE)
             node.replicas.maps[TABLE] = 1
             node.newer = []
-            node.replicas.on_newer = lambda *told, node=node: node.newer.append(told)
+            node.replicas.on_newer = lambda *told, node=node: node.newer.append(told[:2])
         self.adopt(1)
         self.connect()
         self.pass_s(0.3)
