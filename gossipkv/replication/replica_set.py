@@ -132,7 +132,7 @@ class ReplicaSet:
         if replica.assignment != identity.assignment:
             return
         assert replica.bounds == identity.bounds, (replica.identity, identity)
-        if (config, tuple(sorted(hosts)), rules) == (replica.config, replica.hosts, replica.rules):
+        if config == replica.config and rules == replica.rules and tuple(sorted(hosts)) == replica.hosts:
             return
         if replica.is_frozen:
             self.loader.unplaced[replica] = identity, config, hosts, rules
@@ -147,7 +147,8 @@ class ReplicaSet:
         if replica in self.acks:
             self.acks[replica].look()
             self.adopted(replica)
-            self._connect_sharers(replica)
+            if batch_or_none is None:  # Otherwise the replica's status changes once the batch is synced.
+                self._connect_sharers(replica)
 
     @property
     def of_origin(self) -> Mapping[int, Replica]:

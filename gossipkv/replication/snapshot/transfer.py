@@ -178,10 +178,11 @@ class BulkLoader:
             if replica not in self.loads and replica.joining is None:
                 self._may_begin(replica, now)
         for replica in [*self.joining]:
-            self._look_at_joining(replica, now)
-        for replica in [*self.log_too_small]:
-            if self._keeps_up_at(replica) <= now:
-                self.log_too_small.discard(replica)
+            joining = replica.joining
+            # Most replicas wait to become INITIALIZING.
+            if joining is None or ((replica.rules.loads or joining.is_loaded) and replica not in self.loads):
+                self._look_at_joining(replica, joining, now)
+        self.log_too_small -= {replica for replica in self.log_too_small if self._keeps_up_at(replica) <= now}
 
     def _drop_litter(self) -> None:
         with contextlib.suppress(Overloaded, StorageError):  # Retried by a later `look`.
@@ -224,22 +225,21 @@ class BulkLoader:
         if news.get(source):
             self._begin(replica, source, now)
 
-    def _look_at_joining(self, replica: Replica, now: float) -> None:
-        joining = replica.joining
+    def _look_at_joining(self, replica: Replica, joining: Bootstrap | None, now: float) -> None:
         if joining is None:
             self.joining.pop(replica, None)
             self._open.pop(replica, None)
             self._around.changes(replica)
         elif joining.is_loaded:
             # A replica that begins anew stays loaded until that is synced; then no span is open.
-            if replica not in self.loads and now >= self._open.setdefault(replica, now) + self._stall_s:
+            if now >= self._open.setdefault(replica, now) + self._stall_s:
                 self._begin_anew(replica, now)
-        elif replica not in self.loads and len(self.loads) < MAX_LOADS and (source := self._source_of(replica)):
+        elif len(self.loads) < MAX_LOADS and (source := self._source_of(replica)):
             self._begin(replica, source, now)
 
     def _source_of(self, replica: Replica) -> bytes:
         """Return the node from which an incomplete replica loads now; empty: none."""
-        if not replica.rules.loads or replica.synced_config != replica.config:
+        if replica.synced_config != replica.config:
             return b""
         slots = {role.node: role.slot for role in replica.roles}
         sources = [

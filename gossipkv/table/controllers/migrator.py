@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 import msgpack
@@ -70,6 +71,7 @@ class Migrator:
         self._reconciler = reconciler
         self._sent: dict[Replica, tuple[int, float]] = {}  # Config id and time of the last step requested.
         self._since: dict[tuple[Replica, object], float] = {}  # Start of each silence or stall.
+        self._looked: dict[Replica, float] = {}  # Time of the last look at replicas for which others act.
         self._gone: tuple[object, list[Replica]] = None, []  # Cache of `_with`: its key, and the replicas.
         self.pause = Pause(STEP_S)
         self._log = Log("gossipkv.node")
@@ -93,6 +95,8 @@ class Migrator:
         copies = {replica: None for replica in noted if replica in replicas.acks and replica not in departed}
         self._since = {key: at for key, at in self._since.items() if key[0] in copies}
         self._sent = {replica: sent for replica, sent in self._sent.items() if replica in copies}
+        self._looked = {replica: at for replica, at in self._looked.items() if replica in copies}
+        copies = {replica: None for replica in copies if self._may_act(replica, gone)}
         if not copies:
             return
         was = {replica: (replica.synced_config, replica.synced_joining is None) for replica in copies}
@@ -111,6 +115,23 @@ class Migrator:
         async with trio.open_nursery() as nursery:
             for table, due in steps.items():
                 nursery.start_soon(self._transact, table, due)
+
+    def _may_act(self, replica: Replica, gone: Collection[bytes]) -> bool:
+        """Return True if a step of a replica may be due; each `STEP_S` also if another host should take it."""
+        own, rules, now = replica.role, replica.rules, self._replication.now()
+        if own is None or not own.available:
+            acts = own is not None and not (rules.loads and replica.synced_joining is not None)
+        elif not own.counts:
+            acts = True
+        else:  # Without any of these, only a stalled target needs an AVAILABLE host.
+            reaches = self._replication.replicas.reaches
+            before = (seat for seat in replica.roles if seat.slot < own.slot and seat.available and seat.counts)
+            has_work = rules.former or rules.ends or any(node in gone for node in replica.sharers)
+            acts = bool(has_work) and not any(reaches(seat.node) for seat in before)
+        if acts or now >= self._looked.get(replica, -inf) + STEP_S:
+            self._looked[replica] = now
+            return True
+        return False
 
     def _with(self, gone: Collection[bytes]) -> list[Replica]:
         """Return the replicas that share their partition with a node that is lost for good."""

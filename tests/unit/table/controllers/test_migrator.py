@@ -15,7 +15,7 @@ from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.bootstrap import Bootstrap
 from gossipkv.replication.replica_set import ASK_OWN_S
 from gossipkv.settings.tables import TableSettings
-from gossipkv.table.controllers.migrator import RETRY_S, Migrator
+from gossipkv.table.controllers.migrator import RETRY_S, STEP_S, Migrator
 from tests.unit.replication.memory import Cluster
 from tests.unit.replication.moved import AVAILABLE, LOADING, PROPOSED, adopt
 from tests.unit.table.local_tables import local_tables
@@ -210,6 +210,14 @@ def host():
     scene = Scene(1)
     scene.moves(PROPOSED)
     return scene
+
+
+def test_a_host_asks_about_a_target_on_its_way_once_a_second(host):
+    asked = []
+    host.while_asked.append(lambda: asked.append(host.cluster.now))
+    for _ in range(6):
+        host.steps(after_s=STEP_S / 4)
+    assert len(asked) == 2 * 3  # Two rounds, three other nodes.
 
 
 def test_a_target_that_is_silent_is_given_up(host):
