@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.shell import Replication
+    from gossipkv.table.service import LookAt
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Completion
@@ -51,8 +52,8 @@ class _ParkedOnReplica(NamedTuple):
 class ReplicaReadiness:
     """Parks requests until local replicas are ready for them."""
 
-    def __init__(self, replication: Callable[[], Replication], look_at: Callable[..., object]) -> None:
-        """`replication` returns the open store's; `look_at` starts a read of a table's register (`LookAt`)."""
+    def __init__(self, replication: Callable[[], Replication], look_at: LookAt) -> None:
+        """`replication` returns the open store's; `look_at` starts a read of a table's register."""
         self._replication = replication
         self._look_at = look_at
         self._waiting: dict[Replica, list[_ParkedOnReplica]] = {}  # By the replica that is not ready.
