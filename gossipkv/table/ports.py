@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     Refuse = Callable[[GossipKVError], object]  # Packs an error for the clients of a serving loop.
 
 
+class LookAt(Protocol):
+    """Requests a read of a register with a newer map, of this config id if known; `node` knows the newer map."""
+
+    def __call__(self, register: bytes, node: bytes = b"", config: int = 0) -> object: ...
+
+
 class HostRecord(Protocol):
     """The part of NODE, the node's record on disk, about its cluster and its tables."""
 

@@ -6,7 +6,7 @@ requests that waited on the failed opening have got its error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 import trio
 
@@ -33,14 +33,8 @@ if TYPE_CHECKING:
     from gossipkv.table.peers.hints import HintBoard
     from gossipkv.table.peers.peer_client import PeerClient
     from gossipkv.table.peers.words import Words
-    from gossipkv.table.ports import NodeIdentity, OpenStore
+    from gossipkv.table.ports import LookAt, NodeIdentity, OpenStore
     from gossipkv.table.store import TableStore
-
-
-class LookAt(Protocol):
-    """Requests a read of a register with a newer map, of this config id if known; `node` knows the newer map."""
-
-    def __call__(self, register: bytes, node: bytes = b"", config: int = 0) -> object: ...
 
 
 @final

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.service import LookAt
+    from gossipkv.table.ports import LookAt
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Completion
