@@ -156,9 +156,9 @@ class Nodes:
 
 
 @contextmanager
-def deciding(directory: Path, count: int) -> Iterator[Nodes]:
+def deciding(directory: Path, count: int, **settings: str) -> Iterator[Nodes]:
     """Run so many new nodes, all of which are acceptors of the catalogue."""
-    with running(directory, count, refresh_period="off") as cluster:
+    with running(directory, count, refresh_period="off", **settings) as cluster:
         nodes = Nodes(cluster)
         try:
             nodes.wait_alive()

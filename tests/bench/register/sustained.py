@@ -1,10 +1,10 @@
 """The rows about a stream: thousands of transactions in sequence on one table, and as many of etcd.
 
 A stream shows costs that a burst hides: learning of own commits, freeing old state, and informing other nodes. One
-server is asked by `metadata_transact` for operations that assign a partition to a nonexistent node (`assign`), or
-remove the assignment (`unassign`). Each operation changes one leaf of the map. Nodes remove assignments that they did
-not plan, so a few operations come too late. At the end the map must have nothing that was not done; after the last
-transaction of a round the time until every node shows it is measured.
+server is asked by `metadata_transact` for operations that move a replica of a range to a node that is down (`assign`),
+or cancel the move (`unassign`). Each operation changes one leaf of the map. The servers leave such moves to operators:
+the catalogue names that node, and their planner is off. At the end the map must have nothing that was not done; after
+the last transaction of a round the time until every node shows it is measured.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.node.identity import NODE, read_node
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome, config_id
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
 from tests.bench.measurement import OURS, WrongAnswerError
@@ -26,21 +28,24 @@ from tests.bench.register import etcd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from tests.bench.measurement import Bench, Row
 
 SERVERS = 3
 PARTITIONS = 64
+LEFT_ALONE = {"planner": "off", "move_stall": "1d"}  # Moves are left to operators, also those that stall.
 TIMEOUT_MS = 60_000
-FORMER = [bytes([number]) * 16 for number in range(1, 9)]  # Few: each node ever named keeps a place in the logs.
+DOWN = b"\1" * 16  # The uuid of the node that is down.
 REREAD = 32  # Transactions until the map is read again.
 MAX_CONFLICTS = 10  # At most one operation of so many is forestalled by a node.
 
 
 def measure(bench: Bench, *, transactions: int = 2_000, rounds: int = 5) -> None:
     with ExitStack() as stack:
-        servers = stack.enter_context(nodes.deciding(bench.directory / "nodes", SERVERS))
+        servers = stack.enter_context(nodes.deciding(bench.directory / "nodes", SERVERS, **LEFT_ALONE))
         table = Map(servers, PARTITIONS, random.Random(data.SEED))
+        _add_down(servers, _catalogue(bench.directory))
         sides = {OURS: partial(_ours, servers, table, transactions)}
         if bench.takes_part(goals.ETCD, etcd.missing()):
             peer = stack.enter_context(etcd.running(bench.directory / "etcd"))
@@ -73,6 +78,23 @@ def _theirs(peer: etcd.Etcd, count: int) -> dict[Row, float]:
     return {goals.SUSTAINED_P50: took_ms, goals.SUSTAINED_CPU: used_us}
 
 
+def _catalogue(directory: Path) -> bytes:
+    """Return the register of the catalogue, which follows from the cluster's id in the document of each node."""
+    record = read_node(RealFiles(), next(directory.rglob(NODE)).parent)
+    assert record is not None, directory
+    return 2 * bytes.fromhex(record.cluster_id)
+
+
+def _add_down(servers: nodes.Nodes, catalogue: bytes) -> None:
+    """Add the node that is down to the nodes that may hold tables."""
+    told = servers.call(1, "metadata_status", None)[0]
+    base = config_id(told["generation"], told["sequence"])
+    adding = Operation(bytes(OPERATION_ID_BYTES), base, "set_node", 1, (DOWN, "down", "", 1, None, 0))
+    ((_, outcome, _, message),) = servers.call(1, "metadata_transact", catalogue, [adding.encode()], TIMEOUT_MS)
+    if outcome != OperationOutcome.DONE:
+        raise WrongAnswerError(f"a node could not be added: {message}")
+
+
 class Place(NamedTuple):
     key: bytes
     partition: int
@@ -96,7 +118,7 @@ class Map:
         self._nodes = servers
         self._chance = chance
         self._name = f"table{partitions}"
-        options = {"kind": "hash", "partitions": partitions, "replication": SERVERS}
+        options = {"kind": "range", "bounds": [b"%03d" % number for number in range(1, partitions)], "replication": SERVERS}
         made = servers.call(1, "create_table", self._name, options)
         self._register = bytes.fromhex(made["table"])
         self._config = made["config"]
@@ -119,7 +141,7 @@ class Map:
         assignment = self.done.get(place.key)
         if assignment is None:
             new = self._chance.getrandbits(63) + 1
-            return self._asked("assign", place, new, self._chance.choice(FORMER), 0)
+            return self._asked("assign", place, new, DOWN, 0)
         return self._asked("unassign", place, assignment)
 
     def _asked(self, name: str, place: Place, assignment: int, *more: object) -> Asked:
@@ -159,8 +181,8 @@ class Map:
         return 1000 * median(took_s)
 
     def _reread(self) -> None:
-        """Base the next operations on the present map: the nodes change it as well, and old bases expire."""
-        self._config = self._nodes.call(1, "partition_map", self._name, {"limit": 1})["config"]
+        """Base the next operations on the present map, which may be shown later: nodes may change it, too."""
+        self._config = max(self._config, self._nodes.call(1, "partition_map", self._name, {"limit": 1})["config"])
 
     def shown_s(self, numbers: Iterable[int]) -> float:
         """Return the seconds until each of these nodes shows the last change."""
