@@ -16,6 +16,7 @@ partition, present and former, former in each child.
 from __future__ import annotations
 
 from enum import IntEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class AssignmentState(IntEnum):
     LEAVING = 4
 
 
+_AT_REST: Final = frozenset({AssignmentState.AVAILABLE})
 # The states that a slot may have, in order.
 _OF_SLOT: Final = frozenset({
     (AssignmentState.PROPOSED,),
@@ -70,6 +72,9 @@ class ForcedEnd(NamedTuple):
     counter: int | None  # None while unknown; the hosts that have adopted the removal report what is kept.
 
 
+_place, _state = attrgetter("slot", "id"), attrgetter("state")
+
+
 class Partition(NamedTuple):
     """A part of a table."""
 
@@ -89,7 +94,7 @@ class Partition(NamedTuple):
     @property
     def moves(self) -> bool:
         """True if a slot moves: an assignment is not AVAILABLE."""
-        return any(assignment.state is not AssignmentState.AVAILABLE for assignment in self.assignments)
+        return not _AT_REST.issuperset(map(_state, self.assignments))
 
     @property
     def has_too_many_former(self) -> bool:
@@ -133,15 +138,15 @@ def fault_of(partition: Partition, replication: int) -> str:
         slots.setdefault(assignment.slot, []).append(assignment.state)
     states = slots.values()
     ids, nodes = [assignment.id for assignment in assignments], [assignment.node for assignment in assignments]
-    is_outside = any(not 0 <= slot < replication for slot in slots)
+    is_outside = not 0 <= min(slots, default=0) <= max(slots, default=0) < replication
     broken = (
         (list(assignments) != sorted(assignments, key=_place), "its assignments are not in order"),
         (len({*ids}) < len(ids), "two assignments have the same id"),
         (len({*nodes}) < len(nodes), "a node is assigned twice"),
         (is_outside, f"a slot must be 0 to {replication - 1}"),
-        (any((*sorted(held),) not in _OF_SLOT for held in states), "the states in a slot are impossible"),
-        (not any(AssignmentState.AVAILABLE in held for held in states), "no assignment is AVAILABLE"),
-        (sum(held != [AssignmentState.AVAILABLE] for held in states) > 1, "more than one slot moves"),
+        (not _OF_SLOT.issuperset(map(tuple, map(sorted, states))), "the states in a slot are impossible"),
+        (_AT_REST.isdisjoint(map(_state, assignments)), "no assignment is AVAILABLE"),
+        (sum([held != [AssignmentState.AVAILABLE] for held in states]) > 1, "more than one slot moves"),
         (list(former) != sorted({*former}), "its former assignments are not in order"),
         (len(former) > MAX_FORMER + replication, "it has too many former assignments"),
         (not {*former}.isdisjoint(ids), "a former assignment is also a present one"),
@@ -161,7 +166,3 @@ def _is_at_rest(assignments: tuple[Assignment, ...], replication: int) -> bool:
         and len({assignment.node for assignment in assignments}) == count
         and len({assignment.id for assignment in assignments}) == count
     )
-
-
-def _place(assignment: Assignment) -> tuple[int, int]:
-    return assignment.slot, assignment.id

@@ -98,7 +98,7 @@ MAX_FORCES: Final = 8
 
 
 def _is_majority(of: AbstractSet[AcceptorId], members: tuple[AcceptorId, ...]) -> bool:
-    return 2 * sum(member in of for member in members) > len(members)
+    return 2 * sum([member in of for member in members]) > len(members)
 
 
 def value_of(value: object) -> Value:

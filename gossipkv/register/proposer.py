@@ -166,7 +166,9 @@ class Proposer:
             self._conflict, self._evidence = record.conflict, ()
         for ballot in (record.promise, record.accepted):
             for mine in (self._top, self._heard):
-                if ballot is not None and are_conflicting(ballot, mine) and ballot.generation > self._conflict:
+                if ballot is None or ballot.force == mine.force:
+                    continue  # Most pairs are of one force, and so cannot conflict.
+                if are_conflicting(ballot, mine) and ballot.generation > self._conflict:
                     self._show_conflict(ballot, mine, record)
         if record.promise.counter < MAX_COUNTER:
             self._heard = max(self._heard, record.promise)
@@ -197,6 +199,8 @@ class Proposer:
     @property
     def wakes_at_ms(self) -> int:
         """Time at which to call `wake` next."""
+        if self._round is None and not self._queue:
+            return self._not_before_ms if self._has_work else NEVER_MS
         times = [pending.deadline_ms for pending in self._pendings()]
         if self._round is not None:
             times.append(self._round.deadline_ms)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, ProtocolError, Unavailable
+from gossipkv.errors import GossipKVError, Overloaded, ProtocolError, Unavailable
 from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep
 from gossipkv.register.changes import READ
 from gossipkv.register.force import PHASE_MS, READ_MS, Force
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from gossipkv.register.space import Space
     from gossipkv.wire.results import Completion
 
-
 LATE_S: Final = 0.2  # A core reports an outcome by the deadline, but may be woken late.
+MAX_ASKED: Final = 4096  # Requests to the local acceptor that wait for a sync.
 FORCE_S: Final = (READ_MS + 2 * PHASE_MS) / 1000
 
 
@@ -82,6 +82,7 @@ class Registers:
         self._offers: dict[bytes, object] = {}  # Data of running changes, by register.
         self._tokens = 0
         self._has_work = trio.Event()
+        self._wakes_at_ms = NEVER_MS  # The time until which `run` sleeps.
         self.word_to: Callable[[bytes], bytes] = lambda _: b""  # Maps a node to the word that it expects in a message.
         space.on_closed(self._close)
         space.take_along(self._seen)
@@ -202,19 +203,24 @@ class Registers:
             ProtocolError, UnsupportedFormat: the data is no request, or for another store.
             Unavailable: the store is closed, waits for room, or is behind.
         """
-        if seen is not None:
-            self.hear(seen)
         done, replies = trio.Event(), []
 
-        def tell(reply: bytes) -> None:
+        def complete(reply: bytes | GossipKVError) -> None:
             replies.append(reply)
             done.set()
 
-        self._receive(request, tell)
+        self.answer_soon(request, seen, complete)
         await done.wait()
-        if not replies[0]:
-            self._space.check_open()
-        return replies[0]
+        (reply,) = replies
+        if isinstance(reply, GossipKVError):
+            raise reply
+        return reply
+
+    def answer_soon(self, request: bytes, seen: bytes | None, complete: Completion[bytes]) -> None:
+        """Call `complete` with the local acceptor's answer, or with `Unavailable`. Raises as `answer`."""
+        if seen is not None:
+            self.hear(seen)
+        self._receive(request, lambda reply: complete(reply or self._space.closed_error()))
 
     @property
     def behind(self) -> str:
@@ -260,6 +266,8 @@ class Registers:
     def _receive(self, request: bytes, tell: Callable[[bytes], None]) -> None:
         """Pass a request to the local acceptor; `tell` gets the answer, or no bytes if the store closes first."""
         self._space.check_room()
+        if len(self._asked) >= MAX_ASKED:
+            raise Overloaded(f"{MAX_ASKED} requests wait for the disk of this acceptor; try again later")
         self._tokens += 1
         token = self._tokens
         self._asked[token] = tell
@@ -304,9 +312,11 @@ class Registers:
                         self._adopt(proposer, effect)
                 case SendToAcceptor():
                     self._send(proposer, effect)
-        if proposer.wakes_at_ms < NEVER_MS:
+        wakes_at_ms = proposer.wakes_at_ms
+        if wakes_at_ms < NEVER_MS:
             self._busy[proposer] = None
-            self._has_work.set()
+            if wakes_at_ms < self._wakes_at_ms:
+                self._has_work.set()
         else:
             self._busy.pop(proposer, None)
 
@@ -358,8 +368,8 @@ class Registers:
                 if proposer.wakes_at_ms <= now_ms:
                     proposer.wake(now_ms)
                     self._act(proposer)
-            next_ms = min((proposer.wakes_at_ms for proposer in self._busy), default=NEVER_MS)
-            with trio.move_on_after(max(0.001, (next_ms - self._now_ms()) / 1000)):
+            self._wakes_at_ms = min([proposer.wakes_at_ms for proposer in self._busy], default=NEVER_MS)
+            with trio.move_on_after(max(0.001, (self._wakes_at_ms - self._now_ms()) / 1000)):
                 await self._has_work.wait()
 
     def _now_ms(self) -> int:

@@ -14,7 +14,6 @@ store has no room, all writes wait; a closed store fails them.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -24,7 +23,7 @@ from gossipkv.log import Log
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from gossipkv.register.seen import SeenPositions
     from gossipkv.register.store import RegisterStore
@@ -53,26 +52,23 @@ class Space:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the synced record of a key. Raises Unavailable: the store is closed, or cannot be read."""
-        with self._reading():
+        try:
             return None if self._space is None else self._store.get(self._space, key)
+        except StorageError as error:
+            raise _unreadable(error) from error
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Return the synced keys with a prefix and their records, in order. Raises as `get`."""
         found: list[tuple[bytes, bytes]] = []
         start: bytes | None = prefix
         end = (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
-        with self._reading():
+        try:
             while self._space is not None and start is not None:
                 records, start = self._store.scan(self._space, start, end)
                 found += records
+        except StorageError as error:
+            raise _unreadable(error) from error
         return found
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except StorageError as error:  # The error is this node's own trouble, and no fault of the request.
-            raise Unavailable(f"this node's tables cannot be read: {error.message}") from error
 
     def append(self, records: Mapping[bytes, bytes | None], on_synced: Callable[[], object]) -> None:
         """Append records atomically, after earlier appends; a value of None deletes its key.
@@ -123,7 +119,11 @@ class Space:
     def check_open(self) -> None:
         """Raise `Unavailable` if the space is closed."""
         if self.closed is not None:
-            raise Unavailable(f"this node takes no part in decisions: {self.closed}", {"reason": self.closed})
+            raise self.closed_error()
+
+    def closed_error(self) -> Unavailable:
+        """Return the error that `check_open` raises once the space is closed."""
+        return Unavailable(f"this node takes no part in decisions: {self.closed}", {"reason": self.closed})
 
     def check_room(self) -> None:
         """Raise `Unavailable` if the space is closed, or writes wait for room."""
@@ -149,7 +149,7 @@ class Space:
             await self._more.wait()
             count, size_bytes = 0, 0
             while count < len(self._appended):
-                size_bytes += sum(len(value or b"") for value in self._appended[count][0].values())
+                size_bytes += sum([len(value or b"") for value in self._appended[count][0].values()])
                 if count and size_bytes > MAX_BATCH_BYTES:
                     break
                 count += 1
@@ -209,3 +209,8 @@ class Space:
         self._log.error("decisions_closed", reason=why)
         for callback in [*self._closing]:
             callback()
+
+
+def _unreadable(error: StorageError) -> Unavailable:
+    """Return the error for a store that cannot be read: this node's own trouble, and no fault of the request."""
+    return Unavailable(f"this node's tables cannot be read: {error.message}")

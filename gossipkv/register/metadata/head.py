@@ -9,6 +9,7 @@ config id of a head has the generation of the ballot that swapped it in. `drop` 
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
@@ -27,6 +28,9 @@ class Past(NamedTuple):
     config: int
     transaction: bytes
     root: bytes
+
+
+_transaction = attrgetter("transaction")
 
 
 class MapHead(NamedTuple):
@@ -63,7 +67,7 @@ def decode_head(payload: bytes) -> MapHead:
     match unpack(payload, MAX_HEAD_BYTES):
         case (format_, config, transaction, root, tuple(last), bool(ended)) if format_ == FORMAT:
             if len(last) <= LAST_HEADS:
-                now, *past = (_past_of(row) for row in ((config, transaction, root), *last))
+                now, *past = map(_past_of, ((config, transaction, root), *last))
                 return MapHead(*now, tuple(past), ended)
     form = "[1, config id, transaction, root, last heads, ended]"
     raise ProtocolError(f"a head must be {form}", {"got": repr(payload)[:80]})
@@ -97,7 +101,7 @@ def _swap(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeR
             head = decode_head(payload)
         case _:
             return ChangeRefused("BAD_REQUEST", "swap takes [expected transaction, config id, transaction, root]")
-    if transaction in {head.transaction, *(past.transaction for past in head.last)}:
+    if transaction in [head.transaction, *map(_transaction, head.last)]:
         return Applied(payload)
     if head.ended:
         return ChangeRefused("UNKNOWN_DATABASE", "the table was dropped")

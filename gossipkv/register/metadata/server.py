@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.configuration import AcceptorId, Acceptors
+    from gossipkv.register.messages import RegisterRequest
     from gossipkv.register.metadata.ledger import AskNode, Beside, Offer
     from gossipkv.register.metadata.operations import Functions, Operation, OperationAnswer
     from gossipkv.register.metadata.pages import OperationOutcome
@@ -313,12 +314,17 @@ class Metadata:
             Unavailable: the store is closed, or waits for room.
         """
         request = decode_request(data)
-        register, value = request.register, request.value
-        payload = request.holding if value is None else value.payload
-        if payload is not None and self._has_part(register) and not self._is_here(register, payload):
+        if (payload := self.lacking(request)) is not None:
             with trio.move_on_after(FETCH_S):
-                await self._fetch(register, payload, value.acceptors if value is not None else None)
+                await self._fetch(request.register, payload, request.value.acceptors if request.value else None)
         return await self.registers.answer(data, seen)
+
+    def lacking(self, request: RegisterRequest) -> bytes | None:
+        """Return the payload of a request if its pages must be fetched first; else None."""
+        register, payload = request.register, request.holding if request.value is None else request.value.payload
+        if payload is None or not self._has_part(register) or self._is_here(register, payload):
+            return None
+        return payload
 
     def append(self, register: bytes, offer: Offer) -> None:
         """Append the data of a value to accept, in the order of arrival: each is the base of the next.

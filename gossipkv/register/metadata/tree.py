@@ -32,6 +32,7 @@ from gossipkv.register.metadata.pages import (
     MAX_META_BYTES,
     MAX_RECORD_BYTES,
     OPERATION_ID_BYTES,
+    SEQUENCE_BITS,
     IdsReference,
     Judged,
     KeptOutcome,
@@ -72,6 +73,8 @@ _PIECE_BYTES: Final = _CUT_BYTES * 3 // 4
 _LAST_IDS_BYTES: Final = 1 << 10  # Every transaction writes the last page of ids.
 _MAX_KEPT: Final = 16  # Maps whose leaves stay listed: a list takes a read of each branch.
 _MAX_NAMES: Final = 1 << 17  # Pages of one map: more than one of 32 MiB has that edits made.
+
+_SEQUENCE: Final = (1 << SEQUENCE_BITS) - 1  # The bits of `sequence_of`.
 
 _key = itemgetter(0)
 
@@ -199,7 +202,9 @@ class MapTree:
             if page.name not in self._ids:
                 self._ids[page.name] = self.judged(page)
             rows = self._ids[page.name]
-            for row in reversed(rows[bisect_right(rows, oldest, key=_sequence) :]):
+            for row in reversed(rows):
+                if row.config & _SEQUENCE <= oldest:
+                    break
                 is_there = row.config <= base + LIFE and operation in row.rows  # Skip unpacking a row without the id.
                 found = row.kept.get(operation) if is_there else None
                 if found is not None:
@@ -386,7 +391,8 @@ class Edit:
                 page = [entry for key in sorted(edited) if (entry := edited[key]) is not None]
             if not page:
                 continue
-            if joined and (_is_small(joined[-1]) or _is_small(page)):
+            is_kept = isinstance(page, PageReference) and (not joined or isinstance(joined[-1], PageReference))
+            if joined and not is_kept and (_is_small(joined[-1]) or _is_small(page)):
                 page = [*self._items(joined.pop(), level), *self._items(page, level)]
             joined.append(page)
         return [
@@ -410,13 +416,14 @@ class Edit:
         if self._kept:
             row = Judged.of(self.config, self._kept)
             last = [*self._tree.judged(kept[-1])] if kept else []
-            if len(encode_ids([*last, row])) > _LAST_IDS_BYTES:
+            page = encode_ids([*last, row])
+            if len(page) > _LAST_IDS_BYTES:
                 if len(kept) > 1 and len(encode_ids(rows := [*self._tree.judged(kept[-2]), *last])) <= MAX_IDS_BYTES:
-                    kept[-2:] = [_keep_ids(rows, pages)]
-                last = []
+                    kept[-2:] = [_keep_ids(rows, encode_ids(rows), pages)]
+                last, page = [], encode_ids([row])
             elif kept:
                 kept.pop()
-            kept.append(_keep_ids([*last, row], pages))
+            kept.append(_keep_ids([*last, row], page, pages))
         return tuple(kept)
 
 
@@ -527,10 +534,6 @@ def _replayed(old: MapTree, new: MapTree, entries: dict[bytes, MapEntry], gone: 
     return edit
 
 
-def _sequence(row: Judged) -> int:
-    return sequence_of(row.config)
-
-
 def _write(items: _Items, pages: dict[bytes, bytes]) -> PageReference:
     """Add a leaf or a branch to `pages`."""
     if below := [item for item in items if isinstance(item, PageReference)]:
@@ -544,8 +547,7 @@ def _write(items: _Items, pages: dict[bytes, bytes]) -> PageReference:
     return reference
 
 
-def _keep_ids(rows: Sequence[Judged], pages: dict[bytes, bytes]) -> IdsReference:
-    page = encode_ids(rows)
+def _keep_ids(rows: Sequence[Judged], page: bytes, pages: dict[bytes, bytes]) -> IdsReference:
     name = keep_ids(rows, page)
     pages[name] = page
     return IdsReference(rows[0].config, rows[-1].config, name)

@@ -199,8 +199,9 @@ class Engine:
         writer = self._writer
         is_full = not writer.fits(size_bytes, cost)
         may_pass = batch.relieves or (batch.may_fill and not is_full)
-        relieves = may_pass and self.is_scarce
-        refusal = None if relieves else self._look().refusal
+        refusal = self._look().refusal  # Scarce room is a refusal, too.
+        relieves = refusal is not None and may_pass and self.is_scarce
+        refusal = None if relieves else refusal
         if refusal is None and writer.is_waiting and writer.waiting_bytes + size_bytes > MAX_WAITING_BYTES:
             refusal = f"{writer.waiting_bytes:,} bytes wait to be written to the disk"
         if refusal is None and is_full:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 import trio
 
-from gossipkv.errors import BadRequest, NotReady, UnknownDatabase, UnsupportedFormat
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, UnknownDatabase, UnsupportedFormat
 from gossipkv.register.configuration import UUID_BYTES
 from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata.discovery import discover
@@ -45,7 +45,7 @@ from gossipkv.register.metadata.tree import ChangedPages
 from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.settings.tables import MAX_DECISION_MS
 from gossipkv.table.rpc.force_join import kept_here
-from gossipkv.wire.results import DeferredResult
+from gossipkv.wire.results import DeferredResult, Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,9 +53,10 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.known import KnownMap
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
-    Method = Callable[[Arguments], Value | DeferredResult]
+    Method = Callable[[Arguments], Value | DeferredResult | Later]
 
 MAX_PAGES: Final = 1024  # Pages of one transaction.
 MAX_ID: Final = (1 << 64) - 1
@@ -85,26 +86,37 @@ class PeerMethods:
             b"metadata_discover": self._discover,
         }
 
-    def _register(self, arguments: Arguments) -> DeferredResult:
+    def _register(self, arguments: Arguments) -> Later | DeferredResult:
         request, seen = arguments.blob("request"), arguments.blob_or_nil("session token", optional=True)
         offer = None if arguments.is_over else _offer(arguments)
         arguments.end()
         metadata, _ = self._service.taking_part()
         with _formats_told():
-            register = decode_request(request).register
+            asked = decode_request(request)
         believed = seen
         if seen is not None and not self._words.counts(seen):
             metadata.registers.check_been(seen)
             believed = None
         if offer is not None:
-            metadata.append(register, offer)
+            metadata.append(asked.register, offer)
+
+        def told(reply: bytes) -> Value:
+            return reply if seen is None else [reply, metadata.registers.tell(asked.register)]
 
         async def answer() -> Value:
             with _formats_told():
-                reply = await metadata.answer(request, believed)
-            return reply if seen is None else [reply, metadata.registers.tell(register)]
+                return told(await metadata.answer(request, believed))
 
-        return DeferredResult(answer)
+        def begin(complete: Completion[Value]) -> None:
+            with _formats_told():
+                metadata.registers.answer_soon(
+                    request,
+                    believed,
+                    lambda reply: complete(reply if isinstance(reply, GossipKVError) else told(reply)),
+                )
+
+        # Without a task, the record is appended with the offer's pages, so that one sync covers both.
+        return Later(begin) if metadata.lacking(asked) is None else DeferredResult(answer)
 
     def _hold(self, arguments: Arguments) -> DeferredResult:
         register, offer = _blob(arguments, "register", REGISTER_BYTES), _offer(arguments)

@@ -118,7 +118,11 @@ class Map:
         self._nodes = servers
         self._chance = chance
         self._name = f"table{partitions}"
-        options = {"kind": "range", "bounds": [b"%03d" % number for number in range(1, partitions)], "replication": SERVERS}
+        options = {
+            "kind": "range",
+            "bounds": [b"%03d" % number for number in range(1, partitions)],
+            "replication": SERVERS,
+        }
         made = servers.call(1, "create_table", self._name, options)
         self._register = bytes.fromhex(made["table"])
         self._config = made["config"]

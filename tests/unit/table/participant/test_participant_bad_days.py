@@ -156,14 +156,15 @@ async def test_what_belongs_to_a_value_is_offered():
 async def test_a_record_of_a_newer_program_is_told_to_who_asks():
     """The request is readable, but the acceptor's own record is not."""
 
-    async def answer(request, seen):
+    def answer_soon(request, seen, complete):
         raise UnsupportedFormat("a record of format 9")
 
-    deciding = participant(taking_part=lambda *_: (SimpleNamespace(answer=answer), None))
+    metadata = SimpleNamespace(lacking=lambda _: None, registers=SimpleNamespace(answer_soon=answer_soon))
+    deciding = participant(taking_part=lambda *_: (metadata, None))
     request = encode_request(RegisterRequest(RequestKind.READ, UUID, AcceptorId(UUID, 1), 1))
     waiting = PeerMethods(deciding).methods[b"register"](Arguments(b"register", msgpack.packb([request])))
     with pytest.raises(BadRequest, match="format 9"):
-        await waiting.result()
+        waiting.begin(lambda _: None)
 
 
 async def test_who_was_asked_and_has_not_answered_may_have_done_it():
