@@ -438,9 +438,10 @@ class Proposer:
         assert value is not None
         assert ballot is not None
         accepted, may_accept = phase.answered.keys(), phase.asked - phase.failed.keys()
-        if not (base.acceptors.is_quorum(may_accept) and value.acceptors.is_quorum(may_accept)):
+        before = None if base.acceptors == value.acceptors else base.acceptors
+        if not value.acceptors.is_quorum(may_accept) or (before is not None and not before.is_quorum(may_accept)):
             self._fail(phase, now_ms)
-        elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):
+        elif value.acceptors.is_quorum(accepted) and (before is None or before.is_quorum(accepted)):
             self._top, self.acceptors = max(self._top, ballot), value.acceptors
             if phase.stays:
                 self._cache = Cache(value, ballot.next(), phase.number, set(accepted))

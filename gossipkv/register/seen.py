@@ -155,10 +155,11 @@ class SeenPositions:
             if acceptor == self.me:
                 is_news |= self._check(position)
                 continue
+            opening = position.opening
             if acceptor == by:
-                self._speaks[acceptor] = position.opening  # The later row is the present opening.
-            if position.batches > self._right.get(acceptor, {}).get(position.opening, 0):
-                is_news |= self._see(acceptor, position)
+                self._speaks[acceptor] = opening  # The later row is the present opening.
+            if position.batches > self._right.get(acceptor, {}).get(opening, 0):
+                is_news |= self._see(acceptor, opening, position.batches)
         return is_news
 
     def is_counted(self, by: AcceptorId, sent: Mapping[Opening, int], data: bytes) -> bool:
@@ -179,18 +180,18 @@ class SeenPositions:
             self._changed.add(by)
         return True
 
-    def _see(self, acceptor: AcceptorId, position: Position) -> bool:
+    def _see(self, acceptor: AcceptorId, opening: Opening, batches: int) -> bool:
         """Note a position; return True if it is news, and of another opening than the one that spoke here last."""
         if acceptor not in self._positions and len(self._positions) >= MAX_ACCEPTORS:
             first = next(iter(self._positions))
             del self._positions[first]
             self._changed.add(first)
-        seen, opening = self._positions.setdefault(acceptor, {}), position.opening
+        seen = self._positions.setdefault(acceptor, {})
         is_too_old = len(seen) >= MAX_UNCHECKED and opening < min(seen)
         before = seen.get(opening, 0)
-        if before >= position.batches or is_too_old:
+        if before >= batches or is_too_old:
             return False
-        seen[opening] = position.batches
+        seen[opening] = batches
         if len(seen) > MAX_UNCHECKED:
             del seen[min(seen)]
         self._changed.add(acceptor)
@@ -199,8 +200,10 @@ class SeenPositions:
 
     def has_been(self, position: Position) -> bool:
         """True if this store has been at a position, as far as it remembers."""
-        is_forgotten = len(self._past) >= MAX_INCARNATIONS and position.opening < min(self._past)
-        return position.batches <= self._past.get(position.opening, 0) or is_forgotten
+        opening = position.opening
+        if position.batches <= self._past.get(opening, 0):
+            return True
+        return len(self._past) >= MAX_INCARNATIONS and opening < min(self._past)
 
     def _check(self, position: Position) -> bool:
         """Check whether this store has been at a position; return True if that first shows that the store is behind."""

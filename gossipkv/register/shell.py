@@ -78,7 +78,7 @@ class Registers:
         self._proposers: dict[bytes, Proposer] = {}
         self._busy: dict[Proposer | Force, None] = {}  # Cores to wake, in insertion order.
         self._waiting: dict[int, Callable[[ProposalOutcome], None]] = {}
-        self._asked: dict[int, Callable[[bytes], None]] = {}  # Callbacks of requests to the local acceptor, by token.
+        self._asked: dict[int, Callable[[bytes], object]] = {}  # Callbacks of requests to the local acceptor, by token.
         self._offers: dict[bytes, object] = {}  # Data of running changes, by register.
         self._tokens = 0
         self._has_work = trio.Event()
@@ -263,7 +263,7 @@ class Registers:
         if why:
             self._space.close(why, {BEHIND + self.me.store.to_bytes(8, "big"): why.encode()})
 
-    def _receive(self, request: bytes, tell: Callable[[bytes], None]) -> None:
+    def _receive(self, request: bytes, tell: Callable[[bytes], object]) -> None:
         """Pass a request to the local acceptor; `tell` gets the answer, or no bytes if the store closes first."""
         self._space.check_room()
         if len(self._asked) >= MAX_ASKED:

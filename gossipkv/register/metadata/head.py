@@ -9,6 +9,7 @@ config id of a head has the generation of the ballot that swapped it in. `drop` 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import starmap
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -66,9 +67,9 @@ def decode_head(payload: bytes) -> MapHead:
     """
     match unpack(payload, MAX_HEAD_BYTES):
         case (format_, config, transaction, root, tuple(last), bool(ended)) if format_ == FORMAT:
-            if len(last) <= LAST_HEADS:
-                now, *past = map(_past_of, ((config, transaction, root), *last))
-                return MapHead(*now, tuple(past), ended)
+            is_of_rows = len(last) <= LAST_HEADS and {*map(type, last)} <= {tuple} and {*map(len, last)} <= {3}
+            if is_of_rows:
+                return MapHead(*_past_of(config, transaction, root), tuple(starmap(_past_of, last)), ended)
     form = "[1, config id, transaction, root, last heads, ended]"
     raise ProtocolError(f"a head must be {form}", {"got": repr(payload)[:80]})
 
@@ -86,12 +87,15 @@ def drop(operation: bytes) -> RegisterChange:
 DROPPED_BEFORE: Final = b"before"
 
 
-def _past_of(row: object) -> Past:
-    match row:
-        case (config, bytes(transaction), bytes(root)) if (
-            is_whole(config) and len(transaction) == TRANSACTION_BYTES and len(root) == NAME_BYTES
-        ):
-            return Past(config, transaction, root)
+@lru_cache(maxsize=256, typed=True)  # Most rows of a head were in the head before.
+def _past_of(config: object, transaction: object, root: object) -> Past:
+    if (
+        is_whole(config)
+        and isinstance(transaction, bytes) and len(transaction) == TRANSACTION_BYTES
+        and isinstance(root, bytes) and len(root) == NAME_BYTES
+    ):  # fmt: skip
+        return Past(config, transaction, root)
+    row = config, transaction, root
     raise ProtocolError("an earlier head must be [config id, transaction, root]", {"got": repr(row)[:80]})
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 KNOWN: Final = b"k"  # Key in the space, before the register, of the known head and its acceptors.
 MAX_KNOWN_BYTES: Final = 8 << 10
-PAUSE_S: Final = 0.05
+PAUSE_S: Final = 0.1
 
 
 class KnownMap(NamedTuple):

@@ -107,7 +107,7 @@ class ChangedPages(NamedTuple):
 class MapTree:
     """A view of a map at one head, with a cache of its pages; use it for that head alone."""
 
-    __slots__ = ("_all", "_firsts", "_ids", "_leaves", "_read", "root")
+    __slots__ = ("_all", "_entries", "_firsts", "_ids", "_leaves", "_read", "root")
 
     def __init__(self, read: Read, root: Root) -> None:
         self.root = root
@@ -115,6 +115,7 @@ class MapTree:
         self._all: tuple[PageReference, ...] | None = None
         self._firsts: list[bytes] = []
         self._leaves: dict[int, tuple[MapEntry, ...]] = {}
+        self._entries: tuple[PageReference, tuple[MapEntry, ...]] | None = None  # The leaf that was read last.
         self._ids: dict[bytes, tuple[Judged, ...]] = {}
 
     @classmethod
@@ -169,7 +170,8 @@ class MapTree:
         at = bisect_right(self._firsts, key) - 1 if self.leaves else -1
         if at < 0:
             return None
-        entries = self._leaves[at] = self.leaf(at)
+        if (entries := self._leaves.get(at)) is None:
+            entries = self._leaves[at] = self.leaf(at)
         place = bisect_left(entries, key, key=_key)
         return entries[place] if place < len(entries) and entries[place].key == key else None
 
@@ -199,10 +201,7 @@ class MapTree:
                 break
             if page.first > base + LIFE:
                 continue
-            if page.name not in self._ids:
-                self._ids[page.name] = self.judged(page)
-            rows = self._ids[page.name]
-            for row in reversed(rows):
+            for row in reversed(self.judged(page)):
                 if row.config & _SEQUENCE <= oldest:
                     break
                 is_there = row.config <= base + LIFE and operation in row.rows  # Skip unpacking a row without the id.
@@ -240,10 +239,13 @@ class MapTree:
 
     def entries(self, reference: PageReference) -> tuple[MapEntry, ...]:
         """Read a leaf, and compare it with its reference, but not with the next leaf."""
+        if self._entries is not None and self._entries[0] is reference:
+            return self._entries[1]
         page = self._read(reference.name)
         entries = decode_leaf(reference.name, page)
         if PageReference.of_leaf(entries, page, reference.name) != reference:
             raise ProtocolError(f"leaf {reference.name.hex()[:16]} does not match the page above it")
+        self._entries = reference, entries
         return entries
 
     def page(self, name: bytes) -> bytes:
@@ -252,9 +254,12 @@ class MapTree:
 
     def judged(self, reference: IdsReference) -> tuple[Judged, ...]:
         """Read a page of ids, and compare it with its root's reference."""
+        if (rows := self._ids.get(reference.name)) is not None:
+            return rows
         rows = decode_ids(reference.name, self._read(reference.name))
         if (rows[0].config, rows[-1].config) != reference[:2]:
             raise ProtocolError(f"page of ids {reference.name.hex()[:16]} does not match its root")
+        self._ids[reference.name] = rows
         return rows
 
 

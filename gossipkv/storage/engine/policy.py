@@ -164,18 +164,22 @@ def hidden_bytes(state: StoreState, tombstones: int) -> int:
 
 def pressure(state: StoreState, limits: MergeLimits) -> Pressure:
     """Return how writers are to be held back."""
-    if (refusal := _refusal(state, limits)) is not None:
+    needed = _needed(state, limits)
+    if (refusal := _refusal(state, needed)) is not None:
         return Pressure(MAX_DELAY_S, refusal)
-    return Pressure(MAX_DELAY_S * load(state, limits) ** 2, None)
+    return Pressure(MAX_DELAY_S * _load(state, limits, needed) ** 2, None)
 
 
 def load(state: StoreState, limits: MergeLimits) -> float:
     """Return how near the store is to refusing: 0 at ease, 1 where it refuses."""
+    return _load(state, limits, _needed(state, limits))
+
+
+def _load(state: StoreState, limits: MergeLimits, needed: int) -> float:
     young = (len(state.young) - YOUNG_AIM) / (YOUNG_MOST - YOUNG_AIM)
     waiting = (state.closed_segments - 1) / max(1, limits.segments_waiting)
     if state.memtables_full:  # The next full memtable finds no room; slowing down begins when it is half full.
         waiting = max(waiting, 2 * state.active_share - 1)
-    needed = _needed(state, limits)
     room = 2 - state.free_bytes / needed if needed else 0.0
     return max(0.0, min(1.0, max(young, waiting, room)))
 
@@ -259,9 +263,8 @@ def _needed(state: StoreState, limits: MergeLimits) -> int:
     return needed + limits.margin_bytes
 
 
-def _refusal(state: StoreState, limits: MergeLimits) -> str | None:
-    if is_scarce(state, limits):  # Said first: what else waits cannot be merged for it.
-        needed = _needed(state, limits)
+def _refusal(state: StoreState, needed: int) -> str | None:
+    if state.free_bytes < needed:  # Said first: what else waits cannot be merged for it.
         return (
             f"too little free space: a merge needs {needed:,} bytes, and the disk has {state.free_bytes:,}: "
             "free disk space, drop a table, or delete records"
