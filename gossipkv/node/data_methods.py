@@ -78,14 +78,14 @@ class DataMethods:
         assert isinstance(answer, DeferredResult), answer
         return DeferredResult(partial(self._await_poll, connection, answer))
 
-    def _poll(self, connection: tuple[int, int], poll: Later, complete: Completion[Value | Packed]) -> None:
+    def _poll(self, connection: tuple[int, int], poll: Later, complete: Completion[Value | Packed]) -> object:
         def done(answer: Value | Packed | GossipKVError) -> None:
             self._ends(connection)
             complete(answer)
 
         self._polls[connection] += 1
         try:
-            poll.begin(done)
+            return poll.begin(done)
         except GossipKVError:
             self._ends(connection)
             raise

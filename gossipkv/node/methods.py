@@ -107,8 +107,8 @@ class Handlers:
         except Exception as error:  # noqa: BLE001  # The rule of `answer` holds here.
             return self._refuse(method, error)
 
-    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> None:
-        """Begin a `Later`; `on_answer` is called once with its result or error. Never raises."""
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> object:
+        """Begin a `Later`, and return what that returns; `on_answer` is called once with its result. Never raises."""
         is_answered = False
 
         def on_result(result: Value | Packed | GossipKVError) -> None:
@@ -122,12 +122,13 @@ class Handlers:
             on_answer(answer)
 
         try:
-            later.begin(on_result)
+            return later.begin(on_result)
         except Exception as error:  # noqa: BLE001  # The rule of `answer` holds here.
             answer = self._refuse(method, error)
             if not is_answered:
                 is_answered = True
                 on_answer(answer)
+            return None
 
     def may_write(self, user: int, table: str) -> bool:
         """Return True if a user, by number, may write to a table."""

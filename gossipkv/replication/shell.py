@@ -56,6 +56,7 @@ CLEAR_S: Final = 0.05  # Interval of cleanup pages; 20 times that if nothing is 
 COMPARE_S: Final = 10.0  # Interval between replicas compared: each comparison asks all other hosts.
 RETRY_S: Final = 60.0  # Delay after an error of the store.
 MAX_CURSORS: Final = 64
+MAX_LOG_READS: Final = 8  # Reads of the log for bulk loads and feeds at a time; each holds a part of 128 KiB.
 FEW_SPACES: Final = 256  # Spaces read before other tasks run.
 
 
@@ -108,6 +109,7 @@ class Replication:
         self.gives = RateLimit(limits.transfer)  # Limits what other nodes' loads read here.
         # Cursors of bulk loads and change feeds, by spaces and position.
         self._cursors: dict[tuple[frozenset[int], int], LogCursor] = {}
+        self._log_reads = trio.CapacityLimiter(MAX_LOG_READS)
         self.replicas = ReplicaSet(me, self, environment.random, store.synced_position, limits, skew=skew)
         self.maps = self.replicas.maps  # By table: the config id of the placement that its local replicas follow.
         self.cleanup = RangeCleanup(self.replicas.spaces, self, RateLimit(limits.transfer))
@@ -145,7 +147,7 @@ class Replication:
     def disconnected(self, node: bytes) -> None:
         """Stop replication to a node."""
         self.replicas.disconnected(node)
-        self.feeds.disconnected(node)
+        self.feeds.lost(node)
 
     @property
     def refusal(self) -> str | None:
@@ -343,7 +345,8 @@ class Replication:
     async def _read_log(self, spaces: frozenset[int], position: int, on_log: OnLog) -> None:
         cursor = self._cursors.pop((spaces, position), None) or self._store.follow(spaces, position)
         try:
-            batches, behind = await self._store.read_log(cursor)
+            async with self._log_reads:
+                batches, behind = await self._store.read_log(cursor)
         except BelowFloor:
             on_log(None, position)
             return

@@ -72,8 +72,11 @@ class Answers(Protocol):
     async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refusal | ProvenResult:
         """Return the result or the error of an answer that takes time."""
 
-    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> None:
-        """Start an answer that calls back: `on_answer` is called once with its result or error. Must not raise."""
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> object:
+        """Start an answer that calls back: `on_answer` is called once with its result or error. Must not raise.
+
+        A function that is returned ends the wait for the answer.
+        """
 
     def may_write(self, user: int, table: str) -> bool:
         """Return True if a user, by number, may write to a table."""
@@ -134,6 +137,8 @@ class Pump:
         self._nursery: trio.Nursery | None = None
         # The requests that wait for a task's start, by the key that they share.
         self._waiting: dict[Hashable, list[PendingRequest]] = {}
+        # By connection: functions that end the waits of requests, if the client leaves.
+        self._ends: dict[int, dict[PendingRequest, Callable[[], object]]] = {}
         self._draining = False
         self._drained = trio.Event()
         self._rests = False  # True if the loop sleeps in place of Trio.
@@ -248,6 +253,9 @@ class Pump:
         for fd, caller, begun in self._loop.take_detached():
             assert self._gateway is not None, "a node that listens for HTTP has a gateway"
             self._gateway.take(fd, begun, caller)
+        for handle in self._loop.take_gone():
+            for end in self._ends.pop(handle, {}).values():
+                end()
         for invariant in self._core.broken_invariants():
             self._log.error("invariant_broken", invariant=invariant)
 
@@ -256,7 +264,9 @@ class Pump:
         if isinstance(pending.waiting, Later):
             later = pending.take()
             assert isinstance(later, Later)
-            self._answers.begin(pending.method, later, partial(self._answer_later, pending))
+            end = self._answers.begin(pending.method, later, partial(self._answer_later, pending))
+            if callable(end):
+                self._ends.setdefault(pending.handle, {})[pending] = end
             return
         assert isinstance(pending.waiting, DeferredResult)
         assert self._nursery is not None
@@ -273,6 +283,10 @@ class Pump:
             self._wake()
 
     def _answer_later(self, pending: PendingRequest, answer: bytes | Refusal) -> None:
+        if (ends := self._ends.get(pending.handle)) is not None:
+            ends.pop(pending, None)
+            if not ends:
+                del self._ends[pending.handle]
         if self._nursery is not None:  # All connections are closed otherwise.
             with self._lock:
                 self._loop.complete(pending, answer)

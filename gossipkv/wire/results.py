@@ -48,7 +48,8 @@ class DeferredResult:
 class Later:
     """A result without a task: `begin` gets a completion, and calls it once.
 
-    The completion may be called at once. The owner of the pending results bounds their number.
+    The completion may be called at once. The owner of the pending results bounds their number. If `begin` returns a
+    function, a call of that ends the wait: the client is gone.
     """
 
     begin: Callable[[Completion[Value | Packed]], object]

@@ -3,6 +3,5 @@
 Read in this order:
 
     places.py   the place of a feed in a partition: a clock, which any replica can continue from
-    marks.py    finds the position in the local log from which a replica continues a place
     pages.py    a page at a host: the changes after the places, and the nodes that are told of more
 """

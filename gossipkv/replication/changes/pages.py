@@ -2,17 +2,17 @@
 
 A change is given once a majority of slots has it. The entries of the replica's log come in order, whole, and from the
 first one that the feed's clock does not cover. So a version of a key never follows a later one, as long as the feed
-stays at this replica. Another replica has the same records in another order. Therefore, until its log has passed all
-that the feed may have shown, an entry gives the present record of a key or nothing: no later one was shown before.
+stays at this replica. Another replica has the same records in another order. Therefore, until its log has passed the
+feed's clock, an entry gives the present records of its keys or nothing: no later one was given before.
 
-A snapshot gives the present records page by page, and then the log since its first page, in the same way.
+A snapshot reads its keys in order, and the log at the same time: the log gives changes before the cursor, and the
+present records at the cursor are given once the feed's clock covers them. So all that was given is in the clock.
 
 A page waits for nothing. Where it has come to the end, the asking node is told once when there may be more.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, final
@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, NotServed, TooOld
-from gossipkv.replication.changes.marks import LogMarks
-from gossipkv.replication.changes.places import NOTHING, ConfigClock
+from gossipkv.replication.changes.places import ConfigClock
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.acks import MAJORITY, slots_needed
 from gossipkv.replication.replica.keys import ORDER_BYTES, RECORD, KeyBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Protocol
 
     from gossipkv.replication._replication import LogEntry
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.storage.engine.log_reader import Operations
 
+    PlaceResult = tuple[FeedPlace, int] | GossipKVError
+
     class FeedPorts(ReplicationPorts, Protocol):
         """The store, and the requests that wait."""
 
@@ -46,27 +47,34 @@ if TYPE_CHECKING:
 
 TELL_S: Final = 0.005  # Changes of so long are told together: pages of single changes cost most.
 PAUSE_S: Final = 0.05  # Time between two words to a node, so that pages of a busy table are large.
-MAX_READS: Final = 8  # Reads of the log at a time, and for a page; each holds a part of 128 KiB.
+REPEAT_S: Final = 1.0  # Until a node is told again that has not answered.
+MAX_READS: Final = 8  # Reads of the log for a page; each reads a part of 128 KiB.
+MAX_MARKS: Final = 16  # A mark has the clock of each replica.
 SCAN_ROWS: Final = 256  # Rows of a snapshot that are read at a time.
+# States of a place after a page: it has all; it has more at once; or more, which a majority lacks yet.
+AT_END: Final = 0
+HAS_MORE: Final = 1
+WAITS: Final = 2
 
 
 @final
 class ChangeFeeds:
-    """The shared state of a node's feeds: nodes to tell of changes, and reads of the log."""
+    """The shared state of a node's feeds: nodes to tell of changes, and marks of the log.
+
+    A feed that changes its node has no position in the log of the new one. A mark has the clocks of all replicas at a
+    position. There is one for each part of the log that fits into memory (`LogTail`), and fewer for older parts.
+    """
 
     def __init__(self, replicas: ReplicaSet, outside: FeedPorts) -> None:
         self.replicas, self.outside = replicas, outside
-        self.marks = LogMarks(replicas, outside)
         # Called with a node, and the table and number of each partition that has changed.
         self.tell: Callable[[bytes, Sequence[tuple[bytes, int]]], object] = lambda _node, _partitions: None
         self.lost: Callable[[bytes], object] = lambda _node: None  # Called when the connection to a node has ended.
-        self._watched: dict[Replica, dict[bytes, None]] = {}  # The nodes to tell.
-        self._seen: dict[Replica, ConfigClock] = {}  # The stable clocks of watched replicas.
-        self._awaited: set[tuple[Replica, int]] = set()  # Origins of which a host's confirmation is awaited.
-        self._changed: dict[bytes, list[tuple[bytes, int]]] = {}  # By node: partitions to tell soon.
+        self._marks: list[tuple[int, Mapping[Replica, ConfigClock]]] = []
+        # The nodes to tell, each with the clock that a majority had.
+        self._watched: dict[Replica, dict[bytes, ConfigClock]] = {}
+        self._moving: dict[Replica, None] = {}  # Watched replicas that may have more for a majority.
         self._told_at = -inf
-        self._reads = 0
-        self._unread: deque[Callable[[], object]] = deque()
         replicas.watchers.append((self._moved, self._watched))
 
     def stable(self, replica: Replica) -> ConfigClock:
@@ -75,74 +83,68 @@ class ChangeFeeds:
         reached = ((origin, min(count, acks.reached(MAJORITY, origin=origin))) for origin, count in counts)
         return ConfigClock(clock.of(reached), replica.config)
 
+    def marks(self, replica: Replica) -> Iterable[tuple[int, ConfigClock]]:
+        """Yield positions in the log, latest first, with the clock up to which all is before the position."""
+        yield self.replicas.tail.end, _synced(replica)
+        floor = max(replica.made_at, self.outside.log_floor())
+        for position, clocks in reversed(self._marks):
+            if position >= floor and replica in clocks:
+                yield position, clocks[replica]
+
     def watch(self, replica: Replica, node: bytes, stable: ConfigClock) -> None:
-        """Tell a node once, soon after a majority has more than its present clock, or the config or role changes."""
-        self._watched.setdefault(replica, {})[node] = None
-        self._await(replica, stable)
+        """Tell a node once, soon after a majority has more than a clock, or the config or role changes."""
+        self._watched.setdefault(replica, {})[node] = stable
+        if replica.synced != stable.counters:
+            self._look_soon(replica)
 
-    def disconnected(self, node: bytes) -> None:
-        """Tell a node nothing more, which will not tell this one either."""
-        self._changed.pop(node, None)
-        for watchers in self._watched.values():
-            watchers.pop(node, None)
-        self.lost(node)
-
-    def _await(self, replica: Replica, stable: ConfigClock) -> None:
-        """Await the confirmations of records that too few hosts have."""
-        self._seen[replica] = stable
-        if stable.counters == replica.synced:
-            return
-        for origin, count in clock.entries(replica.synced):
-            if clock.counter(stable.counters, origin) < count and (replica, origin) not in self._awaited:
-                self._awaited.add((replica, origin))
-                # Local writes may wait for later counters already, and waits are in the order of counters.
-                counter, confirmed = clock.counter(replica.appended, origin), partial(self._confirmed, replica, origin)
-                self.replicas.acks[replica].wait(MAJORITY, counter, confirmed, origin=origin)
-
-    def _confirmed(self, replica: Replica, origin: int) -> None:
-        self._awaited.discard((replica, origin))
-        self._moved(replica)
+    def repeat(self, node: bytes, partitions: Sequence[tuple[bytes, int]]) -> None:
+        """Tell a node again, which has not answered; a dead one asks when it is back."""
+        if self.replicas.is_up(node):
+            self.outside.waiting.begin(self.outside.now() + REPEAT_S, 0, partial(self.tell, node, partitions))
 
     def _moved(self, replica: Replica) -> None:
-        if replica not in self._watched:
-            return
-        is_here = replica in self.replicas.acks and not replica.rules.has_departed
-        if is_here and (stable := self.stable(replica)) == self._seen[replica]:
-            self._await(replica, stable)
-            return
-        del self._seen[replica]
-        if not self._changed:
-            self.outside.waiting.begin(max(self.outside.now() + TELL_S, self._told_at + PAUSE_S), 0, self._tell)
-        for node in self._watched.pop(replica):
-            self._changed.setdefault(node, []).append(replica.partition)
+        tail = self.replicas.tail
+        last = self._marks[-1][0] if self._marks else -1
+        if last <= tail.first and last < tail.end:
+            self._marks.append((tail.end, {one: _synced(one) for one in self.replicas.by_partition.values()}))
+            if len(self._marks) > MAX_MARKS:
+                del self._marks[: MAX_MARKS // 2 : 2]
+        if replica in self._watched:
+            self._look_soon(replica)
 
-    def _tell(self) -> None:
-        changed, self._changed, self._told_at = self._changed, {}, self.outside.now()
+    def _look_soon(self, replica: Replica) -> None:
+        if not self._moving:
+            self.outside.waiting.begin(max(self.outside.now() + TELL_S, self._told_at + PAUSE_S), 0, self._look)
+        self._moving[replica] = None
+
+    def _look(self) -> None:
+        """Tell of replicas of which a majority has more, and look again at those of which it will have."""
+        changed: dict[bytes, list[tuple[bytes, int]]] = {}
+        moving, self._moving, self._told_at = self._moving, {}, self.outside.now()
+        for replica in moving:
+            is_here = replica in self.replicas.acks and not replica.rules.has_departed
+            stable, watchers = self.stable(replica) if is_here else None, self._watched.pop(replica, {})
+            for node, seen in watchers.items():
+                if seen == stable:
+                    self.watch(replica, node, seen)
+                else:
+                    changed.setdefault(node, []).append(replica.partition)
         for node, partitions in changed.items():
             self.tell(node, partitions)
 
-    def read_log(
-        self,
-        spaces: frozenset[int],
-        position: int,
-        on_log: Callable[[Sequence[tuple[int, Operations]] | None, int], object],
-    ) -> None:
-        """Read a part of the log, once few others are read."""
 
-        def done(batches: Sequence[tuple[int, Operations]] | None, behind: int) -> None:
-            self._reads -= 1
-            on_log(batches, behind)
-            if self._unread and self._reads < MAX_READS:
-                self._unread.popleft()()
+@final
+class _PlaceReader:
+    """The reading of a place at its replica here."""
 
-        def begin() -> None:
-            self._reads += 1
-            self.outside.read_log(spaces, position, done)
+    def __init__(self, number: int, place: FeedPlace, replica: Replica, stable: ConfigClock) -> None:
+        self.number, self.place, self.replica = number, place, replica
+        self.stable = stable  # A majority has all up to this clock.
+        self.waits = False  # The page has come to records that a majority lacks.
 
-        if self._reads < MAX_READS:
-            begin()
-        else:
-            self._unread.append(begin)
+    def is_stable(self, reached: bytes) -> bool:
+        """Return True if a majority has all up to a clock by any config up to this one."""
+        return clock.covers(self.stable.counters, clock.named(reached, self.replica.named))
 
 
 @final
@@ -163,17 +165,14 @@ class ChangePage:
         self.count = 0  # Changes so far.
         self.places = places
         self.refused: dict[int, GossipKVError] = {}  # By the index of the place.
-        self.unread: set[int] = set()  # Places with more that the page has not read.
+        self.states = [AT_END] * len(places)
         self._feeds, self._table, self._bounds = feeds, table, bounds
         self._most, self._most_bytes = limits
         self._watcher = watcher
         self._complete: Callable[[ChangePage], object]
         self._packer = msgpack.Packer(autoreset=False)
         self._bytes = self._reads = 0
-        self._replicas: dict[Replica, int] = {}  # The replicas of places, by index.
-        self._waits: dict[Replica, ConfigClock] = {}  # A majority lacks the next entry by this stable clock.
-        self._renamed: set[Replica] = set()  # The next entry in memory is of an earlier config.
-        self._stable: dict[Replica, ConfigClock] = {}  # The stable clocks of this step.
+        self._readers: dict[Replica, _PlaceReader] = {}
 
     @property
     def body(self) -> bytes:
@@ -181,17 +180,21 @@ class ChangePage:
         packed: bytes = self._packer.bytes()
         return packed
 
+    @property
+    def results(self) -> list[PlaceResult]:
+        """The result of each place."""
+        return [self.refused.get(number) or (place, self.states[number]) for number, place in enumerate(self.places)]
+
     def begin(self, complete: Callable[[ChangePage], object]) -> None:
         """Begin; the page completes at once, or after it has read the log."""
         self._complete = complete
         for number, place in enumerate(self.places):
             try:
                 replica = self._replica(place)
-                self._check(replica, place)
-            except GossipKVError as error:
+            except NotServed as error:
                 self.refused[number] = error
             else:
-                self._replicas[replica] = number
+                self._readers[replica] = _PlaceReader(number, place, replica, self._feeds.stable(replica))
         self._step()
 
     @property
@@ -200,44 +203,32 @@ class ChangePage:
 
     def _step(self) -> None:
         """Give entries in memory; then read the log, or complete."""
-        self._stable.clear()
-        behind, tail = self._behind(), self._feeds.replicas.tail
-        near = {
-            replica: number
-            for replica, number in behind.items()
-            if self.places[number].position >= max(tail.first, 1) and replica not in self._renamed
-        }
-        entries = tail.after(min((self.places[number].position for number in near.values()), default=tail.end))
-        self._give(near, entries, tail.end, in_memory=True)
-        far = [
-            replica
-            for replica, number in behind.items()
-            if (replica not in near or replica in self._renamed) and not self._must_wait(replica)
-        ]
+        tail = self._feeds.replicas.tail
+        behind = {replica: reader for replica, reader in self._readers.items() if self._is_behind(reader)}
+        near = {replica: reader for replica, reader in behind.items() if reader.place.position >= tail.first}
+        start = min((reader.place.position for reader in near.values()), default=tail.end)
+        self._give(near, tail.after(start), tail.end)
+        far = {replica: reader for replica, reader in behind.items() if replica not in near}
         if far and not self.count and self._reads < MAX_READS:
-            self._read(far)
+            self._reads += 1
+            spaces, start = {replica.space for replica in far}, min(reader.place.position for reader in far.values())
+            self._feeds.outside.read_log(frozenset(spaces), start, partial(self._on_log, far))
             return
-        for replica, number in self._replicas.items():
-            if replica in behind and self.places[number].position < tail.end and not self._must_wait(replica):
-                self.unread.add(number)
-            elif number not in self.unread and number not in self.refused:
-                self._feeds.watch(replica, self._watcher, self._stable_of(replica))
+        for reader in self._readers.values():
+            if reader.number not in self.refused:
+                self.states[reader.number] = self._ended(reader)
+            if reader.number not in self.refused and self.states[reader.number] != HAS_MORE:
+                self._feeds.watch(reader.replica, self._watcher, reader.stable)
         self._complete(self)
 
-    def _behind(self) -> dict[Replica, int]:
-        """Return the replicas with entries after their places."""
-        behind: dict[Replica, int] = {}
-        for replica, number in self._replicas.items():
-            try:
-                if number not in self.refused and self._look(replica, self.places[number]):
-                    behind[replica] = number
-            except GossipKVError as error:
-                self.refused[number] = error
-        return behind
-
-    def _must_wait(self, replica: Replica) -> bool:
-        """Return True if a majority still lacks the entry at which the page stopped."""
-        return self._waits.get(replica) == self._stable_of(replica)
+    def _on_log(
+        self, far: dict[Replica, _PlaceReader], batches: Sequence[tuple[int, Operations]] | None, position: int
+    ) -> None:
+        if batches is None:
+            self.refused |= {reader.number: _too_old(reader.place) for reader in far.values()}
+        entries = self._feeds.replicas.spaces.read(batches or (), lambda replica, _: replica in far)
+        self._give(far, entries, position)
+        self._step()
 
     # -- one replica -------------------------------------------------------------------------------------------------
 
@@ -248,78 +239,89 @@ class ChangePage:
             raise NotServed("the node does not hold the partition, or not yet", {"partition": place.partition})
         return replica
 
+    def _is_behind(self, reader: _PlaceReader) -> bool:
+        """Return True if the log may have entries to give; note if the replica cannot continue the place."""
+        if reader.number in self.refused:
+            return False
+        place, tail = reader.place, self._feeds.replicas.tail
+        try:
+            self._check(reader.replica, place)
+        except GossipKVError as error:
+            self.refused[reader.number] = error
+            return False
+        if not place.config:  # The feed begins at this moment, once a majority has all of it.
+            place.delivered = _synced(reader.replica)
+            place.node, place.space, place.position = self._feeds.replicas.me, reader.replica.space, tail.end
+        reader.waits |= not reader.is_stable(place.counters)
+        self._locate(reader)
+        return not reader.waits and place.position < tail.end
+
     def _check(self, replica: Replica, place: FeedPlace) -> None:
         """Check that a replica may continue a place.
 
         Raises:
+            NotServed: the replica is gone.
             NotReady: the replica lacks records that the feed has seen, or too many hosts.
             TooOld: the range was force-joined since.
         """
         replicas, details = self._feeds.replicas, {"partition": place.partition}
-        slots = replica.quorum.slots
-        if replicas.acks[replica].confirming(replicas.confirms) < slots_needed(MAJORITY, slots):
+        if self._replica(place) is not replica:
+            raise NotServed("the replica was replaced", {**details})
+        if replicas.acks[replica].confirming(replicas.confirms) < slots_needed(MAJORITY, replica.quorum.slots):
             raise NotReady("too few hosts of the partition are connected to this replica", {**details})
-        here, delivered = _synced(replica), place.delivered or NOTHING
-        if not here.has_all(delivered) or not here.has_all(place.shown):
+        if not _synced(replica).has_all(place.delivered):
             raise NotReady("this replica lags behind the feed", {**details})
-        counters = dict(clock.entries(delivered.counters))
+        counters = dict(clock.entries(place.counters))
         if any(origin in counters and counters[origin] != kept for origin, kept in replica.rules.ends):
             raise TooOld("the range was re-created by `force-join` since the token was given", {**details})
 
-    def _look(self, replica: Replica, place: FeedPlace) -> bool:
-        """Return True if a replica has entries after a place. Raises GossipKVError: it cannot continue the place."""
-        if self._replica(place) is not replica:
-            raise NotServed("the replica was replaced", {"partition": place.partition})
-        here, tail = _synced(replica), self._feeds.replicas.tail
-        if place.delivered is None:
-            if place.shown == NOTHING:  # The feed begins at this moment, once a majority has all of it.
-                place.shown, place.space, place.position = here, replica.space, tail.end
-            if not self._is_stable(replica, place.shown.counters):
-                return False
-            place.delivered = place.shown
-        if place.cursor is not None and not self._scan(replica, place):
-            return False
-        if place.space != replica.space or place.position < max(replica.made_at, self._feeds.outside.log_floor()):
-            place.space = place.position = 0  # `_read` finds the position.
-        has_read = place.position >= max(tail.end, 1)
-        if place.delivered.covers(here) and (has_read or self._feeds.marks.knows_ends(replica, place.delivered, here)):
-            place.delivered, place.shown = here, here
-            place.space, place.position = replica.space, tail.end
-            return False
-        return True
+    def _locate(self, reader: _PlaceReader) -> None:
+        """Find the position in the local log from which to read."""
+        place, replica, feeds = reader.place, reader.replica, self._feeds
+        is_here, floor = place.node == feeds.replicas.me, max(replica.made_at, feeds.outside.log_floor())
+        if not is_here or place.space not in {0, replica.space} or place.position < floor:
+            place.node, place.space, place.position = feeds.replicas.me, 0, floor
+        if place.position >= feeds.replicas.tail.first and place.space:
+            return
+        for position, there in feeds.marks(replica):
+            if position <= place.position and place.space:
+                return
+            if there.config <= place.config and place.delivered.covers(there):
+                place.space, place.position = replica.space, position
+                return
 
-    def _is_stable(self, replica: Replica, reached: bytes) -> bool:
-        """Return True if a majority has all up to a clock, which names assignments by any config up to this one."""
-        stable = self._stable_of(replica).counters
-        return clock.covers(stable, reached) or clock.covers(stable, clock.named(reached, replica.named))
+    def _ended(self, reader: _PlaceReader) -> int:
+        """Give present records of a snapshot; return the state of the place."""
+        place, here, state = reader.place, _synced(reader.replica), WAITS if reader.waits else AT_END
+        if place.position < self._feeds.replicas.tail.end and not reader.waits:
+            state = HAS_MORE
+        elif not reader.waits:
+            if not place.delivered.covers(here) or not (place.space or place.config == here.config):
+                self.refused[reader.number] = _too_old(place)
+            place.delivered, place.space = here, reader.replica.space
+        # With equal configs, assignments that the clock does not name have ended.
+        if place.cursor is not None and place.config == here.config and reader.is_stable(place.counters):
+            state = state if self._scan(reader, place.cursor) else HAS_MORE
+        return state
 
-    def _stable_of(self, replica: Replica) -> ConfigClock:
-        if (stable := self._stable.get(replica)) is None:
-            stable = self._stable[replica] = self._feeds.stable(replica)
-        return stable
-
-    def _scan(self, replica: Replica, place: FeedPlace) -> bool:
-        """Give present records; return True at the end of the snapshot."""
-        assert place.cursor is not None
-        outside = self._feeds.outside
-        start, end = replica.bounds.clip(KeyBounds(max(self._bounds.first, place.cursor), self._bounds.end)).records
+    def _scan(self, reader: _PlaceReader, cursor: bytes) -> bool:
+        """Give the present records behind a cursor; return False if there are more to give."""
+        place, outside, space = reader.place, self._feeds.outside, reader.replica.space
+        bounds = reader.replica.bounds.clip(KeyBounds(max(self._bounds.first, cursor), self._bounds.end))
+        start, end = bounds.records
         more: bytes | None = start if start < end else None
-        place.shown = place.shown.merge(self._stable_of(replica))
         while more is not None and not self._is_full:
-            rows, more = outside.scan(replica.space, more, end, reverse=False, limit=SCAN_ROWS)
+            rows, more = outside.scan(space, more, end, reverse=False, limit=min(SCAN_ROWS, self._most - self.count))
             for key, data in rows:
-                if not self._is_stable(replica, record.dot(data)):
-                    place.cursor = key[len(RECORD) :]  # Go on here once a majority has the record.
-                    return False
+                if not place.delivered.covers(ConfigClock(record.dot(data), 0)):
+                    place.cursor = key[len(RECORD) :]  # Go on here once the log has given what is before.
+                    return True
                 if not record.is_deleted(data) and not 0 < record.expires_ms(data) <= outside.now_ms():
                     self._add(key[len(RECORD) :], data)
         place.cursor = None if more is None else more[len(RECORD) :]
-        if more is not None:
-            self.unread.add(self._replicas[replica])
         return more is None
 
     def _add(self, key: bytes, data: bytes | None) -> None:
-        """Add a change; `data`: the record, None if it is gone."""
         value = expires_ms = None
         if data is not None and not record.is_deleted(data):
             value, expires_ms = record.value(data), record.expires_ms(data) or None
@@ -329,110 +331,69 @@ class ChangePage:
 
     # -- entries of the log ------------------------------------------------------------------------------------------
 
-    def _give(self, behind: dict[Replica, int], entries: Iterable[LogEntry], reached: int, *, in_memory: bool) -> None:
+    def _give(self, readers: Mapping[Replica, _PlaceReader], entries: Iterable[LogEntry], reached: int) -> None:
         """Give entries, which come in the order of the log up to a position, until the page is full."""
-        stopped: set[Replica] = set()
         at = 0
+        stopped: set[Replica] = set()
         for entry in entries:
-            replica, position = entry.replica, entry.position
-            number = behind.get(replica)
-            if number is None or replica in stopped:
+            reader = readers.get(entry.replica)
+            if reader is None or entry.replica in stopped:
                 continue
-            # A child's entry from a read of the log begins at the first batch of the page (`Spaces.read`), which may be
-            # before the place, and goes on after it: `_take` passes what the feed has.
-            if in_memory and position <= self.places[number].position:
-                continue
-            if position != at and self._is_full:
-                reached = position - 1
+            if entry.position != at and self._is_full:
+                reached = entry.position - 1
                 break
-            at = position
-            config = replica.config if in_memory else entry.config
-            if in_memory and clock.named(entry.after, replica.named) != entry.after:
-                self._renamed.add(replica)  # The log has the config of the entry.
-            elif self._take(replica, number, entry, config):
-                continue
-            stopped.add(replica)
-            self.places[number].position = max(self.places[number].position, position - 1)
-        for replica, number in behind.items():
-            if replica not in stopped:
-                self.places[number].position = max(self.places[number].position, reached)
+            at = entry.position
+            if not self._take(reader, entry):
+                stopped.add(entry.replica)
+                reader.place.position = max(reader.place.position, at - 1)
+        for replica in readers.keys() - stopped:
+            readers[replica].place.position = max(readers[replica].place.position, reached)
 
-    def _take(self, replica: Replica, number: int, entry: LogEntry, config: int) -> bool:
+    def _take(self, reader: _PlaceReader, entry: LogEntry) -> bool:
         """Give an entry; return False if it has to wait for a majority, or cannot follow."""
-        place = self.places[number]
+        place, delivered, config = reader.place, reader.place.delivered, entry.config
         before, after = ConfigClock(entry.before, config), ConfigClock(entry.after, config)
-        assert place.delivered is not None
-        is_ahead = before == place.delivered == place.shown
+        is_ahead = before == delivered
         if not is_ahead:
-            if place.delivered.covers(after):
+            if config <= place.config and delivered.covers(before):
+                place.space = reader.replica.space
+            if delivered.covers(after):
                 return True
-            if not place.delivered.covers(before):
-                self.refused[number] = _too_old(place)
+            if not place.space or not delivered.covers(before):
+                self.refused[reader.number] = _too_old(place)
                 return False
-            is_ahead = before.has_all(place.delivered) and before.has_all(place.shown)
+            is_ahead = before.has_all(delivered)
         rows = [row for row in entry.records if self._bounds.has(row[0])]
-        added = None
-        if self._is_stable(replica, entry.after):
-            added = rows if is_ahead else self._present(replica, place, rows, config)
-        if added is None:
-            self._waits[replica] = self._stable_of(replica)
+        if place.cursor is not None:
+            rows = [row for row in rows if row[0] < place.cursor]
+        given = self._given(reader, rows, config, is_ahead=is_ahead) if reader.is_stable(entry.after) else None
+        if given is None:
+            reader.waits = True
             return False
-        for key, data in added:
+        for key, data in given:
             self._add(key, data)
-        place.delivered = after if is_ahead else place.delivered.merge(after)
-        place.shown = place.delivered if is_ahead else place.shown
+        place.delivered = after if is_ahead else delivered.merge(after)
+        place.space = reader.replica.space
         return True
 
-    def _present(
-        self, replica: Replica, place: FeedPlace, rows: Iterable[tuple[bytes, bytes]], config: int
+    def _given(
+        self, reader: _PlaceReader, rows: Sequence[tuple[bytes, bytes]], config: int, *, is_ahead: bool
     ) -> Sequence[tuple[bytes, bytes | None]] | None:
-        """Return those of an entry's records that are present; None: wait until a majority has later ones."""
-        assert place.delivered is not None
+        """Return those of an entry's records that may follow; None: wait until a majority has later ones."""
+        if is_ahead:
+            return rows
         found: list[tuple[bytes, bytes | None]] = []
         for key, data in rows:
-            if place.delivered.covers(ConfigClock(record.dot(data), config)):
+            if reader.place.delivered.covers(ConfigClock(record.dot(data), config)):
                 continue
-            present = self._feeds.outside.get(replica.space, RECORD + key)
-            if present is None:  # A deleted or expired record has left the disk: no host lacks it.
-                place.shown = place.shown.merge(self._stable_of(replica))
-                found.append((key, None))
+            present = self._feeds.outside.get(reader.replica.space, RECORD + key)
+            if present is None:  # A deleted or expired record has left the disk; its own entry tells so.
+                found += [(key, None)] * (record.is_deleted(data) or record.expires_ms(data) > 0)
             elif present[:ORDER_BYTES] == data[:ORDER_BYTES]:
-                found.append((key, present))
-            elif not self._is_stable(replica, record.dot(present)):
+                found.append((key, data))
+            elif not reader.is_stable(record.dot(present)):
                 return None
         return found
-
-    def _read(self, far: Sequence[Replica]) -> None:
-        """Read the log for replicas whose entries are not in memory."""
-        self._reads += 1
-        unplaced = [replica for replica in far if not self.places[self._replicas[replica]].position]
-        if unplaced:
-            self._feeds.marks.look(unplaced, partial(self._found, unplaced))
-            return
-        at = min(self.places[self._replicas[replica]].position for replica in far)
-        spaces = frozenset(replica.space for replica in far)
-        self._feeds.read_log(spaces, at, partial(self._on_log, far))
-
-    def _found(self, unplaced: Sequence[Replica]) -> None:
-        """Note the positions of replicas in the log, and go on."""
-        for replica in unplaced:
-            place = self.places[self._replicas[replica]]
-            assert place.delivered is not None
-            position = self._feeds.marks.position(replica, place.delivered)
-            if position is None:
-                self.refused[self._replicas[replica]] = _too_old(place)
-            else:
-                place.space, place.position = replica.space, position
-        self._step()
-
-    def _on_log(self, far: Sequence[Replica], batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
-        behind = {replica: self._replicas[replica] for replica in far}
-        self._renamed.difference_update(far)
-        if batches is None:
-            self.refused |= {number: _too_old(self.places[number]) for number in behind.values()}
-        entries = self._feeds.replicas.spaces.read(batches or (), lambda replica, _: replica in behind)
-        self._give(behind, entries, position, in_memory=False)
-        self._step()
 
 
 def _synced(replica: Replica) -> ConfigClock:

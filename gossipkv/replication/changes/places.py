@@ -7,8 +7,8 @@ names has ended by the newer one, and one that only the newer names had no recor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.errors import BadRequest
 from gossipkv.replication.replica import clock
@@ -23,16 +23,13 @@ class ConfigClock(NamedTuple):
     counters: bytes
     config: int
 
-    @property
-    def names(self) -> tuple[int, ...]:
-        """The assignments that the clock names."""
-        return tuple(origin for origin, _ in clock.entries(self.counters))
+    def named(self, counters: bytes) -> bytes:
+        """Return a clock's counters of the assignments that this clock names."""
+        return clock.named(counters, tuple(origin for origin, _ in clock.entries(self.counters)))
 
     def covers(self, other: ConfigClock) -> bool:
         """Return True if no record of the other clock is missing; assignments that have ended do not count."""
-        theirs = other.counters
-        if other.config < self.config:
-            theirs = clock.named(theirs, self.names)
+        theirs = other.counters if other.config >= self.config else self.named(other.counters)
         return clock.covers(self.counters, theirs)
 
     def has_all(self, other: ConfigClock) -> bool:
@@ -41,34 +38,36 @@ class ConfigClock(NamedTuple):
 
     def merge(self, other: ConfigClock) -> ConfigClock:
         """Return the clock of both, by the newer config."""
-        newer = max(self, other, key=lambda one: one.config)
-        merged = clock.merge(self.counters, other.counters)
-        if self.config != other.config:
-            merged = clock.named(merged, newer.names)
-        return ConfigClock(merged, newer.config)
-
-
-NOTHING: Final = ConfigClock(b"", 0)
+        newer, older = (self, other) if self.config >= other.config else (other, self)
+        return newer._replace(counters=clock.merge(newer.counters, newer.named(older.counters)))
 
 
 @final
 @dataclass(slots=True)
 class FeedPlace:
-    """The place of a feed in a partition, as nodes exchange it."""
+    """The place of a feed in a partition."""
 
     partition: int
-    delivered: ConfigClock | None = None  # All up to here was delivered; None: the feed is about to begin.
-    # Some up to here may have been delivered, so no older record of such a key may follow.
-    shown: ConfigClock = NOTHING
+    counters: bytes = b""  # All up to this clock was delivered, and nothing else.
+    config: int = 0  # The clock's config; 0: the feed is about to begin.
     cursor: bytes | None = None  # The next key of the snapshot; None: the snapshot is over.
     # A position in the log of the node that answered last: it has nothing before that the feed lacks.
-    space: int = 0
+    node: bytes = b""
+    space: int = 0  # The replica's space there; 0: an entry behind the position must prove it.
     position: int = 0
+
+    @property
+    def delivered(self) -> ConfigClock:
+        """All up to this clock was delivered, and nothing else."""
+        return ConfigClock(self.counters, self.config)
+
+    @delivered.setter
+    def delivered(self, delivered: ConfigClock) -> None:
+        self.counters, self.config = delivered
 
     def encode(self) -> list[Value]:
         """Return the row of the place."""
-        delivered = [None, 0] if self.delivered is None else [*self.delivered]
-        return [self.partition, *delivered, *self.shown, self.cursor, self.space, self.position]
+        return [*astuple(self)]
 
 
 def decode_place(row: Raw) -> FeedPlace:
@@ -76,16 +75,13 @@ def decode_place(row: Raw) -> FeedPlace:
     match row:
         case [
             int(partition),
-            None | bytes() as counters,
+            bytes(counters),
             int(config),
-            bytes(shown),
-            int(shown_config),
             None | bytes() as cursor,
+            bytes(node),
             int(space),
             int(position),
         ]:
-            for packed in (counters or b"", shown):
-                clock.check(packed)
-            delivered = None if counters is None else ConfigClock(counters, config)
-            return FeedPlace(partition, delivered, ConfigClock(shown, shown_config), cursor, space, position)
-    raise BadRequest("the place of a feed is [partition, clock, config, clock, config, key, space, position]")
+            clock.check(counters)
+            return FeedPlace(partition, counters, config, cursor, node, space, position)
+    raise BadRequest("the place of a feed is [partition, clock, config, key, node, space, position]")

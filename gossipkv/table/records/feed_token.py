@@ -1,10 +1,10 @@
 """Tokens of change feeds: the place of a feed in each partition, opaque to clients.
 
     token    [format 1][body, compressed][CRC-32C u32, of the cluster's id and all before it]
-    body     [table, prefix, [node, ...], [[first key, index of the node, place ...], ...]]    as MessagePack
+    body     [table, prefix, [[first key, place ...], ...]]    as MessagePack
 
-A row has the place in the partition that began at its first key, up to the first key of the next row, and the node
-that gave the place. After a split, each child begins at its parent's place.
+A row has the place in the partition that began at its first key, up to the first key of the next row. After a split,
+each child begins at its parent's place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class FeedRow(NamedTuple):
     """The place of a feed in a partition."""
 
     first: bytes  # The first key of a range, or the number of a shard.
-    node: bytes  # The uuid of the node that gave the place; empty: none has.
     place: FeedPlace
 
 
@@ -45,14 +44,12 @@ class FeedToken(NamedTuple):
 
     table: bytes
     prefix: bytes
-    rows: Sequence[FeedRow]
+    rows: list[FeedRow]
 
 
 def encode(token: FeedToken, cluster: bytes) -> bytes:
     """Encode a token for a client."""
-    nodes = {node: number for number, node in enumerate(dict.fromkeys(row.node for row in token.rows))}
-    rows = [[row.first, nodes[row.node], *row.place.encode()] for row in token.rows]
-    body = msgpack.packb([token.table, token.prefix, [*nodes], rows])
+    body = msgpack.packb([token.table, token.prefix, [[row.first, *row.place.encode()] for row in token.rows]])
     covered = FORMAT + zlib.compress(body, FAST)
     return covered + crc32c(cluster + covered).to_bytes(CHECKSUM_BYTES, "big")
 
@@ -64,11 +61,9 @@ def decode(data: bytes, cluster: bytes) -> FeedToken:
         raise _refused()
     try:
         match msgpack.unpackb(zlib.decompressobj().decompress(covered[1:], MAX_BYTES), strict_map_key=True):
-            case [bytes(table), bytes(prefix), list(nodes), list(rows)] if len(table) == ID_BYTES:
-                return FeedToken(
-                    table, prefix, [FeedRow(first, nodes[number], decode_place(row)) for first, number, *row in rows]
-                )
-    except (ValueError, TypeError, IndexError, zlib.error, msgpack.UnpackException, GossipKVError) as error:
+            case [bytes(table), bytes(prefix), list(rows)] if len(table) == ID_BYTES:
+                return FeedToken(table, prefix, [FeedRow(first, decode_place(row)) for first, *row in rows])
+    except (ValueError, TypeError, zlib.error, msgpack.UnpackException, GossipKVError) as error:
         raise _refused() from error
     raise _refused()
 
@@ -86,12 +81,7 @@ def rows_by(places: Iterable[PartitionRoute], rows: Sequence[FeedRow]) -> Iterat
         inside = [first for first in firsts[number + 1 : last] if first != partition.end]
         if number < 0 or inside:
             raise TooOld("a partition was re-created since the token was given", {"partition": partition.partition})
-        row = rows[number]
-        place = replace(row.place, partition=partition.partition)
-        if place.cursor is not None and row.place.partition != partition.partition:
-            is_done = partition.end is not None and place.cursor >= partition.end
-            place.cursor = None if is_done else max(place.cursor, partition.first)
-        yield row._replace(first=partition.first, place=place)
+        yield FeedRow(partition.first, replace(rows[number].place, partition=partition.partition))
 
 
 def _refused() -> BadRequest:

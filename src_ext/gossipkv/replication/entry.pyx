@@ -66,8 +66,8 @@ cdef class LogEntry:
     """The effect of a log batch on one replica; `before` and `after` are packed clocks.
 
     `source`: assignment of the host that sent the entry; 0: a local entry. `config`: config by which the entry's clocks
-    name assignments, if newer than the local one. `joining`: bootstrap state of an incomplete replica after the entry;
-    such an entry feeds no host.
+    name assignments; of an entry from another host only if newer than the local one. `joining`: bootstrap
+    state of an incomplete replica after the entry; such an entry feeds no host.
     """
 
     cdef readonly object replica
@@ -109,7 +109,7 @@ cdef class LogEntry:
         assert self.replica.bounds.covers(replica.bounds), (self.replica.bounds, replica.bounds)
         has = replica.bounds.has
         records = tuple([row for row in self.records if has(row[0])])
-        return LogEntry(replica, records, self.before, self.after, False, self.position)
+        return LogEntry(replica, records, self.before, self.after, False, self.position, config=self.config)
 
 
 def forget_synced(dict unsynced not None, tuple records not None, /):

@@ -150,7 +150,9 @@ cdef class Merged:
         assert covers(after, self.before), "a clock never goes back"
         # Equal clocks: the entry of an incomplete replica feeds no host (`replica.bootstrap`).
         put_state(batch, replica, after, self.before if joining is None else after)
-        return LogEntry(replica, tuple(self.won.items()), self.before, after, False, joining=joining)
+        return LogEntry(
+            replica, tuple(self.won.items()), self.before, after, False, config=replica.config, joining=joining
+        )
 
     cdef int merge(self, tuple records, bytes after, dict unsynced, read, space) except -1:
         """Merge the records between the clock `self.after` and `after`."""

@@ -48,6 +48,7 @@ cdef class OpenShare:
     """The writes of one replica in an open batch."""
 
     cdef readonly object replica
+    cdef object config          # The config by which the clocks name assignments.
     cdef bytes before, after    # Packed clocks.
     cdef list records           # Keys and records.
     cdef Py_ssize_t state_at    # Offset of the replica's STATE in the batch.
@@ -90,7 +91,7 @@ def new_shares(Batch batch not None, writes, time_ms, /):
         if now_ms is None:
             now_ms = times[sharers] = time_ms(sharers)
         share = OpenShare.__new__(OpenShare)
-        share.replica, share.before = replica, replica.appended
+        share.replica, share.before, share.config = replica, replica.appended, replica.config
         counter = counter_in(share.before, replica.assignment)
         share.records, replica.time = new_records(group, replica.time, replica.assignment, counter, now_ms)
         put_records(batch, replica.space, share.records)
@@ -133,7 +134,9 @@ def own_entries(dict opened not None, uint64_t position, /):
     cdef list entries = []
     cdef OpenShare share
     for share in opened.values():
-        entries.append(LogEntry(share.replica, tuple(share.records), share.before, share.after, True, position))
+        entries.append(LogEntry(
+            share.replica, tuple(share.records), share.before, share.after, True, position, config=share.config
+        ))
     return entries
 
 

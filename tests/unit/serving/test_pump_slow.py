@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -66,6 +67,7 @@ class MadeUpAnswers:
         self.waiting = 0
         self.begun = 0
         self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Callbacks of requests for `later`.
+        self.ended: list[Callable[[bytes], None]] = []  # Callbacks of requests for `poll` whose wait was ended.
 
     def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes | Refusal | DeferredResult | Later:
         if method == b"heavy":
@@ -76,7 +78,7 @@ class MadeUpAnswers:
             return PACKED_LARGE
         if method == b"wrong":
             return Refusal(msgpack.packb(["BAD_REQUEST", "as asked", {}]))
-        if method == b"later":
+        if method in {b"later", b"poll"}:
             self.asked.set()
             return Later(self.later.append)
         if method not in {b"slow", b"slow large", b"shared"}:
@@ -97,9 +99,9 @@ class MadeUpAnswers:
         del method
         return msgpack.packb(await waiting.result())
 
-    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> None:
-        del method
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> object:
         later.begin(lambda result: on_answer(msgpack.packb(result)))
+        return partial(self.ended.append, on_answer) if method == b"poll" else None
 
 
 class Running:
@@ -379,6 +381,24 @@ async def test_whoever_asked_for_what_calls_back_may_be_gone(tmp_path: Path) -> 
         with trio.fail_after(PATIENCE_S):
             assert await cut.receive_some() == b""
     second(2)
+
+
+@pytest.mark.parametrize("is_reset", [True, False])
+async def test_a_wait_ends_with_its_connection(tmp_path: Path, *, is_reset: bool) -> None:
+    async with serving(tmp_path) as running:
+        one, other = await running.connect(), await running.connect()
+        for number, client in enumerate((one, one, other)):
+            await client.send_all(rpc.request(number, "poll", []))
+        await begun(running, 3)
+        running.answers.later[0]("page")
+        if is_reset:
+            one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await one.aclose()
+        await until(lambda: bool(running.answers.ended))
+        (end,) = running.answers.ended
+        end(msgpack.packb("late"))
+        assert [*map(len, running.pump._ends.values())] == [1]
+        await until(lambda: running.core.counters()["connections"] == 1)
 
 
 async def test_a_refusal_is_an_error_under_the_id(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ class Feed:
     """A feed from one token on."""
 
     table: bytes
+    rows: list[FeedRow]
     is_snapshot: bool
     limits: tuple[int, ...] = (1, 3, 100)
-    rows: list[FeedRow] = field(default_factory=list)
-    begun: int | None = None  # So many writes were issued when the feed had begun everywhere.
+    begun: int | None = None  # So many writes were issued when the feed had begun everywhere, its snapshot included.
     shown: defaultdict[Key, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
     lacks: defaultdict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))  # Hosts with too short logs.
 
@@ -58,9 +58,9 @@ def may_lack(place: FeedPlace, model: Model) -> bool:
     The clock of the replica omits the assignments that have ended by its config. A place of an earlier config may lack
     some of their records, though it covers that clock.
     """
-    if place.cursor is not None or place.delivered is None or place.delivered.config < model.config:
+    if place.cursor is not None or place.config < model.config:
         return True
-    return any(clock.counter(place.delivered.counters, origin) < count for origin, count in model.clock.items())
+    return any(clock.counter(place.counters, origin) < count for origin, count in model.clock.items())
 
 
 @final
@@ -85,7 +85,8 @@ class Following:
                 feed = self._begin(is_snapshot=True)
 
     def _begin(self, *, is_snapshot: bool) -> Feed:
-        feed = Feed(self._cluster.table, is_snapshot)
+        rows = [FeedRow(b"", FeedPlace(0, cursor=b"" if is_snapshot else None))]
+        feed = Feed(self._cluster.table, rows, is_snapshot)
         self._feeds.append(feed)
         self._cluster.witness.counts["feeds"] += 1
         return feed
@@ -93,10 +94,8 @@ class Following:
     def _rows(self, feed: Feed, node: Node) -> tuple[TableRoute, list[FeedRow]] | None:
         """Return the places by a node's map; None: the map is older than the feed.  Raises TooOld."""
         tree = self._cluster.register.tree(feed.table, node.known.get(feed.table))
-        route, cursor = TableRoute(tree), b"" if feed.is_snapshot else None
-        if not feed.rows:
-            return route, [FeedRow(one.first, b"", FeedPlace(one.partition, cursor=cursor)) for one in route.places()]
-        if max((row.place.delivered.config for row in feed.rows if row.place.delivered), default=0) > route.config:
+        route = TableRoute(tree)
+        if max(row.place.config for row in feed.rows) > route.config:
             return None
         return route, [*rows_by(route.places(), feed.rows)]
 
@@ -123,10 +122,7 @@ class Following:
                 if shard is not None
                 else [random.choice(mine)]
             )
-        places = [
-            replace(row.place) if row.node == node.uuid else replace(row.place, space=0, position=0)
-            for row in (rows[number] for number in mine)
-        ]
+        places = [replace(rows[number].place) for number in mine]
         page = await self._page(life, feed, places, random)
         if page is None or not places or happens(random, 0.05):
             return 0  # The answer is lost.
@@ -134,7 +130,7 @@ class Following:
             if not self._takes(feed, page, at, node, {*hosts[places[at].partition]} - cluster.lost):
                 return None
             if at not in page.refused:
-                rows[number] = rows[number]._replace(node=node.uuid, place=places[at])
+                rows[number] = rows[number]._replace(place=places[at])
         feed.rows = [*decode(encode(FeedToken(feed.table, b"", rows), CATALOGUE), CATALOGUE).rows]
         self._shows(feed, page)
         return page.count
@@ -168,7 +164,7 @@ class Following:
         for key, value, _ in unpacker:
             feed.shown[shard, key].append(value)
         self._cluster.witness.counts["changes fed"] += page.count
-        if feed.begun is None and all(row.place.delivered is not None for row in feed.rows):
+        if feed.begun is None and all(row.place.config and row.place.cursor is None for row in feed.rows):
             feed.begun = len(self._cluster.witness.issued)
 
     async def end(self) -> None:

@@ -20,7 +20,7 @@ from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcom
 from gossipkv.register.metadata.partitions import HASH, RANGE, TableMeta, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tables import NamedNode, NamedTable
 from gossipkv.register.metadata.tree import MapTree
-from gossipkv.replication.changes import marks, pages
+from gossipkv.replication.changes import pages
 from gossipkv.replication.maintenance import range_cleanup
 from gossipkv.replication.replica.acks import ALL, MAJORITY, ONE
 from gossipkv.replication.replica.hlc import ClockSkew
@@ -135,7 +135,6 @@ def small_pages() -> AbstractContextManager[object]:
     small.enter_context(mock.patch.multiple(transfer, PAGE_RECORDS=2, PAGE_BYTES=1))
     small.enter_context(mock.patch.object(range_cleanup, "PAGE_RECORDS", 2))
     small.enter_context(mock.patch.object(pages, "SCAN_ROWS", 2))
-    small.enter_context(mock.patch.object(marks, "MARK_READS", 1))
     return small
 
 

@@ -106,6 +106,7 @@ cdef class Connections:
     cdef Scans scans  # requests answered in slices
     cdef Relays relays  # requests answered by other nodes
     cdef Buffer lost  # column and close reason of each lost peer
+    cdef Buffer gone  # handles of connections that ended, or began to, with requests in flight
     cdef uint64_t counts[COUNTERS]
     cdef Py_ssize_t seen_bytes  # bytes counted in all connections
     cdef uint32_t seen_in_flight
@@ -122,6 +123,7 @@ cdef class Connections:
     cdef void release(self, Connection* connection) noexcept nogil
     cdef void become(self, Connection* connection, ConnectionState state) noexcept nogil
     cdef void finish(self, Connection* connection, int reason) noexcept nogil
+    cdef void end_waits(self, Connection* connection) noexcept nogil
     cdef void linger(self, Connection* connection) noexcept nogil
     cdef void doom(self, Connection* connection, int reason) noexcept nogil
     cdef bint wants_read(self, const Connection* connection) noexcept nogil

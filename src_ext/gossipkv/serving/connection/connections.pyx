@@ -87,6 +87,7 @@ cdef class Connections:
         buffer_release(&self.translated)
         http_forget(&self.http)
         buffer_release(&self.lost)
+        buffer_release(&self.gone)
         buffer_release(&self.runnable)
         buffer_release(&self.handshakes)
         buffer_release(&self.dirty)
@@ -203,6 +204,7 @@ cdef class Connections:
                 push_handle(&self.lost, <uint64_t>connection.column << 32 | <uint64_t>connection.reason)
         elif not connection.gateway:
             self.group.leave(self.pump, connection.address)
+            self.end_waits(connection)
         buffer_release(&connection.input)
         buffer_release(&connection.output)
         ids_release(&connection.in_flight)
@@ -237,6 +239,12 @@ cdef class Connections:
         elif connection.state == OPEN:
             self.become(connection, FINISHING)
             connection.reason = reason
+            self.end_waits(connection)
+
+    cdef void end_waits(self, Connection* connection) noexcept nogil:
+        """Let Python end the waits of a connection's requests."""
+        if connection.in_flight.count > 0:
+            push_handle(&self.gone, connection.handle)
 
     cdef void linger(self, Connection* connection) noexcept nogil:
         """Wait a while for the peer's end after ours was sent. Requires: `is_finished`."""

@@ -345,6 +345,13 @@ cdef class Loop:
         buffer_release(&self.detached)
         return taken
 
+    def take_gone(self):
+        """Return the handles of connections that have ended, or begun to, with requests in flight."""
+        cdef list taken = []
+        while buffer_size(&self.connections.gone) > 0:
+            taken.append(pop_handle(&self.connections.gone))
+        return taken
+
     def wake(self):
         """Make the descriptor readable: there is `has_work` although no peer may send anything."""
         self.core.check_thread()
@@ -488,6 +495,7 @@ cdef class Loop:
             or self.connections.relays.first_reply != NULL
             or self.core.driver.peers.has_events()
             or buffer_size(&self.detached) > 0
+            or buffer_size(&self.connections.gone) > 0
             or self.connections.broken_count > 0
             or (
                 self.draining

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 
 from gossipkv.errors import BadRequest, Overloaded, TooOld, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
 from gossipkv.table.records import feed_token
 from gossipkv.table.records.changes import WOKEN
+from gossipkv.wire.arguments import Arguments
 from tests.unit.table.record_nodes import Records
 
 
@@ -97,7 +99,7 @@ def test_a_poll_waits_for_a_change_and_is_woken_by_it():
     two.call("put", "t", b"h", b"1")
     records.until(lambda: answers, most_s=1.0)
     assert b"h" in answers[0].data
-    assert not one.methods.reads[b"changes"].__self__.open
+    assert not one.methods.reads[b"changes"].__self__.polls
 
 
 def test_an_idle_feed_asks_nobody_and_keeps_its_token(monkeypatch):
@@ -121,9 +123,8 @@ def test_many_feeds_are_woken_a_few_at_a_time():
     feeds = one.methods.reads[b"changes"].__self__
     feeds._max_feeds = 100
     feed = Feed(one)
-    for _ in range(2):
-        feed.poll(wait_ms=1000)
-    answers = [one.begin("changes", "t", {"token": feed.token, "wait_ms": 60_000}) for _ in range(50)]
+    feed.poll()
+    answers = [one.begin("changes", "t", {"token": feed.token, "limit": at, "wait_ms": 60_000}) for at in range(1, 51)]
     one.call("put", "t", b"a", b"1")
     records.until(lambda: any(answers))
     assert sum(map(bool, answers)) <= WOKEN
@@ -131,20 +132,22 @@ def test_many_feeds_are_woken_a_few_at_a_time():
     assert {b"a" in page.data for (page,) in answers} == {True}
 
 
-def test_a_feed_asks_again_what_a_lost_node_would_have_told():
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_word_is_repeated_and_a_lost_node_is_asked_again(is_lost):
     records = made()
     one, two, _ = records.nodes
     feed = Feed(one)
     for _ in range(3):
         feed.poll(wait_ms=100)
     answers = one.begin("changes", "t", {"token": feed.token, "wait_ms": 60_000})
-    two.feeds.disconnected(one.uuid)
-    records.pass_s(1.0)
+    one.hangs = True  # The word does not arrive.
     two.call("put", "t", b"h", b"1")
-    records.pass_s(1.0)
-    assert answers == []
-    one.feeds.disconnected(two.uuid)
-    records.until(lambda: answers, most_s=1.0)
+    records.pass_s(0.5)
+    one.hangs = False
+    if is_lost:
+        two.feeds.repeat = None
+        one.feeds.lost(two.uuid)
+    records.until(lambda: answers, most_s=0.1 if is_lost else 2.5)
     assert b"h" in answers[0].data
 
 
@@ -179,15 +182,16 @@ def test_a_token_from_before_the_log_is_too_old():
     assert feed.poll() == [(b"a", b"2", None)]
 
 
-def test_of_ten_thousand_feeds_as_many_wait_as_a_node_allows():
+def test_of_ten_thousand_polls_as_many_wait_as_a_node_allows():
     records = made(nodes=1, firsts=(b"",))
     (one,) = records.nodes
     feeds = one.methods.reads[b"changes"].__self__
     feeds._max_feeds = 2000
-    tokens = [Feed(one) for _ in range(2)]
-    for feed in tokens:
-        feed.poll()
-    answers = [one.begin("changes", "t", {"token": tokens[0].token, "wait_ms": 1000}) for _ in range(10_000)]
+    feed = Feed(one)
+    feed.poll()
+    answers = [
+        one.begin("changes", "t", {"token": feed.token, "limit": at, "wait_ms": 1000}) for at in range(1, 10_001)
+    ]
     refused = [answer for (answer,) in filter(None, answers)]
     assert len(refused) == 8000
     assert {(type(error), error.message) for error in refused} == {
@@ -195,5 +199,32 @@ def test_of_ten_thousand_feeds_as_many_wait_as_a_node_allows():
     }
     records.pass_s(2.0)
     assert all(answers)
-    assert not feeds.open
-    assert len(feeds.followers[next(iter(feeds.followers))]) == feeds._kept_count == 2000
+    assert not feeds.polls
+    assert len(feeds.followers[next(iter(feeds.followers))]) == len(feeds.feeds) == 2000
+
+
+def test_polls_with_one_token_get_one_page():
+    records = made(nodes=1, firsts=(b"",))
+    (one,) = records.nodes
+    feed = Feed(one)
+    feed.poll()
+    answers = [one.begin("changes", "t", {"token": feed.token, "wait_ms": 1000}) for _ in range(3)]
+    one.call("put", "t", b"a", b"1")
+    records.until(lambda: all(answers), most_s=0.5)
+    assert len({id(page) for (page,) in answers}) == 1
+    feed.token = None
+    feed.poll()
+    assert feed.all() == []
+
+
+def test_a_wait_may_be_ended():
+    records = made(nodes=1, firsts=(b"",))
+    (one,) = records.nodes
+    feed, answers = Feed(one), []
+    feed.poll()
+    end = one.methods.reads[b"changes"](
+        Arguments(b"changes", msgpack.packb(["t", {"token": feed.token, "wait_ms": 9000}]))
+    )
+    end.begin(answers.append)()
+    assert [msgpack.unpackb(page.data) for page in answers] == [[[], feed.token]]
+    assert one.waiting.waiting == 0

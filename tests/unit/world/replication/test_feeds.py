@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossipkv.replication.changes.places import ConfigClock, FeedPlace
+from gossipkv.replication.changes.places import FeedPlace
 from gossipkv.replication.replica import clock
 from tests.world.replication.copies import Model
 from tests.world.replication.feeds import may_lack
@@ -11,14 +11,14 @@ REPLICA = Model(b"node", 7, 1, config=5, clock={1: 25})  # By config 5, assignme
 
 
 def at(config, **how):
-    return FeedPlace(7, ConfigClock(clock.of([(1, 25), (2, 4)]), config), **how)
+    return FeedPlace(7, clock.of([(1, 25), (2, 4)]), config, **how)
 
 
 @pytest.mark.parametrize(
     ("place", "is_short"),
     [
-        (FeedPlace(7, ConfigClock(clock.of([(1, 25)]), 5)), False),
-        (FeedPlace(7, ConfigClock(clock.of([(1, 24)]), 5)), True),
+        (FeedPlace(7, clock.of([(1, 25)]), 5), False),
+        (FeedPlace(7, clock.of([(1, 24)]), 5), True),
         (at(4), True),  # Assignment 2 may have written more before it ended.
         (at(5, cursor=b""), True),
         (FeedPlace(7), True),
