@@ -5,9 +5,11 @@ from typing_extensions import disjoint_base
 
 from gossipkv.replication.replica.bootstrap import Bootstrap
 from gossipkv.replication.replica.replica import AssignmentRole, Replica
+from gossipkv.replication.replica.spaces import Divided
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.cursors import CatchUpCursor
 from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer
+from gossipkv.storage.engine.log_reader import Operations
 from gossipkv.storage.engine.shell import Batch, MergeFilter, ReadGate, View
 from gossipkv.wire.rpc import Raw, Value
 
@@ -175,6 +177,22 @@ class LogEntry:
     def joining(self) -> Bootstrap | None: ...
     def records_of(self, ids: Sequence[int], /) -> Sequence[tuple[bytes, bytes]]: ...
     def of(self, replica: Replica, /) -> LogEntry: ...
+
+def log_entries(
+    batches: Iterable[tuple[int, Operations]],
+    alone: dict[int, Replica],
+    beside: dict[int, dict[bytes, Replica]],
+    divided: dict[int, dict[bytes, Divided]],
+    /,
+) -> tuple[list[LogEntry], list[tuple[int, int, bytes, bytes, list[tuple[bytes, bytes]]]]]: ...
+
+@final
+class LogPage:
+    @property
+    def entries(self) -> list[LogEntry]: ...
+    def add(self, entries: list[LogEntry], joins: bool, /) -> None: ...
+
+def first_batch(read: Iterable[LogEntry], most: int, most_bytes: int, /) -> list[LogEntry]: ...
 
 def slots_needed(level: str, slots: int, /) -> int: ...
 

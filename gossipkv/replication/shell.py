@@ -20,6 +20,7 @@ import trio
 from gossipkv.environment.ticks import next_look
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, StorageError
 from gossipkv.log import Log
+from gossipkv.replication._replication import LogPage
 from gossipkv.replication.changes.pages import ChangeFeeds
 from gossipkv.replication.maintenance.digests import DigestExchange
 from gossipkv.replication.maintenance.expiry import expiry_rule
@@ -58,6 +59,7 @@ RETRY_S: Final = 60.0  # Delay after an error of the store.
 MAX_CURSORS: Final = 64
 MAX_LOG_READS: Final = 8  # Reads of the log for bulk loads and feeds at a time; each holds a part of 128 KiB.
 FEW_SPACES: Final = 256  # Spaces read before other tasks run.
+PAGE_SLICES: Final = 64  # Parts of the log whose entries are joined: some 8 MiB.
 
 
 class Measured(NamedTuple):
@@ -390,21 +392,28 @@ class Replication:
         log_cursor, request.cursor.log_cursor = request.cursor.log_cursor, None
         if log_cursor is None or (log_cursor.spaces, log_cursor.position) != (spaces, request.position):
             log_cursor = self._store.follow(spaces, request.position)
+        page, position, is_cut = LogPage(), request.position, False
+        ends = self.now() + replicas.relay_s / 2
         try:
-            batches, position = await self._store.read_log(log_cursor)
+            for _ in range(PAGE_SLICES if request.joins else 1):
+                begins = position
+                batches, position = await self._store.read_log(log_cursor)
+                read = replicas.spaces.read(batches, sender.lacks)
+                page.add([entry for entry in read if entry.replica.space in spaces], request.joins)
+                if position == begins or request.is_stale or self.now() >= ends:
+                    break
         except BelowFloor as error:
             floor = error.details["floor"]
             assert isinstance(floor, int), floor
-            batches, position, is_cut = [], floor, True
+            if position == request.position:
+                position, is_cut = floor, True
         except GossipKVError as error:
             self._log.error("log_not_read", reason=error.message)
             await trio.sleep(KEEP_S)
-            batches, position = [], request.position
         else:
             if not request.is_stale:
                 request.cursor.log_cursor = log_cursor
-        entries = [entry for entry in replicas.spaces.read(batches, sender.lacks) if entry.replica.space in spaces]
-        sender.read(request, entries, position, is_cut=is_cut)
+        sender.read(request, page.entries, position, is_cut=is_cut)
         peer.due = 0.0
         self.wake()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.placement.partition import HAD
-from gossipkv.replication._replication import LogEntry, append_records, encode_state, host_at, sync_clock
+from gossipkv.replication._replication import append_records, encode_state, host_at, sync_clock
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.keys import (
@@ -34,6 +34,7 @@ from gossipkv.storage.engine.shell import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from gossipkv.replication._replication import LogEntry
     from gossipkv.replication.replica.bootstrap import Bootstrap
     from gossipkv.replication.replica.calm import CalmReplica
 
@@ -376,23 +377,6 @@ class Replica:
         if self.calm is not None:
             self.requests += self.calm.ends()
             self.calm = None
-
-    # -- the log -----------------------------------------------------------------------------------------------------
-
-    def entry_of(self, position: int, records: Iterable[tuple[bytes, bytes]], state: bytes) -> LogEntry | None:
-        """Rebuild an entry from a log batch: its records and the state after it; None: the clock did not move."""
-        _, config, after, before = decode_state(state)
-        if before == after:
-            return None
-        records = (*filter(self._has_row, records),)
-        entry = LogEntry(self, records, before, after, is_own=False, position=position, config=config)
-        # Own records that came back from other nodes may lack losers: such a batch is no local write.
-        rise = clock.counter(after, self.assignment) - clock.counter(before, self.assignment)
-        entry.is_own = entry.origins == (self.assignment,) and len(entry.records) == rise
-        return entry
-
-    def _has_row(self, row: tuple[bytes, bytes]) -> bool:
-        return self.bounds.has(row[0])
 
     def inherits(self, parent: Replica) -> None:
         """Take over all records of the parent in this child's range, synced or not."""

@@ -16,7 +16,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.replication._replication import LogEntry, encode_state
+from gossipkv.replication._replication import LogEntry, encode_state, log_entries
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.bootstrap import Bootstrap, decode_joining
 from gossipkv.replication.replica.keys import (
@@ -36,7 +36,7 @@ from gossipkv.replication.replica.keys import (
     decode_state,
 )
 from gossipkv.replication.replica.replica import NO_RULES, Replica, named_in
-from gossipkv.storage.engine.shell import PUT, Batch
+from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -240,30 +240,15 @@ class Spaces:
         `lacks`: True if the reader lacks a replica's entries up to a clock. A child's entry takes the position of its
         first batch in the page: a reader that goes back there gets the page's entries again.
         """
-        found: list[LogEntry] = []
+        found, of_divided = log_entries(batches, self._alone, self._beside, self.divided)
         parts: dict[tuple[int, bytes, int], _PageShare] = {}  # By space, suffix and config.
-        for position, operations in batches:
-            states: list[tuple[int, bytes, bytes]] = []
-            records: dict[int, list[tuple[bytes, bytes]]] = {}
-            for kind, space, key, value in operations:
-                if kind == PUT and key[:1] == RECORD:
-                    records.setdefault(space, []).append((key[1:], value))
-                elif kind == PUT and key[:KIND_BYTES] == STATE:
-                    states.append((space, key[KIND_BYTES:], value))
-            for space, suffix, state in states:
-                here = records.get(space, ())
-                if (parent := self.divided.get(space, {}).get(suffix)) is not None:
-                    _, config, after, before = decode_state(state)
-                    if before != after:
-                        share = _PageShare(parent.identity.bounds, position, before, config)
-                        part = parts.setdefault((space, suffix, config), share)
-                        part.after = after
-                        part.records += here
-                    continue
-                replica = self._beside.get(space, {}).get(suffix) if suffix else self._alone.get(space)
-                entry = None if replica is None else replica.entry_of(position, here, state)
-                if entry is not None:
-                    found.append(entry)
+        for position, space, suffix, state, records in of_divided:
+            _, config, after, before = decode_state(state)
+            if before != after:
+                share = _PageShare(self.divided[space][suffix].identity.bounds, position, before, config)
+                part = parts.setdefault((space, suffix, config), share)
+                part.after = after
+                part.records += records
         for (space, _, _), part in parts.items():
             found += part.entries(self._in_order.get(space) or _Ranges(), lacks)
         return sorted(found, key=attrgetter("position")) if parts else found

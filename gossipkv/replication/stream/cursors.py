@@ -27,6 +27,7 @@ class LogRead(NamedTuple):
     cursor: CatchUpCursor
     serial: int
     position: int
+    joins: bool = False  # All entries will be sent at once: those of a replica may be joined.
 
     @property
     def is_stale(self) -> bool:

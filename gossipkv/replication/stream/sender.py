@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from itertools import islice, takewhile
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.replication._replication import EntryFeed
+from gossipkv.replication._replication import EntryFeed, first_batch
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.status import ReplicaStatus, is_served
 from gossipkv.replication.stream.cursors import CatchUpCursor, LogRead, OutgoingEntries
@@ -375,14 +374,13 @@ class LogSender(EntryFeed):
                     self._at_end(cursor, now)
             elif not entries and not cursor.is_reading:
                 cursor.is_reading = True
-                return LogRead(cursor, cursor.serial, cursor.at)
+                return LogRead(cursor, cursor.serial, cursor.at, self._back and cursor.replicas is None)
         return self._ship(cursor, entries, items) if entries else None
 
     def _ahead(self, cursor: CatchUpCursor) -> Sequence[LogEntry]:
         """Return a cursor's next batch if it is in memory, at most one message."""
         if cursor.read:
-            position = cursor.read[0].position
-            return [*takewhile(lambda entry: entry.position == position, islice(cursor.read, MESSAGE_ENTRIES))]
+            return first_batch(cursor.read, MESSAGE_ENTRIES, MESSAGE_BYTES)
         cursor.at = max(cursor.at, cursor.read_to)
         return self._tail.next(cursor.at) if self._tail.first <= cursor.at < self._tail.end else ()
 

@@ -97,6 +97,16 @@ cdef class LogEntry:
         self.source, self.config, self.joining = source, config, joining
         self.origins = ahead(after, before)
 
+    cdef int join(self, LogEntry entry) except -1:
+        """Add an entry that begins where this one ends, while nobody else knows this one."""
+        self.records += entry.records
+        self.after = entry.after
+        self.size_bytes += entry.size_bytes - ENTRY_OVERHEAD
+        self.deletes |= entry.deletes
+        self.is_own = self.is_own and entry.is_own
+        self.origins = ahead(self.after, self.before)
+        return 0
+
     def records_of(self, ids, /):
         """Return the records of these origins; no clock names an ended origin any more."""
         if set(ids).issuperset(self.origins):
