@@ -59,7 +59,6 @@ RETRY_S: Final = 60.0  # Delay after an error of the store.
 MAX_CURSORS: Final = 64
 MAX_LOG_READS: Final = 8  # Reads of the log for bulk loads and feeds at a time; each holds a part of 128 KiB.
 FEW_SPACES: Final = 256  # Spaces read before other tasks run.
-PAGE_SLICES: Final = 64  # Parts of the log whose entries are joined: some 8 MiB.
 
 
 class Measured(NamedTuple):
@@ -393,13 +392,13 @@ class Replication:
         if log_cursor is None or (log_cursor.spaces, log_cursor.position) != (spaces, request.position):
             log_cursor = self._store.follow(spaces, request.position)
         page, position, is_cut = LogPage(), request.position, False
-        ends = self.now() + replicas.relay_s / 2
+        ends = self.now() + replicas.relay_s / 4  # Another node would feed the target if nothing came for longer.
         try:
-            for _ in range(PAGE_SLICES if request.joins else 1):
+            for _ in range(request.slices):
                 begins = position
                 batches, position = await self._store.read_log(log_cursor)
                 read = replicas.spaces.read(batches, sender.lacks)
-                page.add([entry for entry in read if entry.replica.space in spaces], request.joins)
+                page.add([entry for entry in read if entry.replica.space in spaces], joins=request.slices > 1)
                 if position == begins or request.is_stale or self.now() >= ends:
                     break
         except BelowFloor as error:

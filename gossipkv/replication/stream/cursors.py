@@ -27,7 +27,7 @@ class LogRead(NamedTuple):
     cursor: CatchUpCursor
     serial: int
     position: int
-    joins: bool = False  # All entries will be sent at once: those of a replica may be joined.
+    slices: int = 1  # Parts of the log to read; entries of several are joined.
 
     @property
     def is_stale(self) -> bool:
@@ -48,6 +48,7 @@ class CatchUpCursor:
     is_reading: bool = False
     read: deque[LogEntry] = field(default_factory=deque)  # Entries read and not passed yet.
     read_to: int = 0
+    slices: int = 1  # Parts of the log in the next read.
     log_cursor: LogCursor | None = None  # The store's cursor, kept between reads.
     met: set[Replica] = field(default_factory=set)  # Replicas whose first entry here continues from their clock.
     begun: int = 0  # Position at which the cursor began.
@@ -66,7 +67,7 @@ class CatchUpCursor:
         """Restart behind a position."""
         self.at, self.is_reading = at, False
         self.serial += 1
-        self.read_to, self.log_cursor = 0, None
+        self.read_to, self.log_cursor, self.slices = 0, None, 1
         self.open.clear()
         self.read.clear()
         self.met.clear()

@@ -42,6 +42,7 @@ MAX_UNDER_WAY: Final = 4
 MAX_OF_CURSORS: Final = 2  # Catch-up cursors may have so many of the messages under way.
 MAX_LOOKS: Final = 4  # Cursors for which the log is read at a time.
 MAX_OPEN: Final = 1 << 16  # Entries passed and not covered by the target; further ones wait in the log.
+MAX_SLICES: Final = 64  # Parts of the log that are read at a time: some 8 MiB.
 RELAYED_FOR: Final = 5  # Keep relaying for so many relay times.
 _REPLICA: Final = attrgetter("replica")
 
@@ -374,7 +375,10 @@ class LogSender(EntryFeed):
                     self._at_end(cursor, now)
             elif not entries and not cursor.is_reading:
                 cursor.is_reading = True
-                return LogRead(cursor, cursor.serial, cursor.at, self._back and cursor.replicas is None)
+                # All entries are sent in their order, so those of a long way may be joined.
+                slices = cursor.slices if self._back and cursor.replicas is None else 1
+                cursor.slices = min(2 * cursor.slices, MAX_SLICES)
+                return LogRead(cursor, cursor.serial, cursor.at, slices)
         return self._ship(cursor, entries, items) if entries else None
 
     def _ahead(self, cursor: CatchUpCursor) -> Sequence[LogEntry]:

@@ -88,7 +88,7 @@ cdef class LogPage:
     def __init__(self):
         self.entries, self.last = [], {}
 
-    def add(self, list entries not None, bint joins, /):
+    def add(self, list entries not None, /, *, bint joins):
         """Add entries behind those of the page; `joins`: join them."""
         cdef LogEntry entry, last
         for entry in entries:
