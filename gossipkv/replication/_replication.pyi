@@ -5,7 +5,6 @@ from typing_extensions import disjoint_base
 
 from gossipkv.replication.replica.bootstrap import Bootstrap
 from gossipkv.replication.replica.replica import AssignmentRole, Replica
-from gossipkv.replication.replica.spaces import Divided
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.cursors import CatchUpCursor
 from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer
@@ -107,7 +106,7 @@ def sync_entries(
 ) -> list[LogEntry]: ...
 def entries_of(
     peer: ReplicaPeer, by_partition: Mapping[tuple[bytes, int], Replica], message: Sequence[Raw], /
-) -> tuple[list[LogEntry], dict[int, tuple[Replica, PeerReplica]], list[tuple[int, LogEntry]], list[int]]: ...
+) -> tuple[list[LogEntry], dict[int, tuple[Replica, PeerReplica]], list[Value], list[int]]: ...
 
 @final
 class Merged:
@@ -182,7 +181,7 @@ def log_entries(
     batches: Iterable[tuple[int, Operations]],
     alone: dict[int, Replica],
     beside: dict[int, dict[bytes, Replica]],
-    divided: dict[int, dict[bytes, Divided]],
+    divided: Mapping[int, Mapping[bytes, object]],
     /,
 ) -> tuple[list[LogEntry], list[tuple[int, int, bytes, bytes, list[tuple[bytes, bytes]]]]]: ...
 
@@ -193,7 +192,6 @@ class LogPage:
     def add(self, entries: list[LogEntry], /, *, joins: bool) -> None: ...
 
 def first_batch(read: Iterable[LogEntry], most: int, most_bytes: int, /) -> list[LogEntry]: ...
-
 def slots_needed(level: str, slots: int, /) -> int: ...
 
 @final
@@ -257,7 +255,17 @@ class EntryFeed:
 
 def host_at(assigned: tuple[int, ...], roles: tuple[AssignmentRole, ...], node: bytes, /) -> int: ...
 def show_confirmed(replica: Replica, node: bytes, status: ReplicaStatus | None, /) -> None: ...
-def hear_counters(rows: list[Value], peer: ReplicaPeer, acks: dict[Replica, AckTracker], /) -> list[Value]: ...
+def hear_counters(
+    rows: list[Value], peer: ReplicaPeer, acks: dict[Replica, AckTracker], now: float, /
+) -> list[Value]: ...
+def hear_rows(
+    rows: Sequence[Raw],
+    peer: ReplicaPeer,
+    by_partition: dict[tuple[bytes, int], Replica],
+    acks: dict[Replica, AckTracker],
+    now: float,
+    /,
+) -> list[Raw]: ...
 def pack_entries(
     entries: list[LogEntry], numbers: dict[Replica, int], ids: list[tuple[int, ...]], /
 ) -> bytes | None: ...

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
-from gossipkv.replication._replication import Merged, clock_of, entries_of, hear_counters, pack_entries, sync_entries
+from gossipkv.replication._replication import clock_of, entries_of, hear_counters, hear_rows, pack_entries, sync_entries
 from gossipkv.replication.own_writes import OwnWrites
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.dirty import DirtyReplicas
@@ -459,6 +459,8 @@ class ReplicaSet:
         """Apply a node's status report; return the packed answer. Raises ProtocolError; NotReady: restart the link."""
         peer = self._asking(node, link, begins=whole)
         answer: list[Value] = [self._outside.now_ms()]
+        if not self.loader.below:  # Otherwise the loader has to hear each row.
+            rows = hear_rows(rows, peer, self.by_partition, self.acks, self._outside.now())
         for row in rows:
             report = status_row_of(row)
             reported = peer.row_of(report, self.by_partition)
@@ -504,11 +506,7 @@ class ReplicaSet:
         """Take log entries; once synced, call `on_taken` with the packed answer. Raises as `take_report`."""
         peer = self._asking(node, link)
         # A malformed message is refused whole. The rows are kept: the link may restart before all is synced.
-        read, replicas, relayed, lacking = entries_of(peer, self.by_partition, entries)
-        news: list[Value] = []
-        for number, entry in relayed:
-            if not Merged(entry.replica).has(entry):
-                news += [[number, origin] for origin in entry.origins if origin != entry.source]
+        read, replicas, news, lacking = entries_of(peer, self.by_partition, entries)
         none: list[Value] = []
         for at in lacking:
             none += self._none_here(peer, at, peer.newer.get(at, 0))
@@ -584,13 +582,14 @@ class ReplicaSet:
     def _fed(self, peer: ReplicaPeer, number: int, result: Value) -> bool:
         match result:
             case [list(heard), list(news)]:
-                self._hear_answer(peer, hear_counters(heard, peer, self.acks), is_fed=True)
+                now = self._outside.now()
+                self._hear_answer(peer, hear_counters(heard, peer, self.acks, now), is_fed=True)
                 pairs: list[tuple[Replica, int]] = []
                 for row in news:
                     match row:
                         case [int(of), int(origin)] if 0 <= of < len(peer.numbered):
                             pairs.append((peer.numbered[of], origin))
-                peer.sender.answered(number, pairs, now := self._outside.now())
+                peer.sender.answered(number, pairs, now)
                 return peer.is_littered or not peer.sender.rests(now)
             case _:
                 raise ProtocolError("the answer to a feed must be [rows, news]")

@@ -29,7 +29,6 @@ from gossipkv.replication.replica.keys import (
     MOVES,
     OWN_ROWS,
     QUARANTINED,
-    RECORD,
     STATE,
     KeyBounds,
     decode_identity,

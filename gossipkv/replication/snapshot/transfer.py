@@ -141,7 +141,7 @@ class BulkLoader:
         self.joining: dict[Replica, None] = {}  # Incomplete replicas in order of arrival.
         # Incomplete replicas that have loaded, each with the time since when the same spans are open.
         self._open: dict[Replica, float] = {}
-        self._below: dict[Replica, set[bytes]] = {}  # Nodes whose logs do not reach back to the replica.
+        self.below: dict[Replica, set[bytes]] = {}  # Nodes whose logs do not reach back to the replica.
         self._since: dict[Replica, float] = {}  # Since when no host can feed records that a host has.
         self.pace = RateLimit()  # Incoming bytes of all loads.
         self._loaded: dict[Replica, float] = {}  # When a replica last loaded or its load was outrun by the local log.
@@ -151,18 +151,18 @@ class BulkLoader:
     def hears(self, node: bytes, replica: Replica, *, below: bool) -> None:
         """Note whether a node's log reaches back to a local replica's clock."""
         if below:
-            self._below.setdefault(replica, set()).add(node)
-        elif replica in self._below:
-            self._below[replica].discard(node)
-            if not self._below[replica]:
-                del self._below[replica]
+            self.below.setdefault(replica, set()).add(node)
+        elif replica in self.below:
+            self.below[replica].discard(node)
+            if not self.below[replica]:
+                del self.below[replica]
                 self._since.pop(replica, None)
 
     @property
     def rests(self) -> bool:
         """True if there is nothing to do before something happens; the rest follows from these."""
         has_loads = self.loads or self.joining or self.unplaced or self.litter
-        return not (has_loads or self._below or self.log_too_small)
+        return not (has_loads or self.below or self.log_too_small)
 
     def look(self, now: float) -> None:
         """Begin due loads and continue running ones."""
@@ -174,7 +174,7 @@ class BulkLoader:
             if load.at is not None and load.at <= now:
                 load.at = None
                 load.next()
-        for replica in [*self._below]:
+        for replica in [*self.below]:
             if replica not in self.loads and replica.joining is None:
                 self._may_begin(replica, now)
         for replica in [*self.joining]:
@@ -207,7 +207,7 @@ class BulkLoader:
         statuses = [(node, status.counted(replica)) for node, status in self._around.host_statuses(replica)]
         reached = replica.appended
         for node, status in statuses:
-            if node not in self._below[replica]:
+            if node not in self.below[replica]:
                 reached = clock.merge(reached, status.clock)
         if all(clock.covers(reached, status.clock) for _, status in statuses):
             self._since.pop(replica, None)
@@ -475,7 +475,7 @@ class BulkLoader:
     def let_go(self, replica: Replica, batch: Batch) -> bool:
         """Drop a replica's load; return False if the loaded space is about to take its place."""
         load = self.loads.pop(replica, None)
-        for kept in (self._below, self._since, self._loaded, self._open):
+        for kept in (self.below, self._since, self._loaded, self._open):
             kept.pop(replica, None)
         self.joining.pop(replica, None)
         self.log_too_small.discard(replica)
@@ -489,7 +489,7 @@ class BulkLoader:
         load.is_over = True
         self.loads.pop(load.replica, None)
         self.litter.append(load.space)
-        if load.replica in self._below:
+        if load.replica in self.below:
             self._since[load.replica] = self._outside.now()
         if load.replica.is_frozen:
             load.replica.is_frozen = False

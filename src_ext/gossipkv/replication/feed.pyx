@@ -175,7 +175,7 @@ cdef int show(object replica, bytes node, object status) except -1:
     return 0
 
 
-def hear_counters(list rows not None, peer, dict acks not None, /):
+def hear_counters(list rows not None, peer, dict acks not None, double now, /):
     """Apply the rows of a peer's answer to a feed in which nothing but counters is new; return the other rows.
 
     `acks` has the trackers of present replicas.
@@ -186,33 +186,83 @@ def hear_counters(list rows not None, peer, dict acks not None, /):
     cdef EntryFeed feed = peer.sender
     cdef list numbered = peer.numbered, ids = peer.ids
     cdef dict states = peer.states
-    cdef bytes node = peer.node
     cdef list others = []
-    cdef bytes theirs, synced
-    cdef uint64_t own
+    cdef bytes theirs
     for row in rows:
         status = last_status(row, numbered, states, feed)
         replica = None if status is None else numbered[(<list>row)[0]]
         tracker = acks.get(replica)
-        if tracker is None or field(status, OF_CONFIG) > replica.config:
+        if tracker is None:
             others.append(row)
             continue
-        theirs, synced, own = clock_of(ids[(<list>row)[0]], (<list>row)[1]), replica.synced, replica.assignment
-        if counter_in(theirs, own) > counter_in(replica.appended, own):  # It may have to be barred.
+        theirs = clock_of(ids[(<list>row)[0]], (<list>row)[1])
+        if not hear(feed, peer, replica, status, theirs, now, <AckTracker?>tracker):
             others.append(row)
-            continue
-        if theirs == synced:
-            theirs = synced  # Share one clock among all nodes of a replica at rest.
-        if not reaches(theirs, field(status, OF_CLOCK)):  # An answer on the other link was newer.
-            theirs = merge(theirs, field(status, OF_CLOCK))
-        status = new_tuple(
-            type(status),
-            (field(status, OF_ASSIGNMENT), theirs, field(status, OF_CONFIG), True, field(status, OF_AVAILABLE), None),
-        )
-        feed.statuses[replica] = status
-        show(replica, node, status)
-        (<AckTracker?>tracker).confirms(status)
     return others
+
+
+def hear_rows(rows, peer, dict by_partition not None, dict acks not None, double now, /):
+    """Apply the later rows of a peer's report in which nothing but counters is new; return the other rows.
+
+    An answered row is one of the others. Raises as `hear_counters`.
+    """
+    cdef EntryFeed feed = peer.sender
+    cdef dict known = peer.rows, unreported = peer.unreported, newer = peer.newer
+    cdef list others = []
+    cdef bint is_plain
+    for row in rows:
+        is_plain = type(row) is list and len(<list>row) == 5 and type((<list>row)[0]) is int
+        reported = known.get((<list>row)[0]) if is_plain else None
+        if reported is not None and not reported.is_new and (<list>row)[0] not in newer:
+            _, config, counters, can_take, is_below = <list>row
+            replica = by_partition.get(reported.partition)
+            status, tracker = feed.statuses.get(replica), acks.get(replica)
+            if (
+                tracker is not None and status is not None and replica not in unreported
+                and type(config) is int and type(counters) is list and can_take is True and is_below is False
+                and field(status, OF_ASSIGNMENT) == reported.assignment and field(status, OF_CONFIG) == config
+                and is_steady(feed, replica, status)
+                and hear(feed, peer, replica, status, clock_of(reported.ids, counters), now, <AckTracker?>tracker)
+            ):
+                continue
+        others.append(row)
+    return others
+
+
+cdef bint is_steady(EntryFeed feed, object replica, object status) except -1:
+    """True if the last status is of a complete replica that is fed."""
+    return (
+        field(status, OF_CAN_TAKE) and field(status, OF_SPAN) is None and replica not in feed._strangers
+        and field(status, OF_CONFIG) <= replica.config
+    )
+
+
+cdef bint hear(
+    EntryFeed feed, object peer, object replica, object status, bytes theirs, double now, AckTracker tracker
+) except -1:
+    """Apply a clock to the last status of a peer's replica; False: the replica may have to be barred."""
+    cdef bytes synced = replica.synced, told = field(status, OF_CLOCK)
+    cdef uint64_t own = replica.assignment
+    if counter_in(theirs, own) > counter_in(replica.appended, own):
+        return False
+    if theirs == synced:
+        theirs = synced  # Share one clock among all nodes of a replica at rest.
+    if not reaches(theirs, told):  # What came on the other link was newer.
+        theirs = merge(theirs, told)
+    status = new_tuple(
+        type(status),
+        (field(status, OF_ASSIGNMENT), theirs, field(status, OF_CONFIG), True, field(status, OF_AVAILABLE), None),
+    )
+    feed.statuses[replica] = status
+    lacks = feed._gap.get(replica)
+    if lacks is not None:
+        if theirs != told:
+            feed._since = now
+        if target_covers(feed, replica, lacks):
+            del feed._gap[replica]
+    show(replica, peer.node, status)
+    tracker.confirms(status)
+    return True
 
 
 cdef object last_status(object row, list numbered, dict states, EntryFeed feed):
@@ -224,11 +274,10 @@ cdef object last_status(object row, list numbered, dict states, EntryFeed feed):
         return None
     replica, state = numbered[number], states.get(number)
     status = feed.statuses.get(replica)
-    if status is None or state is None or replica in feed._strangers or replica in feed._gap:
+    if status is None or state is None:
         return None
     is_same = field(status, OF_ASSIGNMENT) == field(state, 0) and field(status, OF_CONFIG) == field(state, 1)
-    is_plain = field(status, OF_CAN_TAKE) and field(state, 2) and field(status, OF_SPAN) is None
-    return status if is_same and is_plain else None
+    return status if is_same and field(state, 2) and is_steady(feed, replica, status) else None
 
 
 def pack_entries(list entries not None, dict numbers not None, list ids not None, /):

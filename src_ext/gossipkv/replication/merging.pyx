@@ -45,11 +45,11 @@ def put_records(Batch batch not None, uint32_t space, records, /):
 def entries_of(peer, dict by_partition not None, list message not None, /):
     """Return the entries of a message, and by the peer's numbers the replicas of these, each with the peer's row.
 
-    The third result are (number, entry) of entries with records of other origins than the peer's assignment, and the
-    last one are the numbers of replicas not here. Raises ProtocolError.
+    The third result are `[number, origin]` of new records of other origins than the peer's assignment, and the last one
+    are the numbers of replicas not here. Raises ProtocolError.
     """
     cdef dict rows = peer.rows, found = {}, lacking = {}, last = {}
-    cdef list entries = [], relayed = []
+    cdef list entries = [], news = []
     cdef bytes begins, ends
     cdef tuple records
     cdef LogEntry entry
@@ -80,9 +80,9 @@ def entries_of(peer, dict by_partition not None, list message not None, /):
         )
         entries.append(entry)
         found[number] = replica, row
-        if entry.origins != (row.assignment,):
-            relayed.append((number, entry))
-    return entries, found, relayed, list(lacking)
+        if entry.origins != (row.assignment,) and not Merged(replica).has(entry):
+            news += [[number, origin] for origin in entry.origins if origin != row.assignment]
+    return entries, found, news, list(lacking)
 
 
 @cython.final

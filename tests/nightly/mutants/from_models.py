@@ -75,7 +75,7 @@ ROWS = (
     # -- replication.md, "Loading" --
     ("one host that can feed keeps a copy from loading what that host lacks", f"{IN_LOADING}._may_begin",
      "if all(clock.covers(reached, status.clock) for _, status in statuses):",
-     "if len(self._below[replica]) < len(statuses):", LOADING),
+     "if len(self.below[replica]) < len(statuses):", LOADING),
     ("others are fed by a log from before a load", f"{IN_LOADING}._switch",
      STATE_LINE, STATE_LINE.replace("joined))", "replica.appended))"), LOADING),
     ("the clock is told before the last page", f"{IN_LOADING}._at_end", AT_END,

@@ -79,7 +79,7 @@ def test_one_host_that_can_feed_is_waited_for():
     three.replicas.connected(cluster.nodes[1].uuid)
     cluster.cuts -= {(one, three), (three, one), (three, cluster.nodes[1])}
     cluster.pass_s(2.0)
-    assert three.replicas.loader._below.get(three.copy) == {one.uuid}
+    assert three.replicas.loader.below.get(three.copy) == {one.uuid}
     assert not cluster.is_caught_up
     cluster.connect(three)
     cluster.until(lambda: cluster.is_caught_up)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgpack
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from gossipkv.replication._replication import (
     LogEntry,
     encode_state,
     hear_counters,
+    hear_rows,
     pack_entries,
     show_confirmed,
 )
@@ -20,7 +22,7 @@ from gossipkv.replication.replica.replica import AssignedReplica, Replica
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail
 from gossipkv.replication.stream.messages import ReplicaState
-from gossipkv.replication.stream.peer import ReplicaPeer
+from gossipkv.replication.stream.peer import PeerReplica, ReplicaPeer
 from gossipkv.replication.stream.sender import LogSender
 from tests.oracle import feed as oracle
 
@@ -105,12 +107,19 @@ plain, newer = (
 perhaps = mostly(statuses, st.none()).flatmap(lambda drawn: drawn)
 
 
-@example(known=plain, state=newer, is_same=False, told=[2, 0, 0])
-@example(known=newer, state=newer, is_same=True, told=[2, 0, 0])
-@example(known=plain, state=plain, is_same=True, told=[0, 0, 0])
-@example(known=plain, state=plain, is_same=True, told=[6, 0, 0])
-@given(known=perhaps, state=perhaps, is_same=booleans, told=st.lists(few, min_size=3, max_size=3))
-def test_a_row_with_counters_alone_is_heard_as_any_other(known, state, is_same, told):
+@pytest.mark.parametrize("is_report", [False, True])
+@example(known=plain, state=newer, is_same=False, told=[2, 0, 0], lacks=None)
+@example(known=newer, state=newer, is_same=True, told=[2, 0, 0], lacks=None)
+@example(known=plain, state=plain, is_same=True, told=[0, 0, 0], lacks=(3, 0, 0))
+@example(known=plain, state=plain, is_same=True, told=[6, 0, 0], lacks=None)
+@given(
+    known=perhaps,
+    state=perhaps,
+    is_same=booleans,
+    told=st.lists(few, min_size=3, max_size=3),
+    lacks=st.none() | st.tuples(few, few, few),
+)
+def test_a_row_with_counters_alone_is_heard_as_any_other(is_report, known, state, is_same, *, told, lacks):
     """Either the row is left to Python, or all is as if Python had heard it; so is each row where more is new."""
     state = known if is_same else state
     (copy, sender, tracker), (other, by_python, plain_tracker) = placed(), placed()
@@ -118,10 +127,16 @@ def test_a_row_with_counters_alone_is_heard_as_any_other(known, state, is_same, 
         if known is not None:
             to.hears(replica, known, 1.0)
             acks.confirms(known)
+        to._gap = {} if lacks is None else {replica: clock.of(zip((1, 2, 3), lacks, strict=True))}
     states = {} if state is None else {0: ReplicaState(2, state.config, state.can_take)}
-    row = [0, told]
     peer = ReplicaPeer(NODES[2], sender, numbered=[copy], ids=[(1, 2, 3)], states=states)
-    left = hear_counters([row], peer, {copy: tracker})
+    if is_report:
+        peer.rows[0] = PeerReplica(copy.partition, 2, (1, 2, 3), is_new=False)
+        row = [0, *((1, told, True) if state is None else (state.config, told, state.can_take)), state is None]
+        left = hear_rows([row], peer, {copy.partition: copy}, {copy: tracker}, 2.0)
+    else:
+        row = [0, told]
+        left = hear_counters([row], peer, {copy: tracker}, 2.0)
     theirs = clock.of(zip((1, 2, 3), told, strict=True))
     is_plain = known is not None and state is not None and known.span is None and known.can_take and state.can_take
     if not (is_plain and known.config == state.config == copy.config) or told[0] > 5:
@@ -131,9 +146,24 @@ def test_a_row_with_counters_alone_is_heard_as_any_other(known, state, is_same, 
     by_python.hears(other, status, 2.0)
     plain_tracker.confirms(by_python.statuses[other])
     assert (left, sender.statuses[copy]) == ([], by_python.statuses[other])
+    assert (sender._since, [*sender._gap.values()]) == (by_python._since, [*by_python._gap.values()])
     assert [tracker.reached(level) for level in ("one", "majority", "all")] == [
         plain_tracker.reached(level) for level in ("one", "majority", "all")
     ]
+
+
+@pytest.mark.parametrize("change", ["is_new", "unreported", "newer", "unknown"])
+def test_a_row_of_a_report_that_is_answered_or_new_is_left_to_python(change):
+    copy, sender, tracker = placed()
+    sender.hears(copy, plain, 1.0)
+    peer = ReplicaPeer(NODES[2], sender)
+    if change != "unknown":
+        peer.rows[0] = PeerReplica(copy.partition, 2, (1, 2, 3), is_new=change == "is_new")
+    peer.unreported = {copy: None} if change == "unreported" else {}
+    peer.newer = {0: 2} if change == "newer" else {}
+    row = [0, 1, [2, 0, 0], True, False]
+    assert hear_rows([row], peer, {copy.partition: copy}, {copy: tracker}, 2.0) == [row]
+    assert sender.statuses[copy] == plain
 
 
 class Shown:

@@ -1,0 +1,96 @@
+"""Entries of many batches are joined, and go into messages, as they are in the log."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.replication._replication import LogEntry, LogPage, first_batch
+from gossipkv.replication.replica import clock, record
+
+ORIGINS = (1, 2)
+LONG = 6 << 10
+
+written = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(ORIGINS), st.integers(1, 3), st.sampled_from([0, 0, 1]), st.booleans())
+)
+
+
+def entries_of(steps, replicas, *, size=0):
+    """Return an entry for each step: the number of the replica, the origin, the records, the gap, and a new config."""
+    counts, configs, found = {}, {}, []
+    for position, (number, origin, more, gap, is_newer) in enumerate(steps, 10):
+        counted = counts.setdefault(number, dict.fromkeys(ORIGINS, 0))
+        counted[origin] += gap
+        configs[number] = configs.get(number, 1) + (gap and is_newer)
+        before = clock.of(counted.items())
+        rows = []
+        for _ in range(more):
+            counted[origin] += 1
+            kind = record.DELETED if counted[origin] % 3 == 0 else record.PUT
+            value = bytes(size) if kind == record.PUT else b""
+            rows.append((b"%d" % position, record.encode(position, origin, counted[origin], kind, b"", value)))
+        clocks = before, clock.of(counted.items())
+        found.append(LogEntry(replicas[number], tuple(rows), *clocks, origin == 1, position, config=configs[number]))
+    return found
+
+
+def parts_of(entry):
+    return [
+        getattr(entry, name)
+        for name in ("records", "before", "after", "is_own", "position", "size_bytes", "deletes", "origins", "config")
+    ]
+
+
+@given(steps=written, pages=st.integers(1, 4))
+def test_joined_entries_are_those_of_the_log(steps, pages):
+    """Each is what one entry with all its records would be, and begins where the one before it ended, if that did."""
+    replicas = [object() for _ in range(3)]
+    single, page = entries_of(steps, replicas), LogPage()
+    for first in range(0, len(steps), pages):
+        page.add(entries_of(steps, replicas)[first : first + pages], joins=True)
+    assert [entry.position for entry in page.entries] == sorted(entry.position for entry in page.entries)
+    for replica in replicas:
+        wanted = []
+        for entry in (entry for entry in single if entry.replica is replica):
+            if wanted and wanted[-1][-1].after == entry.before and wanted[-1][-1].config == entry.config:
+                wanted[-1].append(entry)
+            else:
+                wanted.append([entry])
+        whole = [
+            LogEntry(
+                replica,
+                sum((entry.records for entry in group), ()),
+                group[0].before,
+                group[-1].after,
+                all(entry.is_own for entry in group),
+                group[0].position,
+                config=group[0].config,
+            )
+            for group in wanted
+        ]
+        assert [parts_of(entry) for entry in page.entries if entry.replica is replica] == [*map(parts_of, whole)]
+
+
+@pytest.mark.parametrize(("joins", "size", "entries"), [(True, 0, 1), (True, LONG, 4), (False, 0, 12)])
+def test_long_entries_are_not_joined(joins, size, entries):
+    """Otherwise a message could have any size."""
+    page = LogPage()
+    page.add(entries_of([(0, 2, 1, 0, False)] * 12, [object()], size=size), joins=joins)
+    assert len(page.entries) == entries
+
+
+@given(steps=written, most=st.integers(1, 5), most_bytes=st.integers(0, 400))
+def test_a_batch_has_entries_of_one_position(steps, most, most_bytes):
+    read = entries_of(steps, [object() for _ in range(3)])
+    for number, entry in enumerate(read):
+        entry.position = 10 + number // 3
+    batch = first_batch(read, most, most_bytes)
+    assert batch == read[: len(batch)]
+    assert len({entry.position for entry in batch}) == bool(read)
+    assert len(batch) <= most
+    assert len(batch) <= 1 or sum(entry.size_bytes for entry in batch) <= most_bytes
+    more = read[: len(batch) + 1]
+    ends = len({entry.position for entry in more}) > 1 or len(more) > most or len(more) == len(batch)
+    assert ends or sum(entry.size_bytes for entry in more) > most_bytes
