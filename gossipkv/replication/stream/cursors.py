@@ -48,7 +48,7 @@ class CatchUpCursor:
     is_reading: bool = False
     read: deque[LogEntry] = field(default_factory=deque)  # Entries read and not passed yet.
     read_to: int = 0
-    slices: int = 1  # Parts of the log in the next read.
+    slices: int = 2  # Parts of the log in the next read whose entries are joined.
     log_cursor: LogCursor | None = None  # The store's cursor, kept between reads.
     met: set[Replica] = field(default_factory=set)  # Replicas whose first entry here continues from their clock.
     begun: int = 0  # Position at which the cursor began.
@@ -67,7 +67,7 @@ class CatchUpCursor:
         """Restart behind a position."""
         self.at, self.is_reading = at, False
         self.serial += 1
-        self.read_to, self.log_cursor, self.slices = 0, None, 1
+        self.read_to, self.log_cursor, self.slices = 0, None, 2
         self.open.clear()
         self.read.clear()
         self.met.clear()

@@ -11,6 +11,7 @@ import random
 import msgpack
 
 from gossipkv.errors import GossipKVError, Unknown
+from gossipkv.replication._replication import LogPage
 from gossipkv.replication.maintenance.digests import DigestExchange
 from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
 from gossipkv.replication.ports import ReplicationLimits
@@ -164,7 +165,9 @@ class Node:
             batches = [(at, done) for at, done in self.log if at > max(look.position, self.floor)]
             entries = self.replicas.spaces.read(batches, feed.lacks)
             is_cut, position = look.position < self.floor, max(self.synced(), look.position)
-            feed.read(look, entries, position, is_cut=is_cut)
+            page = LogPage()
+            page.add(entries, joins=look.slices > 1)
+            feed.read(look, page.entries, position, is_cut=is_cut)
             peer.due = 0.0
             self.wake()
 

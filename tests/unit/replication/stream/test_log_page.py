@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.replication._replication import LogEntry, LogPage, first_batch
 from gossipkv.replication.replica import clock, record
+from tests.unit.replication.memory import Cluster
 
 ORIGINS = (1, 2)
 LONG = 6 << 10
@@ -79,6 +81,34 @@ def test_long_entries_are_not_joined(joins, size, entries):
     page = LogPage()
     page.add(entries_of([(0, 2, 1, 0, False)] * 12, [object()], size=size), joins=joins)
     assert len(page.entries) == entries
+
+
+@pytest.mark.parametrize("is_cut_again", [False, True])
+def test_a_node_that_was_away_gets_the_entries_of_each_replica_joined(is_cut_again):
+    """Also if the link ends meanwhile, and the log is read again from the first entry that the node lacks."""
+    cluster = Cluster()
+    first, second, away = cluster.nodes
+    cluster.cut(away)
+    for number in range(20):
+        (first, second)[number % 2].write(**{f"key{number}": b"v%d" % number})
+        cluster.pass_s(0.02)
+    cluster.crash(first)  # The end of the log is no longer in memory.
+    sent = []
+
+    def note(asker, asked, method, params):
+        if method == "replica_feed" and asked is away:
+            sent.extend(msgpack.unpackb(params[2]))
+            if is_cut_again and len(sent) == 1:
+                first.write(late=b"late")
+                cluster.cut(away)
+
+    cluster.before_answer.append(note)
+    cluster.connect(first)
+    cluster.pass_s(0.1)
+    cluster.connect(away)
+    cluster.until(lambda: cluster.is_caught_up)
+    assert away.live == first.live
+    assert len(sent) <= 2
 
 
 @given(steps=written, most=st.integers(1, 5), most_bytes=st.integers(0, 400))
