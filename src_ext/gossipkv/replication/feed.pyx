@@ -247,7 +247,7 @@ cdef bint hear(
         return False
     if theirs == synced:
         theirs = synced  # Share one clock among all nodes of a replica at rest.
-    if not reaches(theirs, told):  # What came on the other link was newer.
+    if not reaches(theirs, told):  # The clock of the other link is newer.
         theirs = merge(theirs, told)
     status = new_tuple(
         type(status),

@@ -131,6 +131,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.replication.entry": Proof("tests/unit/replication/test_entry.py", "tests.oracle.entry"),
     "gossipkv.replication.merging": Proof("tests/unit/replication/test_merging.py", "tests.oracle.merging"),
     "gossipkv.replication.feed": Proof("tests/unit/replication/stream/test_feed.py", "tests.oracle.feed"),
+    "gossipkv.replication.log_page": Proof("tests/unit/replication/stream/test_log_page.py", "tests.oracle.log_page"),
     "gossipkv.replication.own": Proof("tests/unit/replication/test_own_writes.py", "tests.oracle.own"),
     "gossipkv.replication.expiry": Proof("tests/unit/replication/maintenance/test_expiry.py", "tests.oracle.expiry"),
     "gossipkv.replication.page": Proof("tests/unit/replication/test_page.py", "tests.oracle.page"),

@@ -240,7 +240,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "an older answer takes back what a host has confirmed",
         "gossipkv.replication._feed:hear",
-        "if not reaches(theirs, told):  # What came on the other link was newer.",
+        "if not reaches(theirs, told):  # The clock of the other link is newer.",
         "if False:",
         "tests/unit/replication/stream/test_feed.py",
     ),

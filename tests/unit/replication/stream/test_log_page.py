@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gossipkv.replication._replication import LogEntry, LogPage, first_batch
 from gossipkv.replication.replica import clock, record
+from tests.oracle import log_page as oracle
 from tests.unit.replication.memory import Cluster
 
 ORIGINS = (1, 2)
@@ -41,38 +42,41 @@ def entries_of(steps, replicas, *, size=0):
 def parts_of(entry):
     return [
         getattr(entry, name)
-        for name in ("records", "before", "after", "is_own", "position", "size_bytes", "deletes", "origins", "config")
+        for name in (
+            "replica",
+            "records",
+            "before",
+            "after",
+            "is_own",
+            "position",
+            "size_bytes",
+            "deletes",
+            "origins",
+            "config",
+        )
     ]
 
 
 @given(steps=written, pages=st.integers(1, 4))
-def test_joined_entries_are_those_of_the_log(steps, pages):
-    """Each is what one entry with all its records would be, and begins where the one before it ended, if that did."""
-    replicas = [object() for _ in range(3)]
-    single, page = entries_of(steps, replicas), LogPage()
+def test_joined_entries_are_the_oracle_s(steps, pages):
+    """Each is as one entry with all its records would be, whatever the pages that are added."""
+    replicas, page = [object() for _ in range(3)], LogPage()
+    single = entries_of(steps, replicas)
     for first in range(0, len(steps), pages):
         page.add(entries_of(steps, replicas)[first : first + pages], joins=True)
-    assert [entry.position for entry in page.entries] == sorted(entry.position for entry in page.entries)
-    for replica in replicas:
-        wanted = []
-        for entry in (entry for entry in single if entry.replica is replica):
-            if wanted and wanted[-1][-1].after == entry.before and wanted[-1][-1].config == entry.config:
-                wanted[-1].append(entry)
-            else:
-                wanted.append([entry])
-        whole = [
-            LogEntry(
-                replica,
-                sum((entry.records for entry in group), ()),
-                group[0].before,
-                group[-1].after,
-                all(entry.is_own for entry in group),
-                group[0].position,
-                config=group[0].config,
+    wanted = oracle.joined(
+        [
+            oracle.Step(
+                replicas.index(one.replica), one.before, one.after, one.is_own, one.position, one.config, one.records
             )
-            for group in wanted
+            for one in single
         ]
-        assert [parts_of(entry) for entry in page.entries if entry.replica is replica] == [*map(parts_of, whole)]
+    )
+    whole = [
+        LogEntry(replicas[one.number], one.records, one.before, one.after, one.is_own, one.position, config=one.config)
+        for one in wanted
+    ]
+    assert [*map(parts_of, page.entries)] == [*map(parts_of, whole)]
 
 
 @pytest.mark.parametrize(("joins", "size", "entries"), [(True, 0, 1), (True, LONG, 4), (False, 0, 12)])
