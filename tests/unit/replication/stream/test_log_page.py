@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -39,22 +41,9 @@ def entries_of(steps, replicas, *, size=0):
     return found
 
 
-def parts_of(entry):
-    return [
-        getattr(entry, name)
-        for name in (
-            "replica",
-            "records",
-            "before",
-            "after",
-            "is_own",
-            "position",
-            "size_bytes",
-            "deletes",
-            "origins",
-            "config",
-        )
-    ]
+PARTS = attrgetter(
+    "replica", "records", "before", "after", "is_own", "position", "size_bytes", "deletes", "origins", "config"
+)
 
 
 @given(steps=written, pages=st.integers(1, 4))
@@ -76,7 +65,7 @@ def test_joined_entries_are_the_oracle_s(steps, pages):
         LogEntry(replicas[one.number], one.records, one.before, one.after, one.is_own, one.position, config=one.config)
         for one in wanted
     ]
-    assert [*map(parts_of, page.entries)] == [*map(parts_of, whole)]
+    assert [*map(PARTS, page.entries)] == [*map(PARTS, whole)]
 
 
 @pytest.mark.parametrize(("joins", "size", "entries"), [(True, 0, 1), (True, LONG, 4), (False, 0, 12)])
