@@ -85,7 +85,7 @@ cdef class LogPage:
     cdef readonly list entries
     cdef dict last  # By replica: its last entry.
 
-    def __init__(self):
+    def __cinit__(self):
         self.entries, self.last = [], {}
 
     def add(self, list entries not None, /, *, bint joins):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 import trio
 
 from gossipkv.environment.trio_world import real
+from gossipkv.replication._replication import LogEntry
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.shell import Replication
@@ -42,7 +42,7 @@ async def test_a_look_that_is_done_anew_misses_nothing(tmp_path, has_begun):
             store, None, real(), b"m" * 16, ReplicationLimits(relay_s=1.0), waiting=ParkedRequests(1)
         )
         replication.replicas.spaces.read = lambda page, _: [
-            SimpleNamespace(replica=copy, position=at) for at, _ in page
+            LogEntry(copy, (), b"", b"", is_own=False, position=at) for at, _ in page
         ]
         feed = replication.replicas._peer(NODE).sender
         feed.statuses[copy] = None
