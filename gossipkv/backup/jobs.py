@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError, Overloaded, Unavailable, Unknown, first_of
 from gossipkv.log import Log
 
@@ -61,7 +62,7 @@ class Jobs:
             self._nursery = nursery
             task_status.started()
             while True:
-                await trio.sleep(LEASE_S / 10)
+                await rest(LEASE_S / 10)
                 for job in self._jobs.values():
                     if not job.waiting and trio.current_time() > job.lease_until:
                         job.scope.cancel()

@@ -19,7 +19,7 @@ from gossipkv.dataset.cluster import question
 from gossipkv.dataset.cluster.effects import AskMember, OpenRoute, Publish, PublishDatabase, Withdraw
 from gossipkv.dataset.cluster.members import DatasetMember, MemberStanding
 from gossipkv.dataset.cluster.terms import Terms
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError, TooLarge, UnknownDatabase
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.node.peers.connections import NodePeer
@@ -121,11 +121,10 @@ class Sharing:
         self.look()
         task_status.started()
         while True:
-            with trio.move_on_at(next_look(LOOK_S)) as tick:
-                await self._wake.wait()
+            has_changed = await rest(LOOK_S, self._wake)
             self._wake = trio.Event()
             self.look()
-            if not tick.cancelled_caught:
+            if has_changed:
                 await trio.sleep(PAUSE_S)
 
     def wake(self) -> None:

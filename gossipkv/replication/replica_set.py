@@ -559,7 +559,7 @@ class ReplicaSet:
         if peer.greeted and peer.report_at <= now:
             if peer.unreported or peer.clock_at <= now:
                 self._report(peer, [*islice(peer.unreported, MAX_REPORTED)])
-                peer.clock_at = now + CLOCK_S
+                peer.clock_at = -(-now // 5) * 5 + CLOCK_S  # A multiple of 5 s: several peers share a wake.
             peer.report_at = now if peer.unreported else peer.clock_at
         if not peer.unreported:
             peer.unreported.clear()  # Replacing or clearing an emptied dict frees its memory.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import msgpack
 import trio
 
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.replication._replication import LogPage
@@ -273,7 +273,7 @@ class Replication:
         """Call `look` repeatedly until cancelled; log a repeated error of the store once."""
         why = ""
         while True:
-            await trio.sleep_until(next_look(pause_s()))
+            await rest(pause_s())
             try:
                 look()
                 why = ""

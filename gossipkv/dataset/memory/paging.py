@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from gossipkv.dataset.memory.residency import Level, Mapped, Residency
+from gossipkv.environment.ticks import rest
 
 if TYPE_CHECKING:
     import random
@@ -128,8 +129,7 @@ class Paging:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._warm)
             while True:
-                with trio.move_on_after(LOOK_S):
-                    await self._changed.wait()
+                if await rest(LOOK_S, self._changed):
                     await trio.sleep(SETTLE_S)
                 self._changed = trio.Event()
                 await self._look()

@@ -1,9 +1,9 @@
 """The Trio shell of gossip: a socket, a clock and a disk for a core that has none.
 
-One task waits for a datagram or the next due time of the core, and passes all waiting datagrams before it wakes the
-core. Effects are performed at once and in order (`driver.py`). Datagrams that the system refuses are counted, and are
-lost like any other. Requests go over TCP in tasks of their own, a few at a time; durable state goes through one task to
-a worker thread. The shell decides nothing about the protocol.
+One task waits for datagrams, so that a datagram needs no timeout. A second one waits for the next due time of the core,
+and passes all waiting datagrams before it wakes the core. Effects are performed at once and in order (`driver.py`).
+Datagrams that the system refuses are counted, and are lost like any other. Requests go over TCP in tasks of their own,
+a few at a time; durable state goes through one task to a worker thread. The shell decides nothing about the protocol.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv.environment import ticks
 from gossipkv.environment.seam import MAX_DATAGRAM_BYTES
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.gossip.effects import AskOverTcp, Complain, MemberChanged, Remember, Stop, StoreDurably
@@ -125,6 +126,7 @@ class Agent:
                 self._place.start(now_ms=self.now_ms())
             nursery.start_soon(self._keeping.run, self._stored)
             nursery.start_soon(self._serve)
+            nursery.start_soon(self._wake_in_time)
             nursery.start_soon(self._seeds.watch, self._join, self._has_joined)
             self.act()
             task_status.started()
@@ -183,13 +185,19 @@ class Agent:
             self._forgive(defect)
         self.act()
 
-    # The task that hears
+    # The tasks that hear, and wake the core
 
     async def _serve(self) -> None:
         while True:
+            await self._sockets.wait_readable(self._datagrams)
+            await self._hear()
+
+    async def _wake_in_time(self) -> None:
+        while True:
             with trio.CancelScope() as self._alarm:
                 self._set_alarm()
-                await self._sockets.wait_readable(self._datagrams)
+                await trio.sleep_forever()
+            ticks.join()
             await self._hear()
             now_ms = self.now_ms()
             if max(self._due_ms, self._rests_until_ms) <= now_ms:
@@ -235,12 +243,14 @@ class Agent:
 
     def act(self) -> None:
         """Perform the core's effects and set the alarm; call this after each input to the core."""
+        due_ms = self._due_ms
         try:
             self._due_ms = self._driver.act(self.now_ms())
         except Exception as defect:  # noqa: BLE001  # See `_forgive`; claims of other nodes are bytes of peers.
             self._forgive(defect)
             self._due_ms = self._driver.wakes_at_ms
-        self._set_alarm()
+        if self._due_ms != due_ms:
+            self._set_alarm()
 
     def take_place(self, shard_id: int) -> None:
         """Keep this node's place in the ring, and log it."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import outcome
 import trio
 
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.storage.engine import works
@@ -156,6 +156,7 @@ class EngineShell(StoreReading):
         self._more = trio.Event()  # Set when there may be background work.
         self._room = trio.Event()  # Set when room may have been made.
         self._idle_from = 0.0
+        self._may_mark = trio.Event()  # Set by a write, and by a measurement of the disk.
         self._merges_failed = 0  # Count of failed merges since the last switch.
         self._merges_from = 0.0  # No merge is begun before this time, so that each is chosen by the state then.
         self._scope = trio.CancelScope(shield=True)  # Shields the tasks from cancellation until `end`.
@@ -343,6 +344,7 @@ class EngineShell(StoreReading):
                 self._more.set()
             await self._gather(writes)
             self._idle_from = trio.current_time()
+            self._may_mark.set()
 
     async def _gather(self, writes: int) -> None:
         """Begin the next group after the woken writers had their turn, so that it carries their next writes.
@@ -362,10 +364,12 @@ class EngineShell(StoreReading):
 
     async def _mark_in_pauses(self) -> None:
         while True:
-            await trio.sleep_until(next_look(MARK_AFTER_S))
-            is_pause = trio.current_time() - self._idle_from >= MARK_AFTER_S / 2
-            if is_pause and (self.engine.relieve() or self.engine.mark()):
-                self._begin()
+            await self._may_mark.wait()
+            await rest(MARK_AFTER_S)
+            if trio.current_time() - self._idle_from >= MARK_AFTER_S / 2:
+                self._may_mark = trio.Event()
+                if self.engine.relieve() or self.engine.mark():
+                    self._begin()
 
     async def settled(self, *, mark: bool = False) -> None:
         """Return when nothing waits to be synced; with `mark`, once the log records that too."""
@@ -394,6 +398,7 @@ class EngineShell(StoreReading):
                 self.engine.free_bytes = await self._environment.threads.run(
                     self.files.free_bytes, self.engine.directory
                 )
+            self._may_mark.set()
             self._made_room()
             failed: set[type[Work]] = {RunningMerge, Reserve} if trio.current_time() < self._merges_from else set()
             while (work := self.engine.next_work(failed)) is not None:
@@ -402,8 +407,7 @@ class EngineShell(StoreReading):
                 elif not await self._perform(work):
                     failed.add(type(work))
                 self._made_room()
-            with trio.move_on_at(next_look(RETRY_AFTER_S if failed else LOOK_PERIOD_S)):
-                await self._more.wait()
+            await rest(RETRY_AFTER_S if failed else LOOK_PERIOD_S, self._more)
 
     async def _perform(self, work: Short) -> bool:
         """Perform one `Work` in a worker thread, and tell the core; returns True if it was done."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError
 from gossipkv.placement.measures import HostMeasures, RangeMeasure, SeriesWrites
 from gossipkv.replication.stream.messages import unpacked
@@ -53,7 +53,7 @@ class LoadStats:
         """Count requests, until cancelled."""
         while True:
             began = trio.current_time()
-            await trio.sleep_until(next_look(COUNT_S))
+            await rest(COUNT_S)
             await self.count(trio.current_time() - began)
 
     async def count(self, within_s: float) -> None:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     Reports = Mapping[bytes, ReplicaReport]  # Reports by node.
     Place = tuple[bytes, int]  # Table and partition.
 
-STEP_S: Final = 1.0  # Longest time between two rounds while no map changes.
+STEP_S: Final = 1.0  # Usual time between two rounds while no map changes.
 ASK_S: Final = 2.0
 RETRY_S: Final = 2.0  # A step is repeated after this time if the local map has not changed.
 MAX_ASKED: Final = 1024  # Partitions in one `replica_report`.

@@ -6,7 +6,7 @@ from typing import Final, final
 
 import trio
 
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 
 SHORTEST_S: Final = 0.1  # Changes at about the same time share a transaction.
 REST_FACTOR: Final = 9  # Rest at least 9 times as long as the round took, to leave the time to other tasks.
@@ -30,9 +30,8 @@ class Pause:
         """Wait until the next round is due, or there is news; the last round began at `began`."""
         now = trio.current_time()
         rests_until = now + min(max(SHORTEST_S, REST_FACTOR * (now - began)), self._longest_s)
-        look_at, self._next_s = next_look(self._next_s), min(2 * self._next_s, self._longest_s)
-        with trio.move_on_at(look_at):
-            await self._news.wait()
+        period_s, self._next_s = self._next_s, min(2 * self._next_s, self._longest_s)
+        await rest(period_s, self._news)
         if trio.current_time() < rests_until:
             await trio.sleep_until(rests_until)
         self._news = trio.Event()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError
 from gossipkv.log import Log
 from gossipkv.placement import ranges
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.plan import RangeHosts
 
-LOOK_S: Final = 1.0  # Longest time between two rounds while no map changes.
+LOOK_S: Final = 1.0  # Usual time between two rounds while no map changes.
 DONE_S: Final = 5.0  # Timeout of a transaction.
 FAILURES: Final = 2
 PASSED_OVER_S: Final = 3600.0
@@ -200,7 +200,7 @@ class Rebalancer:
                 planning.takes(measures, hosts.limits, trio.current_time(), asked=began)
                 planning.ask_at = trio.current_time() + ASK_S * self._random.uniform(*ASK_FACTOR)
                 self.pause.end()
-            await trio.sleep_until(next_look(LOOK_S))
+            await rest(LOOK_S)
 
     async def look(self) -> None:
         """Begin or cancel the next moves of the tables for which this node acts.  Raises GossipKVError."""

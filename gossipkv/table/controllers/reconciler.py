@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError, NotReady, Overloaded
 from gossipkv.log import Log
 from gossipkv.placement.partition import AssignmentState
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gossipkv.table.controllers.write_stats import WriteStats
 
 FEW: Final = 64  # Partitions processed before other tasks run.
-LOOK_S: Final = 1.0  # Longest time between two rounds, since replicas may be dropped or made without news.
+LOOK_S: Final = 1.0  # Usual time between two rounds, since replicas may be dropped or made without news.
 OTHERS_SHARE: Final = 1  # After a round, other tasks have as much time as it took.
 
 _HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})  # States with a complete replica.
@@ -160,8 +160,7 @@ class Reconciler:
             # After a long round, the time is left to other tasks, but not for long: moves wait for the next round.
             now = trio.current_time()
             rests_until = now + min(OTHERS_SHARE * (now - began), LOOK_S)
-            with trio.move_on_at(next_look(LOOK_S)):
-                await self._news.wait()
+            await rest(LOOK_S, self._news)
             if trio.current_time() < rests_until:
                 await trio.sleep_until(rests_until)
 

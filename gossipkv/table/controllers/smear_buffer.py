@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError, LimitExceeded, Overloaded, StorageError, Unknown, UnknownDatabase
 from gossipkv.log import Log
 from gossipkv.replication.replica.hlc import check_left
@@ -65,7 +65,7 @@ class SmearBuffer:
             except GossipKVError as error:  # For example, a page of the store is damaged.
                 self._log.error("smeared_not_forwarded", reason=error.message)
                 await trio.sleep(LOOK_S * 100)
-            await trio.sleep_until(next_look(LOOK_S if self.waiting else IDLE_S))
+            await rest(LOOK_S if self.waiting else IDLE_S)
 
     def drain(self) -> int:
         """Make all puts due, and accept no more; return the number of puts that still wait."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 DIVIDE: Final = "divide"  # Names of the operations.
 RETIRE: Final = "retire"
 
-LOOK_S: Final = 2.0  # Longest time between two rounds while no map changes.
+LOOK_S: Final = 2.0  # Usual time between two rounds while no map changes.
 MAX_MEASURED: Final = 512  # Replicas measured in `LOOK_S`, however many maps come: ten thousand take forty seconds.
 FEW_MEASURED: Final = 16  # Replicas measured in any round, and before other tasks run: about a millisecond.
 TURN_S: Final = 10.0  # Time for one host to divide a range, and for the next host to hear of the division.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError, NotReady, Unavailable
 from gossipkv.log import Log
 from gossipkv.replication.replica.hlc import ClockSkew
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gossipkv.table.ports import ClusterView, NodeIdentity, PeerLinks
     from gossipkv.table.store import TableStore
 
-STEP_S: Final = 1.0  # Longest interval between steps; news in gossip causes a step at once,
+STEP_S: Final = 1.0  # Usual interval between steps; news in gossip causes a step at once,
 BREATH_S: Final = 0.1  # but steps are at least this far apart.
 TELL_S: Final = 0.4  # Shortest interval between hints: each hint costs all nodes, and a map may change all the time.
 PATIENCE_S: Final = 3.0  # Time for a new node to join its cluster and to see the hint of the founder.
@@ -179,8 +179,11 @@ class MetadataParticipant:
             if not is_late and self.watcher.publish(hints, founds):
                 say_at = trio.current_time() + TELL_S
             breath_at = trio.current_time() + BREATH_S
-            with trio.move_on_at(say_at if is_late else next_look(STEP_S)):
-                await self._news.wait()
+            if is_late:
+                with trio.move_on_at(say_at):
+                    await self._news.wait()
+            else:
+                await rest(STEP_S, self._news)
             if trio.current_time() < breath_at:
                 await trio.sleep_until(breath_at)
 

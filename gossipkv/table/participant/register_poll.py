@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.environment.ticks import next_look
+from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError
 from gossipkv.table.session.token import EndedTables
 
@@ -67,7 +67,7 @@ class RegisterPoll:
                         self._ended_tables.end_read()
                 with contextlib.suppress(GossipKVError):
                     await self._poll_tables(self._service.catalogue)
-            await trio.sleep_until(next_look(STEP_S))
+            await rest(STEP_S)
 
     async def _poll_tables(self, catalogue: Catalogue) -> None:
         """Read the registers of the tables that were read longest ago."""

@@ -1,26 +1,55 @@
-"""Periodic tasks wake at the same moments, and never later than their periods."""
+"""Periodic tasks wake together, about once in their periods."""
 
 from __future__ import annotations
 
 import pytest
 import trio
 
-from gossipkv.environment.ticks import TICK_S, next_look
+from gossipkv.environment import ticks
 
 
-@pytest.mark.parametrize("period_s", [TICK_S, 1.0, 1.3, 10.0])
-async def test_looks_come_at_ticks_and_within_the_period(period_s, autojump_clock):
-    looks = []
-    for start_s in (0.0, 0.1, 0.25, 0.499, 0.77):
+async def test_tasks_wake_together_and_about_in_their_periods(autojump_clock):
+    wakes = {}
+    ends_at = 60.0
+
+    async def look(period_s, start_s):
         await trio.sleep(start_s)
-        for _ in range(3):
-            before = trio.current_time()
-            looks.append(next_look(period_s))
-            assert before < looks[-1] <= before + period_s
-            await trio.sleep_until(looks[-1])
-    assert all(look % TICK_S == 0 for look in looks)
+        last = trio.current_time()
+        while last < ends_at:
+            assert not await ticks.rest(period_s)
+            now = trio.current_time()
+            assert ticks.SHORTEST <= round((now - last) / period_s, 6) <= ticks.LONGEST
+            wakes.setdefault(now, []).append(period_s)
+            last = now
+
+    async with trio.open_nursery() as nursery:
+        for number, period_s in enumerate((1.0, 1.0, 1.0, 2.0, 5.0)):
+            nursery.start_soon(look, period_s, number / 9)
+    late = [at for at in wakes if 20 < at < ends_at]
+    assert len(late) < 1.2 * (ends_at - 20)  # About one wake for each second, and not for each task.
 
 
-async def test_a_period_shorter_than_a_tick_is_kept(autojump_clock):
-    await trio.sleep(0.3)
-    assert next_look(0.05) == pytest.approx(0.35)
+async def test_a_task_joins_a_wake_for_another_reason(autojump_clock):
+    async def look():
+        assert not await ticks.rest(10.0)
+        assert trio.current_time() == pytest.approx(began + 8)
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        for pause_s in (7.0, 1.0):  # The first wake is too early.
+            await trio.sleep(pause_s)
+            ticks.join()
+
+
+async def test_news_end_a_rest_at_once(autojump_clock):
+    news, began = trio.Event(), trio.current_time()
+    async with trio.open_nursery() as nursery:
+
+        async def look():
+            assert await ticks.rest(10.0, news)
+            assert trio.current_time() == pytest.approx(began + 1)
+
+        nursery.start_soon(look)
+        await trio.sleep(1)
+        news.set()

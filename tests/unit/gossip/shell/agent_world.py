@@ -51,7 +51,6 @@ class Datagrams:
 
     def receive(self):
         if not self.waiting:
-            self.arrived = trio.Event()
             raise BlockingIOError
         packet, source = self.waiting.pop(0)
         if isinstance(packet, OSError):
@@ -100,9 +99,9 @@ class Sockets:
         self.open = self.most_open = 0
 
     async def wait_readable(self, source):
-        if source.waiting:
-            await trio.lowlevel.checkpoint()
-        else:
+        await trio.lowlevel.checkpoint()
+        while not source.waiting:
+            source.arrived = trio.Event()
             await source.arrived.wait()
 
     async def connect(self, to):

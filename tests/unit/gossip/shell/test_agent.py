@@ -61,8 +61,10 @@ async def test_a_flood_does_not_stop_the_clock(autojump_clock, nursery, monkeypa
     world.core.wakes_at_ms = 100
     await nursery.start(world.agent.run)
     await trio.sleep(0.05)
-    for _ in range(20 * shell.BATCH):
+    for _ in range(20 * shell.BATCH - 1):
         world.datagrams.waiting.append((b"flood", PEER))
+    await trio.sleep(0.1)
+    world.datagrams.arrive(b"flood")
     await trio.sleep(0.1)
     kinds = [kind for _, kind, *_ in world.core.of("packet", "wake")]
     assert kinds.index("wake") == 5 * shell.BATCH

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import trio
 
+from gossipkv.environment.ticks import LONGEST
 from gossipkv.table.controllers.pause import REST_FACTOR, Pause
 
 
 @pytest.mark.parametrize(("took_s", "news_at_s", "expected_s"), [
-    (0, None, [0.1, 0.2, 0.4, 0.8, 1, 1]),
+    (0, None, [0.1 * LONGEST, 0.2 * LONGEST, 0.4 * LONGEST, 0.8 * LONGEST, LONGEST, LONGEST]),
     (0, 0.05, [0.1, 0.1, 0.1]),
-    (0, 0.15, [0.1, 0.15, 0.1]),  # The first pause ends before the news arrives.
-    # The longer pauses end at a tick, two of which come in a second.
-    (0.05, None, [0.05 * REST_FACTOR, 0.05 * REST_FACTOR, 0.05 * REST_FACTOR, 0.45, 0.95]),
+    (0, 0.15, [0.1 * LONGEST, 0.15, 0.1 * LONGEST]),  # The first pause ends before the news arrives.
+    (0.05, None, [0.05 * REST_FACTOR, 0.05 * REST_FACTOR, 0.05 * REST_FACTOR, 0.8 * LONGEST, LONGEST]),
     (0.05, 0.15, [0.05 * REST_FACTOR, 0.05 * REST_FACTOR]),
     (5, 0.15, [1, 1]),  # A look that waited for other nodes does not prolong the pause.
 ])  # fmt: skip
