@@ -41,6 +41,7 @@ class _Ticks:
         for event in [event for event, (first, _) in self._rests.items() if first <= now]:
             del self._rests[event]
             event.set()
+        self._alarm.deadline = self._due()
 
     async def rest(self, period_s: float, news: trio.Event) -> bool:
         now = trio.current_time()

@@ -31,7 +31,8 @@ class RegisterPoll:
         self._board = board
         self._is_running = False
         self._poll_at = -math.inf  # The time of the next read of the catalogue.
-        self._looked_at: dict[str, float] = {}  # By table name: the time of the last poll of its register.
+        # By table name: the time of the catalogue's read with or after which its register was last read.
+        self._looked_at: dict[str, float] = {}
         self._ended_tables = EndedTables()
 
     def begin(self, nursery: trio.Nursery) -> None:
@@ -71,10 +72,15 @@ class RegisterPoll:
 
     async def _poll_tables(self, catalogue: Catalogue) -> None:
         """Read the registers of the tables that were read longest ago."""
-        now, tables = trio.current_time(), catalogue.tables()
-        self._looked_at = {name: self._looked_at.get(name, now) for name in tables}
+        now, last, tables = trio.current_time(), self._poll_at - POLL_S, catalogue.tables()
+        self._looked_at = {name: self._looked_at.get(name, last) for name in tables}
         due = sorted((at, name) for name, at in self._looked_at.items() if at + POLL_S <= now)
-        for _, name in due[:MAX_LOOKS]:
-            self._looked_at[name] = now
-            with contextlib.suppress(GossipKVError):
-                await catalogue.tend_table(name)
+        async with trio.open_nursery() as nursery:
+            for _, name in due[:MAX_LOOKS]:
+                self._looked_at[name] = last  # Registers that are read together wake this node and others only once.
+                nursery.start_soon(self._poll_table, catalogue, name)
+
+    @staticmethod
+    async def _poll_table(catalogue: Catalogue, name: str) -> None:
+        with contextlib.suppress(GossipKVError):
+            await catalogue.tend_table(name)
