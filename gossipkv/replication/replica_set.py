@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 ASK_OWN_S: Final = 1.0  # A restarted node waits so long for reports of its records that others have.
 ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
-CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often.
+CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often, or five seconds later.
 NOTED_WITHIN: Final = 1 / 8  # Part of the relay time within which senders note entries that others send.
 MAX_REPORTED: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
 BARRED: Final = "another node has later records of this replica: the store here is an older copy"
