@@ -22,14 +22,14 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a periodic task looks after its period",
         "gossipkv.environment.ticks:_Ticks.rest",
-        "now + LONGEST * period_s",
-        "now + 2 * period_s",
+        "self._rests[news] = now + SHORTEST * period_s, now + LONGEST * period_s",
+        "self._rests[news] = now + SHORTEST * period_s, now + 2 * period_s",
         "tests/unit/environment/test_ticks.py",
     ),
     planted(
         "a node asks idle nodes for their time every 0.8 s",
         "gossipkv.replication.replica_set:ReplicaSet._look_at",
-        "peer.clock_at = -(-now // 5) * 5 + CLOCK_S",
+        "peer.clock_at = -(-now // 5) * 5 + CLOCK_S  # A multiple of 5 s: several peers share a wake.",
         "peer.clock_at = now + CLOCK_S / 25",
         "tests/simulation/test_replication.py",
     ),
