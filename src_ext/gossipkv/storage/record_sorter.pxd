@@ -24,12 +24,15 @@ cdef class RecordSorter(OrderedRecords):
     cdef Py_ssize_t count, item_capacity
     cdef Py_ssize_t shared            # Length of the common prefix of all keys in memory.
     cdef Py_ssize_t next_item         # The next item to read, once they are sorted.
+    cdef list kept                    # The long values of records in memory, which the arena points to,
+    cdef uint64_t kept_bytes          # and their memory.
 
     cdef Runs runs
     cdef readonly uint64_t added
     cdef bint finished
     cdef GroupTotals* groups
 
+    cdef int add_object(self, uint32_t group, bytes key, bytes value) except -1
     cdef int add_record(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
     ) except -1 nogil

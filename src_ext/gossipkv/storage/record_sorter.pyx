@@ -2,7 +2,8 @@
 
 Records are collected in an arena. A full arena is sorted and written as a run; runs are merged (`runs`). Sorting is by
 words: a radix sort takes eight bytes of key at a time, and descends only into items with equal words. So keys are
-compared byte by byte only among few items. A record has the same form in the arena and in a run.
+compared byte by byte only among few items. A record has the same form in the arena and in a run, but for a long value
+of a Python object: the arena has its address, since copying it would take longer than all else.
 
 Records that come in order, as from files that are sorted within partitions, are not sorted again. Each is compared with
 the one before; while none is lower, the arena itself is in order. The first lower record ends that for good. Earlier
@@ -30,6 +31,9 @@ cdef enum:
     SHORT_LINES = 3             # Cache lines that are prefetched of every record,
     LONG_LINES = 20              # and the most of a long one.
     MAX_GROUPS = 65536
+    LONG_VALUE = 512             # From this size on, a value is kept rather than copied,
+    KEPT_BYTES = 64              # and takes so much memory besides: its object's header and place in a list.
+    KEPT = 1 << 30               # Flag in the size of a value whose address follows the key.
 
 
 cdef int refuse_record(RecordSorter self, uint32_t group, Py_ssize_t key_size, Py_ssize_t value_size) except -1:
@@ -86,8 +90,9 @@ cdef int begin_items(RecordSorter self) except -1:
     """Begin to keep an item for each record, including those in memory: the next one is the first out of order."""
     cdef uint64_t place = 0
     cdef Py_ssize_t i
+    cdef uint64_t items_size = <uint64_t> (self.count + 1) * 2 * sizeof(Item)
     # Without items more records fit, and the pages of spilled records are still allocated.
-    if len(self.runs) or self.used + <uint64_t> (self.count + 1) * 2 * sizeof(Item) > self.memory_bytes:
+    if len(self.runs) or self.used + self.kept_bytes + items_size > self.memory_bytes:
         spill_records(self)
         release_memory(self)
     reserve_items(self, self.count)
@@ -115,20 +120,23 @@ cdef int reserve_items(RecordSorter self, Py_ssize_t count) except -1:
     return 0
 
 
+cdef inline uint64_t items_bytes(RecordSorter self) noexcept nogil:
+    """Return the size of all items with one more, and of the spares that sorting needs."""
+    return 0 if self.ordered else <uint64_t> (self.count + 1) * 2 * sizeof(Item)
+
+
 cdef int grow_arena(RecordSorter self, uint64_t size) except -1:
     """Make room for a record of `size`: in memory within the budget, else by writing a run."""
-    cdef uint64_t wanted, items_size
+    cdef uint64_t wanted
     cdef void* grown
     if self.finished:
         raise ValueError("the build is finished and takes no more records")
-    # Sorting needs a spare for each item.
-    items_size = 0 if self.ordered else <uint64_t> (self.count + 1) * 2 * sizeof(Item)
-    if self.count and self.used + size + items_size > self.memory_bytes:
+    if self.count and self.used + self.kept_bytes + size + items_bytes(self) > self.memory_bytes:
         spill_records(self)
     if self.used + size > self.capacity:
         wanted = max(<uint64_t> FIRST_ARENA, 2 * self.capacity)
-        if wanted > self.memory_bytes:
-            wanted = max(self.capacity, self.memory_bytes)
+        if wanted + self.kept_bytes > self.memory_bytes:
+            wanted = max(self.capacity, self.memory_bytes - min(self.kept_bytes, self.memory_bytes))
         wanted = max(wanted, self.used + size)
         grown = region_resize(self.arena, <size_t> self.capacity, <size_t> wanted)
         if grown == NULL:
@@ -228,6 +236,8 @@ cdef int spill_records(RecordSorter self) except -1:
     """Sort the records in memory and write them as a run."""
     sort_items(self)
     self.runs.put_aside(self)
+    self.kept.clear()
+    self.kept_bytes = 0
     self.used = 0
     self.count = 0
     if self.runs.crowded():
@@ -246,13 +256,17 @@ cdef inline const uint8_t* next_record(RecordSorter self) noexcept nogil:
 cdef inline void fetch_ahead(RecordSorter self) noexcept nogil:
     """Prefetch the begin of a coming record, and the rest of a nearer one, whose size is in the cache by now."""
     cdef const uint8_t* at
-    cdef uint64_t line
+    cdef uint64_t line, size, first = SHORT_LINES
     if self.next_item + AHEAD < self.count:
         at = self.arena + self.items[self.next_item + AHEAD].place
         for line in range(SHORT_LINES):
             prefetch(at + 64 * line)
         at = self.arena + self.items[self.next_item + AHEAD // 2].place
-        for line in range(SHORT_LINES, min(<uint64_t> LONG_LINES, size_of(at) // 64 + 1)):
+        size = size_of(at)
+        if load32(at + 8) & KEPT:
+            size, first = load32(at + 8) & ~<uint32_t> KEPT, 0
+            at = kept_value(at)
+        for line in range(first, min(<uint64_t> LONG_LINES, size // 64 + 1)):
             prefetch(at + 64 * line)
 
 
@@ -260,7 +274,7 @@ cdef bint keep_the_last(RecordSorter self) except -1:
     """Sort the records in memory, and keep them as the newest run if the parts of other runs fit beside them."""
     cdef uint64_t items_size = 0 if self.ordered else <uint64_t> self.count * sizeof(Item)
     cdef void* shrunk
-    if self.used + items_size + max(items_size, self.runs.parts_bytes()) > self.memory_bytes:
+    if self.used + self.kept_bytes + items_size + max(items_size, self.runs.parts_bytes()) > self.memory_bytes:
         return False
     # Earlier, larger content left this memory unused.
     shrunk = region_resize(self.arena, <size_t> self.capacity, <size_t> self.used)
@@ -306,6 +320,7 @@ cdef class RecordSorter(OrderedRecords):
         self.ordered = True
         self.group_bytes = 0 if group_count == 1 else 1 if group_count <= 256 else 2
         self.runs = Runs(make_scratch, memory_bytes)
+        self.kept = []
         self.groups = <GroupTotals*> calloc(group_count, sizeof(GroupTotals))
         if self.groups == NULL:
             raise MemoryError
@@ -324,10 +339,7 @@ cdef class RecordSorter(OrderedRecords):
         Raises:
             LimitExceeded: the key or the value is too long.
         """
-        self.add_record(
-            group, <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key),
-            <const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
-        )
+        self.add_object(group, key, value)
 
     def add_all(self, records, uint32_t group=0):
         """Add an iterable of (key, value), without a call for each."""
@@ -335,10 +347,7 @@ cdef class RecordSorter(OrderedRecords):
         for key, value in records:
             if key is None or value is None:
                 raise TypeError(f"a record must be a pair of bytes, got {(key, value)!r}")
-            self.add_record(
-                group, <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key),
-                <const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
-            )
+            self.add_object(group, key, value)
 
     def add_batch(self, RecordBatch batch not None):
         """Add the records of a batch, each to its group."""
@@ -348,6 +357,25 @@ cdef class RecordSorter(OrderedRecords):
             for number in range(batch.count):
                 record = &batch.records[number]
                 self.add_record(record.group, record.key, record.key_size, record.value, record.value_size)
+
+    cdef int add_object(self, uint32_t group, bytes key, bytes value) except -1:
+        """Add a record. A long value is kept until it is written, if memory has room for it; else it is copied."""
+        cdef const uint8_t* name = <const uint8_t*> PyBytes_AS_STRING(key)
+        cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(value)
+        cdef Py_ssize_t name_size = PyBytes_GET_SIZE(key), size = PyBytes_GET_SIZE(value)
+        cdef uint8_t* room
+        if (
+            size < LONG_VALUE or size > MAX_PLAIN_SIZE or name_size > MAX_KEY_SIZE or group >= self.group_count
+            or self.capacity + self.kept_bytes + <uint64_t> size + KEPT_BYTES + items_bytes(self) > self.memory_bytes
+        ):
+            return self.add_record(group, name, name_size, data, size)
+        room = self.make_room(group, name, name_size, sizeof(data))
+        self.kept.append(value)
+        self.kept_bytes += <uint64_t> size + KEPT_BYTES
+        self.groups[group].size_bytes += <uint64_t> size - sizeof(data)
+        store32(room - name_size - 4, <uint32_t> size | KEPT)
+        memcpy(room, &data, sizeof(data))
+        return 0
 
     cdef int add_record(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
@@ -420,6 +448,9 @@ cdef class RecordSorter(OrderedRecords):
                     ), "records leave memory in the order of groups and keys",
                 )
             set_entry(entry, at)
+            if entry.value_size & KEPT:
+                entry.value_size &= ~<uint32_t> KEPT
+                entry.value = kept_value(at)
             return 1
         return 0
 
@@ -467,12 +498,21 @@ cdef class RecordSorter(OrderedRecords):
         """Release scratch space and memory; nothing can be added any more."""
         self.finished = True
         release_memory(self)
+        self.kept.clear()
         self.runs.close()
 
 
 cdef inline uint64_t size_of(const uint8_t* at) noexcept nogil:
-    """Return the length of the record at `at`."""
-    return RECORD_HEADER_SIZE + <uint64_t> load32(at + 4) + <uint64_t> load32(at + 8)
+    """Return the length of the record at `at`, in memory."""
+    cdef uint32_t value_size = load32(at + 8)
+    return RECORD_HEADER_SIZE + <uint64_t> load32(at + 4) + (sizeof(at) if value_size & KEPT else value_size)
+
+
+cdef inline const uint8_t* kept_value(const uint8_t* at) noexcept nogil:
+    """Return the address of the value of the record at `at`, which is kept."""
+    cdef const uint8_t* value
+    memcpy(&value, at + RECORD_HEADER_SIZE + load32(at + 4), sizeof(value))
+    return value
 
 
 def seed_of(uint64_t hash_sum, uint64_t added):

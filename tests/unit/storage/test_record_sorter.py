@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from sys import getrefcount
 
 import pytest
 from hypothesis import given
@@ -205,6 +206,38 @@ def test_one_key_out_of_order_at_the_end(memory_bytes: int, place: int) -> None:
     assert found.images == expected(records, 3)
     assert oracle.File(found.images[group]).items()[place - 500 * group][1] == b"the later one"
     assert sum(found.duplicates) == 1
+
+
+LONG = st.builds(
+    lambda letter, size: letter * size, st.sampled_from([b"a", b"b"]), st.sampled_from([0, 511, 512, 3000])
+)
+
+
+@given(
+    records=st.lists(st.tuples(KEYS, LONG, st.integers(0, 1)), max_size=60),
+    memory_bytes=st.sampled_from([0, 70_000, 80_000, ROOMY]),
+    in_order=st.booleans(),
+)
+def test_long_values(records: list[Grouped], memory_bytes: int, in_order: bool) -> None:
+    """Values that are kept, and copied where memory has no more room, make the same files."""
+    if in_order:
+        records.sort(key=lambda record: (record[2], record[0]))
+    found = sort(records, memory_bytes, groups=2)
+    assert found.images == expected(records, 2)
+    assert found.left_open == 0
+
+
+@pytest.mark.parametrize(("memory_bytes", "least", "most"), [(ROOMY, 100, 100), (300_000, 1, 73), (60_000, 0, 0)])
+def test_long_values_are_kept_while_memory_has_room(memory_bytes: int, least: int, most: int) -> None:
+    """A run releases the values that it has, and the end all others; sizes of groups are those of copied values."""
+    values = [bytes([number]) * 4000 for number in range(100)]
+    free = sum(map(getrefcount, values))
+    sorter = RecordSorter(lambda: Scratch(MemoryFiles(), "run.tmp"), memory_bytes)
+    sorter.add_all((b"%03d" % (number * 37 % 100), values[number]) for number in range(100))
+    assert least <= sum(map(getrefcount, values)) - free <= most
+    assert sorter.group_size_bytes(0) == 100 * (12 + 3 + 4000)
+    sorter.close()
+    assert sum(map(getrefcount, values)) == free
 
 
 def test_what_is_out_of_order_ends_the_way_for_those_in_order() -> None:
