@@ -91,6 +91,23 @@ class ChangeFeeds:
             if position >= floor and replica in clocks:
                 yield position, clocks[replica]
 
+    def continues(self, replica: Replica, delivered: ConfigClock, there: ConfigClock) -> bool:
+        """Return True if a feed lacks no record before a place in the log that has the clock `there`.
+
+        Assignments that have ended since must be known to have ended at the counters that the feed has.
+        """
+        if not delivered.covers(there):
+            return False
+        if delivered.config >= there.config:
+            return True
+        past = self.replicas.beginnings.past(replica, delivered.config)
+        named = {origin for origin, _ in clock.entries(there.counters)}
+        return past is not None and all(
+            origin in named or clock.counter(delivered.counters, origin) == count
+            for _, last in past
+            for origin, count in clock.entries(last)
+        )
+
     def watch(self, replica: Replica, node: bytes, stable: ConfigClock) -> None:
         """Tell a node once, soon after a majority has more than a clock, or the config or role changes."""
         self._watched.setdefault(replica, {})[node] = stable
@@ -286,7 +303,7 @@ class ChangePage:
         for position, there in feeds.marks(replica):
             if position <= place.position and place.space:
                 return
-            if there.config <= place.config and place.delivered.covers(there):
+            if feeds.continues(replica, place.delivered, there):
                 place.space, place.position = replica.space, position
                 return
 
@@ -296,7 +313,7 @@ class ChangePage:
         if place.position < self._feeds.replicas.tail.end and not reader.waits:
             state = HAS_MORE
         elif not reader.waits:
-            if not place.delivered.covers(here) or not (place.space or place.config == here.config):
+            if not place.space or not place.delivered.covers(here):
                 self.refused[reader.number] = _too_old(place)
             place.delivered, place.space = here, reader.replica.space
         # With equal configs, assignments that the clock does not name have ended.
@@ -355,7 +372,7 @@ class ChangePage:
         before, after = ConfigClock(entry.before, config), ConfigClock(entry.after, config)
         is_ahead = before == delivered
         if not is_ahead:
-            if config <= place.config and delivered.covers(before):
+            if self._feeds.continues(reader.replica, delivered, before):
                 place.space = reader.replica.space
             if delivered.covers(after):
                 return True

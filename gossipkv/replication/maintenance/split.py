@@ -92,6 +92,7 @@ def divide(
         replica.adopts(child.config, child.hosts, child.rules)
         replica.inherits(parent)
         replicas.beginnings.note(replica, (), child.hosts, position)
+        replicas.beginnings.inherit(replica, parent)
     replicas.take_over(parent, new_replicas)
     replicas.spaces.divide(parent, position, new_replicas, parts)
     if not orphans:  # Otherwise waiting writes may have keys that no child confirms.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import AssignedReplica, Replica
 
 TAIL_BYTES: Final = 8 << 20
+MAX_PAST: Final = 64  # Configs of a replica that are remembered for change feeds.
 FEW: Final = 1024  # Dropped batches that may remain in the lists.
 _CHILDREN: Final = attrgetter("replica.lineage.children")
 _SIZE_BYTES: Final = attrgetter("size_bytes")
@@ -77,12 +78,15 @@ class Beginnings:
         """Begin with the log's end at startup."""
         self._start = position
         self._of: dict[Replica, dict[int, int]] = {}
+        # The configs of each replica in this run, each with the clock at its end: some of its assignments ended then.
+        self._past: dict[Replica, tuple[tuple[int, bytes], ...]] = {}
 
     def note(self, replica: Replica, before: Collection[int], hosts: Iterable[AssignedReplica], position: int) -> None:
         """Note the log position of an adoption batch; `before`: the assignments before it, `hosts`: those after it.
 
         A target loads earlier records instead: their tombstones may be gone already.
         """
+        self._past[replica] = (*self._past.get(replica, ()), (replica.config, replica.appended))[-MAX_PAST:]
         begun = {host.assignment: position for host in hosts if not host.available and host.assignment not in before}
         if begun:
             self._of.setdefault(replica, {}).update(begun)
@@ -91,9 +95,20 @@ class Beginnings:
         """Return the position where the feed of a target begins."""
         return self._of.get(replica, {}).get(assignment, self._start)
 
+    def inherit(self, child: Replica, parent: Replica) -> None:
+        """Let a child of a split have its parent's past."""
+        self._past[child] = (*self._past.get(parent, ()), (parent.config, parent.appended))[-MAX_PAST:]
+
+    def past(self, replica: Replica, config: int) -> Sequence[tuple[int, bytes]] | None:
+        """Return the configs from one on that the replica followed before, and their last clocks; None: unknown."""
+        past = self._past.get(replica, ())
+        is_known = bool(past) and past[0][0] <= config
+        return [one for one in past if one[0] >= config] if is_known else None
+
     def let_go(self, replica: Replica) -> None:
         """Forget a replica."""
         self._of.pop(replica, None)
+        self._past.pop(replica, None)
 
 
 def by_children(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:

@@ -177,6 +177,33 @@ def test_any_replica_goes_on_from_its_log_unless_that_begins_later():
         followed.poll(one)
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("has_written", [True, False])
+@pytest.mark.parametrize("writes", ["before", "after"])
+def test_a_feed_goes_on_after_its_host_was_removed(in_memory, has_written, writes):
+    """Another host knows the last clock of the map before, also of a partition without any write."""
+    cluster = Cluster(4)
+    followed = Followed(cluster, in_memory=in_memory)
+    one, two, *_ = cluster.nodes
+    followed.poll(one)
+    if has_written:
+        followed.put(two, b"first")
+        cluster.pass_s(0.5)
+        assert followed.poll(one) == [(X, b"first")]
+    hosts = [host for host in one.copy.hosts if host.node != one.uuid]
+    cluster.cut(one)
+    cluster.nodes.remove(one)
+    for node in cluster.nodes:
+        node.replicas.place(node.copy.identity, 2, hosts)
+        cluster.run()
+    cluster.pass_s(1.0)
+    if writes == "after":
+        assert followed.poll(two) == []
+    followed.put(two, b"second")
+    cluster.pass_s(0.5)
+    assert followed.poll(two) == [(X, b"second")]
+
+
 @pytest.mark.parametrize("limit", [1, 100])
 def test_a_child_gets_the_rest_of_its_parents_entries_that_begin_before_its_place(limit):
     """The page is read from the sibling's place, and has the parent's entries as one of each child."""
