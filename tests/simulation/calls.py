@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 SEED: Final = 0  # Python answers all requests of tables at the first node.
 GATHERING_SEED: Final = 2  # Its serving loop gathers plain writes.
 REQUESTS: Final = 64
+BURSTS: Final = 8  # Requests in flight together: a look of each second that falls among them then hardly counts.
 PACKAGE: Final = f"{Path(gossipkv.__file__).parent}/"
 TABLE: Final = "t"
 VALUE: Final = b"v" * 100
@@ -134,7 +135,7 @@ async def ask_all(connections: list[Connection], method: str, *value: bytes) -> 
 
 async def _count(cluster: SimulatedCluster, method: str, *value: bytes, in_flight: int) -> dict[str, Calls]:
     """Return the calls of each node while the first is asked."""
-    asked, idle = _Profile(), _Profile()
+    asked, idle, rounds = _Profile(), _Profile(), BURSTS if in_flight > 1 else 1
     async with AsyncExitStack() as stack:
         origin = cluster.machines[0]
         connections = [await stack.enter_async_context(cluster.connected(origin)) for _ in range(in_flight)]
@@ -142,12 +143,13 @@ async def _count(cluster: SimulatedCluster, method: str, *value: bytes, in_fligh
         await trio.sleep(SETTLED_S)
         began_s = trio.current_time()
         with asked.running():
-            await ask_all(connections, method, *value)
+            for _ in range(rounds):
+                await ask_all(connections, method, *value)
         took_s = trio.current_time() - began_s
         with idle.running():
             await trio.sleep(took_s)
     asked.entries.subtract(idle.entries)
-    return {machine.name: _of(machine.name, asked.entries, REQUESTS) for machine in cluster.machines}
+    return {machine.name: _of(machine.name, asked.entries, rounds * REQUESTS) for machine in cluster.machines}
 
 
 def _of(machine: str, entries: Counter[tuple[str, Function, bool]], requests: int) -> Calls:

@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a quorum is one acceptor",
         "gossipkv.register.configuration:_is_majority",
-        "return 2 * sum(member in of for member in members) > len(members)",
+        "return 2 * sum([member in of for member in members]) > len(members)",
         "return any(member in of for member in members)",
         "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
     ),

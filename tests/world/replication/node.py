@@ -241,8 +241,9 @@ class Life:
         with contextlib.suppress(GossipKVError):
             await self.maps.quorum_read(register)
 
-    def look_at(self, register: bytes, _node: bytes = b"", config: int = 0) -> None:
+    def look_at(self, register: bytes, node: bytes = b"", config: int = 0) -> None:
         """Read a register whose map is newer elsewhere."""
+        del node
         now = trio.current_time()
         if self._nursery is not None and now >= self._asked_at.get(register, now - ASKED_S) + ASKED_S:
             self._asked_at[register] = now

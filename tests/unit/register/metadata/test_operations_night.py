@@ -15,7 +15,7 @@ from tests.unit.register.metadata.test_operations import wanted
 def test_a_full_map_takes_what_does_not_grow_it():
     """An operation too many is refused, while deletions and replacements beside it succeed."""
     store, root, config = new_store(), None, 0
-    puts = {b"%0250d" % number: bytes(8000) for number in range(0, 20_000, 10)}
+    puts = {b"%0250d" % number: bytes(8000) for number in range(0, 41_000, 10)}
     full = len(puts)
     while root is None:
         try:
