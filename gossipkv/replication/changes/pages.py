@@ -158,6 +158,7 @@ class _PlaceReader:
         self.number, self.place, self.replica = number, place, replica
         self.stable = stable  # A majority has all up to this clock.
         self.waits = False  # The page has come to records that a majority lacks.
+        self.error: GossipKVError | None = None  # The replica cannot continue the place.
 
     def is_stable(self, reached: bytes) -> bool:
         """Return True if a majority has all up to a clock by any config up to this one."""
@@ -180,9 +181,8 @@ class ChangePage:
     ) -> None:
         """`limits`: the number and the bytes of changes that fill the page; `watcher`: the node to tell of more."""
         self.count = 0  # Changes so far.
-        self.places = places
-        self.refused: dict[int, GossipKVError] = {}  # By the index of the place.
-        self.states = [AT_END] * len(places)
+        self._places = places
+        self.results: list[PlaceResult] = [(place, AT_END) for place in places]
         self._feeds, self._table, self._bounds = feeds, table, bounds
         self._most, self._most_bytes = limits
         self._watcher = watcher
@@ -197,19 +197,14 @@ class ChangePage:
         packed: bytes = self._packer.bytes()
         return packed
 
-    @property
-    def results(self) -> list[PlaceResult]:
-        """The result of each place."""
-        return [self.refused.get(number) or (place, self.states[number]) for number, place in enumerate(self.places)]
-
     def begin(self, complete: Callable[[ChangePage], object]) -> None:
         """Begin; the page completes at once, or after it has read the log."""
         self._complete = complete
-        for number, place in enumerate(self.places):
+        for number, place in enumerate(self._places):
             try:
                 replica = self._replica(place)
             except NotServed as error:
-                self.refused[number] = error
+                self.results[number] = error
             else:
                 self._readers[replica] = _PlaceReader(number, place, replica, self._feeds.stable(replica))
         self._step()
@@ -232,9 +227,9 @@ class ChangePage:
             self._feeds.outside.read_log(frozenset(spaces), start, partial(self._on_log, far))
             return
         for reader in self._readers.values():
-            if reader.number not in self.refused:
-                self.states[reader.number] = self._ended(reader)
-            if reader.number not in self.refused and self.states[reader.number] != HAS_MORE:
+            state = reader.error or self._ended(reader)
+            self.results[reader.number] = state if isinstance(state, GossipKVError) else (reader.place, state)
+            if state in {AT_END, WAITS}:
                 self._feeds.watch(reader.replica, self._watcher, reader.stable)
         self._complete(self)
 
@@ -242,7 +237,8 @@ class ChangePage:
         self, far: dict[Replica, _PlaceReader], batches: Sequence[tuple[int, Operations]] | None, position: int
     ) -> None:
         if batches is None:
-            self.refused |= {reader.number: _too_old(reader.place) for reader in far.values()}
+            for reader in far.values():
+                reader.error = _too_old(reader.place)
         entries = self._feeds.replicas.spaces.read(batches or (), lambda replica, _: replica in far)
         self._give(far, entries, position)
         self._step()
@@ -258,13 +254,13 @@ class ChangePage:
 
     def _is_behind(self, reader: _PlaceReader) -> bool:
         """Return True if the log may have entries to give; note if the replica cannot continue the place."""
-        if reader.number in self.refused:
+        if reader.error is not None:
             return False
         place, tail = reader.place, self._feeds.replicas.tail
         try:
             self._check(reader.replica, place)
         except GossipKVError as error:
-            self.refused[reader.number] = error
+            reader.error = error
             return False
         if not place.config:  # The feed begins at this moment, once a majority has all of it.
             place.delivered = _synced(reader.replica)
@@ -307,14 +303,14 @@ class ChangePage:
                 place.space, place.position = replica.space, position
                 return
 
-    def _ended(self, reader: _PlaceReader) -> int:
+    def _ended(self, reader: _PlaceReader) -> int | TooOld:
         """Give present records of a snapshot; return the state of the place."""
         place, here, state = reader.place, _synced(reader.replica), WAITS if reader.waits else AT_END
         if place.position < self._feeds.replicas.tail.end and not reader.waits:
             state = HAS_MORE
         elif not reader.waits:
             if not place.space or not place.delivered.covers(here):
-                self.refused[reader.number] = _too_old(place)
+                return _too_old(place)
             place.delivered, place.space = here, reader.replica.space
         # With equal configs, assignments that the clock does not name have ended.
         if place.cursor is not None and place.config == here.config and reader.is_stable(place.counters):
@@ -377,7 +373,7 @@ class ChangePage:
             if delivered.covers(after):
                 return True
             if not place.space or not delivered.covers(before):
-                self.refused[reader.number] = _too_old(place)
+                reader.error = _too_old(place)
                 return False
             is_ahead = before.has_all(delivered)
         rows = [row for row in entry.records if self._bounds.has(row[0])]

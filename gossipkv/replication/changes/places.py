@@ -48,6 +48,7 @@ class FeedPlace:
     """The place of a feed in a partition."""
 
     partition: int
+    first: bytes  # The first key of a range, or the number of a shard.
     counters: bytes = b""  # All up to this clock was delivered, and nothing else.
     config: int = 0  # The clock's config; 0: the feed is about to begin.
     cursor: bytes | None = None  # The next key of the snapshot; None: the snapshot is over.
@@ -74,14 +75,9 @@ def decode_place(row: Raw) -> FeedPlace:
     """Read a row. Raises BadRequest, ProtocolError."""
     match row:
         case [
-            int(partition),
-            bytes(counters),
-            int(config),
-            None | bytes() as cursor,
-            bytes(node),
-            int(space),
-            int(position),
-        ]:
+            int(partition), bytes(first), bytes(counters), int(config), None | bytes() as cursor,
+            bytes(node), int(space), int(position),
+        ]:  # fmt: skip
             clock.check(counters)
-            return FeedPlace(partition, counters, config, cursor, node, space, position)
-    raise BadRequest("the place of a feed is [partition, clock, config, key, node, space, position]")
+            return FeedPlace(partition, first, counters, config, cursor, node, space, position)
+    raise BadRequest("the place of a feed is [partition, first key, clock, config, key, node, space, position]")

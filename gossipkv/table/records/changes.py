@@ -10,6 +10,7 @@ equal tokens are one feed, and get the same page.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -35,7 +36,7 @@ from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.replication.replica.record import PAGE_BYTES
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.records import feed_token
-from gossipkv.table.records.feed_token import FeedRow, FeedToken, rows_by
+from gossipkv.table.records.feed_token import FeedToken, places_by
 from gossipkv.wire.results import Later, Packed
 
 if TYPE_CHECKING:
@@ -58,11 +59,9 @@ LIMIT: Final = 1000  # Changes of a page, unless the client asks for fewer or mo
 MAX_LIMIT: Final = 10_000
 MAX_PARTITIONS: Final = 1 << 14  # A token has about 100 bytes of each.
 ANSWER_S: Final = 1.0  # Time for a host's answer, which comes at once or after a few reads of the log.
-RETRY_S: Final = 0.1  # Until hosts are asked again that could not answer; twice as long each time.
-MAX_RETRY_S: Final = 2.0
-WOKEN: Final = 4  # Feeds that are woken before other tasks run.
-WAKE_S: Final = 0.001  # Other tasks run for at least so long then, and `OTHERS` times as long as the feeds took.
-OTHERS: Final = 3
+RETRY_S: Final = 0.5  # Until hosts are asked again that could not answer.
+WOKEN: Final = 4  # Feeds that are woken before other tasks run, each for a page.
+WAKE_S: Final = 0.005  # Other tasks run for so long then.
 PLACE_BYTES: Final = 512  # Approximate memory of a place.
 
 
@@ -73,7 +72,7 @@ class TableChanges:
     def __init__(self, services: RecordServices, max_feeds: int) -> None:
         self.services, self._max_feeds = services, max_feeds
         self.polls: dict[_Poll, None] = {}  # Polls of clients that wait.
-        # By partition: feeds to tell once, each with the number of its row.
+        # By partition: feeds to tell once, each with the number of its place.
         self.followers: dict[tuple[bytes, int], dict[ChangeFeed, int]] = {}
         self.feeds: dict[FeedKey, ChangeFeed] = {}  # The feed that was answered last is the last one.
         self._replication: Replication | None = None  # The last one that feeds were asked by.
@@ -120,7 +119,7 @@ class TableChanges:
         arguments.end()
         feeds = self.shared(self.services.service.replicating())
         page = ChangePage(feeds, table, places, bounds_of(prefix), limits=limits, watcher=node)
-        return Later(lambda complete: page.begin(lambda page: complete(_encoded(page))))
+        return Later(lambda complete: page.begin(partial(_hand_over, complete)))
 
     def changed_here(self, arguments: Arguments) -> Value:
         """`table_changed [[[table id, partition], ...]]`: partitions of which a feed of this node may get more."""
@@ -147,18 +146,13 @@ class TableChanges:
             self._wake()
 
     def _wake(self) -> None:
-        """Let a few feeds ask, and others after other tasks have run: each makes a page."""
-        if not self._woken:
-            return
-        assert self._replication is not None
-        now = self._replication.now
-        begun = now()
+        """Let a few feeds ask, and others after other tasks have run."""
         for feed in [*islice(self._woken, WOKEN)]:
             del self._woken[feed]
             feed.look()
         if self._woken:
-            pause_s = max(WAKE_S, OTHERS * (now() - begun))
-            self._replication.waiting.begin(now() + pause_s, 0, self._wake)
+            assert self._replication is not None
+            self._replication.waiting.begin(self._replication.now() + WAKE_S, 0, self._wake)
 
     def shared(self, replication: Replication) -> ChangeFeeds:
         """Return the shared state of feeds, which tells this object of changes from now on."""
@@ -190,9 +184,9 @@ def bounds_of(prefix: bytes) -> KeyBounds:
 class _Ask(NamedTuple):
     """A page that a node was asked for."""
 
-    config: int  # The numbers of rows are by the map of this config.
+    config: int  # The map by which places have numbers.
     node: bytes
-    rows: tuple[int, ...]
+    numbers: tuple[int, ...]
 
 
 @final
@@ -212,22 +206,21 @@ class ChangeFeed:
         """Begin with a token; an empty one: now, or with a snapshot. Raises BadRequest."""
         self._feeds, self._services, self.key, self._is_snapshot = feeds, feeds.services, key, is_snapshot
         self.polls: dict[_Poll, None] = {}  # They wait for the same page.
-        given = FeedToken(b"", prefix, [FeedRow(b"", FeedPlace(0, cursor=b"" if is_snapshot else None))])
+        given = FeedToken(b"", prefix, [FeedPlace(0, b"", cursor=b"" if is_snapshot else None)])
         if key[1]:
             given = feed_token.decode(key[1], self._services.service.register)
-        self._table, self.prefix, self._rows = given
-        self._has_moved = False  # A row has changed since the token.
+        self._table, self.prefix, self._places = given
+        self._has_moved = False  # A place has changed since the token.
         self._replication: Replication
-        self._config = 0  # The rows are by the map of this config.
+        self._config = 0  # The places are by the map of this config.
         self._hosts: list[tuple[bytes, ...]] = []
         self._rank: dict[bytes, int] = {}  # By node: dead ones come last.
-        self._outdated: dict[int, None] = {}  # Rows to ask for.
-        self._waiting: set[int] = set()  # Rows with records that a majority lacks.
+        self._outdated: dict[int, None] = {}  # Numbers of places to ask for.
+        self._waiting: set[int] = set()  # Places with records that a majority lacks.
         self._asked: set[_Ask] = set()
-        self._errors: dict[int, dict[bytes, GossipKVError]] = {}  # By row: the errors of its hosts.
-        self._failed: set[int] = set()  # Rows of which all hosts have failed.
+        self._errors: dict[int, dict[bytes, GossipKVError]] = {}  # By place: the errors of its hosts.
+        self._failed: set[int] = set()  # Places of which all hosts have failed.
         self._retry: ParkedRequest | None = None
-        self._retry_s = RETRY_S
         self._count, self._bodies = 0, list[bytes]()
 
     def poll(self, wait_s: float, complete: Completion[Value | Packed]) -> Callable[[], object] | None:
@@ -239,9 +232,9 @@ class ChangeFeed:
         self._follow_map()
         now = self._replication.now()
         if not wait_s:
-            self.outdate(range(len(self._rows)))
+            self.outdate(range(len(self._places)))
         poll = _Poll(now + wait_s, complete)
-        size_bytes = PLACE_BYTES * len(self._rows)
+        size_bytes = PLACE_BYTES * len(self._places)
         poll.timer = self._replication.waiting.begin(poll.until, size_bytes, self.look)
         self.polls[poll] = self._feeds.polls[poll] = None
         if not self._asked and not self._count:
@@ -257,52 +250,53 @@ class ChangeFeed:
 
     def _plan(self, replication: Replication, route: TableRoute) -> None:
         bounds = bounds_of(self.prefix)
-        places = [place for place in route.places() if route.is_hash or _meets(place, bounds)]
-        if len(places) > MAX_PARTITIONS:
-            words = f"a feed follows at most {MAX_PARTITIONS:,} partitions, and here are {len(places):,}: give a prefix"
-            raise BadRequest(f"changes: {words}", {"limit": MAX_PARTITIONS})
+        partitions = [one for one in route.places() if route.is_hash or _meets(one, bounds)]
+        if len(partitions) > MAX_PARTITIONS:
+            words = f"a feed follows at most {MAX_PARTITIONS:,} partitions, and here are {len(partitions):,}"
+            raise BadRequest(f"changes: {words}: give a prefix", {"limit": MAX_PARTITIONS})
         if self._table not in {b"", route.table.id}:
             name = self.key[0]
             raise UnknownDatabase(f"the token is of another table than {name}, which may have been dropped")
-        if max((row.place.config for row in self._rows), default=0) > route.config:
+        if max((place.config for place in self._places), default=0) > route.config:
             self._services.routing.look_at(route.table.id)
             raise NotReady("this node does not know the newest map of the table yet; try again")
-        rows = [*rows_by(places, self._rows)]
+        places = [*places_by(partitions, self._places)]
         self.drop()
         self._replication, self._table, self._config = replication, route.table.id, route.config
-        self._rows, self._hosts = rows, [place.hosts for place in places]
+        self._places, self._hosts = places, [one.hosts for one in partitions]
         nodes = sorted({node for hosts in self._hosts for node in hosts})
         self._rank = {node: number for number, node in enumerate(self._services.routing.hosts(nodes))}
         self._asked, self._errors, self._failed, self._waiting = set(), {}, set(), set()
-        self.outdate(range(len(rows)))
+        self.outdate(range(len(places)))
 
     def drop(self) -> None:
         """Follow no partition any more, unless polls wait."""
-        for row in self._rows if not self.polls else ():
-            followers = self._feeds.followers.get((self._table, row.place.partition), {})
+        for place in self._places if not self.polls else ():
+            partition = self._table, place.partition
+            followers = self._feeds.followers.get(partition, {})
             followers.pop(self, None)
             if not followers:
-                self._feeds.followers.pop((self._table, row.place.partition), None)
+                self._feeds.followers.pop(partition, None)
 
     def outdate(self, numbers: Iterable[int]) -> None:
-        """Note that hosts may have more for rows."""
+        """Note that hosts may have more for places, by their numbers."""
         self._outdated.update(dict.fromkeys(numbers))
 
     def lost(self, node: bytes) -> None:
-        """Ask others for the rows of a node that tells of no more changes."""
-        self.outdate(number for number, row in enumerate(self._rows) if row.place.node == node)
+        """Ask others for the places of a node that tells of no more changes."""
+        self.outdate(number for number, place in enumerate(self._places) if place.node == node)
         self.look()
 
     # -- hosts -------------------------------------------------------------------------------------------------------
 
     def _next_host(self, number: int) -> bytes | None:
-        """Return the host to ask for a row; None: all have failed."""
-        last, me, failed = self._rows[number].place.node, self._replication.replicas.me, self._errors.get(number, {})
+        """Return the host to ask for a place; None: all have failed."""
+        last, me, failed = self._places[number].node, self._replication.replicas.me, self._errors.get(number, {})
         left = (node for node in self._hosts[number] if node not in failed)
         return min(left, key=lambda node: (node != last, node != me, self._rank[node]), default=None)
 
     def _ask(self) -> None:
-        """Ask a host for each outdated row, together where they have the same one."""
+        """Ask a host for each outdated place, together where they have the same one."""
         groups: dict[bytes, list[int]] = {}
         for number in self._outdated:
             node = self._next_host(number)
@@ -315,58 +309,40 @@ class ChangeFeed:
         asks = [_Ask(self._config, node, (*numbers,)) for node, numbers in groups.items()]
         self._asked.update(asks)  # All of them before the first answer.
         for ask in asks:
-            places = [self._rows[number].place for number in ask.rows]
-            for number, place in zip(ask.rows, places, strict=True):
+            places = [replace(self._places[number]) for number in ask.numbers]
+            for number, place in zip(ask.numbers, places, strict=True):
                 self._feeds.followers.setdefault((self._table, place.partition), {})[self] = number
-            if ask.node == self._replication.replicas.me:
-                self._ask_here(ask, [*map(replace, places)], limits)
-            else:
-                self._ask_elsewhere(ask, places, limits)
+            done, me = partial(self._answered, ask), self._replication.replicas.me
+            if ask.node == me:
+                shared, bounds = self._feeds.shared(self._replication), bounds_of(self.prefix)
+                page = ChangePage(shared, self._table, places, bounds, limits=limits, watcher=me)
+                page.begin(partial(_hand_over, done))
+                continue
+            params: list[Value] = [me, self._table, self.prefix, *limits]
+            params.append(msgpack.packb([place.encode() for place in places]))
+            self._replication.ask(ask.node, "table_changes", params, done, ANSWER_S)
 
-    def _ask_here(self, ask: _Ask, places: list[FeedPlace], limits: tuple[int, int]) -> None:
-        shared, bounds = self._feeds.shared(self._replication), bounds_of(self.prefix)
-        page = ChangePage(shared, self._table, places, bounds, limits=limits, watcher=ask.node)
-        page.begin(lambda page: self._answered(ask, page.results, page.count, page.body))
-
-    def _ask_elsewhere(self, ask: _Ask, places: Sequence[FeedPlace], limits: tuple[int, int]) -> None:
-        def done(answer: Value | GossipKVError) -> None:
-            results: list[PlaceResult] = []
-            match answer:
-                case [bytes(packed), int(count), bytes(body)]:
-                    try:
-                        results = [_result_of(row) for row in msgpack.unpackb(packed)]
-                    except (ValueError, GossipKVError):
-                        results = []
-            if len(results) == len(ask.rows):
-                self._answered(ask, results, count, body)
-                return
-            error = answer if isinstance(answer, GossipKVError) else Unavailable("a node answered with no page")
-            self._answered(ask, [error] * len(ask.rows), 0, b"")
-
-        rows = msgpack.packb([place.encode() for place in places])
-        params: list[Value] = [self._replication.replicas.me, self._table, self.prefix, *limits, rows]
-        self._replication.ask(ask.node, "table_changes", params, done, ANSWER_S)
-
-    def _answered(self, ask: _Ask, results: Sequence[PlaceResult], count: int, body: bytes) -> None:
-        """Take a host's answer; ask others for the rows that the host refused."""
+    def _answered(self, ask: _Ask, answer: Value | GossipKVError) -> None:
+        """Take a host's answer; ask others for the places that the host refused."""
         if ask not in self._asked:
             return
         self._asked.remove(ask)
         if not self.polls:  # The clients are gone, and do not get the page.
-            self.outdate(ask.rows)
+            self.outdate(ask.numbers)
             return
-        for number, result in zip(ask.rows, results, strict=True):
+        results, count, body = _page_of(answer, len(ask.numbers))
+        for number, result in zip(ask.numbers, results, strict=True):
             if isinstance(result, GossipKVError):
                 self._errors.setdefault(number, {})[ask.node] = result
-                self._outdated[number] = None
+                self.outdate([number])
                 continue
             place, state = result
             self._errors.pop(number, None)
             if state == HAS_MORE:
-                self._outdated[number] = None
+                self.outdate([number])
             (self._waiting.add if state == WAITS else self._waiting.discard)(number)
-            self._has_moved |= place != self._rows[number].place
-            self._rows[number] = self._rows[number]._replace(place=place)
+            self._has_moved |= place != self._places[number]
+            self._places[number] = place
         self._count += count
         self._bodies.append(body)
         self.look()
@@ -374,7 +350,7 @@ class ChangeFeed:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Ask for outdated rows, end polls, or wait for more."""
+        """Ask for outdated places, end polls, or wait for more."""
         if not self.polls or self._asked:
             return
         now = self._replication.now()
@@ -390,11 +366,11 @@ class ChangeFeed:
             if late:
                 self._end(late, self._failure() if self._failed else None)
             if self._failed and self.polls and self._retry is None:
-                self._retry = self._replication.waiting.begin(now + self._retry_s, 0, self._try_again)
+                self._retry = self._replication.waiting.begin(now + RETRY_S, 0, self._try_again)
 
     def _try_again(self) -> None:
-        """Ask again for the rows of which all hosts have failed, by the map of this time."""
-        self._retry, self._retry_s = None, min(MAX_RETRY_S, self._retry_s * 2)
+        """Ask again for the places of which all hosts have failed, by the map of this time."""
+        self._retry = None
         self._forgive()
         try:
             self._follow_map()
@@ -433,10 +409,12 @@ class ChangeFeed:
             return
         name, token, limit = self.key
         if self._has_moved:
-            token = feed_token.encode(FeedToken(self._table, self.prefix, self._rows), self._services.service.register)
+            token = feed_token.encode(
+                FeedToken(self._table, self.prefix, self._places), self._services.service.register
+            )
         head = b"\x92" + msgpack.Packer().pack_array_header(self._count)
         page = Packed(b"".join([head, *self._bodies, msgpack.packb(token)]))
-        self._count, self._bodies, self._has_moved, self._retry_s = 0, [], False, RETRY_S
+        self._count, self._bodies, self._has_moved = 0, [], False
         self._feeds.keep(self, (name, token, limit))
         for poll in polls:
             poll.complete(page)
@@ -460,10 +438,22 @@ def _meets(place: PartitionRoute, bounds: KeyBounds) -> bool:
     return (bounds.end is None or place.first < bounds.end) and (place.end is None or bounds.first < place.end)
 
 
-def _encoded(page: ChangePage) -> list[Value]:
-    """Return a page for another node."""
+def _hand_over(complete: Completion[Value], page: ChangePage) -> None:
+    """Complete a request with a page."""
     rows = [to_wire(one) if isinstance(one, GossipKVError) else (one[0].encode(), one[1]) for one in page.results]
-    return [msgpack.packb(rows), page.count, page.body]
+    complete([msgpack.packb(rows), page.count, page.body])
+
+
+def _page_of(answer: Value | GossipKVError, places: int) -> tuple[Sequence[PlaceResult], int, bytes]:
+    """Read a host's answer: the result of each place, and the changes."""
+    error = answer if isinstance(answer, GossipKVError) else Unavailable("a node answered with no page")
+    match answer:
+        case [bytes(packed), int(count), bytes(body)]:
+            with suppress(ValueError, GossipKVError):
+                results = [_result_of(row) for row in msgpack.unpackb(packed)]
+                if len(results) == places:
+                    return results, count, body
+    return [error] * places, 0, b""
 
 
 def _result_of(row: Value) -> PlaceResult:

@@ -1,10 +1,10 @@
 """Tokens of change feeds: the place of a feed in each partition, opaque to clients.
 
     token    [format 1][body, compressed][CRC-32C u32, of the cluster's id and all before it]
-    body     [table, prefix, [[first key, place ...], ...]]    as MessagePack
+    body     [table, prefix, [place, ...]]    as MessagePack
 
-A row has the place in the partition that began at its first key, up to the first key of the next row. After a split,
-each child begins at its parent's place.
+A place is of the partition that began at its first key, up to the first key of the next place. After a split, each
+child begins at its parent's place.
 """
 
 from __future__ import annotations
@@ -32,24 +32,17 @@ MAX_BYTES: Final = 8 << 20  # A body of about 100,000 partitions.
 ID_BYTES: Final = 16
 
 
-class FeedRow(NamedTuple):
-    """The place of a feed in a partition."""
-
-    first: bytes  # The first key of a range, or the number of a shard.
-    place: FeedPlace
-
-
 class FeedToken(NamedTuple):
     """The places of a feed, in the order of keys."""
 
     table: bytes
     prefix: bytes
-    rows: list[FeedRow]
+    places: list[FeedPlace]
 
 
 def encode(token: FeedToken, cluster: bytes) -> bytes:
     """Encode a token for a client."""
-    body = msgpack.packb([token.table, token.prefix, [[row.first, *row.place.encode()] for row in token.rows]])
+    body = msgpack.packb([token.table, token.prefix, [place.encode() for place in token.places]])
     covered = FORMAT + zlib.compress(body, FAST)
     return covered + crc32c(cluster + covered).to_bytes(CHECKSUM_BYTES, "big")
 
@@ -62,26 +55,25 @@ def decode(data: bytes, cluster: bytes) -> FeedToken:
     try:
         match msgpack.unpackb(zlib.decompressobj().decompress(covered[1:], MAX_BYTES), strict_map_key=True):
             case [bytes(table), bytes(prefix), list(rows)] if len(table) == ID_BYTES:
-                return FeedToken(table, prefix, [FeedRow(first, decode_place(row)) for first, *row in rows])
+                return FeedToken(table, prefix, [*map(decode_place, rows)])
     except (ValueError, TypeError, zlib.error, msgpack.UnpackException, GossipKVError) as error:
         raise _refused() from error
     raise _refused()
 
 
-def rows_by(places: Iterable[PartitionRoute], rows: Sequence[FeedRow]) -> Iterator[FeedRow]:
-    """Yield the row of each partition: those of a split range begin at the place of their parent.
+def places_by(partitions: Iterable[PartitionRoute], places: Sequence[FeedPlace]) -> Iterator[FeedPlace]:
+    """Yield the place in each partition: those of a split range begin at the place of their parent.
 
     Raises:
-        TooOld: a partition has keys of several rows, since it was re-created.
+        TooOld: a partition has keys of several places, since it was re-created.
     """
-    firsts = [row.first for row in rows]
-    for partition in places:
+    firsts = [place.first for place in places]
+    for partition in partitions:
         number = bisect_right(firsts, partition.first) - 1
         last = len(firsts) if partition.end is None else bisect_right(firsts, partition.end)
-        inside = [first for first in firsts[number + 1 : last] if first != partition.end]
-        if number < 0 or inside:
+        if number < 0 or any(first != partition.end for first in firsts[number + 1 : last]):
             raise TooOld("a partition was re-created since the token was given", {"partition": partition.partition})
-        yield FeedRow(partition.first, replace(rows[number].place, partition=partition.partition))
+        yield replace(places[number], partition=partition.partition, first=partition.first)
 
 
 def _refused() -> BadRequest:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, final
 import msgpack
 import trio
 
-from gossipkv.errors import TooOld
+from gossipkv.errors import GossipKVError, TooOld
 from gossipkv.replication.changes.pages import ChangePage
 from gossipkv.replication.changes.places import FeedPlace
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import WHOLE
-from gossipkv.table.records.feed_token import FeedRow, FeedToken, decode, encode, rows_by
+from gossipkv.table.records.feed_token import FeedToken, decode, encode, places_by
 from gossipkv.table.records.router import TableRoute
 from tests.world.metadata.chance import happens
 from tests.world.replication.copies import order_of
@@ -29,6 +29,7 @@ from tests.world.replication.register import CATALOGUE
 if TYPE_CHECKING:
     from random import Random
 
+    from gossipkv.replication.changes.pages import PlaceResult
     from tests.world.replication.copies import Model
     from tests.world.replication.node import Life, Node
     from tests.world.replication.world import Cluster
@@ -44,7 +45,7 @@ class Feed:
     """A feed from one token on."""
 
     table: bytes
-    rows: list[FeedRow]
+    places: list[FeedPlace]
     is_snapshot: bool
     limits: tuple[int, ...] = (1, 3, 100)
     begun: int | None = None  # So many writes were issued when the feed had begun everywhere, its snapshot included.
@@ -85,54 +86,52 @@ class Following:
                 feed = self._begin(is_snapshot=True)
 
     def _begin(self, *, is_snapshot: bool) -> Feed:
-        rows = [FeedRow(b"", FeedPlace(0, cursor=b"" if is_snapshot else None))]
-        feed = Feed(self._cluster.table, rows, is_snapshot)
+        feed = Feed(self._cluster.table, [FeedPlace(0, b"", cursor=b"" if is_snapshot else None)], is_snapshot)
         self._feeds.append(feed)
         self._cluster.witness.counts["feeds"] += 1
         return feed
 
-    def _rows(self, feed: Feed, node: Node) -> tuple[TableRoute, list[FeedRow]] | None:
+    def _places(self, feed: Feed, node: Node) -> tuple[TableRoute, list[FeedPlace]] | None:
         """Return the places by a node's map; None: the map is older than the feed.  Raises TooOld."""
         tree = self._cluster.register.tree(feed.table, node.known.get(feed.table))
         route = TableRoute(tree)
-        if max(row.place.config for row in feed.rows) > route.config:
+        if max(place.config for place in feed.places) > route.config:
             return None
-        return route, [*rows_by(route.places(), feed.rows)]
+        return route, [*places_by(route.places(), feed.places)]
 
     async def _poll(self, feed: Feed, node: Node, random: Random, shard: int | None = None) -> int | None:
         """Poll a node; return the number of changes, or None if the feed must begin anew."""
         cluster, life = self._cluster, node.life
         try:
-            found = self._rows(feed, node)
+            found = self._places(feed, node)
         except TooOld:
             cluster.witness.counts["feeds: a range is new"] += 1
             return None
         if found is None or life is None or life.is_over or node.uuid not in cluster.network.lives:
             return 0
-        route, rows = found
+        route, known = found
         hosts = {one.partition: one.hosts for one in route.places()}
         mine = [
             number
-            for number, row in enumerate(rows)
-            if node.uuid in {*hosts[row.place.partition]} - feed.lacks.get(row.place.partition, set())
+            for number, place in enumerate(known)
+            if node.uuid in {*hosts[place.partition]} - feed.lacks.get(place.partition, set())
         ]
         if not cluster.is_range and mine:  # Shards have keys of the same names, so each is polled alone.
             mine = (
-                [one for one in mine if rows[one].place.partition == shard]
-                if shard is not None
-                else [random.choice(mine)]
+                [one for one in mine if known[one].partition == shard] if shard is not None else [random.choice(mine)]
             )
-        places = [replace(rows[number].place) for number in mine]
+        places = [replace(known[number]) for number in mine]
         page = await self._page(life, feed, places, random)
         if page is None or not places or happens(random, 0.05):
             return 0  # The answer is lost.
         for at, number in enumerate(mine):
-            if not self._takes(feed, page, at, node, {*hosts[places[at].partition]} - cluster.lost):
+            partition = places[at].partition
+            if not self._takes(feed, page.results[at], partition, node, {*hosts[partition]} - cluster.lost):
                 return None
-            if at not in page.refused:
-                rows[number] = rows[number]._replace(place=places[at])
-        feed.rows = [*decode(encode(FeedToken(feed.table, b"", rows), CATALOGUE), CATALOGUE).rows]
-        self._shows(feed, page)
+            if isinstance(page.results[at], tuple):
+                known[number] = places[at]
+        feed.places = decode(encode(FeedToken(feed.table, b"", known), CATALOGUE), CATALOGUE).places
+        self._shows(feed, page, 0 if cluster.is_range else places[0].partition)
         return page.count
 
     @staticmethod
@@ -147,9 +146,9 @@ class Following:
             await trio.sleep(0.005)
         return page if done else None
 
-    def _takes(self, feed: Feed, page: ChangePage, at: int, node: Node, hosts: set[bytes]) -> bool:
+    def _takes(self, feed: Feed, result: PlaceResult, partition: int, node: Node, hosts: set[bytes]) -> bool:
         """Return False if no host can continue a place."""
-        error, partition = page.refused.get(at), page.places[at].partition
+        error = result if isinstance(result, GossipKVError) else None
         self._cluster.witness.counts[f"feeds: {'done' if error is None else error.code}"] += 1
         if error is None:
             feed.lacks.pop(partition, None)
@@ -157,14 +156,13 @@ class Following:
             feed.lacks[partition].add(node.uuid)
         return not feed.lacks.get(partition, set()) >= hosts
 
-    def _shows(self, feed: Feed, page: ChangePage) -> None:
+    def _shows(self, feed: Feed, page: ChangePage, shard: int) -> None:
         unpacker = msgpack.Unpacker()
         unpacker.feed(page.body)
-        shard = 0 if self._cluster.is_range else page.places[0].partition
         for key, value, _ in unpacker:
             feed.shown[shard, key].append(value)
         self._cluster.witness.counts["changes fed"] += page.count
-        if feed.begun is None and all(row.place.config and row.place.cursor is None for row in feed.rows):
+        if feed.begun is None and all(place.config and place.cursor is None for place in feed.places):
             feed.begun = len(self._cluster.witness.issued)
 
     async def end(self) -> None:
@@ -191,11 +189,11 @@ class Following:
                         counts += found
                 if not counts and self._is_at_end(feed):
                     return True
-        cluster.witness.found("feeds", f"a feed does not come to the end: {feed.rows}")
+        cluster.witness.found("feeds", f"a feed does not come to the end: {feed.places}")
         return False
 
     def _is_at_end(self, feed: Feed) -> bool:
-        cluster, places = self._cluster, {row.place.partition: row.place for row in feed.rows}
+        cluster, places = self._cluster, {place.partition: place for place in feed.places}
         for partition, placed in cluster.map.items():
             place = places.get(partition)
             models = [cluster.witness.models[host.assignment] for host in placed.hosts if host.node not in cluster.lost]

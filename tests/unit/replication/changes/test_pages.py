@@ -29,7 +29,7 @@ class Followed:
 
     def __init__(self, cluster=None, *, in_memory=False, is_snapshot=False):
         self.cluster = cluster or Cluster()
-        self.place = FeedPlace(7, cursor=b"" if is_snapshot else None)
+        self.place = FeedPlace(7, b"", cursor=b"" if is_snapshot else None)
         self.shown, self.told, self.puts = [], [], {}
         for node in self.cluster.nodes:
             node.replicas.tail._most_bytes = 1 << 20 if in_memory else 0
@@ -57,8 +57,9 @@ class Followed:
         page.begin(done.append)
         self.cluster.run()
         assert done == [page]
-        for error in page.refused.values():
-            raise error
+        for result in page.results:
+            if isinstance(result, Exception):
+                raise result
         unpacker = msgpack.Unpacker()
         unpacker.feed(page.body)
         return [(key, value) for key, value, _ in unpacker]

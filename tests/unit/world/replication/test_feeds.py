@@ -11,17 +11,17 @@ REPLICA = Model(b"node", 7, 1, config=5, clock={1: 25})  # By config 5, assignme
 
 
 def at(config, **how):
-    return FeedPlace(7, clock.of([(1, 25), (2, 4)]), config, **how)
+    return FeedPlace(7, b"", clock.of([(1, 25), (2, 4)]), config, **how)
 
 
 @pytest.mark.parametrize(
     ("place", "is_short"),
     [
-        (FeedPlace(7, clock.of([(1, 25)]), 5), False),
-        (FeedPlace(7, clock.of([(1, 24)]), 5), True),
+        (FeedPlace(7, b"", clock.of([(1, 25)]), 5), False),
+        (FeedPlace(7, b"", clock.of([(1, 24)]), 5), True),
         (at(4), True),  # Assignment 2 may have written more before it ended.
         (at(5, cursor=b""), True),
-        (FeedPlace(7), True),
+        (FeedPlace(7, b""), True),
     ],
 )
 def test_a_feed_is_not_at_the_end_while_it_may_lack_records(place, is_short):
