@@ -95,14 +95,14 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "phase 2 goes on without a quorum of the new value",
         "gossipkv.register.proposer:Proposer._accepted",
-        "elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):",
+        "elif value.acceptors.is_quorum(accepted) and (before is None or before.is_quorum(accepted)):",
         "elif base.acceptors.is_quorum(accepted):",
         "tests/unit/register/test_changes_of_acceptors.py",
     ),
     planted(
         "phase 2 goes on without a quorum of the value that it changes",
         "gossipkv.register.proposer:Proposer._accepted",
-        "elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):",
+        "elif value.acceptors.is_quorum(accepted) and (before is None or before.is_quorum(accepted)):",
         "elif value.acceptors.is_quorum(accepted):",
         "tests/unit/register/test_changes_of_acceptors.py",
     ),
