@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SEED: Final = 0  # Python answers all requests of tables at the first node.
 GATHERING_SEED: Final = 2  # Its serving loop gathers plain writes.
 REQUESTS: Final = 64
-BURSTS: Final = 8  # Requests in flight together: a look of each second that falls among them then hardly counts.
+BURSTS: Final = 4  # Requests in flight together: a look of each second that falls among them then hardly counts.
 PACKAGE: Final = f"{Path(gossipkv.__file__).parent}/"
 TABLE: Final = "t"
 VALUE: Final = b"v" * 100
