@@ -40,9 +40,8 @@ class HintWatcher:
         self._on_read = on_read
         self._nursery: trio.Nursery | None = None
         self._forget_at = math.inf  # The time at which all hints count as new again.
-        self._reading: set[bytes] = set()  # Registers that are being read.
+        self._reading: dict[bytes, int] = {}  # By register that is being read: the newest config id to find.
         self._asked_at: dict[bytes, float] = {}  # By register: the start of the last read for `look_at` without news.
-        self._newest: dict[bytes, int] = {}  # By register: the newest config id that a read should find.
 
     def begin(self, nursery: trio.Nursery | None) -> None:
         """Read registers in tasks of this nursery from now on; None: read no more."""
@@ -70,7 +69,7 @@ class HintWatcher:
                 continue
             news = self._board.news(register, by_owner, metadata.known.get(register))
             if news and self._nursery is not None:
-                self._reading.add(register)
+                self._reading[register] = 0
                 self._nursery.start_soon(self._read_newer, metadata, register, news)
         if trio.current_time() >= self._forget_at:
             self._forget_at = math.inf
@@ -90,10 +89,9 @@ class HintWatcher:
         if metadata is None or self._nursery is None:
             return
         if register in self._reading:
-            self._newest[register] = max(config, self._newest.get(register, 0))
+            self._reading[register] = max(config, self._reading[register])
         elif now >= self._asked_at.get(register, -math.inf) + LOOK_S:
-            self._asked_at[register], self._newest[register] = now, config
-            self._reading.add(register)
+            self._asked_at[register], self._reading[register] = now, config
             self._nursery.start_soon(self._read, metadata, register, node)
 
     async def _read(self, metadata: Metadata, register: bytes, node: bytes) -> None:
@@ -105,9 +103,9 @@ class HintWatcher:
             if found == before:
                 break
             self._asked_at.pop(register, None)
-            if found is None or found.config >= self._newest[register]:
+            if found is None or found.config >= self._reading[register]:
                 break
-        self._reading.discard(register)
+        del self._reading[register]
         self._on_read()
 
     async def _read_newer(self, metadata: Metadata, register: bytes, hints: Sequence[MapHint]) -> None:
@@ -118,7 +116,7 @@ class HintWatcher:
                     await metadata.quorum_read(register, hint.acceptors)
                 except GossipKVError:  # For example, a page has not arrived yet.
                     self._forget_at = min(self._forget_at, trio.current_time() + RETRY_S)
-        self._reading.discard(register)
+        del self._reading[register]
         self._on_read()
 
     # -- other nodes, by their hints -----------------------------------------------------------------------------------
