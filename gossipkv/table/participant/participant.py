@@ -207,9 +207,10 @@ class MetadataParticipant:
         service = self.service
         if service.metadata is not None and service.metadata.known.get(service.register) is not None:
             return
+        founder = None
         with trio.move_on_after(patience_s):
-            while True:
-                if self.may_not_found() is None or self.watcher.founder() or service.is_founded:
+            while self.may_not_found() is not None and not service.is_founded:
+                if (founder := self.watcher.founder()) is not None:  # It is asked even if it seems dead a moment later.
                     break
                 await trio.sleep(STEP_S / 10)
         if service.is_founded or await self.others_know():
@@ -225,7 +226,6 @@ class MetadataParticipant:
                     await catalogue.found()
                     self._wake()
                     return
-        founder = self.watcher.founder()
         raise Unavailable(f"there is no catalogue of tables yet: {why}", {"founder": founder} if founder else {})
 
     async def informed(self) -> tuple[Metadata, Catalogue]:

@@ -10,6 +10,7 @@ import trio
 from gossipkv.errors import Conflict, GossipKVError, Unavailable
 from gossipkv.node.gossip import Gossiping
 from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.table.participant.hint_watcher import HintWatcher
 from gossipkv.table.participant.participant import MetadataParticipant
 from gossipkv.table.store import TableStore
 from tests.world.nodes.machine import speaker
@@ -95,6 +96,24 @@ async def test_a_founder_that_begins_again_is_awaited(cluster):
         await founder.start()
     for machine in cluster.machines:
         assert [one["name"] for one in await cluster.ask(machine, "databases")] == ["t"]
+
+
+@simulated(3, seed=4)
+async def test_a_founder_that_seems_dead_once_it_was_found_is_asked(cluster, monkeypatch):
+    """On a busy machine a founder is suspected now and then: that fails no new table."""
+    await begin(cluster)
+    founder = await founder_of(cluster)
+    other = next(machine for machine in cluster.machines if machine is not founder)
+    others_know = MetadataParticipant.others_know
+
+    async def suspected_meanwhile(self):
+        is_known = await others_know(self)
+        monkeypatch.setattr(HintWatcher, "founder", lambda _: None)
+        return is_known
+
+    monkeypatch.setattr(MetadataParticipant, "others_know", suspected_meanwhile)
+    await cluster.ask(other, "create_table", "t", ONE_COPY)
+    assert [one["name"] for one in await cluster.ask(founder, "databases")] == ["t"]
 
 
 @simulated(3, seed=4)
