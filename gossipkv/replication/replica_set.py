@@ -223,6 +223,7 @@ class ReplicaSet:
         self._of_origin = None
         self._unvouched.pop(replica, None)
         self.beginnings.let_go(replica)
+        self.tail.let_go(replica)
         self._receiver.let_go(replica)
         self.dirty.let_go(replica)
         for peer in self.peers.values():

@@ -5,8 +5,8 @@ first one that the feed's clock does not cover. So a version of a key never foll
 stays at this replica. Another replica has the same records in another order. Therefore, until its log has passed the
 feed's clock, an entry gives the present records of its keys or nothing: no later one was given before.
 
-A snapshot reads its keys in order, and the log at the same time: the log gives changes before the cursor, and the
-present records at the cursor are given once the feed's clock covers them. So all that was given is in the clock.
+A snapshot reads its keys in order, and at the same time the log from the snapshot's beginning. The present records at
+the cursor are given once the feed's clock covers them. So all that was given is in the clock.
 
 A page waits for nothing. Where it has come to the end, the asking node is told once when there may be more.
 """
@@ -49,7 +49,6 @@ TELL_S: Final = 0.005  # Changes of so long are told together: pages of single c
 PAUSE_S: Final = 0.05  # Time between two words to a node, so that pages of a busy table are large.
 REPEAT_S: Final = 1.0  # Until a node is told again that has not answered.
 MAX_READS: Final = 8  # Reads of the log for a page; each reads a part of 128 KiB.
-MAX_MARKS: Final = 16  # A mark has the clock of each replica.
 SCAN_ROWS: Final = 256  # Rows of a snapshot that are read at a time.
 # States of a place after a page: it has all; it has more at once; or more, which a majority lacks yet.
 AT_END: Final = 0
@@ -59,18 +58,13 @@ WAITS: Final = 2
 
 @final
 class ChangeFeeds:
-    """The shared state of a node's feeds: nodes to tell of changes, and marks of the log.
-
-    A feed that changes its node has no position in the log of the new one. A mark has the clocks of all replicas at a
-    position. There is one for each part of the log that fits into memory (`LogTail`), and fewer for older parts.
-    """
+    """The shared state of a node's feeds: the nodes to tell of changes."""
 
     def __init__(self, replicas: ReplicaSet, outside: FeedPorts) -> None:
         self.replicas, self.outside = replicas, outside
         # Called with a node, and the table and number of each partition that has changed.
         self.tell: Callable[[bytes, Sequence[tuple[bytes, int]]], object] = lambda _node, _partitions: None
         self.lost: Callable[[bytes], object] = lambda _node: None  # Called when the connection to a node has ended.
-        self._marks: list[tuple[int, Mapping[Replica, ConfigClock]]] = []
         # The nodes to tell, each with the clock that a majority had.
         self._watched: dict[Replica, dict[bytes, ConfigClock]] = {}
         self._moving: dict[Replica, None] = {}  # Watched replicas that may have more for a majority.
@@ -86,10 +80,8 @@ class ChangeFeeds:
     def marks(self, replica: Replica) -> Iterable[tuple[int, ConfigClock]]:
         """Yield positions in the log, latest first, with the clock up to which all is before the position."""
         yield self.replicas.tail.end, _synced(replica)
-        floor = max(replica.made_at, self.outside.log_floor())
-        for position, clocks in reversed(self._marks):
-            if position >= floor and replica in clocks:
-                yield position, clocks[replica]
+        for position, counters, config in self.replicas.tail.marks(replica):
+            yield position, ConfigClock(counters, config)
 
     def continues(self, replica: Replica, delivered: ConfigClock, there: ConfigClock) -> bool:
         """Return True if a feed lacks no record before a place in the log that has the clock `there`.
@@ -120,12 +112,6 @@ class ChangeFeeds:
             self.outside.waiting.begin(self.outside.now() + REPEAT_S, 0, partial(self.tell, node, partitions))
 
     def _moved(self, replica: Replica) -> None:
-        tail = self.replicas.tail
-        last = self._marks[-1][0] if self._marks else -1
-        if last <= tail.first and last < tail.end:
-            self._marks.append((tail.end, {one: _synced(one) for one in self.replicas.by_partition.values()}))
-            if len(self._marks) > MAX_MARKS:
-                del self._marks[: MAX_MARKS // 2 : 2]
         if replica in self._watched:
             self._look_soon(replica)
 
@@ -291,13 +277,11 @@ class ChangePage:
     def _locate(self, reader: _PlaceReader) -> None:
         """Find the position in the local log from which to read."""
         place, replica, feeds = reader.place, reader.replica, self._feeds
-        is_here, floor = place.node == feeds.replicas.me, max(replica.made_at, feeds.outside.log_floor())
-        if not is_here or place.space not in {0, replica.space} or place.position < floor:
-            place.node, place.space, place.position = feeds.replicas.me, 0, floor
-        if place.position >= feeds.replicas.tail.first and place.space:
-            return
+        me, floor = feeds.replicas.me, max(replica.made_at, min(feeds.outside.log_floor(), feeds.replicas.tail.first))
+        if place.node != me or place.space not in {0, replica.space} or place.position < floor:
+            place.node, place.space, place.position = me, 0, floor
         for position, there in feeds.marks(replica):
-            if position <= place.position and place.space:
+            if position < place.position:
                 return
             if feeds.continues(replica, place.delivered, there):
                 place.space, place.position = replica.space, position
@@ -368,17 +352,15 @@ class ChangePage:
         before, after = ConfigClock(entry.before, config), ConfigClock(entry.after, config)
         is_ahead = before == delivered
         if not is_ahead:
-            if self._feeds.continues(reader.replica, delivered, before):
+            if not place.space and self._feeds.continues(reader.replica, delivered, before):
                 place.space = reader.replica.space
             if delivered.covers(after):
                 return True
-            if not place.space or not delivered.covers(before):
+            if not place.space:
                 reader.error = _too_old(place)
                 return False
             is_ahead = before.has_all(delivered)
         rows = [row for row in entry.records if self._bounds.has(row[0])]
-        if place.cursor is not None:
-            rows = [row for row in rows if row[0] < place.cursor]
         given = self._given(reader, rows, config, is_ahead=is_ahead) if reader.is_stable(entry.after) else None
         if given is None:
             reader.waits = True

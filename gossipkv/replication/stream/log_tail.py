@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import AssignedReplica, Replica
 
 TAIL_BYTES: Final = 8 << 20
+MAX_MARKS: Final = 1 << 15  # The marks of all replicas, about 200 bytes each; the oldest are dropped first.
 MAX_PAST: Final = 64  # Configs of a replica that are remembered for change feeds.
 FEW: Final = 1024  # Dropped batches that may remain in the lists.
 _CHILDREN: Final = attrgetter("replica.lineage.children")
@@ -30,6 +32,9 @@ class LogTail:
         self._positions: list[int] = []
         self._begin = 0  # Start of the lists' live part; the rest is deleted now and then.
         self._bytes, self._most_bytes = 0, most_bytes
+        # Log positions of replicas, each with the clock up to which all is before it, and the clock's config.
+        self._marks: dict[Replica, list[tuple[int, bytes, int]]] = {}
+        self._by_age: deque[list[tuple[int, bytes, int]]] = deque()  # The list that has each mark, the oldest first.
 
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Add the entries of a synced batch; batches come in order."""
@@ -38,6 +43,10 @@ class LogTail:
         self._batches.append(entries)
         self._positions.append(self.end)
         self._bytes += size_bytes_of(entries)
+        for entry in entries:
+            marks = self._marks.get(entry.replica)
+            if not marks or marks[-1][0] < self.first:
+                self._mark(entry)
         while self._bytes > self._most_bytes:
             self.first = self._positions[self._begin]
             self._bytes -= size_bytes_of(self._batches[self._begin])
@@ -45,6 +54,21 @@ class LogTail:
         if self._begin > FEW and self._begin * 2 > len(self._batches):
             del self._batches[: self._begin], self._positions[: self._begin]
             self._begin = 0
+
+    def _mark(self, entry: LogEntry) -> None:
+        marks = self._marks.setdefault(entry.replica, [])
+        marks.append((entry.position - 1, entry.before, entry.config))
+        self._by_age.append(marks)
+        if len(self._by_age) > MAX_MARKS:
+            del self._by_age.popleft()[0]
+
+    def marks(self, replica: Replica) -> Iterator[tuple[int, bytes, int]]:
+        """Yield the marks of a replica, latest first: about one for each part of the log that fits into memory."""
+        return reversed(self._marks.get(replica, ()))
+
+    def let_go(self, replica: Replica) -> None:
+        """Forget the marks of a replica."""
+        self._marks.pop(replica, None)
 
     def forget(self) -> None:
         """Drop all entries after a split: senders read older ones from the log, page by page (`Spaces.read`)."""

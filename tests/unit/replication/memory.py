@@ -137,8 +137,8 @@ class Node:
         """Return a page of two records, so that scans have many pages."""
         assert not reverse
         inside = sorted(key for key in self.spaces[space] if start <= key < end)
-        keys = inside[: min(limit, 2)]
-        return [(key, self.spaces[space][key]) for key in keys], inside[2] if len(inside) > 2 else None
+        keys, rest = inside[: min(limit, 2)], inside[min(limit, 2) :]
+        return [(key, self.spaces[space][key]) for key in keys], rest[0] if rest else None
 
     def read_log(self, spaces, position, on_log):
         def read(life=self.life):

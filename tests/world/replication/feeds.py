@@ -48,7 +48,7 @@ class Feed:
     places: list[FeedPlace]
     is_snapshot: bool
     limits: tuple[int, ...] = (1, 3, 100)
-    begun: int | None = None  # So many writes were issued when the feed had begun everywhere, its snapshot included.
+    begun: int | None = None  # So many writes were issued when the feed had begun everywhere.
     shown: defaultdict[Key, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
     lacks: defaultdict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))  # Hosts with too short logs.
 
@@ -162,7 +162,7 @@ class Following:
         for key, value, _ in unpacker:
             feed.shown[shard, key].append(value)
         self._cluster.witness.counts["changes fed"] += page.count
-        if feed.begun is None and all(place.config and place.cursor is None for place in feed.places):
+        if feed.begun is None and all(place.config for place in feed.places):
             feed.begun = len(self._cluster.witness.issued)
 
     async def end(self) -> None:

@@ -14,6 +14,7 @@ from gossipkv.replication.changes.places import ConfigClock, FeedPlace
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import RECORD, WHOLE
+from gossipkv.replication.replica.record import RecordWrite
 from tests.unit.replication.maintenance.test_split import HIGH, LOW, Ranges
 from tests.unit.replication.memory import TABLE, Cluster, order_of
 from tests.world.replication.fed import faults_of
@@ -176,6 +177,70 @@ def test_any_replica_goes_on_from_its_log_unless_that_begins_later():
     cluster.cut(one)
     with pytest.raises(NotReady, match="too few hosts"):
         followed.poll(one)
+
+
+def test_a_trimmed_log_is_read_from_memory():
+    followed = Followed(in_memory=True)
+    cluster, (one, two, _) = followed.cluster, followed.cluster.nodes
+    followed.poll(one)
+    followed.put(one, b"1")
+    cluster.pass_s(0.5)
+    two.trim()
+    assert followed.poll(two) == [(X, b"1")]
+
+
+def test_a_feed_that_goes_to_another_host_reads_the_log_from_its_last_mark(monkeypatch):
+    followed = Followed()
+    cluster, (one, two, _) = followed.cluster, followed.cluster.nodes
+    for number in range(30):
+        followed.put(one, b"%d" % number)
+        cluster.pass_s(0.1)
+        followed.poll(one)
+    followed.put(one, b"last")
+    cluster.pass_s(0.5)
+    reads, read_log = [], two.read_log
+
+    def read(spaces, position, on_log):
+        reads.append(position)
+        read_log(spaces, position, on_log)
+
+    monkeypatch.setattr(two, "read_log", read)
+    assert followed.poll(two) == [(X, b"last")]
+    assert reads == [two.synced() - 1]
+
+
+def test_a_write_notes_no_clock_of_replicas_at_rest():
+    class AtRest:
+        reads, config = [], 1
+
+        @property
+        def synced(self):
+            self.reads.append(self)
+            return b""
+
+    one = Cluster().nodes[0]
+    feeds, replica = ChangeFeeds(one.replicas, one), one.copy
+    one.replicas.by_partition |= {(TABLE, number): AtRest() for number in range(100, 200)}
+    for _ in range(3):
+        one.replicas.originate({replica: [RecordWrite(X, b"1")]})
+        one.sync()
+    assert AtRest.reads == []
+    assert len([*feeds.marks(replica)]) > 1
+
+
+@pytest.mark.parametrize("writes", [[b"made", None], [b"made", b"changed", None]])
+def test_a_record_that_is_made_and_deleted_while_a_snapshot_runs_comes(writes):
+    followed = Followed(is_snapshot=True)
+    cluster, one = followed.cluster, followed.cluster.nodes[0]
+    one.write(a=b"1", b=b"2", z=b"3")
+    cluster.pass_s(0.5)
+    assert followed.poll(one, limit=1) == [(b"a", b"1")]
+    for value in writes:
+        one.write(x=value)
+    cluster.pass_s(0.5)
+    found = [change for _ in range(9) for change in followed.poll(one, limit=1)]
+    assert [value for key, value in found if key == X] == writes
+    assert {(b"b", b"2"), (b"z", b"3")} <= {*found}
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
