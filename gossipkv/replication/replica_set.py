@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 ASK_OWN_S: Final = 1.0  # A restarted node waits so long for reports of its records that others have.
 ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
-CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often, or five seconds later.
+CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often, or CLOCK_STEP_S later.
+CLOCK_STEP_S: Final = 5.0  # Peers are asked at multiples of it: several of them share a wake.
 NOTED_WITHIN: Final = 1 / 8  # Part of the relay time within which senders note entries that others send.
 MAX_REPORTED: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
 BARRED: Final = "another node has later records of this replica: the store here is an older copy"
@@ -328,9 +329,8 @@ class ReplicaSet:
 
     def connected(self, node: bytes) -> None:
         """Start a link on a new connection to a node."""
-        peer = self._peer(node)
         self.disconnected(node)
-        self._greet(peer)
+        self._greet(self._peer(node))
 
     def disconnected(self, node: bytes) -> None:
         """End the link to a node."""
@@ -560,7 +560,7 @@ class ReplicaSet:
         if peer.greeted and peer.report_at <= now:
             if peer.unreported or peer.clock_at <= now:
                 self._report(peer, [*islice(peer.unreported, MAX_REPORTED)])
-                peer.clock_at = -(-now // 5) * 5 + CLOCK_S  # A multiple of 5 s: several peers share a wake.
+                peer.clock_at = -(-now // CLOCK_STEP_S) * CLOCK_STEP_S + CLOCK_S
             peer.report_at = now if peer.unreported else peer.clock_at
         if not peer.unreported:
             peer.unreported.clear()  # Replacing or clearing an emptied dict frees its memory.

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 TELL_S: Final = 0.005  # Changes of so long are told together: pages of single changes cost most.
 PAUSE_S: Final = 0.05  # Time between two words to a node, so that pages of a busy table are large.
-REPEAT_S: Final = 1.0  # Until a node is told again that has not answered.
 MAX_READS: Final = 8  # Reads of the log for a page; each reads a part of 128 KiB.
 SCAN_ROWS: Final = 256  # Rows of a snapshot that are read at a time.
 # States of a place after a page: it has all; it has more at once; or more, which a majority lacks yet.
@@ -105,11 +104,6 @@ class ChangeFeeds:
         self._watched.setdefault(replica, {})[node] = stable
         if replica.synced != stable.counters:
             self._look_soon(replica)
-
-    def repeat(self, node: bytes, partitions: Sequence[tuple[bytes, int]]) -> None:
-        """Tell a node again, which has not answered; a dead one asks when it is back."""
-        if self.replicas.is_up(node):
-            self.outside.waiting.begin(self.outside.now() + REPEAT_S, 0, partial(self.tell, node, partitions))
 
     def _moved(self, replica: Replica) -> None:
         if replica in self._watched:

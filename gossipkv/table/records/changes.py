@@ -11,7 +11,7 @@ equal tokens are one feed, and get the same page.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
@@ -60,6 +60,7 @@ MAX_LIMIT: Final = 10_000
 MAX_PARTITIONS: Final = 1 << 14  # A token has about 100 bytes of each.
 ANSWER_S: Final = 1.0  # Time for a host's answer, which comes at once or after a few reads of the log.
 RETRY_S: Final = 0.5  # Until hosts are asked again that could not answer.
+REPEAT_S: Final = 1.0  # Until a node is told again that has not answered.
 WOKEN: Final = 4  # Feeds that are woken before other tasks run, each for a page.
 WAKE_S: Final = 0.005  # Other tasks run for so long then.
 PLACE_BYTES: Final = 512  # Approximate memory of a place.
@@ -162,8 +163,10 @@ class TableChanges:
 
     def _tell(self, replication: Replication, node: bytes, partitions: Sequence[tuple[bytes, int]]) -> None:
         def done(answer: Value | GossipKVError) -> None:
-            if isinstance(answer, GossipKVError):
-                replication.feeds.repeat(node, partitions)
+            # A dead node asks when it is back.
+            if isinstance(answer, GossipKVError) and replication.replicas.is_up(node):
+                again = partial(self._tell, replication, node, partitions)
+                replication.waiting.begin(replication.now() + REPEAT_S, 0, again)
 
         if node == replication.replicas.me:
             self.changed(partitions)
@@ -179,6 +182,15 @@ class TableChanges:
 def bounds_of(prefix: bytes) -> KeyBounds:
     """Return the keys with a prefix."""
     return KeyBounds(prefix, prefix_end(prefix) if prefix else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _HostPage:
+    """A page as another host has made it: the result of each place, and the changes."""
+
+    results: Sequence[PlaceResult]
+    count: int
+    body: bytes
 
 
 class _Ask(NamedTuple):
@@ -214,7 +226,7 @@ class ChangeFeed:
         self._replication: Replication
         self._config = 0  # The places are by the map of this config.
         self._hosts: list[tuple[bytes, ...]] = []
-        self._rank: dict[bytes, int] = {}  # By node: dead ones come last.
+        self._rank: dict[bytes, int] = {}  # By node: the order in which this feed asks them.
         self._outdated: dict[int, None] = {}  # Numbers of places to ask for.
         self._waiting: set[int] = set()  # Places with records that a majority lacks.
         self._asked: set[_Ask] = set()
@@ -291,9 +303,10 @@ class ChangeFeed:
 
     def _next_host(self, number: int) -> bytes | None:
         """Return the host to ask for a place; None: all have failed."""
-        last, me, failed = self._places[number].node, self._replication.replicas.me, self._errors.get(number, {})
-        left = (node for node in self._hosts[number] if node not in failed)
-        return min(left, key=lambda node: (node != last, node != me, self._rank[node]), default=None)
+        replicas, last, failed = self._replication.replicas, self._places[number].node, self._errors.get(number, {})
+        left = [node for node in self._hosts[number] if node not in failed]
+        order = {node: (not replicas.is_up(node), node != last, node != replicas.me, self._rank[node]) for node in left}
+        return min(left, key=order.__getitem__, default=None)
 
     def _ask(self) -> None:
         """Ask a host for each outdated place, together where they have the same one."""
@@ -312,26 +325,28 @@ class ChangeFeed:
             places = [replace(self._places[number]) for number in ask.numbers]
             for number, place in zip(ask.numbers, places, strict=True):
                 self._feeds.followers.setdefault((self._table, place.partition), {})[self] = number
-            done, me = partial(self._answered, ask), self._replication.replicas.me
+            me = self._replication.replicas.me
             if ask.node == me:
                 shared, bounds = self._feeds.shared(self._replication), bounds_of(self.prefix)
                 page = ChangePage(shared, self._table, places, bounds, limits=limits, watcher=me)
-                page.begin(partial(_hand_over, done))
+                page.begin(partial(self._answered, ask))
                 continue
             params: list[Value] = [me, self._table, self.prefix, *limits]
             params.append(msgpack.packb([place.encode() for place in places]))
-            self._replication.ask(ask.node, "table_changes", params, done, ANSWER_S)
+            self._replication.ask(ask.node, "table_changes", params, partial(self._heard, ask), ANSWER_S)
 
-    def _answered(self, ask: _Ask, answer: Value | GossipKVError) -> None:
-        """Take a host's answer; ask others for the places that the host refused."""
+    def _heard(self, ask: _Ask, answer: Value | GossipKVError) -> None:
+        self._answered(ask, _page_of(answer, len(ask.numbers)))
+
+    def _answered(self, ask: _Ask, page: ChangePage | _HostPage) -> None:
+        """Take a host's page; ask others for the places that the host refused."""
         if ask not in self._asked:
             return
         self._asked.remove(ask)
         if not self.polls:  # The clients are gone, and do not get the page.
             self.outdate(ask.numbers)
             return
-        results, count, body = _page_of(answer, len(ask.numbers))
-        for number, result in zip(ask.numbers, results, strict=True):
+        for number, result in zip(ask.numbers, page.results, strict=True):
             if isinstance(result, GossipKVError):
                 self._errors.setdefault(number, {})[ask.node] = result
                 self.outdate([number])
@@ -343,8 +358,8 @@ class ChangeFeed:
             (self._waiting.add if state == WAITS else self._waiting.discard)(number)
             self._has_moved |= place != self._places[number]
             self._places[number] = place
-        self._count += count
-        self._bodies.append(body)
+        self._count += page.count
+        self._bodies.append(page.body)
         self.look()
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -385,11 +400,9 @@ class ChangeFeed:
 
     def _is_too_old(self, number: int) -> bool:
         """Return True if no host that is up has what the feed lacks."""
-        errors, down = self._errors.get(number, {}), self._services.routing.down(self._errors.get(number, {}))
-        up = [error for node, error in errors.items() if self._services.name_of(node) not in down]
-        return any(isinstance(error, TooOld) for error in errors.values()) and all(
-            isinstance(error, TooOld) for error in up
-        )
+        errors, is_up = self._errors.get(number, {}), self._replication.replicas.is_up
+        lacking = {node for node, error in errors.items() if isinstance(error, TooOld)}
+        return bool(lacking) and not any(map(is_up, errors.keys() - lacking))
 
     def _take(self, polls: Iterable[_Poll]) -> None:
         """Wait for polls no more."""
@@ -444,16 +457,16 @@ def _hand_over(complete: Completion[Value], page: ChangePage) -> None:
     complete([msgpack.packb(rows), page.count, page.body])
 
 
-def _page_of(answer: Value | GossipKVError, places: int) -> tuple[Sequence[PlaceResult], int, bytes]:
-    """Read a host's answer: the result of each place, and the changes."""
+def _page_of(answer: Value | GossipKVError, places: int) -> _HostPage:
+    """Read a host's answer."""
     error = answer if isinstance(answer, GossipKVError) else Unavailable("a node answered with no page")
     match answer:
         case [bytes(packed), int(count), bytes(body)]:
             with suppress(ValueError, GossipKVError):
                 results = [_result_of(row) for row in msgpack.unpackb(packed)]
                 if len(results) == places:
-                    return results, count, body
-    return [error] * places, 0, b""
+                    return _HostPage(results, count, body)
+    return _HostPage([error] * places, 0, b"")
 
 
 def _result_of(row: Value) -> PlaceResult:

@@ -29,7 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a node asks idle nodes for their time every 0.8 s",
         "gossipkv.replication.replica_set:ReplicaSet._look_at",
-        "peer.clock_at = -(-now // 5) * 5 + CLOCK_S  # A multiple of 5 s: several peers share a wake.",
+        "peer.clock_at = -(-now // CLOCK_STEP_S) * CLOCK_STEP_S + CLOCK_S",
         "peer.clock_at = now + CLOCK_S / 25",
         "tests/simulation/test_replication.py",
     ),

@@ -7,6 +7,7 @@ import pytest
 
 from gossipkv.errors import BadRequest, Overloaded, TooOld, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
+from gossipkv.table.records import changes as table_changes
 from gossipkv.table.records import feed_token
 from gossipkv.table.records.changes import WOKEN
 from gossipkv.wire.arguments import Arguments
@@ -117,6 +118,18 @@ def test_an_idle_feed_asks_nobody_and_keeps_its_token(monkeypatch):
     assert sum(node.waiting.waiting for node in records.nodes) == 0
 
 
+def test_a_dead_host_that_answered_last_is_asked_last():
+    one, two, three = made().nodes
+    Feed(one).poll()
+    (feed,) = one.methods.reads[b"changes"].__self__.feeds.values()
+    feed._hosts[0], feed._places[0].node = (one.uuid, two.uuid, three.uuid), two.uuid
+    assert feed._next_host(0) == two.uuid
+    one.replicas.is_up = lambda node: node != two.uuid
+    assert feed._next_host(0) == one.uuid
+    feed._errors[0] = {one.uuid: TooOld(""), three.uuid: TooOld("")}
+    assert feed._next_host(0) == two.uuid
+
+
 def test_many_feeds_are_woken_a_few_at_a_time():
     records = made(nodes=1, firsts=(b"",))
     (one,) = records.nodes
@@ -133,7 +146,7 @@ def test_many_feeds_are_woken_a_few_at_a_time():
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_a_word_is_repeated_and_a_lost_node_is_asked_again(is_lost):
+def test_a_word_is_repeated_and_a_lost_node_is_asked_again(is_lost, monkeypatch):
     records = made()
     one, two, _ = records.nodes
     feed = Feed(one)
@@ -145,7 +158,7 @@ def test_a_word_is_repeated_and_a_lost_node_is_asked_again(is_lost):
     records.pass_s(0.5)
     one.hangs = False
     if is_lost:
-        two.feeds.repeat = None
+        monkeypatch.setattr(table_changes, "REPEAT_S", 60)
         one.feeds.lost(two.uuid)
     records.until(lambda: answers, most_s=0.1 if is_lost else 2.5)
     assert b"h" in answers[0].data
