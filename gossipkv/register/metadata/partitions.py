@@ -208,7 +208,7 @@ def range_of(tree: MapTree, key: bytes) -> tuple[bytes, Partition]:
     Raises:
         MissingPage, ProtocolError: as reading the tree does.
     """
-    entries = tree.leaf(tree.leaf_of(key))
+    entries = tree.leaf_with(key)
     entry = entries[bisect_right(entries, key, key=attrgetter("key")) - 1]
     return entry.key, decode_partition(entry.record)
 

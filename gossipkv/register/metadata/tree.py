@@ -18,7 +18,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from functools import lru_cache
-from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
@@ -107,14 +106,15 @@ class ChangedPages(NamedTuple):
 class MapTree:
     """A view of a map at one head, with a cache of its pages; use it for that head alone."""
 
-    __slots__ = ("_all", "_entries", "_firsts", "_ids", "_leaves", "_read", "root")
+    __slots__ = ("_all", "_branches", "_entries", "_firsts", "_ids", "_leaves", "_read", "root")
 
     def __init__(self, read: Read, root: Root) -> None:
         self.root = root
         self._read = read
         self._all: tuple[PageReference, ...] | None = None
         self._firsts: list[bytes] = []
-        self._leaves: dict[int, tuple[MapEntry, ...]] = {}
+        self._branches: dict[PageReference, tuple[PageReference, ...]] = {}
+        self._leaves: dict[PageReference, tuple[MapEntry, ...]] = {}
         self._entries: tuple[PageReference, tuple[MapEntry, ...]] | None = None  # The leaf that was read last.
         self._ids: dict[bytes, tuple[Judged, ...]] = {}
 
@@ -142,43 +142,50 @@ class MapTree:
     @property
     def leaves(self) -> tuple[PageReference, ...]:
         """The references of all leaves, in order; raises as `opened`, as all reads do."""
-        if self._all is not None:
-            return self._all
-        kept = _leaves_kept(self.root.below, self.root.height)
-        if kept:
+        if self._all is None:
+            kept = _leaves_kept(self.root.below, self.root.height)
+            if not kept:
+                references = tuple(reference for reference, _ in self._leaves_from(b""))
+                kept[:] = [(references, [reference.first for reference in references])]
             self._all, self._firsts = kept[0]
-        else:
-            below: Sequence[PageReference] = self.root.below
-            for _ in range(self.root.height):
-                below = [reference for branch in below for reference in self.branch(branch)]
-            self._firsts = [leaf.first for leaf in below]
-            if any(before >= after for before, after in pairwise(self._firsts)):
-                raise ProtocolError("the leaves of a map do not ascend")
-            self._all = tuple(below)
-            kept[:] = [(self._all, self._firsts)]
         return self._all
+
+    def _leaves_from(self, key: bytes) -> Iterator[tuple[PageReference, bytes | None]]:
+        """Yield the leaves from the one that has a key, or would have it, each with the first key of the next."""
+        return self._leaves_below(self.root.below, self.root.height, key, None)
+
+    def _leaves_below(
+        self, below: Sequence[PageReference], height: int, key: bytes, end: bytes | None
+    ) -> Iterator[tuple[PageReference, bytes | None]]:
+        for at in range(max(0, bisect_right(below, key, key=_key) - 1), len(below)):
+            following = below[at + 1].first if at + 1 < len(below) else end
+            if not height:
+                yield below[at], following
+                continue
+            branch = self.branch(below[at])
+            if following is not None and branch[-1].first >= following:
+                raise ProtocolError("the leaves of a map do not ascend")
+            yield from self._leaves_below(branch, height - 1, key, following)
 
     def branch(self, reference: PageReference) -> tuple[PageReference, ...]:
         """Read a branch, and compare it with its reference."""
-        below = decode_branch(reference.name, self._read(reference.name))
-        if PageReference.of_branch(below, reference.name) != reference:
-            raise ProtocolError(f"branch {reference.name.hex()[:16]} does not match the page above it")
+        if (below := self._branches.get(reference)) is None:
+            below = decode_branch(reference.name, self._read(reference.name))
+            if PageReference.of_branch(below, reference.name) != reference:
+                raise ProtocolError(f"branch {reference.name.hex()[:16]} does not match the page above it")
+            self._branches[reference] = below
         return below
 
     def get(self, key: bytes) -> MapEntry | None:
         """Return the entry at a key."""
-        at = bisect_right(self._firsts, key) - 1 if self.leaves else -1
-        if at < 0:
-            return None
-        if (entries := self._leaves.get(at)) is None:
-            entries = self._leaves[at] = self.leaf(at)
+        entries = self.leaf_with(key)
         place = bisect_left(entries, key, key=_key)
         return entries[place] if place < len(entries) and entries[place].key == key else None
 
     def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[MapEntry]:
         """Yield entries from `start` up to before `end`, in order."""
-        for at in range(self.leaf_of(start), len(self.leaves)):
-            for entry in self.leaf(at):
+        for reference, following in self._leaves_from(start):
+            for entry in self._leaf(reference, following):
                 if end is not None and entry.key >= end:
                     return
                 if entry.key >= start:
@@ -228,13 +235,21 @@ class MapTree:
         return max(0, bisect_right(self._firsts, key) - 1) if self.leaves else 0
 
     def leaf(self, at: int) -> tuple[MapEntry, ...]:
-        """Read a leaf, and compare it with its reference."""
-        if at in self._leaves:
-            return self._leaves[at]
-        reference = self.leaves[at]
-        entries = self.entries(reference)
-        if at + 1 < len(self._firsts) and entries[-1].key >= self._firsts[at + 1]:
-            raise ProtocolError(f"leaf {reference.name.hex()[:16]} has keys of the next leaf")
+        """Read the leaf of a number, and compare it with its reference."""
+        return self._leaf(self.leaves[at], self._firsts[at + 1] if at + 1 < len(self._firsts) else None)
+
+    def leaf_with(self, key: bytes) -> tuple[MapEntry, ...]:
+        """Read the leaf that has a key, or would have it, by one branch of each level; empty if the map is."""
+        for reference, following in self._leaves_from(key):
+            entries = self._leaves[reference] = self._leaf(reference, following)
+            return entries
+        return ()
+
+    def _leaf(self, reference: PageReference, following: bytes | None) -> tuple[MapEntry, ...]:
+        if (entries := self._leaves.get(reference)) is None:
+            entries = self.entries(reference)
+            if following is not None and entries[-1].key >= following:
+                raise ProtocolError(f"leaf {reference.name.hex()[:16]} has keys of the next leaf")
         return entries
 
     def entries(self, reference: PageReference) -> tuple[MapEntry, ...]:

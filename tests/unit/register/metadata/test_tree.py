@@ -491,6 +491,36 @@ def test_trees_grow_and_shrink():
     assert heights[3] == 0
 
 
+def test_an_edit_reads_one_branch_of_each_level():
+    """An edit of one entry, and its check, read the pages on the way to the entry; a scan reads on from there."""
+    store = new_store()
+    root = store.take(put_all(MapTree.empty("any"), 1, {key(at): bytes(700) for at in range(4_000)}))
+    assert store.open(root).root.height == 2
+    store.asked.clear()
+    edit = store.open(root).edit(2)
+    assert edit.get(key(2_000)).version == 1
+    edit.put(key(2_000), b"new")
+    changed = edit.finish()
+    assert len(store.asked) == 4
+    store.asked.clear()
+    check_change(store.read, ANY, root, changed, 2)
+    assert set(store.asked) <= {root} | {page.name for page in way(store, root, key(2_000))}
+    store.asked.clear()
+    tree = store.open(store.take(changed))
+    assert [entry.key for entry in tree.scan(key(2_000), key(2_003))] == [key(at) for at in range(2_000, 2_003)]
+    assert len(store.asked) <= 6
+
+
+def way(store, root, at):
+    """Return the references of the pages from a root to the leaf of a key."""
+    tree, pages = store.open(root), []
+    below = tree.root.below
+    for level in range(tree.root.height, -1, -1):
+        pages.append([page for page in below if page.first <= at][-1])
+        below = tree.branch(pages[-1]) if level else ()
+    return pages
+
+
 def test_names_below_a_missing_branch_are_left_out():
     """All names are listed, each after the page that names it."""
     store, _, changed, branch = tall()
