@@ -8,6 +8,7 @@ only if a node has too many, or if its target is still leaving, and both conditi
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.placement.partition import MAX_TO_MOVE, AssignmentState
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.spread import Slots
 
 _COMING = frozenset({AssignmentState.PROPOSED, AssignmentState.INITIALIZING})
+_slot = attrgetter("slot")
 
 
 class MoveStep(NamedTuple):
@@ -32,14 +34,13 @@ class MoveStep(NamedTuple):
 
 def standing(partition: Partition) -> Slots:
     """Return the nodes of the slots after the running moves: the present map for `spread`."""
-    if not partition.moves and all(assignment.slot == at for at, assignment in enumerate(partition.assignments)):
-        return tuple(assignment.node for assignment in partition.assignments)  # The partition is at rest, as most are.
-    count = 1 + max((assignment.slot for assignment in partition.assignments), default=-1)
-    slots: list[bytes | None] = [None] * count
-    for assignment in sorted(partition.assignments, key=lambda assignment: assignment.state in _COMING):
-        if assignment.state != AssignmentState.LEAVING:
-            slots[assignment.slot] = assignment.node
-    return tuple(slots)
+    nodes: dict[int, bytes] = {}
+    for assignment in partition.assignments:
+        if assignment.state in _COMING:
+            nodes[assignment.slot] = assignment.node
+        elif assignment.state is AssignmentState.AVAILABLE:
+            nodes.setdefault(assignment.slot, assignment.node)
+    return tuple(map(nodes.get, range(1 + max(map(_slot, partition.assignments), default=-1))))
 
 
 def _may_move(partition: Partition) -> bool:

@@ -13,12 +13,13 @@ only their count in the clock.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.placement.partition import HAD
 from gossipkv.replication._replication import append_records, encode_state, host_at, sync_clock
 from gossipkv.replication.replica import clock
-from gossipkv.replication.replica.intern import shared
+from gossipkv.replication.replica.intern import MAX_SHARED, shared
 from gossipkv.replication.replica.keys import (
     ENDED,
     MOVES,
@@ -85,6 +86,8 @@ class PartitionRules(NamedTuple):
 
         Every replica had their records when they settled, or began with them.
         """
+        if not self.ends:
+            return b""
         return clock.of((origin, end) for origin, end in self.ends if end and origin not in named and origin < HAD)
 
 
@@ -227,22 +230,19 @@ class Replica:
     @property
     def hosts(self) -> tuple[AssignedReplica, ...]:
         """The assignments of the partition in order, by the adopted placement."""
-        return tuple(AssignedReplica(id_, *role) for id_, role in self.assigned_roles())
+        return tuple([AssignedReplica(id_, *role) for id_, role in self.assigned_roles()])
 
     @hosts.setter
     def hosts(self, hosts: Iterable[AssignedReplica]) -> None:
         in_order, former = sorted(hosts), self.rules.former
         named = named_in(in_order, former)
         self.named = self.named if named == self.named else named
-        self.assigned = tuple(host.assignment for host in in_order) if former else self.named
-        self.roles = shared(tuple(shared(AssignmentRole(*host[1:])) for host in in_order))
-        self.role = own = self.role_of(self.assignment)
-        self.originates = own is None or (own.available and own.counts)
-        counting = [(at, role.slot) for at, role in enumerate(self.roles) if role.counts]
-        slots = dict.fromkeys(role.slot for role in self.roles if role.counts and role.available)
-        places = tuple(tuple(at for at, other in counting if other == slot) for slot in slots)
-        self.quorum = shared(Quorum(self.rules.slots or len({role.slot for role in self.roles}), places))
-        self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
+        assigned = [host.assignment for host in in_order]
+        self.assigned = tuple(assigned) if former else self.named
+        own = assigned.index(self.assignment) if self.assignment in assigned else None
+        self.roles, self.quorum, self.sharers = _seating(tuple([host[1:] for host in in_order]), own, self.rules.slots)
+        self.role = None if own is None else self.roles[own]
+        self.originates = self.role is None or (self.role.available and self.role.counts)
 
     def assigned_roles(self) -> Iterable[tuple[int, AssignmentRole]]:
         """Yield the hosts without building an object for each."""
@@ -391,9 +391,22 @@ def _left(joining: Bootstrap | None) -> Bootstrap | None:
     return None if joining is None or joining.is_over else joining
 
 
+@lru_cache(maxsize=MAX_SHARED)
+def _seating(
+    hosts: tuple[tuple[bytes, int, bool, bool], ...], own: int | None, slots: int
+) -> tuple[tuple[AssignmentRole, ...], Quorum, tuple[bytes, ...]]:
+    """Return the roles of a placement's hosts, its quorum, and the nodes other than that of the host `own`."""
+    roles = tuple(shared(AssignmentRole(*host)) for host in hosts)
+    counting = [(at, role.slot) for at, role in enumerate(roles) if role.counts]
+    confirming = dict.fromkeys(role.slot for role in roles if role.counts and role.available)
+    places = tuple(tuple(at for at, other in counting if other == slot) for slot in confirming)
+    quorum = Quorum(slots or len({role.slot for role in roles}), places)
+    return shared(roles), shared(quorum), shared(tuple(role.node for at, role in enumerate(roles) if at != own))
+
+
 def named_in(hosts: Iterable[AssignedReplica], former: Iterable[int] = ()) -> tuple[int, ...]:
     """Return the assignments that a clock names, in order."""
-    return tuple(sorted((*(host.assignment for host in hosts), *former)))
+    return tuple(sorted([*[host.assignment for host in hosts], *former]))
 
 
 def is_available(assignment: int, hosts: Iterable[AssignedReplica]) -> bool:

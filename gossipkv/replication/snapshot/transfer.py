@@ -179,8 +179,9 @@ class BulkLoader:
                 self._may_begin(replica, now)
         for replica in [*self.joining]:
             joining = replica.joining
-            # Most replicas wait to become INITIALIZING.
-            if joining is None or ((replica.rules.loads or joining.is_loaded) and replica not in self.loads):
+            # Most replicas wait to become INITIALIZING, or for open spans to close.
+            waits = replica in self.loads or now < self._open.get(replica, -inf) + self._stall_s
+            if joining is None or ((replica.rules.loads or joining.is_loaded) and not waits):
                 self._look_at_joining(replica, joining, now)
         self.log_too_small -= {replica for replica in self.log_too_small if self._keeps_up_at(replica) <= now}
 

@@ -150,7 +150,8 @@ class LogSender(EntryFeed):
         if replica.feeds(status.assignment) is (replica in self._strangers):
             self.let_go(replica)
             self.hears(replica, status, now)
-        self.statuses[replica] = status._replace(available=is_served(status.assignment, replica))
+        if (available := is_served(status.assignment, replica)) is not status.available:
+            self.statuses[replica] = status._replace(available=available)
 
     def let_go(self, replica: Replica) -> None:
         """Forget a replica that is gone here or at the target."""
