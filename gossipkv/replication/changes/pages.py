@@ -14,6 +14,7 @@ A page waits for nothing. Where it has come to the end, the asking node is told 
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
@@ -75,12 +76,6 @@ class ChangeFeeds:
         acks, counts = self.replicas.acks[replica], clock.entries(replica.synced)
         reached = ((origin, min(count, acks.reached(MAJORITY, origin=origin))) for origin, count in counts)
         return ConfigClock(clock.of(reached), replica.config)
-
-    def marks(self, replica: Replica) -> Iterable[tuple[int, ConfigClock]]:
-        """Yield positions in the log, latest first, with the clock up to which all is before the position."""
-        yield self.replicas.tail.end, _synced(replica)
-        for position, counters, config in self.replicas.tail.marks(replica):
-            yield position, ConfigClock(counters, config)
 
     def continues(self, replica: Replica, delivered: ConfigClock, there: ConfigClock) -> bool:
         """Return True if a feed lacks no record before a place in the log that has the clock `there`.
@@ -270,23 +265,22 @@ class ChangePage:
 
     def _locate(self, reader: _PlaceReader) -> None:
         """Find the position in the local log from which to read."""
-        place, replica, feeds = reader.place, reader.replica, self._feeds
-        me, floor = feeds.replicas.me, max(replica.made_at, min(feeds.outside.log_floor(), feeds.replicas.tail.first))
+        place, replica, feeds, tail = reader.place, reader.replica, self._feeds, self._feeds.replicas.tail
+        me, floor = feeds.replicas.me, max(replica.made_at, min(feeds.outside.log_floor(), tail.first))
         if place.node != me or place.space not in {0, replica.space} or place.position < floor:
             place.node, place.space, place.position = me, 0, floor
-        for position, there in feeds.marks(replica):
+        for position, counters, config in chain([(tail.end, *_synced(replica))], tail.marks(replica)):
             if position < place.position:
                 return
-            if feeds.continues(replica, place.delivered, there):
+            if feeds.continues(replica, place.delivered, ConfigClock(counters, config)):
                 place.space, place.position = replica.space, position
                 return
 
     def _ended(self, reader: _PlaceReader) -> int | TooOld:
         """Give present records of a snapshot; return the state of the place."""
-        place, here, state = reader.place, _synced(reader.replica), WAITS if reader.waits else AT_END
-        if place.position < self._feeds.replicas.tail.end and not reader.waits:
-            state = HAS_MORE
-        elif not reader.waits:
+        place, here = reader.place, _synced(reader.replica)
+        state = WAITS if reader.waits else HAS_MORE if place.position < self._feeds.replicas.tail.end else AT_END
+        if state == AT_END:
             if not place.space or not place.delivered.covers(here):
                 return _too_old(place)
             place.delivered, place.space = here, reader.replica.space
