@@ -13,6 +13,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/http/test_exchange.py",
     ),
     planted(
+        "each write marks the log for change feeds",
+        "gossipkv.replication.stream.log_tail:LogTail.append",
+        "if not marks or marks[-1][0] < self.first:",
+        "if True:",
+        "tests/unit/replication/stream/test_log_tail.py",
+    ),
+    planted(
         "a pending request keeps what answers it, in a cycle",
         "gossipkv.serving.pump:Pump._begin",
         "later = pending.take()",

@@ -6,6 +6,13 @@ from tests.nightly.mutants.mutant import Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a feed leaves out changes behind its snapshot's cursor",
+        "gossipkv.replication.changes.pages:ChangePage._take",
+        "rows = [row for row in entry.records if self._bounds.has(row[0])]",
+        'rows = [row for row in entry.records if row[0] < (place.cursor or b"~")]',
+        "tests/unit/replication/changes/test_pages.py",
+    ),
+    planted(
         "a deletion counts records whose delete is under way",
         "gossipkv.table.records.range_deletion:_appended",
         "return sorted({*keys, *latest} - {key for key, data in latest.items() if record.value(data, now_ms) is None})",
