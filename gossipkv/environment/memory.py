@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
@@ -55,7 +56,13 @@ class RealMemory:
 
 def reader_below(root: Path) -> Read:
     """Return a reader of the system's files, which are below `root`."""
-    return lambda path: (root / path.relative_to("/")).read_text(encoding="utf-8", errors="replace")
+    prefix = str(root).removesuffix("/")
+
+    def read(path: PurePosixPath) -> str:
+        with open(f"{prefix}{path}", "rb", buffering=0) as file:  # noqa: PTH123  # `Path` takes longer than the kernel.
+            return file.read().decode(errors="replace")
+
+    return read
 
 
 def rooms(read: Read) -> Iterator[Room]:
@@ -66,12 +73,23 @@ def rooms(read: Read) -> Iterator[Room]:
     machine = numbers(text_of(read, PROC / "meminfo"))
     if "MemAvailable" in machine:
         yield Room("MemAvailable", machine["MemAvailable"] - max(0, machine["Mapped"] - mapped_bytes))
-    mounts = list(mounts_of("memory", text_of(read, PROC / "self/mountinfo")))
-    for path, is_unified in groups_of("memory", text_of(read, PROC / "self/cgroup")):
-        for mount in mounts:
-            if mount.is_unified == is_unified:
-                for group in mount.along(path):
-                    yield from (_room if is_unified else _room_of_version_1)(read, group, mapped_bytes)
+    texts = text_of(read, PROC / "self/mountinfo"), text_of(read, PROC / "self/cgroup")
+    for group, is_unified in _visible_groups(*texts):
+        yield from (_room if is_unified else _room_of_version_1)(read, group, mapped_bytes)
+
+
+@lru_cache(maxsize=1)  # The texts hardly ever change, and take longer to parse than to read.
+def _visible_groups(mountinfo: str, cgroup: str) -> list[tuple[PurePosixPath, bool]]:
+    """Return the directories of this process's control groups, with True for version 2."""
+    mounts = list(mounts_of("memory", mountinfo))
+    groups = groups_of("memory", cgroup)
+    return [
+        (group, is_unified)
+        for path, is_unified in groups
+        for mount in mounts
+        if mount.is_unified == is_unified
+        for group in mount.along(path)
+    ]
 
 
 def _room(read: Read, group: PurePosixPath, mapped_bytes: int) -> Iterator[Room]:

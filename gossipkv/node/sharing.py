@@ -54,7 +54,7 @@ DATABASES: Final = "databases"
 
 PAUSE_S: Final = 0.02  # Changes come in bursts, and each look lists all keys below a database.
 GRACE_INTERVALS = 5  # Within this many probe intervals every member has heard of a withdrawal.
-LOOK_S: Final = 0.5  # Period at which isolation is checked, since isolation raises no event.
+LOOK_S: Final = 0.5  # Period of the check for changes that raise no event, such as isolation.
 
 
 def terms_of(config: Config) -> Terms:
@@ -109,7 +109,7 @@ class Sharing:
         self._watches: dict[str, tuple[TreeWatch, TreeWatch]] = {}  # By database.
         self._places = tree.watch(NODES, self.wake)
         self._names = tree.watch(DATABASES, self.wake)
-        self._members: list[gossip.Member] = []  # Members and names of databases at the last look.
+        self._members: Sequence[gossip.Member] = ()  # Members and names of databases at the last look.
         self._named: list[str] = []
         self._heard: dict[tuple[str, str], SharedBytes] = {}  # By database and member.
         self._owners: dict[str, Owner] = {}  # Owners of the last run that nobody has heard of in this one.
@@ -123,9 +123,15 @@ class Sharing:
         while True:
             has_changed = await rest(LOOK_S, self._wake)
             self._wake = trio.Event()
-            self.look()
+            if has_changed or self._is_stale():
+                self.look()
             if has_changed:
                 await trio.sleep(PAUSE_S)
+
+    def _is_stale(self) -> bool:
+        """Return True if something has changed that raises no event."""
+        is_known = self._tree.members_known() is self._members and len(self._library.cores()) == len(self._watches)
+        return not is_known or self._tree.isolated() != self._membership.isolated
 
     def wake(self) -> None:
         """Make the task look soon."""
@@ -134,9 +140,9 @@ class Sharing:
     def look(self) -> None:
         """Tell the datasets all changes of members and of their statements."""
         revision = self._membership.revision
-        members = [*self._tree.members_known()]
+        members = self._tree.members_known()
         # A look costs time for each member, and most looks find no change.
-        if self._places.changed or members != self._members:
+        if self._places.changed or members is not self._members:
             self._places.look()
             self._members = members
             self._look_at_members()

@@ -53,7 +53,8 @@ PLACE: Final = b"\0p"
 SMEARED: Final = b"\0w"
 KEEP_S: Final = 1.0  # Interval at which resume positions are saved.
 COLLECT_S: Final = 1.0  # Interval of garbage collection, and of pages of a digest.
-CLEAR_S: Final = 0.05  # Interval of cleanup pages; 20 times that if nothing is left to delete.
+CLEAR_S: Final = 0.05  # Interval of cleanup pages.
+QUIET_S: Final = 5.0  # Interval of the looks that have found nothing to do.
 COMPARE_S: Final = 10.0  # Interval between replicas compared: each comparison asks all other hosts.
 RETRY_S: Final = 60.0  # Delay after an error of the store.
 MAX_CURSORS: Final = 64
@@ -105,6 +106,7 @@ class Replication:
         # The space of puts that wait to be forwarded (`table.controllers.smear_buffer`).
         self.smeared: int | None = None
         self._kept: dict[bytes, bytes] = {}
+        self._has_moved = False  # True if resume positions had changed when they were last saved.
         self.departed: dict[Replica, None] = {}  # Replicas whose assignment is gone.
         self.waiting = waiting
         self.gives = RateLimit(limits.transfer)  # Limits what other nodes' loads read here.
@@ -124,11 +126,11 @@ class Replication:
         await self._find()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            comparing, left = self.digests, self.replicas.spaces
-            nursery.start_soon(self._repeat, self._keep_places, lambda: KEEP_S)
-            nursery.start_soon(self._repeat, self.collector.look, lambda: COLLECT_S)
+            comparing, spaces, unswept = self.digests, self.replicas.spaces, self.replicas.dirty.unswept
+            nursery.start_soon(self._repeat, self._keep_places, lambda: KEEP_S if self._has_moved else QUIET_S)
+            nursery.start_soon(self._repeat, self.collector.look, lambda: COLLECT_S if unswept else QUIET_S)
             nursery.start_soon(self._repeat, comparing.look, lambda: COLLECT_S if comparing.is_amid else COMPARE_S)
-            nursery.start_soon(self._repeat, self._clear, lambda: CLEAR_S if left.abandoned else CLEAR_S * 20)
+            nursery.start_soon(self._repeat, self._clear, lambda: CLEAR_S if spaces.abandoned else QUIET_S)
             task_status.started()
             while True:
                 self._news = trio.Event()
@@ -289,6 +291,7 @@ class Replication:
         """Save changed resume positions. Raises Overloaded, StorageError."""
         places = {node: msgpack.packb(place) for node, place in self.replicas.kept_places().items()}
         changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
+        self._has_moved = bool(changed)
         if not changed or self._store.first_space is None:  # The first space belongs to the registers.
             return
         batch, space = Batch(), self._places

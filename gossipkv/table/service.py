@@ -154,6 +154,11 @@ class TableService:
         if self.metadata is not None and self.metadata.registers.behind:
             self.store.refuse(self.metadata.registers.behind)
 
+    def wake(self) -> None:
+        """Start the next round of the controllers soon, since the members have changed."""
+        if self._controllers is not None:
+            self._controllers.wake()
+
     def met(self, name: str, uuid: bytes) -> None:
         """Replicate to a member to which a connection has begun."""
         if self.replication is not None and self._peers.is_connected(name):

@@ -40,7 +40,7 @@ from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine.manifest import read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Environment
@@ -130,6 +130,7 @@ class TableStore:
         self._look = trio.Event()  # Set to try another opening.
         self._settled = trio.Event()  # Set when an attempt to open has ended.
         self._end, self._ended = trio.Event(), trio.Event()
+        self.on_settled: Callable[[], object] = lambda: None  # Called when an attempt to open has ended.
         self._starting: trio.TaskStatus[None] | None = None  # Reports that `run` has begun.
 
     # Lifecycle
@@ -254,6 +255,7 @@ class TableStore:
     def _settle(self) -> None:
         self._wanted = False
         self._settled.set()
+        self.on_settled()
         if self._starting is not None:
             self._starting.started()
             self._starting = None

@@ -75,7 +75,7 @@ class Membership:
         self._alone_since_ms: int | None = now_ms if expects_others else None
         self._has_heard = False
         self.met_since_ms: int | None = None  # This node knows another member that lives, or once did, since then.
-        self._isolated = False
+        self.isolated = False
         self.leaving_since_ms: int | None = None  # When this node began to leave.
         self.revision = 0  # The number grows with every change of a member.
 
@@ -97,7 +97,7 @@ class Membership:
             self._dead_since_ms.pop(member.name, None)
         if member.name != self._own and member.state in LIVE and not self._has_heard:
             self._has_heard = True
-            if not self._isolated:
+            if not self.isolated:
                 self._alone_since_ms = None
         self.revision += 1
 
@@ -110,9 +110,9 @@ class Membership:
 
     def isolate(self, *, isolated: bool, now_ms: int) -> None:
         """Note whether this node, knowing others, hears none of them."""
-        if isolated == self._isolated:
+        if isolated == self.isolated:
             return
-        self._isolated = isolated
+        self.isolated = isolated
         awaits = self._expects_others and not self._has_heard
         if isolated and self._alone_since_ms is None:
             self._alone_since_ms = now_ms

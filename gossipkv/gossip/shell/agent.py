@@ -95,7 +95,7 @@ class Agent:
         self._refusals: set[tuple[Address, str]] = set()
         self._asking = trio.CapacityLimiter(MAX_ASKS)
         self._nursery: trio.Nursery | None = None
-        self._alarm = trio.CancelScope()
+        self._alarm = trio.Event()
         self._stop: Stop | None = None
         self._stopped = trio.Event()
         self._is_pinned = trio.Event()
@@ -194,10 +194,8 @@ class Agent:
 
     async def _wake_in_time(self) -> None:
         while True:
-            with trio.CancelScope() as self._alarm:
-                self._set_alarm()
-                await trio.sleep_forever()
-            ticks.join()
+            self._alarm = trio.Event()
+            await ticks.rest_until(self._alarm_at(), self._alarm)
             await self._hear()
             now_ms = self.now_ms()
             if max(self._due_ms, self._rests_until_ms) <= now_ms:
@@ -210,34 +208,37 @@ class Agent:
 
     async def _hear(self) -> None:
         for _ in range(0, MAX_WAITING, BATCH):
+            number = BATCH
             try:
-                if not self._hear_batch():
-                    break
+                number = self._hear_batch()
             except Exception as defect:  # noqa: BLE001  # See `_forgive`.
                 self._forgive(defect)
-            self.act()
+            if number:
+                self.act()
+            if number < BATCH:
+                break
             await trio.lowlevel.checkpoint()
-        self.act()
 
-    def _hear_batch(self) -> bool:
-        """Process a batch of datagrams; return False if none is left."""
+    def _hear_batch(self) -> int:
+        """Process a batch of datagrams; return their number, which is less than `BATCH` if none is left."""
         receive, hear, now_ms = self._datagrams.receive, self._core.receive, self.now_ms()
-        try:
-            for _ in range(BATCH):
+        for number in range(BATCH):
+            try:
                 packet, source = receive()
-                if len(packet) < MAX_DATAGRAM_BYTES:
-                    hear(packet, source, now_ms=now_ms)
-                else:
-                    self._counters["dropped_oversized"] += 1
-        except BlockingIOError:
-            return False
-        except OSError as error:  # The error belongs to a datagram sent earlier, and says nothing about waiting ones.
-            self._counters[f"receive_failed_{_name(error)}"] += 1
-        return True
+            except BlockingIOError:
+                return number
+            except OSError as error:  # The error belongs to a datagram sent earlier: others may wait.
+                self._counters[f"receive_failed_{_name(error)}"] += 1
+                continue
+            if len(packet) < MAX_DATAGRAM_BYTES:
+                hear(packet, source, now_ms=now_ms)
+            else:
+                self._counters["dropped_oversized"] += 1
+        return BATCH
 
-    def _set_alarm(self) -> None:
+    def _alarm_at(self) -> float:
         due_ms = max(self._due_ms, self._rests_until_ms)
-        self._alarm.deadline = trio.current_time() + max(0, due_ms - self.now_ms()) / 1000
+        return trio.current_time() + max(0, due_ms - self.now_ms()) / 1000
 
     # Effects of the core
 
@@ -250,7 +251,7 @@ class Agent:
             self._forgive(defect)
             self._due_ms = self._driver.wakes_at_ms
         if self._due_ms != due_ms:
-            self._set_alarm()
+            ticks.move(self._alarm, self._alarm_at())
 
     def take_place(self, shard_id: int) -> None:
         """Keep this node's place in the ring, and log it."""

@@ -29,12 +29,14 @@ class AbandonedRestores:
     def __init__(self, tables: LocalTables, mover_of: Callable[[bytes], bytes]) -> None:
         self._tables, self._mover_of = tables, mover_of
         self._since: dict[bytes, float] = {}  # By table: the time since when nobody publishes its id.
+        self.is_quiet = False  # True if no table is hidden.
         self._log = Log("gossipkv.node")
 
     async def look(self) -> None:
         """Drop the hidden tables that were abandoned for long enough.  Raises GossipKVError."""
         catalogue, now = self._tables.catalogue, trio.current_time()
         hidden = {table.id: name for name, table in catalogue.tables().items() if name.startswith(HIDDEN)}
+        self.is_quiet = not hidden
         abandoned = hidden.keys() - self._tables.restored() if hidden else ()
         self._since = {table: self._since.get(table, now) for table in abandoned}
         for table, since in self._since.items():

@@ -85,7 +85,8 @@ class Migrator:
                 await self._drop_departed()
             except GossipKVError as error:
                 self._log.info("steps_wait", reason=error.message)
-            await self.pause.rest(began)
+            is_quiet = not (self._replication.replicas.dirty.unsettled or self._replication.departed or self._gone[1])
+            await self.pause.rest(began, is_quiet=is_quiet)
 
     async def _round(self) -> None:
         replicas = self._replication.replicas

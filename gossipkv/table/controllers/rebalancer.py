@@ -170,24 +170,28 @@ class Rebalancer:
         self._failed_at: dict[bytes, float] = {}  # Failures soon afterwards have the same cause.
         self.passed_over: dict[bytes, float] = {}  # Nodes that are no targets until these times.
         self._abandoned_restores = AbandonedRestores(tables, self.mover_of)
+        self._is_measuring = False
         self.pause = Pause(LOOK_S)
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
         """Begin moves, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._measure)
             while True:
                 began = trio.current_time()
                 for look in (self.look, self._abandoned_restores.look):
                     with contextlib.suppress(GossipKVError):  # The next round tries again.
                         await look()
-                await self.pause.rest(began)
+                if not self._is_measuring and any(seen.planning for seen in self._seen.values()):
+                    self._is_measuring = True
+                    nursery.start_soon(self._measure)
+                is_quiet = all(seen.is_quiet for seen in self._seen.values()) and self._abandoned_restores.is_quiet
+                await self.pause.rest(began, is_quiet=is_quiet)
 
     async def _measure(self) -> None:
-        """Ask hosts for the measures of range tables at intervals."""
+        """Ask hosts for the measures of range tables at intervals, while there are such tables."""
         hosts = self._hosts
-        while True:
+        while any(seen.planning for seen in self._seen.values()):
             for table, seen in [*self._seen.items()]:
                 planning = seen.planning
                 if planning is None or trio.current_time() < planning.ask_at or not self._acts(table):
@@ -201,6 +205,7 @@ class Rebalancer:
                 planning.ask_at = trio.current_time() + ASK_S * self._random.uniform(*ASK_FACTOR)
                 self.pause.end()
             await rest(LOOK_S)
+        self._is_measuring = False
 
     async def look(self) -> None:
         """Begin or cancel the next moves of the tables for which this node acts.  Raises GossipKVError."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     Forward = Callable[[bytes, Sequence[SmearedPut], OnForwarded], object]
 
 LOOK_S: Final = 0.1  # Interval between looks for due puts: short compared with the wait of a put.
-IDLE_S: Final = 1.0  # Interval while no put waits.
 PAGE: Final = 256
 END: Final = bytes([FIRST[0] + 1])
 ACCEPTED: Final = "accepted"
@@ -49,6 +48,7 @@ class SmearBuffer:
         self._smearing = smearing
         self._forward = forward
         self._start = FIRST  # The next row to be counted.
+        self._news = trio.Event()  # Set when a put is accepted.
         self._is_made = False  # True if the space exists, and can be read.
         self._done: list[SmearedPut] = []  # Puts to be deleted.
         self._log = Log("gossipkv.node")
@@ -65,7 +65,11 @@ class SmearBuffer:
             except GossipKVError as error:  # For example, a page of the store is damaged.
                 self._log.error("smeared_not_forwarded", reason=error.message)
                 await trio.sleep(LOOK_S * 100)
-            await rest(LOOK_S if self.waiting else IDLE_S)
+            if self.waiting:
+                await rest(LOOK_S)
+            else:
+                self._news = trio.Event()
+                await self._news.wait()
 
     def drain(self) -> int:
         """Make all puts due, and accept no more; return the number of puts that still wait."""
@@ -105,6 +109,7 @@ class SmearBuffer:
             or_else()
             return
         put = smearing.accept(table, key, value, now, wall_ms, expiry=expiry)
+        self._news.set()
         batch, space = Batch(), replication.smeared
         if space is None:
             space = replication.reserve_space()

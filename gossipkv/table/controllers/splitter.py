@@ -94,6 +94,7 @@ class Splitter:
         self._alive, self._look_at, self._random = tables.alive, tables.look_at, tables.random
         self._limits, self._skew_ms = tables.split_limits, tables.settings.max_clock_skew
         self._round: list[Replica] = []  # Replicas to be measured, from the end.
+        self._is_watching = True  # True if a table has ranges to be measured.
         self._measured_at = -inf
         self._retained: dict[bytes, TableMeta] = {}  # Tables with a retention.
         self._large: dict[Replica, float] = {}  # Time of the next attempt for each large or old replica.
@@ -113,7 +114,7 @@ class Splitter:
                 if error.message != why:  # Log a reason once: it may last for days.
                     self._log.warning("division_waits", partition=None, reason=error.message)
                 why = error.message
-            await self.pause.rest(began)
+            await self.pause.rest(began, is_quiet=not (self._is_watching or self._large))
 
     async def look(self) -> None:
         """Measure some replicas; divide the large ones, and retire the old ones, that are due.
@@ -178,6 +179,7 @@ class Splitter:
             self._retained = {table: meta for table, meta in metas if meta is not None and meta.retention_ms}
             watched = ranges if any(self._limits) else self._retained.keys()
             self._round = [replica for replica in here if replica.partition[0] in watched]
+            self._is_watching = bool(watched)
         alive = {*self._alive()}
         share = min((trio.current_time() - self._measured_at) / LOOK_S, 1.0)
         self._measured_at = trio.current_time()

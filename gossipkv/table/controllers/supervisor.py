@@ -43,7 +43,7 @@ class Controllers:
         self.smear_buffer = SmearBuffer(tables, smearing, forward)
 
     def wake(self) -> None:
-        """Start the next round of the controllers soon, since a newer map is known."""
+        """Start the next round of the controllers soon, since a newer map is known, or members have changed."""
         self.reconciler.wake()
         for controller in (self.migrator, self.rebalancer, self.splitter):
             controller.pause.end()

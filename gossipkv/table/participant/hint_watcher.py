@@ -43,6 +43,11 @@ class HintWatcher:
         self._reading: dict[bytes, int] = {}  # By register that is being read: the newest config id to find.
         self._asked_at: dict[bytes, float] = {}  # By register: the start of the last read for `look_at` without news.
 
+    @property
+    def retries(self) -> bool:
+        """True if a register could not be read."""
+        return self._forget_at < math.inf
+
     def begin(self, nursery: trio.Nursery | None) -> None:
         """Read registers in tasks of this nursery from now on; None: read no more."""
         self._nursery = nursery

@@ -15,6 +15,7 @@ import trio
 from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError, NotReady, Unavailable
 from gossipkv.log import Log
+from gossipkv.placement.shard_claim import NODES
 from gossipkv.replication.replica.hlc import ClockSkew
 from gossipkv.settings.databases import HIDDEN
 from gossipkv.table.participant.hint_watcher import HintWatcher
@@ -28,17 +29,19 @@ from gossipkv.table.service import TableService
 from gossipkv.table.store import OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gossipkv.environment.seam import Environment
+    from gossipkv.gossip.member import Member
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.settings.config import Config
     from gossipkv.table.ports import ClusterView, NodeIdentity, PeerLinks
     from gossipkv.table.store import TableStore
 
-STEP_S: Final = 1.0  # Usual interval between steps; news in gossip causes a step at once,
-BREATH_S: Final = 0.1  # but steps are at least this far apart.
+STEP_S: Final = 1.0  # Interval between steps while this node does not take part, or has to try again;
+QUIET_S: Final = 5.0  # else steps are caused by news, and these guard against a defect.
+BREATH_S: Final = 0.1  # Steps are at least this far apart.
 TELL_S: Final = 0.4  # Shortest interval between hints: each hint costs all nodes, and a map may change all the time.
 PATIENCE_S: Final = 3.0  # Time for a new node to join its cluster and to see the hint of the founder.
 
@@ -85,6 +88,7 @@ class MetadataParticipant:
         self.watcher = HintWatcher(self.board, self.service, self.directory, self._wake)
         self.poll = RegisterPoll(self.service, self.board)
         self.table_names: frozenset[str] = frozenset()  # By the local catalogue.
+        self._members: Sequence[Member] = ()  # Those of the last step.
         self._nursery: trio.Nursery | None = None
         self._founding = trio.Lock()
         self._ended = trio.Event()
@@ -98,6 +102,7 @@ class MetadataParticipant:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                self._tables.on_settled = self._wake
                 self.watcher.begin(nursery)
                 # Until this node is pinned, it may still take the id of another cluster.
                 if self._tables.state == OPEN and self._identity.record.pinned:
@@ -151,18 +156,30 @@ class MetadataParticipant:
             self.table_names = frozenset(names)
             self._on_names()
 
+    def _look_at_members(self) -> None:
+        """Wake the tasks that depend on the members if these have changed."""
+        members = self._cluster.members_known()
+        if members is not self._members:
+            self._members = members
+            self.service.wake()
+            self.poll.pause.end()
+
     def _wake(self) -> None:
         self._news.set()
 
     async def _go_on(self) -> None:
-        watch = self._cluster.watch(TABLES, self._wake)
+        watch, nodes = self._cluster.watch(TABLES, self._wake), self._cluster.watch(NODES, self._wake)
+        hints = self.board.heard()
         why = ""
         say_at = trio.current_time()
         while True:
             self._news = trio.Event()
-            watch.look()
+            if watch.changed:
+                watch.look()
+                hints = self.board.heard()
+            nodes.look()
+            self._look_at_members()
             is_late = trio.current_time() < say_at  # Hints wait for their interval.
-            hints = self.board.heard()
             try:
                 if self.service.metadata is not None and self._tables.state == OPEN and self.service.has_ended():
                     await self._begin()  # The state comes from the disk, as after a restart.
@@ -183,7 +200,8 @@ class MetadataParticipant:
                 with trio.move_on_at(say_at):
                     await self._news.wait()
             else:
-                await rest(STEP_S, self._news)
+                is_quiet = self.service.metadata is not None and not why and not self.watcher.retries
+                await rest(QUIET_S if is_quiet else STEP_S, self._news)
             if trio.current_time() < breath_at:
                 await trio.sleep_until(breath_at)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError
+from gossipkv.table.controllers.pause import Pause
 from gossipkv.table.session.token import EndedTables
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class RegisterPoll:
         self._service = service
         self._board = board
         self._is_running = False
+        self.pause = Pause(STEP_S)
         self._poll_at = -math.inf  # The time of the next read of the catalogue.
         # By table name: the time of the catalogue's read with or after which its register was last read.
         self._looked_at: dict[str, float] = {}
@@ -44,6 +45,7 @@ class RegisterPoll:
     def soon(self) -> None:
         """Read the catalogue in the next step."""
         self._poll_at = trio.current_time()
+        self.pause.end()
 
     def has_ended(self, table: bytes) -> bool:
         """Return True if a table is known to be dropped."""
@@ -56,9 +58,10 @@ class RegisterPoll:
         """Grow the catalogue, and poll all registers; a task of its own, so that hints do not wait for it."""
         while True:
             assert self._service.catalogue is not None  # The attribute changes when the store is reopened.
+            began, is_quiet = trio.current_time(), False
             if self._service.known_of(self._service.register):
                 with contextlib.suppress(GossipKVError):  # The next step tries again.
-                    await self._service.catalogue.grow()
+                    is_quiet = not await self._service.catalogue.grow()
                 if trio.current_time() >= self._poll_at:
                     self._poll_at = trio.current_time() + POLL_S
                     self._board.forget()
@@ -68,7 +71,7 @@ class RegisterPoll:
                         self._ended_tables.end_read()
                 with contextlib.suppress(GossipKVError):
                     await self._poll_tables(self._service.catalogue)
-            await rest(STEP_S)
+            await self.pause.rest(began, is_quiet=is_quiet and len(self._looked_at) <= MAX_LOOKS)
 
     async def _poll_tables(self, catalogue: Catalogue) -> None:
         """Read the registers of the tables that were read longest ago."""

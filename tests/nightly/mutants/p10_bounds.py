@@ -28,9 +28,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a periodic task looks after its period",
-        "gossipkv.environment.ticks:_Ticks.rest",
-        "self._rests[news] = now + SHORTEST * period_s, now + LONGEST * period_s",
-        "self._rests[news] = now + SHORTEST * period_s, now + 2 * period_s",
+        "gossipkv.environment.ticks:rest",
+        "return await _ticks().rest(news, now + SHORTEST * period_s, now + LONGEST * period_s)",
+        "return await _ticks().rest(news, now + SHORTEST * period_s, now + 2 * period_s)",
         "tests/unit/environment/test_ticks.py",
     ),
     planted(

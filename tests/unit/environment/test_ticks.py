@@ -34,12 +34,21 @@ async def test_a_task_joins_a_wake_for_another_reason(autojump_clock):
         assert not await ticks.rest(10.0)
         assert trio.current_time() == pytest.approx(began + 8)
 
-    began = trio.current_time()
+    began, alarm = trio.current_time(), trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(look)
-        for pause_s in (7.0, 1.0):  # The first wake is too early.
-            await trio.sleep(pause_s)
-            ticks.join()
+        assert not await ticks.rest_until(began + 7, alarm)  # The first wake is too early.
+        nursery.start_soon(ticks.rest_until, began + 60, alarm := trio.Event())
+        await trio.testing.wait_all_tasks_blocked()
+        ticks.move(alarm, began + 8)
+
+
+async def test_the_alarm_is_moved_before_trio_cancels_its_task(autojump_clock):
+    await ticks.rest(1.0)
+    alarm = ticks._ticks()._alarm
+    for period_s in (1.0, 2.0, 1.0):
+        await ticks.rest(period_s)
+    assert ticks._ticks()._alarm is alarm
 
 
 async def test_news_end_a_rest_at_once(autojump_clock):

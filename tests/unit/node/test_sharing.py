@@ -102,7 +102,7 @@ class Gossiped:
         return self.watches.setdefault(path, TreeWatch(path, wake))
 
     def members_known(self):
-        return [*self.members]
+        return self.members
 
     def isolated(self):
         return False
@@ -141,10 +141,10 @@ async def test_a_look_at_what_has_not_changed_lists_nothing():
     assert (tree.listed, many.told) == (["nodes"], ["b"])
     sharing.look()
     assert tree.listed == ["nodes"]
-    tree.members[1] = at_rest("b", gossip.MemberState.SUSPECT)
+    tree.members = [at_rest("a"), at_rest("b", gossip.MemberState.SUSPECT)]
     sharing.look()
     assert (tree.listed, membership.get("b").state) == (["nodes"] * 2, MemberStanding.SUSPECT)
-    tree.members.append(at_rest("c"))
+    tree.members = [*tree.members, at_rest("c")]
     sharing.look()
     assert many.told == ["b", "c"]
     for path in ("nodes", "databases"):

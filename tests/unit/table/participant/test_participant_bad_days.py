@@ -201,7 +201,7 @@ async def test_who_is_not_pinned_decides_nothing_with_a_store_that_was_put_back(
     """The store may belong to another cluster, and the node may still take any cluster id."""
     for pinned in (False, True):
         part = deciding(Members(), store=7, pinned=pinned)
-        part._cluster.watch = lambda path, wake: SimpleNamespace(look=lambda: 0)
+        part._cluster.watch = lambda path, wake: SimpleNamespace(look=lambda: 0, changed=False)
         part._cluster.below = lambda path: []
         part._tables = SimpleNamespace(state="open", opened=lambda: SimpleNamespace(manifest=SimpleNamespace(store=7)))
         begun = []
