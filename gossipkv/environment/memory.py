@@ -28,7 +28,6 @@ PROC: Final = PurePosixPath("/proc")
 KIB: Final = 1024
 
 _NUMBER: Final = re.compile(r"\d{1,20}", re.ASCII)
-_NUMBERS: Final = re.compile(r"^(\w+)(:?)[ \t]+(\d{1,20})\b", re.ASCII | re.MULTILINE)
 # Ids of the mount and its parent, device; root and place; options, optional fields; kind, source, more options.
 _MOUNT: Final = re.compile(r"^\S+ \S+ \S+ (/\S*) (/\S*) \S+ (?:\S+ )*?- (cgroup2?) \S+ (\S+)$", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
@@ -67,10 +66,10 @@ def reader_below(root: Path) -> Read:
 
 def rooms(read: Read) -> Iterator[Room]:
     """Yield the rooms of all known limits."""
-    own = numbers(text_of(read, PROC / "self/status"))
+    own = numbers(text_of(read, PROC / "self/status"), "RssFile", "RssShmem")
     # Linux before 4.5 does not tell; then no page counts as mapped by others.
     mapped_bytes = own["RssFile"] + own["RssShmem"] if "RssFile" in own else 1 << 64
-    machine = numbers(text_of(read, PROC / "meminfo"))
+    machine = numbers(text_of(read, PROC / "meminfo"), "MemAvailable", "Mapped")
     if "MemAvailable" in machine:
         yield Room("MemAvailable", machine["MemAvailable"] - max(0, machine["Mapped"] - mapped_bytes))
     texts = text_of(read, PROC / "self/mountinfo"), text_of(read, PROC / "self/cgroup")
@@ -99,15 +98,17 @@ def _room(read: Read, group: PurePosixPath, mapped_bytes: int) -> Iterator[Room]
     if "memory.current" not in values:
         return
     held_bytes = values.pop("memory.current")
-    of_kind = numbers(text_of(read, group / "memory.stat"))
-    held_bytes -= of_kind["active_file"] + of_kind["inactive_file"] + of_kind["slab_reclaimable"]
+    dropped = "active_file", "inactive_file", "slab_reclaimable"
+    of_kind = numbers(text_of(read, group / "memory.stat"), *dropped, "file_mapped")
+    held_bytes -= sum(of_kind[name] for name in dropped)
     for name, limit_bytes in values.items():
         others_bytes = max(0, of_kind["file_mapped"] - mapped_bytes)
         yield Room(f"{name} of {group}", limit_bytes - max(0, held_bytes) - others_bytes)
 
 
 def _room_of_version_1(read: Read, group: PurePosixPath, mapped_bytes: int) -> Iterator[Room]:
-    of_kind = numbers(text_of(read, group / "memory.stat"))
+    names = "hierarchical_memory_limit", "total_rss", "total_shmem", "total_mapped_file"
+    of_kind = numbers(text_of(read, group / "memory.stat"), *names)
     if "hierarchical_memory_limit" in of_kind:
         held_bytes = of_kind["total_rss"] + of_kind["total_shmem"]
         others_bytes = max(0, of_kind["total_mapped_file"] - mapped_bytes)
@@ -123,9 +124,10 @@ def text_of(read: Read, path: PurePosixPath) -> str:
         return ""
 
 
-def numbers(text: str) -> Counter[str]:
-    """Return the numbers of a file with a name and a number per line, in bytes; those with a colon are in KiB."""
-    return Counter({name: int(number) * (KIB if colon else 1) for name, colon, number in _NUMBERS.findall(text)})
+def numbers(text: str, *names: str) -> Counter[str]:
+    """Return some numbers of a file with a name and a number per line, in bytes; those with a colon are in KiB."""
+    found = re.findall(rf"^({'|'.join(names)})(:?)[ \t]+(\d{{1,20}})\b", text, re.ASCII | re.MULTILINE)
+    return Counter({name: int(number) * (KIB if colon else 1) for name, colon, number in found})
 
 
 class Mount(NamedTuple):

@@ -27,6 +27,10 @@ _Events = list[tuple[int, int]]
 class _Epoll(Protocol):
     """The methods that Trio calls; all other attributes are delegated."""
 
+    register: Callable[[int, int], None]
+    modify: Callable[[int, int], None]
+    unregister: Callable[[int], None]
+
     def fileno(self) -> int: ...
     def poll(self, timeout: float, most: int, /) -> _Events: ...
 
@@ -40,6 +44,8 @@ class TrioLoop:
         self._epoll: _Epoll = getattr(manager, _EPOLL)
         self._rest: Callable[[float], None] | None = None
         self.was_asked = False
+        # Trio calls these each time that it waits for a descriptor; `__getattr__` would take longer.
+        self.register, self.modify, self.unregister = self._epoll.register, self._epoll.modify, self._epoll.unregister
         setattr(manager, _EPOLL, self)
 
     def sleep_by(self, rest: Callable[[float], None]) -> None:

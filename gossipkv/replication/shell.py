@@ -54,7 +54,7 @@ SMEARED: Final = b"\0w"
 KEEP_S: Final = 1.0  # Interval at which resume positions are saved.
 COLLECT_S: Final = 1.0  # Interval of garbage collection, and of pages of a digest.
 CLEAR_S: Final = 0.05  # Interval of cleanup pages.
-QUIET_S: Final = 5.0  # Interval of the looks that have found nothing to do.
+QUIET_S: Final = 5.0  # Interval of looks without work, unless something happens.
 COMPARE_S: Final = 10.0  # Interval between replicas compared: each comparison asks all other hosts.
 RETRY_S: Final = 60.0  # Delay after an error of the store.
 MAX_CURSORS: Final = 64
@@ -106,7 +106,7 @@ class Replication:
         # The space of puts that wait to be forwarded (`table.controllers.smear_buffer`).
         self.smeared: int | None = None
         self._kept: dict[bytes, bytes] = {}
-        self._has_moved = False  # True if resume positions had changed when they were last saved.
+        self._on_pump: list[trio.Event] = []  # Set after a pump, since anything may have changed.
         self.departed: dict[Replica, None] = {}  # Replicas whose assignment is gone.
         self.waiting = waiting
         self.gives = RateLimit(limits.transfer)  # Limits what other nodes' loads read here.
@@ -127,14 +127,18 @@ class Replication:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             comparing, spaces, unswept = self.digests, self.replicas.spaces, self.replicas.dirty.unswept
-            nursery.start_soon(self._repeat, self._keep_places, lambda: KEEP_S if self._has_moved else QUIET_S)
-            nursery.start_soon(self._repeat, self.collector.look, lambda: COLLECT_S if unswept else QUIET_S)
+            nursery.start_soon(self._repeat, self._keep_places, lambda: KEEP_S, lambda: False)
+            nursery.start_soon(self._repeat, self.collector.look, lambda: COLLECT_S, lambda: unswept)
             nursery.start_soon(self._repeat, comparing.look, lambda: COLLECT_S if comparing.is_amid else COMPARE_S)
-            nursery.start_soon(self._repeat, self._clear, lambda: CLEAR_S if spaces.abandoned else QUIET_S)
+            nursery.start_soon(
+                self._repeat, self._clear, lambda: CLEAR_S if spaces.abandoned else COLLECT_S, lambda: spaces.abandoned
+            )
             task_status.started()
             while True:
                 self._news = trio.Event()
                 self.replicas.pump()
+                while self._on_pump:
+                    self._on_pump.pop().set()
                 with trio.move_on_at(self.replicas.due):
                     await self._news.wait()
 
@@ -271,11 +275,17 @@ class Replication:
 
     # -- periodic work -----------------------------------------------------------------------------------------------
 
-    async def _repeat(self, look: Callable[[], object], pause_s: Callable[[], float]) -> None:
-        """Call `look` repeatedly until cancelled; log a repeated error of the store once."""
+    async def _repeat(
+        self, look: Callable[[], object], pause_s: Callable[[], float], has_work: Callable[[], object] = lambda: True
+    ) -> None:
+        """Call `look` repeatedly until cancelled, seldom without work; log a repeated error of the store once."""
         why = ""
         while True:
+            news = trio.Event()
+            self._on_pump.append(news)
             await rest(pause_s())
+            if not (news.is_set() or has_work()):
+                await rest(QUIET_S, news)
             try:
                 look()
                 why = ""
@@ -291,7 +301,6 @@ class Replication:
         """Save changed resume positions. Raises Overloaded, StorageError."""
         places = {node: msgpack.packb(place) for node, place in self.replicas.kept_places().items()}
         changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
-        self._has_moved = bool(changed)
         if not changed or self._store.first_space is None:  # The first space belongs to the registers.
             return
         batch, space = Batch(), self._places

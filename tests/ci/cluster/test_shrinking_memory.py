@@ -48,7 +48,7 @@ class Group:
     @property
     def held_bytes(self) -> int:
         """Return the memory of the group that cannot be dropped."""
-        counts = numbers((self.place / "memory.stat").read_text())
+        counts = numbers((self.place / "memory.stat").read_text(), "total_rss", "total_shmem", "anon")
         return counts["total_rss"] + counts["total_shmem"] if "total_rss" in counts else counts["anon"]
 
 
