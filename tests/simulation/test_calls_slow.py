@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.calls import Calls
 
 # Over twenty nodes.
-VERDICT = {"verdict, the asked node": 1500, "verdict, another node": 1000, "idle second": 1250}
+VERDICT = {"verdict, the asked node": 1500, "verdict, another node": 1000, "idle second": 730}
 TRANSACTIONS = {"transaction, the asked server": 950, "transaction, another server": 715}
 # For each record that a node has missed, in a quarter as many partitions: only one of two others feeds the node.
 CATCH_UP = {"catch-up, a feeder": 16, "catch-up, another node": 11, "catch-up, the node": 80}

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from gossipkv.environment.ticks import LONGEST
-from gossipkv.table.controllers.pause import REST_FACTOR, Pause
+from gossipkv.table.controllers.pause import QUIET_ROUNDS, QUIET_S, REST_FACTOR, Pause
 
 
 @pytest.mark.parametrize(("took_s", "news_at_s", "expected_s"), [
@@ -35,3 +35,22 @@ async def test_a_pause(took_s, news_at_s, expected_s, autojump_clock):
             rests_s.append(trio.current_time() - began - took_s)
             nursery.cancel_scope.cancel()
     assert rests_s == pytest.approx(expected_s)
+
+
+async def test_pauses_grow_while_there_is_nothing_to_do_until_there_is_news(autojump_clock):
+    pause, rests_s = Pause(longest_s=1), []
+
+    async def rest(is_quiet):
+        began = trio.current_time()
+        await pause.rest(began, is_quiet=is_quiet)
+        rests_s.append((trio.current_time() - began) / LONGEST)
+
+    for _ in range(QUIET_ROUNDS + 3):
+        await rest(is_quiet=True)
+    assert rests_s[QUIET_ROUNDS - 1 :] == pytest.approx([1, 2, 4, QUIET_S])
+    await rest(is_quiet=False)
+    assert rests_s.pop() == pytest.approx(1)
+    pause.end()
+    await rest(is_quiet=True)
+    await rest(is_quiet=True)
+    assert rests_s.pop() == pytest.approx(0.2)
