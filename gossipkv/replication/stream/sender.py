@@ -125,8 +125,8 @@ class LogSender(EntryFeed):
         self._strangers.pop(replica, None)
         if before is not None and is_known:
             merged = clock.merge(before.clock, status.clock)
-            if before.span is None and status.span is not None:  # A complete replica stays complete.
-                status = status._replace(span=None)
+            if (before.span is None) is not (status.span is None):
+                status = self._completed(replica, status)
             if merged != before.clock and replica in self._gap:
                 self._since = now
             if merged != status.clock or status.config < before.config:
@@ -141,6 +141,15 @@ class LogSender(EntryFeed):
             self._stay_alone(replica)
         if replica in self._gap and self._covers(replica, self._gap[replica]):
             del self._gap[replica]
+
+    def _completed(self, replica: Replica, status: ReplicaStatus) -> ReplicaStatus:
+        """Return the status of a target that has become complete, or was before, and stays so."""
+        if status.span is not None:
+            return status._replace(span=None)
+        # The target took no entries while its load ended; without a cursor, this node did not hear of that.
+        if self._connected and replica not in self._cursors and not clock.covers(status.clock, replica.synced):
+            self._begin(replica, self.place)
+        return status
 
     def adopted(self, replica: Replica, now: float) -> None:
         """Re-evaluate the target's status after a replica adopted a placement or departed."""

@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.errors import Overloaded
 from gossipkv.replication.replica import clock
-from gossipkv.replication.replica_set import ASK_OWN_S
+from gossipkv.replication.replica_set import ASK_OWN_S, ReplicaSet
 from tests.unit.replication.memory import Cluster
 from tests.unit.replication.moved import AVAILABLE, LOADING, PROPOSED, adopt, cut, heal, records
 
@@ -51,6 +51,18 @@ def test_what_stays_open_is_let_go_of_and_loaded_anew(cluster):
     cluster.until(lambda: target.copy.joining is None, most_s=5.0)
     cluster.pass_s(1.0)
     assert records(target) == {b"a", b"b"}
+
+
+def test_hosts_need_not_hear_that_a_target_takes_no_entries(cluster, monkeypatch):
+    """The end of a load may come before the report of its last step, so that no host ever sees the target frozen."""
+    changes = ReplicaSet.changes
+
+    def unfrozen(replicas, replica):
+        if not replica.is_frozen:
+            changes(replicas, replica)
+
+    monkeypatch.setattr(ReplicaSet, "changes", unfrozen)
+    test_what_stays_open_is_let_go_of_and_loaded_anew(cluster)
 
 
 def test_a_target_that_begins_anew_is_not_looked_at_without_end(cluster):
