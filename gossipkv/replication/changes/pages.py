@@ -344,7 +344,7 @@ class ChangePage:
                 place.space = reader.replica.space
             if delivered.covers(after):
                 return True
-            if not place.space:
+            if not place.space or not delivered.covers(before):
                 reader.error = _too_old(place)
                 return False
             is_ahead = before.has_all(delivered)
