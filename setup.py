@@ -38,7 +38,7 @@ DIRECTIVES: dict[str, object] = {
     "language_level": "3",
     "auto_pickle": False,  # A pickled pointer is a wild pointer.
     "autotestdict": False,  # `__test__` would show in every stub.
-    "binding": True,
+    "binding": False,  # Plain methods are less C, and are called with less work.
     "embedsignature": False,
     "wraparound": False,  # Negative indices into buffers are bugs, not a feature.
     "cdivision": True,  # C's division; a divisor that came from outside is checked where it enters.
