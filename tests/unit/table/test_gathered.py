@@ -222,6 +222,13 @@ def test_each_write_has_its_own_deadline_and_is_applied(node):
     assert node.node.waiting.bytes == 0
 
 
+@pytest.mark.parametrize("option", ["ttl_ms", "expires_at"])
+def test_a_delete_has_no_expiry_not_even_nil(node, option):
+    msgid = asked(node, "delete", **{option: None})
+    node.settle()
+    assert outcome(node, msgid) == "BAD_REQUEST"
+
+
 @pytest.mark.parametrize("error", [Overloaded("full"), LimitExceeded("long"), StorageError("bad")])
 def test_a_refused_batch_answers_each_of_its_writes(error):
     node = made_node(1)

@@ -214,9 +214,11 @@ cdef bint take_write_option(Cursor* params, WriteOptions* options) noexcept nogi
             return True
         return options.level == 0 or blob_is(&name, b"all", 3)
     if blob_is(&name, b"ttl_ms", 6) or blob_is(&name, b"expires_at", 10):
+        if options.has_expiry:
+            return False
         if take_nil(params):
             return True
-        if options.has_expiry or not take_unsigned(params, &number):
+        if not take_unsigned(params, &number):
             return False
         options.has_expiry = True
         options.expiry = -<int64_t>number if name.size == 6 else <int64_t>number
@@ -271,7 +273,7 @@ cdef PyObject* plan_write(
     options.timeout_ms = WRITE_TIMEOUT_MS
     options.level = MAJORITY_LEVEL
     options.expiry = -(<CalmTable>database.table).ttl_ms
-    options.has_expiry = False
+    options.has_expiry = kind == DELETE_ONE  # It has no such option.
     entries = take_map(params) if count > fixed else 0
     if entries < 0:
         return NULL
@@ -279,8 +281,6 @@ cdef PyObject* plan_write(
         entries -= 1
         if not take_write_option(params, options):
             return NULL
-    if options.has_expiry and kind == DELETE_ONE:
-        return NULL
     params[0] = first
     if options.timeout_ms == 0 or options.config not in (0, load_calm(&(<CalmTable>database.table).config)):
         return NULL
