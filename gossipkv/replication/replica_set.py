@@ -555,7 +555,7 @@ class ReplicaSet:
                 break
             self._outside.look(peer.node, do)
         if peer.sender.turned:
-            peer.changed(sorted(peer.sender.turned & self.acks.keys(), key=attrgetter("space")), now)
+            peer.changed([replica for replica in peer.sender.turned if replica in self.acks], now)
             peer.sender.turned.clear()
         if peer.greeted and peer.report_at <= now:
             if peer.unreported or peer.clock_at <= now:

@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from gossipkv.replication.replica.replica import Replica
+from tests.world.replication.world import run
+
 pytestmark = pytest.mark.timeout(1200)
 
 
@@ -22,3 +25,18 @@ def test_a_run_is_the_same_twice():
     ]
     assert said[0] == said[1]
     assert {"records sent", "advance DONE", "joined"} <= {line[9:] for line in said[0].splitlines()}
+
+
+def test_a_run_does_not_follow_the_order_of_sets_of_replicas(monkeypatch):
+    """Replicas hash by their addresses; here by their numbers, in two orders. The seed divides and bulk loads."""
+    runs = []
+    for factor in (1, 2_654_435_761):
+        seen: dict[int, tuple[int, Replica]] = {}
+
+        def number(replica, seen=seen, factor=factor):
+            return seen.setdefault(id(replica), (factor * len(seen) % (1 << 61), replica))[0]
+
+        monkeypatch.setattr(Replica, "__hash__", number)
+        outcome = run(28)
+        runs.append((outcome.violations, outcome.counts, outcome.travelled))
+    assert runs[0] == runs[1]

@@ -74,7 +74,7 @@ class LogSender(EntryFeed):
         self._under_way = {}
         self._number = 0
         self._begun = False  # A cursor was begun: `next` looks at the cursors once more.
-        self.turned: set[Replica] = set()  # Replicas newly below or no longer below, to be reported.
+        self.turned: dict[Replica, None] = {}  # Replicas newly below or no longer below, to be reported.
         self._relayed = {}
         self._strangers = {}
         # Resume positions of split replicas that the target has not reported yet.
@@ -94,7 +94,7 @@ class LogSender(EntryFeed):
         joining = {replica: status for replica, status in hosts.items() if status.span is not None}
         lacking = [replica for replica in hosts if replica not in joining and not self._covers(replica, replica.synced)]
         self._gap = {replica: replica.synced for replica in lacking}
-        self.turned.update(replica for replica, cursor in self._cursors.items() if cursor.needs)
+        self.turned |= {replica: None for replica, cursor in self._cursors.items() if cursor.needs}
         self._cursors, self._lagging, self._joined = {}, {}, {}
         for replica, status in hosts.items():
             at = positions.get(status.assignment)
@@ -264,7 +264,7 @@ class LogSender(EntryFeed):
                 if not self.statuses[replica].can_take or not self._covers(replica, cursor.needs):
                     continue
                 if cursor.needs:
-                    self.turned.add(replica)
+                    self.turned[replica] = None
                     cursor.needs = b""
             done = self._pass(cursor, now)
             if done is not None:
@@ -406,7 +406,7 @@ class LogSender(EntryFeed):
             self._begin(replica, replica.made_at)
             self._begun = True
             return
-        self.turned.add(replica)
+        self.turned[replica] = None
         alone = self._begin(replica, cursor.at, is_alone=True)
         alone.begun, alone.needs = cursor.begun, before
 
