@@ -105,7 +105,7 @@ class Sharing:
         self._routes = routes
         self._address = str(address)
         self._ask_timeout_ms = ask_timeout_ms
-        self._wake = trio.Event()
+        self._wake, self._has_news = trio.Event(), False
         self._watches: dict[str, tuple[TreeWatch, TreeWatch]] = {}  # By database.
         self._places = tree.watch(NODES, self.wake)
         self._names = tree.watch(DATABASES, self.wake)
@@ -121,8 +121,9 @@ class Sharing:
         self.look()
         task_status.started()
         while True:
-            has_changed = await rest(LOOK_S, self._wake)
+            await rest(LOOK_S, self._wake)  # News may come as the time ends.
             self._wake = trio.Event()
+            has_changed, self._has_news = self._has_news, False
             if has_changed or self._is_stale():
                 self.look()
             if has_changed:
@@ -135,6 +136,7 @@ class Sharing:
 
     def wake(self) -> None:
         """Make the task look soon."""
+        self._has_news = True
         self._wake.set()
 
     def look(self) -> None:

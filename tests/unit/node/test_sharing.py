@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import trio
+
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.effects import PublishDatabase, Withdraw
 from gossipkv.dataset.cluster.members import DatasetMember, Membership, MemberStanding
@@ -153,6 +155,31 @@ async def test_a_look_at_what_has_not_changed_lists_nothing():
         sharing.look()
         assert tree.listed.pop() == path
     assert tree.listed == ["nodes"] * 3
+
+
+async def test_news_that_come_as_the_time_ends_are_not_lost(monkeypatch, autojump_clock):
+    """A rest that ends by time sets its event before its task runs: news may be told in between."""
+    tree, many = Gossiped(), Many()
+    own = DatasetMember("a", bytes(16), 1, Address("a", 1))
+    membership = Membership(own, expects_others=False, retire_max_ms=1, now_ms=0)
+    sharing = Sharing(tree, many, membership, many, None, address=Address("a", 1), ask_timeout_ms=1)
+    rests = []
+
+    async def rest(_, news):
+        rests.append(news)
+        if len(rests) > 1:
+            await trio.sleep_forever()
+        news.set()
+        tree.watches["databases"].revision += 1
+        sharing.wake()
+        return False
+
+    monkeypatch.setattr("gossipkv.node.sharing.rest", rest)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sharing.run)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert tree.listed == ["nodes", "databases"]
 
 
 def test_who_says_what_cannot_be_read_is_named_until_it_can():
