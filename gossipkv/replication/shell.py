@@ -106,7 +106,8 @@ class Replication:
         # The space of puts that wait to be forwarded (`table.controllers.smear_buffer`).
         self.smeared: int | None = None
         self._kept: dict[bytes, bytes] = {}
-        self._on_pump: list[trio.Event] = []  # Set after a pump, since anything may have changed.
+        # By look: set after a pump, since anything may have changed.
+        self._on_pump: dict[Callable[[], object], trio.Event] = {}
         self.departed: dict[Replica, None] = {}  # Replicas whose assignment is gone.
         self.waiting = waiting
         self.gives = RateLimit(limits.transfer)  # Limits what other nodes' loads read here.
@@ -138,7 +139,7 @@ class Replication:
                 self._news = trio.Event()
                 self.replicas.pump()
                 while self._on_pump:
-                    self._on_pump.pop().set()
+                    self._on_pump.popitem()[1].set()
                 with trio.move_on_at(self.replicas.due):
                     await self._news.wait()
 
@@ -282,7 +283,7 @@ class Replication:
         why = ""
         while True:
             news = trio.Event()
-            self._on_pump.append(news)
+            self._on_pump[look] = news
             await rest(pause_s())
             if not (news.is_set() or has_work()):
                 await rest(QUIET_S, news)
