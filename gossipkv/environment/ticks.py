@@ -16,6 +16,7 @@ import trio
 # A rest lasts from and up to this many periods. Tasks whose rests overlap come together at the first wake.
 SHORTEST: Final = 0.75
 LONGEST: Final = 1.1  # Above 1, since the members of a cluster probe each other about each half-second or second.
+QUIET_S: Final = 5.0  # Period of looks that news should cause: they guard against news that was not told.
 
 
 @final
@@ -83,7 +84,8 @@ def _ticks() -> _Ticks:
 async def rest(period_s: float, news: trio.Event | None = None) -> bool:
     """Return after about `period_s` seconds, or once `news` is set; return True in the second case.
 
-    `news` is set in both cases, so each rest needs a new event.
+    `news` is set in both cases, so each rest needs a new event. News that comes while a rest ends by time is not told
+    apart: a task that skips work has to note it itself.
     """
     now = trio.current_time()
     news = trio.Event() if news is None else news

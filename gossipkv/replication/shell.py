@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import msgpack
 import trio
 
-from gossipkv.environment.ticks import rest
+from gossipkv.environment.ticks import QUIET_S, rest
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.replication._replication import LogPage
@@ -54,7 +54,6 @@ SMEARED: Final = b"\0w"
 KEEP_S: Final = 1.0  # Interval at which resume positions are saved.
 COLLECT_S: Final = 1.0  # Interval of garbage collection, and of pages of a digest.
 CLEAR_S: Final = 0.05  # Interval of cleanup pages.
-QUIET_S: Final = 5.0  # Interval of looks without work, unless something happens.
 COMPARE_S: Final = 10.0  # Interval between replicas compared: each comparison asks all other hosts.
 RETRY_S: Final = 60.0  # Delay after an error of the store.
 MAX_CURSORS: Final = 64

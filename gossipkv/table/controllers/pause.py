@@ -9,11 +9,10 @@ from typing import Final, final
 
 import trio
 
-from gossipkv.environment.ticks import rest
+from gossipkv.environment.ticks import QUIET_S, rest
 
 SHORTEST_S: Final = 0.1  # Changes at about the same time share a transaction.
-QUIET_ROUNDS: Final = 10  # The consequences of news are over after so many rounds with nothing to do,
-QUIET_S: Final = 5.0  # and then rounds this far apart guard against a defect: news that was not told.
+QUIET_ROUNDS: Final = 10  # The consequences of news are over after so many rounds with nothing to do.
 REST_FACTOR: Final = 9  # Rest at least 9 times as long as the round took, to leave the time to other tasks.
 
 

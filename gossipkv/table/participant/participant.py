@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.environment.ticks import rest
+from gossipkv.environment.ticks import QUIET_S, rest
 from gossipkv.errors import GossipKVError, NotReady, Unavailable
 from gossipkv.log import Log
 from gossipkv.placement.shard_claim import NODES
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from gossipkv.table.ports import ClusterView, NodeIdentity, PeerLinks
     from gossipkv.table.store import TableStore
 
-STEP_S: Final = 1.0  # Interval between steps while this node does not take part, or has to try again;
-QUIET_S: Final = 5.0  # else steps are caused by news, and these guard against a defect.
+STEP_S: Final = 1.0  # Interval between steps while this node does not take part, or has to try again.
 BREATH_S: Final = 0.1  # Steps are at least this far apart.
 TELL_S: Final = 0.4  # Shortest interval between hints: each hint costs all nodes, and a map may change all the time.
 PATIENCE_S: Final = 3.0  # Time for a new node to join its cluster and to see the hint of the founder.

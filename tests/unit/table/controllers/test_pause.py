@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from gossipkv.environment.ticks import LONGEST
-from gossipkv.table.controllers.pause import QUIET_ROUNDS, QUIET_S, REST_FACTOR, Pause
+from gossipkv.environment.ticks import LONGEST, QUIET_S
+from gossipkv.table.controllers.pause import QUIET_ROUNDS, REST_FACTOR, Pause
 
 
 @pytest.mark.parametrize(("took_s", "news_at_s", "expected_s"), [
