@@ -23,7 +23,7 @@ _SIZE_BYTES: Final = attrgetter("size_bytes")
 
 @final
 class LogTail:
-    """The end of the log, in memory, for all log senders."""
+    """The end of the log in memory, for all log senders; and marks of earlier positions, for change feeds."""
 
     def __init__(self, position: int, *, most_bytes: int = TAIL_BYTES) -> None:
         self.end = position  # The log is synced up to here.

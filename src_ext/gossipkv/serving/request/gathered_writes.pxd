@@ -18,7 +18,7 @@ cdef struct WriteOptions:
     uint64_t seen_config  # that of the token
     int level  # the place of the name in `LEVELS`
     int64_t expiry  # as in `RecordWrite`
-    bint has_expiry
+    bint takes_expiry
 
 cdef struct GatheredWrite:
     BacklogRequest* request  # owned; NULL once it is answered

@@ -214,13 +214,13 @@ cdef bint take_write_option(Cursor* params, WriteOptions* options) noexcept nogi
             return True
         return options.level == 0 or blob_is(&name, b"all", 3)
     if blob_is(&name, b"ttl_ms", 6) or blob_is(&name, b"expires_at", 10):
-        if options.has_expiry:
+        if not options.takes_expiry:
             return False
         if take_nil(params):
             return True
         if not take_unsigned(params, &number):
             return False
-        options.has_expiry = True
+        options.takes_expiry = False
         options.expiry = -<int64_t>number if name.size == 6 else <int64_t>number
         return number <= <uint64_t>MAX_TTL_MS if name.size == 6 else (
             <uint64_t>MIN_EXPIRES_MS <= number <= <uint64_t>MAX_EXPIRES_MS
@@ -273,7 +273,7 @@ cdef PyObject* plan_write(
     options.timeout_ms = WRITE_TIMEOUT_MS
     options.level = MAJORITY_LEVEL
     options.expiry = -(<CalmTable>database.table).ttl_ms
-    options.has_expiry = kind == DELETE_ONE  # It has no such option.
+    options.takes_expiry = kind != DELETE_ONE
     entries = take_map(params) if count > fixed else 0
     if entries < 0:
         return NULL
