@@ -106,7 +106,7 @@ class BuildExtensions(build_ext):
         before_s = sum(os.times()[:4])
         translate(self.extensions)
         super().run()
-        # The CPU time of Cython and the C compiler, which `.ci/units.py` compares with its goal.
+        # The CPU time of Cython and the C compiler, which `.ci/costs.py` prints.
         Path(BUILD_ROOT, "compiled_s").write_text(f"{sum(os.times()[:4]) - before_s:.1f}", encoding="ascii")
 
     def build_extension(self, ext: Extension) -> None:
