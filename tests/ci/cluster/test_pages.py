@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 CLIENT = "tests/unit/client/test_client_page_slow.py::test_every_example_runs"
 FEAST = "tests/nightly/feast/test_feast.py::test_cases"
 SPARK = "tests/ci/cluster/test_spark.py::test_the_page_has_both_examples"
-REDIS = "tests/ci/cluster/test_redis_clients.py::test_the_page_does_what_it_says_"
 OFFLINE = "tests/unit/dataset/offline/test_offline_builds_page_slow.py"
 TABLE = "tests/unit/dataset/offline/test_your_table_page_slow.py"
 LIFE = "tests/unit/dataset/test_life_page.py::test_the_documentation_draws_the_tables"
 ORDERS = "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"
 GOSSIP = "tests/unit/gossip/test_gossip_page.py::test_the_drawing_is_the_automaton"
 HERE = "tests/ci/cluster/test_pages.py::"
+OTHER_READERS = ("docs/operators/", "docs/development/", "docs/reference/")
 # Helm's commands take the name of a release, which is no command.
 COMMAND = re.compile(r"(?:^|(?<!install)(?<!upgrade)[\s/(])gossipkv (?!demo$)([^|;&#)\n]+)")
 NO_COMMANDS = {"gossipkv packets 1"}  # This is a word of a key's derivation.
@@ -60,7 +60,6 @@ FILE = re.compile(r"# (\S+\.\w+)\n")
 TABLES = "tests/nightly/cluster/test_tables.py::"
 MACHINES = "docs/operators/three-machines.md"
 ON_MACHINES = "tests/ci/cluster/test_three_machines.py::test_the_page_on_machines"
-RECORDS = "tests/unit/client/test_tables_page_slow.py::test_the_page_does_what_it_says"
 NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
 
 
@@ -98,8 +97,6 @@ CLAIMS = (
     Claim(
         "docs/users/http.md", "http", 1, "tests/ci/cluster/test_users.py::test_what_is_no_token_and_who_may_no_longer"
     ),
-    Claim("docs/users/tables.md", "console", 2, RECORDS),
-    Claim("docs/users/tables.md", "python", 4, RECORDS),
     Claim("docs/users/spark.md", "python", 2, SPARK),
     Claim(
         "docs/users/spark.md",
@@ -118,11 +115,6 @@ CLAIMS = (
         for engine in ("spark", "dask", "ray")
     ),
     Claim("docs/users/your-table.md", "python airflow", 1, f"{TABLE}::test_a_scheduler_can_say_its_command"),
-    Claim("docs/users/redis.md", "python", 1, f"{REDIS}in_python"),
-    Claim("docs/users/redis.md", "console", 1, f"{REDIS}in_a_shell"),
-    Claim(
-        "docs/users/redis.md", "sh", 1, "not run: a port that may be taken; the nodes of those tests are told another"
-    ),
     Claim(
         "docs/operators/kubernetes.md", "sh", 2, "tests/ci/deploy/test_kubernetes.py::test_the_page_names_what_there_is"
     ),
@@ -190,15 +182,6 @@ def a_place_for_secrets(reader: Reader) -> None:
     (reader.place / "etc" / "gossipkv").mkdir()
 
 
-def a_source(reader: Reader) -> None:
-    """Write a source in a file, and 64 partitions of it, built elsewhere and not yet declared complete."""
-    (reader.directory / "SOURCE").write_text("france\tParis\nperu\tLima\n")
-    made = reader.type("gossipkv build SOURCE /srv/datasets/geo/2026-11-20 --partitions 64")
-    assert made.status == 0, made.text
-    for name in ("_SUCCESS", "_PARTITIONS.json", "_MANIFEST"):
-        (reader.place / "srv" / "datasets" / "geo" / "2026-11-20" / name).unlink()
-
-
 # The load tests of a page are shortened for a busy machine, and a port that may be in use is replaced.
 SHORTER = {
     "--duration 10s": "--duration 500ms", "--duration 20s": "--duration 500ms", "--duration 60s": "--duration 500ms",
@@ -206,23 +189,31 @@ SHORTER = {
     "--warm-up 0s --compare": "--compare", "p99>5ms": "p99>5s", "rate<1990": "rate<1", "6379": "8099",
 }  # fmt: skip
 
-# The pages whose blocks a reader types and runs in order.
-RUN: dict[str, Stage] = {
-    "README.md": Stage(words={"6379": "8099"}),
-    "docs/tutorial.md": Stage(),
+REDIS_PORT = {"redis-cli ": "redis-cli -p 8099 ", "-p 8099 -p 6379": "-p 8099", "6379": "8099"}
+
+# The pages for users whose blocks a reader types and runs, one page after the other, in the order of the README.
+FOLLOWED: dict[str, Stage] = {
+    "README.md": Stage(words=REDIS_PORT),
     "docs/users/start.md": Stage(),
+    "docs/tutorial.md": Stage(),
     "docs/users/publish.md": Stage(),
-    "docs/users/read.md": Stage(the_start),
-    "docs/users/http.md": Stage(the_start),
-    "docs/users/load-test.md": Stage(the_start, SHORTER),
-    "docs/users/keyspace.md": Stage(),
-    "docs/users/offline-builds.md": Stage(
-        a_source, prelude="key, partitions, partition, records, directory = b'k', 1, 0, [(b'k', b'v')], 'version'"
-    ),
+    "docs/users/tables.md": Stage(),
+    "docs/users/read.md": Stage(),
+    "docs/users/redis.md": Stage(words=REDIS_PORT),
     "docs/users/your-table.md": Stage(
         prelude="import pyarrow\nframe, path = pyarrow.table({'key': ['k'], 'value': ['v']}), 'version'"
     ),
-    "docs/users/wire.md": Stage(a_node),
+    "docs/users/offline-builds.md": Stage(
+        prelude="key, partitions, partition, records, directory = b'k', 1, 0, [(b'k', b'v')], 'of-tasks'"
+    ),
+    "docs/users/keyspace.md": Stage(),
+    "docs/users/http.md": Stage(),
+    "docs/users/wire.md": Stage(),
+    "docs/users/load-test.md": Stage(words=SHORTER),
+}
+
+# The other pages, each of which a reader types by itself.
+RUN: dict[str, Stage] = {
     "docs/operators/cluster.md": Stage(datasets),
     "docs/operators/gossip.md": Stage(a_node),
     "docs/operators/monitoring.md": Stage(the_start),
@@ -236,6 +227,15 @@ RUN: dict[str, Stage] = {
     "docs/development/simulation.md": Stage(words={"--runs 1000": "--runs 20"}),
     "docs/development/whole-nodes.md": Stage(),
 }
+STAGES = FOLLOWED | RUN
+
+
+def offered() -> list[str]:
+    """Return the pages for users in the order in which README.md, and then the list of all pages, links to them."""
+    readme, listed = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/README.md"))
+    links = re.findall(r"\]\((docs/[\w/-]+\.md)", readme[readme.index("## Next") :])
+    links += [f"docs/{page}" for page in re.findall(r"\]\(([\w/-]+\.md)", listed)]
+    return [page for page in dict.fromkeys(["README.md", *links]) if not page.startswith(OTHER_READERS)]
 
 
 def all_blocks() -> list[Block]:
@@ -256,7 +256,8 @@ def seen_to(block: Block) -> list[str]:
         return [f"{HERE}test_settings_are_accepted"]
     if block.language in {"json", "jsonl"}:
         return [f"{HERE}test_json_is_json"]
-    return [f"{HERE}test_a_page_does_what_it_says"] if block.page in RUN and block.language in RUNNABLE else []
+    by = "test_the_pages_for_users_in_a_row" if block.page in FOLLOWED else "test_a_page_does_what_it_says"
+    return [f"{HERE}{by}"] if block.page in STAGES and block.language in RUNNABLE else []
 
 
 def is_test(name: str) -> bool:
@@ -287,11 +288,10 @@ def can_run(block: Block) -> bool:
 
 
 def save(block: Block, reader: Reader) -> None:
-    """Append a block to the file that its first line names in a comment, if any."""
+    """Append a block to the file that its first line names in a comment, if any, where the reader is."""
     if named := FILE.match(block.text):
-        path = reader.directory / reader.here(named[1])
-        with path.open("a", encoding="utf-8") as file:
-            file.write(reader.here(block.text))
+        text = shlex.quote(reader.here(block.text))
+        assert reader.run(f"printf %s {text} >> {reader.here(named[1])}").status == 0
 
 
 def run_block(block: Block, stage: Stage, reader: Reader) -> None:
@@ -299,14 +299,12 @@ def run_block(block: Block, stage: Stage, reader: Reader) -> None:
     if block.language in {"python", "lua"}:
         program = reader.directory / f"block-{block.line}.{block.language}"
         text = stage.prelude + "\n" + checked(block.text) if block.language == "python" else block.text
-        program.write_text(reader.here(text), encoding="utf-8")
+        program.write_text(reader.here(as_staged(text, stage)), encoding="utf-8")
         said = reader.run(f"python -W error {program}" if block.language == "python" else NVIM.format(program))
         assert (said.status, "Error" in said.text) == (0, False), f"{block.where}: {said.text}"
         return
     for typed in commands(block):
-        command = typed.command
-        for word, meant in stage.words.items():
-            command = command.replace(word, meant)
+        command = as_staged(typed.command, stage)
         said = reader.type(command)
         give_up_s = time.monotonic() + MOMENT_S
         while is_for_later(typed, said) and time.monotonic() < give_up_s:
@@ -316,6 +314,13 @@ def run_block(block: Block, stage: Stage, reader: Reader) -> None:
         if typed.shown:
             difference = f"{block.where}: {typed.command}\nshows\n{said.text}\nand the page\n{typed.shown}"
             assert is_shown(typed.shown, said.text), difference
+
+
+def as_staged(text: str, stage: Stage) -> str:
+    """Return a page's text with the words that its stage replaces."""
+    for word, meant in stage.words.items():
+        text = text.replace(word, meant)
+    return text
 
 
 def is_for_later(typed: Typed, said: Said) -> bool:
@@ -331,6 +336,16 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
         run_blocks(page, RUN[page], reader)
 
 
+@pytest.mark.timeout(900)
+def test_the_pages_for_users_in_a_row(tmp_path: Path) -> None:
+    """A reader types the pages in the order of the README, in one shell: each begins where the one before has ended."""
+    in_order = [page for page in offered() if page in FOLLOWED]
+    assert in_order == [*FOLLOWED]
+    with Reader(tmp_path) as reader:
+        for page in in_order:
+            run_blocks(page, FOLLOWED[page], reader)
+
+
 def test_every_block_is_seen_to() -> None:
     """A block that is neither run, checked nor listed is an error, and so is a block covered twice."""
     wrong = {block.where: (block.language, seen_to(block)) for block in all_blocks() if len(seen_to(block)) != 1}
@@ -343,7 +358,7 @@ def test_every_claim_is_true() -> None:
     assert {claim: found[claim] for claim in CLAIMS if found[claim] != claim.count} == {}
     ids = {claim.by for claim in CLAIMS if not claim.by.startswith("not run: ")}
     assert [name for name in sorted(ids) if not is_test(name)] == []
-    assert [page for page in RUN if not set(RUNNABLE) & {block.language for block in blocks_of(page)}] == []
+    assert [page for page in STAGES if not set(RUNNABLE) & {block.language for block in blocks_of(page)}] == []
 
 
 def test_drawings_hold_no_commands() -> None:
@@ -381,7 +396,7 @@ def test_what_needs_a_program_was_run(program: str) -> None:
     """Blocks that need an installed program are run; blocks that need a missing program are left out."""
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
-    assert program in {name for page in RUN for block in blocks_of(page) for name in programs_of(block)}
+    assert program in {name for page in STAGES for block in blocks_of(page) for name in programs_of(block)}
 
 
 @pytest.mark.parametrize(("page", "more"), [("docs/users/start.md", "."), ("docs/tutorial.md", "'.[parquet]' duckdb")])
@@ -515,7 +530,7 @@ def test_an_unclaimed_block_is_seen() -> None:
     assert (unclaimed.line, unclaimed.text, seen_to(unclaimed)) == (1, "ls\n", [])
     assert (indented.language, indented.text) == ("console", "$ ls\na\n")
     (run,) = blocks_in("README.md", "```sh\nls\n```\n")
-    assert seen_to(run) == [f"{HERE}test_a_page_does_what_it_says"]
+    assert seen_to(run) == [f"{HERE}test_the_pages_for_users_in_a_row"]
 
 
 def test_commands_are_told_from_output() -> None:

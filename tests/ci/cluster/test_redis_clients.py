@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shlex
 import shutil
 import socket
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gossipkv.address import parse_address
-from tests.ci.cluster.pages import blocks_of
 from tests.ci.cluster.test_datasets import connect, counters, publish, running, wait_for
 
 if TYPE_CHECKING:
@@ -125,24 +122,6 @@ def test_redis_py_reads_and_writes(nodes: Nodes, protocol: int) -> None:
             ):
                 with pytest.raises(redis.ResponseError, match=said):
                     all_of_them.execute_command(*command)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("redis") is None, reason="redis-py is not installed")
-def test_the_page_does_what_it_says_in_python(nodes: Nodes) -> None:
-    """The page's program runs against a node's port."""
-    (program,) = (block.text for block in blocks_of(PAGE) if block.language == "python")
-    run(sys.executable, "-c", program.replace("6379", str(nodes.resp[0].port)))
-
-
-@pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not installed")
-def test_the_page_does_what_it_says_in_a_shell(nodes: Nodes) -> None:
-    """Each command of the page gives the output of the page."""
-    (session,) = (block.text for block in blocks_of(PAGE) if block.language == "console")
-    for asked in session.removeprefix("$ ").split("\n$ "):
-        command, _, said = asked.partition("\n")
-        words = shlex.split(command)
-        assert words.pop(0) == "redis-cli"
-        assert run("redis-cli", "-p", str(nodes.resp[0].port), *words).strip() == said.strip()
 
 
 def run(*command: str, where: Path | None = None, typed: str = "") -> str:
