@@ -39,6 +39,19 @@ MAX_FILE_PATH_BYTES = 4095
 # The longest timeout of a request, 35 years; added to any clock it fits 63 bits.
 MAX_TIMEOUT_MS = 1 << 40
 
+# Records or keys in one message between nodes: the receiver handles these in about 10 ms.
+MAX_MESSAGE_ROWS: Final = 2048
+MAX_MESSAGE_BYTES: Final = 256 << 10  # The smallest log segment has room for four such messages.
+ROW_BYTES: Final = 32  # The most that a row has beside its key and value: the heads, an expiry, a time.
+
+
+def fits_message(rows: int, size_bytes: int) -> bool:
+    """Return True if one message between nodes takes that many rows; `size_bytes` has ROW_BYTES for each.
+
+    Senders cut by this function, and receivers refuse by it (`Arguments.message_rows`). One row of any size fits.
+    """
+    return rows <= 1 or (rows <= MAX_MESSAGE_ROWS and size_bytes <= MAX_MESSAGE_BYTES)
+
 
 def _text(value: Raw, where: str, limit: int = MAX_NAME_BYTES) -> str:
     if not isinstance(value, bytes):
@@ -171,14 +184,32 @@ class Arguments:
             values: Raw = msgpack.unpackb(self.blob(name), raw=True, strict_map_key=True)
         except ValueError as error:
             raise BadRequest(f"{self.method}: the {name} cannot be decoded: {error}") from error
-        if not isinstance(values, list) or len(values) > most:
-            raise BadRequest(f"{self.method}: the {name} must be a packed array of at most {most} elements")
+        if not isinstance(values, list):
+            raise BadRequest(f"{self.method}: the {name} must be a packed array, not {kind_of(values)}")
+        return self._checked_count(values, name, most)
+
+    def message_rows(self, name: str, width: int) -> list[Raw]:
+        """Take the packed rows of a message between nodes, each of `width` elements, one behind the other."""
+        size_bytes = len(self.blob(name))
+        self._at -= 1
+        values = self.packed_rows(name, width * MAX_MESSAGE_ROWS)
+        if not values or len(values) % width:
+            raise BadRequest(f"{self.method}: the {name} must be rows of {width} elements, not {len(values)} elements")
+        if not fits_message(len(values) // width, size_bytes):
+            words = f"the {name} have {size_bytes} bytes, more than the {MAX_MESSAGE_BYTES} that a message may have"
+            raise BadRequest(f"{self.method}: {words}", {"limit": MAX_MESSAGE_BYTES, "size": size_bytes})
         return values
 
     def rows(self, name: str, most: int) -> list[Raw]:
         values = self._next(name)
-        if not isinstance(values, list) or len(values) > most:
-            raise BadRequest(f"{self.method}: the {name} must be an array of at most {most} elements")
+        if not isinstance(values, list):
+            raise BadRequest(f"{self.method}: the {name} must be an array, not {kind_of(values)}")
+        return self._checked_count(values, name, most)
+
+    def _checked_count(self, values: list[Raw], name: str, most: int) -> list[Raw]:
+        if len(values) > most:
+            words = f"the {name} are {len(values)}, more than the {most} that a request may have"
+            raise BadRequest(f"{self.method}: {words}", {"limit": most, "size": len(values)})
         return values
 
     def key(self, name: str, limit: int) -> bytes:
@@ -188,10 +219,13 @@ class Arguments:
             return value
         return self._key(value, f"the {name}", limit)
 
-    def keys(self, name: str, limit: int) -> list[bytes]:
+    def keys(self, name: str, limit: int, most: int | None = None) -> list[bytes]:
+        """Take keys of at most `limit` bytes each; at most `most` keys, if that is given."""
         values = self._next(name)
         if not isinstance(values, list):
             raise BadRequest(f"{self.method}: the {name} must be an array, not {kind_of(values)}")
+        if most is not None:
+            self._checked_count(values, name, most)
         if all(isinstance(value, bytes) and len(value) <= limit for value in values):
             return [value for value in values if isinstance(value, bytes)]
         return [self._key(value, f"{name}[{index}]", limit) for index, value in enumerate(values)]

@@ -36,7 +36,7 @@ from gossipkv.table.session.token import NOTHING, encode_body
 from gossipkv.wire.results import NotAnswered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+UNDER_WAY_BYTES: Final = 1 << 20  # Of a request's parts; hosts answer OVERLOADED to more, and queues have a limit.
 RETRY_S: Final = 0.02  # Hosts adopt a new map within 100 ms; ask those that lack the partition again at this interval.
 WAIT_PART: Final = 0.9  # A host may wait for this part of the time left, so that its answer arrives in time.
 EARLY: Final = (NotServed, NotReady)
@@ -82,6 +83,28 @@ class RecordRequest(ABC, Generic[T]):
     wanted: WantedClock  # The token that a replica must cover to answer.
     deadline: float
     local: bool  # True: ask no other node.
+    _parts: Iterator[HostRequest[T]] = iter(())  # Those that are still to begin.
+    _under_way_bytes = 0
+    _begins = False
+
+    def begin_parts(self, parts: Iterable[HostRequest[T]]) -> None:
+        """Begin the parts of the request, later ones after the ends of earlier ones if they are large."""
+        self._parts = iter(parts)
+        self._begin_more()
+
+    def part_over(self, part: HostRequest[T]) -> None:
+        """Begin further parts."""
+        self._under_way_bytes -= part.size_bytes
+        self._begin_more()
+
+    def _begin_more(self) -> None:
+        if self._begins:  # A part has ended at once, in the loop below.
+            return
+        self._begins = True
+        while self._under_way_bytes < UNDER_WAY_BYTES and (part := next(self._parts, None)) is not None:
+            self._under_way_bytes += part.size_bytes
+            part.begin()
+        self._begins = False
 
     @abstractmethod
     def part_done(self, part: HostRequest[T], result: T | GossipKVError) -> None:
@@ -264,6 +287,7 @@ class HostRequest(ABC, Generic[T]):
             if self._waiter is not None:
                 self._wait_no_more()
             self.request.part_done(self, result)
+            self.request.part_over(self)
 
     def _wait_no_more(self) -> None:
         if self._waiter is not None:

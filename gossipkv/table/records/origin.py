@@ -9,7 +9,9 @@ reached    answer once the level is reached, or UNKNOWN at the deadline
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, final
+
+import msgpack
 
 from gossipkv.errors import (
     GossipKVError,
@@ -30,6 +32,7 @@ from gossipkv.replication.replica.smeared import sift
 from gossipkv.table.records.forward import HostRequest, held
 from gossipkv.table.session.readiness import WantedClock
 from gossipkv.table.session.token import TableSeen, decode_body, only, size
+from gossipkv.wire.arguments import ROW_BYTES, fits_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,8 +47,6 @@ if TYPE_CHECKING:
     Writes = Mapping[Replica, list[RecordWrite]]
 
 T = TypeVar("T")
-
-BATCH_BYTES: Final = 256 << 10  # A batch exceeds this by one row at most: the smallest log segment has room for four.
 
 
 class OriginWrite(HostRequest[T]):
@@ -170,12 +171,14 @@ class PartitionWrite(OriginWrite["Token"]):
         """Add a write; `expiry`: as in `RecordWrite`; `time`: when another node accepted it."""
         self.writes.append(RecordWrite(key, value, time=time, expiry=expiry))
         self.is_accepted = time > 0
-        self.size_bytes += len(key) + len(value or b"") + self._token_bytes
+        self.size_bytes += self._bytes_of(key, value)
 
-    @property
-    def is_full(self) -> bool:
-        """True if further writes go into another batch."""
-        return self.size_bytes >= BATCH_BYTES
+    def has_room(self, key: bytes, value: bytes | None) -> bool:
+        """Return True if this write fits, for the log and for a message to another node."""
+        return fits_message(len(self.writes) + 1, self.size_bytes + self._bytes_of(key, value))
+
+    def _bytes_of(self, key: bytes, value: bytes | None) -> int:
+        return len(key) + len(value or b"") + self._token_bytes + ROW_BYTES
 
     # -- as a request to hosts -----------------------------------------------------------------------------------------
 
@@ -186,10 +189,10 @@ class PartitionWrite(OriginWrite["Token"]):
 
     def _params(self) -> list[Value]:
         if self.is_accepted:
-            timed: list[Value] = [part for write in self.writes for part in (write.key, value_of(write), write.time)]
-            return [self.table, self.partition, timed]
-        flat: list[Value] = [part for write in self.writes for part in (write.key, value_of(write))]
-        return [self.table, self.partition, self.level, flat]
+            timed = [part for write in self.writes for part in (write.key, value_of(write), write.time)]
+            return [self.table, self.partition, msgpack.packb(timed)]
+        flat = [part for write in self.writes for part in (write.key, value_of(write))]
+        return [self.table, self.partition, self.level, msgpack.packb(flat)]
 
     def _parsed(self, answer: Value) -> Token:
         if not isinstance(answer, bytes):

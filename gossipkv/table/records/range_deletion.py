@@ -24,12 +24,13 @@ from gossipkv.replication.replica.acks import LEVELS
 from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.table.records.forward import NodeRequest
-from gossipkv.table.records.origin import BATCH_BYTES, OriginWrite, token_of_host
+from gossipkv.table.records.origin import OriginWrite, token_of_host
 from gossipkv.table.records.request import record_options
 from gossipkv.table.records.scan import MAX_LIMIT, ScanRange, key_range, page_here, replicas_of
 from gossipkv.table.records.write import MAX_ID, ClientWrite
 from gossipkv.table.session.readiness import wanted_of
 from gossipkv.table.session.token import NOTHING, merged
+from gossipkv.wire.arguments import MAX_MESSAGE_BYTES, ROW_BYTES
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ MAX_PARTS: Final = 8  # Parts under way at once: their syncs overlap, and a curs
 MAX_ROUNDS: Final = 16  # Rounds of parts in one page: most ranges may be empty.
 PAGE_ROWS: Final = 4000  # Records of one round: a node that has all of the parts is busy for 20 ms, in slices.
 PART_ROWS: Final = 1000  # Records of one part, which are deleted in one piece, in 5 ms.
-ROW_BYTES: Final = 32  # Approximate size of a tombstone beside its key.
 
 
 class DeletedRecords(NamedTuple):
@@ -307,7 +307,7 @@ class RangeDelete(OriginWrite[DeletedRecords]):
         now_ms = replication.replicas.skew.expiry_ms()
         keys = _appended(msgpack.unpackb(page.rows)[::2], replica, KeyBounds(start, last), now_ms)
         ends = [*accumulate(len(key) + ROW_BYTES for key in keys)]
-        count = max(1, bisect_right(ends, BATCH_BYTES))
+        count = max(1, bisect_right(ends, MAX_MESSAGE_BYTES))
         if count < len(keys):
             self._bound = keys[count]
             del keys[count:]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+import msgpack
+
 from gossipkv.errors import (
     BadRequest,
     Corrupt,
@@ -17,11 +19,13 @@ from gossipkv.errors import (
 )
 from gossipkv.replication.replica import record
 from gossipkv.replication.replica.keys import RECORD
+from gossipkv.settings.tables import MAX_KEY_BYTES
 from gossipkv.table.records.forward import HostRequest, NodeRequest, held
 from gossipkv.table.records.request import ClientRequest, record_options
 from gossipkv.table.records.router import ID_BYTES, packed_ids, unpacked_ids
 from gossipkv.table.session.readiness import wanted_of
 from gossipkv.table.session.token import NOTHING, decode_body, is_short, seen_in
+from gossipkv.wire.arguments import ROW_BYTES, fits_message
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES: Final = (16 << 20) + (512 << 10)  # Fits a frame of 17 MiB with its header.
 HEAD_BYTES: Final = 8  # Largest header of a value in an answer.
-MAX_ASKED: Final = 1000  # Keys per request: a request between nodes has at most 1,024 elements.
+MAX_KEYS: Final = 1 << 16  # Keys of one get_many.
 
 
 @final
@@ -56,20 +60,22 @@ class TableReads:
 
     def get_many(self, arguments: Arguments) -> Later:
         """`get_many [table, [key, ...], {options}]`: `[[value or nil, ...], token]`, not from one snapshot."""
-        table, keys = arguments.text("table"), arguments.keys("keys", self._services.most_key)
+        table, keys = arguments.text("table"), arguments.keys("keys", self._services.most_key, MAX_KEYS)
         return Later(ReadRequest(self._services, table, keys, record_options(arguments, "local")).begin)
 
     def get_here(self, arguments: Arguments) -> Later:
         """`table_get [table id, partitions, keys, seen, wait_ms]`: `[records, token body]`.
 
-        `partitions`: for each key the id of its partition, in 8 bytes.
+        `partitions`: for each key the id of its partition, in 8 bytes. `keys`: a packed array.
         """
         table, partitions = arguments.blob("table"), unpacked_ids(arguments.blob("partitions"))
-        keys = arguments.keys("keys", self._services.most_key)
+        rows = arguments.message_rows("keys", 1)
+        keys = [key for key in rows if isinstance(key, bytes) and len(key) <= MAX_KEY_BYTES]
         request = NodeRequest[FoundRecords](self._services, table)
         request.wanted = wanted_of(arguments, request.deadline)
-        if len(partitions) != len(keys):
-            raise BadRequest(f"table_get: {len(keys)} keys need {ID_BYTES * len(keys)} bytes of partition ids")
+        if len(keys) != len(rows) or len(partitions) != len(keys):
+            words = f"keys must be bytes, each at most {MAX_KEY_BYTES}, and have partition ids of {ID_BYTES} bytes"
+            raise BadRequest(f"table_get: {len(rows)} {words}")
         request.part = KeysRead(request, keys, partitions)
         return Later(request.begin)
 
@@ -138,19 +144,16 @@ class ReadRequest(ClientRequest[FoundRecords]):
         self.table = route.table.id
         places = [*map(route.place, keys)]
         route.check(self.options.config, places)
-        groups: dict[tuple[bytes, ...], list[int]] = {}  # Keys with the same hosts share requests.
-        for at, place in enumerate(places):
-            groups.setdefault(place.hosts, []).append(at)
-        parts: list[KeysRead] = []
-        for nodes, ats in groups.items():
-            for first in range(0, len(ats), MAX_ASKED):  # At most MAX_ASKED keys fit.
-                some = ats[first : first + MAX_ASKED]
-                part = KeysRead(self, [keys[at] for at in some], [places[at].partition for at in some], nodes)
-                part.ats, part.name = some, self.name
+        parts, begun = list[KeysRead](), dict[tuple[bytes, ...], KeysRead]()  # Keys with the same hosts share requests.
+        for at, (key, place) in enumerate(zip(keys, places, strict=True)):
+            part = begun.get(place.hosts)
+            if part is None or not part.has_room(key):
+                part = begun[place.hosts] = KeysRead(self, [], [], place.hosts)
+                part.name = self.name
                 parts.append(part)
+            part.add(at, key, place.partition)
         self._unanswered = len(parts)
-        for part in parts:
-            part.begin()
+        self.begin_parts(parts)
         if not parts:
             self.complete(self._answer((), self.services.tokens.write(self.wanted.token), b""))
 
@@ -201,20 +204,31 @@ class KeysRead(HostRequest[FoundRecords]):
     def __init__(
         self,
         request: RecordRequest[FoundRecords],
-        keys: Sequence[bytes],
-        partitions: Sequence[int],
+        keys: list[bytes],
+        partitions: list[int],
         nodes: tuple[bytes, ...] = (),
     ) -> None:
         super().__init__(request, nodes)
         self._keys, self._partitions = keys, partitions
-        self.ats: Sequence[int] = ()  # The places of the keys in the client's request.
+        self.ats: list[int] = []  # The places of the keys in the client's request.
         self.name = ""  # The table's name.
+
+    def has_room(self, key: bytes) -> bool:
+        """Return True if another node takes this key in the same request."""
+        return fits_message(len(self._keys) + 1, self.size_bytes + len(key) + ROW_BYTES)
+
+    def add(self, at: int, key: bytes, partition: int) -> None:
+        """Add the key at that place of the client's request."""
+        self.ats.append(at)
+        self._keys.append(key)
+        self._partitions.append(partition)
+        self.size_bytes += len(key) + ROW_BYTES
 
     def _what(self) -> str:
         return f"{len(self._keys)} keys of {self.name}" if len(self._keys) > 1 else f"a key of {self.name}"
 
     def _params(self) -> list[Value]:
-        return [self.table, packed_ids(self._partitions), [*self._keys]]
+        return [self.table, packed_ids(self._partitions), msgpack.packb(self._keys)]
 
     def _parsed(self, answer: Value) -> FoundRecords:
         match answer:

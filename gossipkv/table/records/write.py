@@ -88,7 +88,7 @@ class TableWrites:
 
     def delete_many(self, arguments: Arguments) -> Later:
         """`delete_many [table, [key, ...], {options}]`: the token."""
-        table, keys = arguments.text("table"), arguments.keys("keys", self._services.most_key)
+        table, keys = arguments.text("table"), arguments.keys("keys", self._services.most_key, MAX_ROWS)
         rows = dict[bytes, bytes | None].fromkeys(keys)
         return Later(WriteRequest(self._services, table, rows, record_options(arguments, "level", "smear")).begin)
 
@@ -103,30 +103,30 @@ class TableWrites:
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
     def write(self, arguments: Arguments) -> Later:
-        """`table_write [table id, partition, level, [key, value, ...], deadline, seen, wait_ms]`.
+        """`table_write [table id, partition, level, rows, deadline, seen, wait_ms]`; rows: packed `[key, value, ...]`.
 
         A value is nil of a deleted key, and `[value, expiry]` of a record that expires (`RecordWrite` has its form).
         The deadline is a hybrid time by this node's clock: nothing is written after it. The answer is the token body of
         the write.
         """
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
-        level, flat = arguments.text("level"), arguments.rows("rows", 2 * MAX_ROWS)
+        level, flat = arguments.text("level"), arguments.message_rows("rows", 2)
         request, batch = self._from_node(arguments, table, partition, level)
         for key, value in zip(flat[::2], flat[1::2], strict=False):
             if not isinstance(key, bytes):
                 raise BadRequest("table_write: rows must be keys, each with a value or nil")
             batch.add(key, *value_from(arguments, value))
-        if level not in LEVELS or not flat or len(flat) % 2:
-            raise BadRequest("table_write: a level is required, and keys, each with a value or nil")
+        if level not in LEVELS:
+            raise BadRequest(f"table_write: a level is required, one of {', '.join(LEVELS)}")
         return Later(request.begin)
 
     def write_accepted(self, arguments: Arguments) -> Later:
-        """`table_accepted [table id, partition, [key, value, time, ...], deadline, seen, wait_ms]`, at `majority`.
+        """`table_accepted [table id, partition, rows, deadline, seen, wait_ms]`, at `majority`.
 
-        The hybrid times say when another node accepted the puts. All else is as for `table_write`.
+        The rows are packed, `[key, value, time, ...]`. The hybrid times say when another node accepted the puts. All else is as for `table_write`.
         """
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
-        flat = arguments.rows("rows", 3 * MAX_ROWS)
+        flat = arguments.message_rows("rows", 3)
         request, batch = self._from_node(arguments, table, partition, MAJORITY)
         for row in zip(flat[::3], flat[1::3], flat[2::3], strict=False):
             match row:
@@ -134,8 +134,6 @@ class TableWrites:
                     batch.add(key, *value_from(arguments, value), time)
                 case _:
                     raise BadRequest("table_accepted: rows must be keys, each with a value and its time of acceptance")
-        if not flat or len(flat) % 3:
-            raise BadRequest("table_accepted: keys are required, each with a value and a time")
         return Later(request.begin)
 
     def _from_node(
@@ -171,14 +169,13 @@ class ForwardedPuts(RecordRequest["Token"]):
         self._of_batch: dict[HostRequest[Token], list[SmearedPut]] = {}
         route, begun = services.routing.route_of(table), dict[int, PartitionWrite]()
         for put in puts:
-            batch = batch_for(self, MAJORITY, route.place(put.key), begun)
+            batch = batch_for(self, MAJORITY, route.place(put.key), begun, put.key, put.value)
             batch.add(put.key, put.value, put.expires_ms, put.time)
             self._of_batch.setdefault(batch, []).append(put)
 
     def begin(self) -> None:
         """Forward the batches."""
-        for batch in [*self._of_batch]:
-            batch.begin()
+        self.begin_parts([*self._of_batch])
 
     def part_done(self, part: HostRequest[Token], result: Token | GossipKVError) -> None:
         """Tell the buffer of a batch's result."""
@@ -186,11 +183,16 @@ class ForwardedPuts(RecordRequest["Token"]):
 
 
 def batch_for(
-    request: RecordRequest[Token], level: str, place: PartitionRoute, begun: dict[int, PartitionWrite]
+    request: RecordRequest[Token],
+    level: str,
+    place: PartitionRoute,
+    begun: dict[int, PartitionWrite],
+    key: bytes,
+    value: bytes | None,
 ) -> PartitionWrite:
-    """Return the begun batch of a partition, or another one if that has about BATCH_BYTES."""
+    """Return the begun batch of a partition, or another one if the write does not fit into that."""
     batch = begun.get(place.partition)
-    if batch is None or batch.is_full:
+    if batch is None or not batch.has_room(key, value):
         batch = begun[place.partition] = PartitionWrite(request, place.partition, level, place.hosts)
     return batch
 
@@ -249,12 +251,11 @@ class WriteRequest(ClientWrite["Token"]):
             place = route.place(key)
             if self.options.config:
                 route.check(self.options.config, (place,))
-            batch = batch_for(self, self.level, place, begun)
+            batch = batch_for(self, self.level, place, begun, key, value)
             batch.add(key, value, self.expiries.get(key, self._expiry))
             batches[batch] = None
         self._batches = self._unanswered = len(batches)
-        for batch in batches:
-            batch.begin()
+        self.begin_parts(batches)
         if not batches:
             self._answer()
 

@@ -18,7 +18,7 @@ from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, made
 
 EXTREMES = (0, 1, 2, 255, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -1, -(1 << 63))
 STRANGERS = (None, True, b"", b"\xff" * 9, [], [0], [b"", None], {}, 1.5, "text")
-PACKED = {"replica_tell": 3, "replica_feed": 2}  # The position of a parameter that is packed separately.
+PACKED = {"replica_tell": 3, "replica_feed": 2, "table_write": 3, "table_accepted": 2, "table_get": 2}  # Packed parameters.
 MESSAGES = 25  # The number of messages to one node.
 
 
@@ -127,9 +127,9 @@ def lives_on(talker, number):
     if counters[1] + 1 < 1 << 64 and talker.copy.time < (1 << 64) - 1:
         data = record.encode(talker.copy.time + 1, YOURS, counters[1] + 1, record.PUT, b"", b"last")
         talker.feed([0, counters, None, [b"k", data]])
-        ((told, _),) = talker.node.begin("table_get", talker.table, bytes(8), [b"k"])
+        ((told, _),) = talker.node.begin("table_get", talker.table, bytes(8), msgpack.packb([b"k"]))
         assert told == [data], number
-    answers = talker.node.begin("table_write", talker.table, 0, "one", [b"k", b"v"], 1 << 62)
+    answers = talker.node.begin("table_write", talker.table, 0, "one", msgpack.packb([b"k", b"v"]), 1 << 62)
     talker.records.run()
     (told,) = answers
     assert isinstance(told, GossipKVError if talker.copy.barred or isinstance(told, Exception) else bytes), number

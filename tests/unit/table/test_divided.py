@@ -2,6 +2,7 @@
 
 from functools import reduce
 
+import msgpack
 import pytest
 import trio
 
@@ -117,7 +118,7 @@ def test_a_write_of_two_ranges_is_one_batch_at_its_host(node):
     before = {copy.assignment: clock.counter(copy.synced, copy.assignment) for copy in copies}
     at = next(host.positions)
     flat = [b"a", b"1", b"z", b"2"]
-    body = host.call("table_write", table, 0, "one", flat, 1 << 62, b"", 0)
+    body = host.call("table_write", table, 0, "one", msgpack.packb(flat), 1 << 62, b"", 0)
     assert next(host.positions) == at + 2
     seen = dict(clock.entries(decode_body(body)[table].clock))
     written = 1 if len(copies) == 2 else 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgpack
 import pytest
 
 from gossipkv.errors import BadRequest, Overloaded, StorageError, Unknown
@@ -309,7 +310,7 @@ def test_what_waits_for_a_dropped_table_is_dropped(smeared):
 ])  # fmt: skip
 def test_what_is_no_accepted_put(smeared, rows):
     (table, partition), *_ = smeared.host.replicas.by_partition
-    error = smeared.host.outcome("table_accepted", table, partition, rows, 1 << 62, b"", 0)
+    error = smeared.host.outcome("table_accepted", table, partition, msgpack.packb(rows), 1 << 62, b"", 0)
     assert type(error) is BadRequest
     assert "table_accepted:" in error.message
     assert smeared.value() is None
@@ -325,5 +326,5 @@ def test_of_one_key_the_last_accepted_stays(smeared):
         best = max(time for _, _, time in rows)
         times = [time + (1 << COUNT_BITS) * 30 for time in times]
         flat = [part for row in rows for part in row]
-        assert smeared.host.call("table_accepted", *copy.partition, flat, 1 << 62, b"", 0) is not None
+        assert smeared.host.call("table_accepted", *copy.partition, msgpack.packb(flat), 1 << 62, b"", 0) is not None
         assert smeared.value() == b"%d" % best

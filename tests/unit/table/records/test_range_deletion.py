@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gossipkv.errors import BadRequest, GossipKVError, TimedOut, Unavailable, Unknown, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
 from gossipkv.storage.sorted_file import prefix_end
-from gossipkv.table.records.origin import BATCH_BYTES
 from gossipkv.table.records.range_deletion import MAX_PARTS, MAX_ROUNDS
+from gossipkv.wire.arguments import MAX_MESSAGE_BYTES
 from tests.unit.table.record_nodes import TOKEN, Records
 from tests.unit.table.rpc.test_node_admin import made
 from tests.world.nodes.whole_cluster import simulated
@@ -96,7 +96,7 @@ def test_long_keys_are_deleted_in_small_batches(range_table):
     limit(range_table, 100)
     at = next(node.positions)
     assert sum(pages(node, level="one")) == len(keys)
-    assert next(node.positions) - at - 1 == -(-len(keys) // (BATCH_BYTES // 60_000))
+    assert next(node.positions) - at - 1 == -(-len(keys) // (MAX_MESSAGE_BYTES // 60_000))
 
 
 def test_many_ranges_are_deleted_in_few_pages():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 
 from gossipkv.errors import BadRequest, Corrupt, NotServed, StorageError, TooLarge, Unavailable, Unknown
@@ -23,7 +24,7 @@ def records():
             place = route.place(b"%d" % number)
             if node.uuid in place.hosts:
                 row = [b"%d" % number, b"value %d" % number]
-                node.call("table_write", route.table.id, place.partition, "one", row, 1 << 62)
+                node.call("table_write", route.table.id, place.partition, "one", msgpack.packb(row), 1 << 62)
     for node in made.nodes:
         node.asked.clear()
     return made
@@ -70,13 +71,6 @@ def test_many_keys_are_found_by_all(records):
     assert sum(node.asked.count("table_get") for node in records.nodes) == 3 + 3
     with pytest.raises(NotServed):
         records.nodes[3].call("get_many", "t", keys, {"local": True})
-
-
-def test_more_keys_than_fit_into_a_question_are_asked_for_in_several(records):
-    """A request between nodes has at most 1,024 elements, and `get_many` any number of keys."""
-    theirs, (node, *_) = holders(records, b"7")
-    assert node.call("get_many", "t", [b"7"] * 2_500) == [[b"value 7"] * 2_500, TOKEN]
-    assert sum(node.asked.count("table_get") for node in theirs) == 3
 
 
 def test_who_is_slow_is_not_waited_for(records):
@@ -149,7 +143,7 @@ def test_a_forwarded_read_is_not_forwarded_again(records):
         found for found in theirs[0].replicas.by_partition if found not in node.replicas.by_partition
     )
     with pytest.raises(NotServed):
-        node.call("table_get", table, partition.to_bytes(8, "big"), [b"7"])
+        node.call("table_get", table, partition.to_bytes(8, "big"), msgpack.packb([b"7"]))
     assert all(one.asked == [] for one in theirs)
 
 
@@ -190,9 +184,9 @@ def test_what_a_read_is_not(records):
         ("config must be an integer", "get_many", "t", [b"k"], {"config": "1"}),
         ("local must be true or false", "get", "t", b"k", {"local": 1}),
         ("unknown option level", "get", "t", b"k", {"level": "one"}),
-        ("partition ids have 8 bytes each", "table_get", bytes(16), b"1234567", [b"k"]),
-        ("1 keys need 8 bytes of partition ids", "table_get", bytes(16), bytes(16), [b"k"]),
-        ("ends within its head", "table_get", bytes(16), bytes(8), [b"k"], b"cut", 0),
+        ("partition ids have 8 bytes each", "table_get", bytes(16), b"1234567", msgpack.packb([b"k"])),
+        ("1 keys must .* have partition ids of 8 bytes", "table_get", bytes(16), bytes(16), msgpack.packb([b"k"])),
+        ("ends within its head", "table_get", bytes(16), bytes(8), msgpack.packb([b"k"]), b"cut", 0),
     ):
         with pytest.raises(BadRequest, match=words):
             node.call(method, *params)

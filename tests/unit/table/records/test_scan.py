@@ -13,6 +13,7 @@ from gossipkv.replication.replica import record
 from gossipkv.replication.replica.record import MAX_TOMBSTONES, PAGE_BYTES, join_pages
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.records.scan import MAX_STEPS
+from gossipkv.wire.arguments import MAX_MESSAGE_ROWS
 from tests.unit.table.record_nodes import TOKEN, Records
 
 KEYS = st.binary(max_size=3).map(lambda key: bytes(byte % 4 for byte in key))
@@ -74,7 +75,7 @@ def write_all(records, node, key, value):
     place = node.methods.routing.route("t").place(key)
     if node.uuid in place.hosts:
         node.call(
-            "table_write", node.methods.routing.route("t").table.id, place.partition, "one", [key, value], 1 << 62
+            "table_write", node.methods.routing.route("t").table.id, place.partition, "one", msgpack.packb([key, value]), 1 << 62
         )
 
 
@@ -92,9 +93,12 @@ def test_a_page_of_tombstones_ends(alone):
     """Deletes yield empty pages of bounded work, and the records behind them are found."""
     node, _ = alone.nodes
     rows = [part for number in range(2 * MAX_TOMBSTONES) for part in (b"000%05d" % number, None)]
+    rows += [b"000z", b"live"]
     place = node.methods.routing.route("range").place(b"000")
     table = node.methods.routing.route("range").table.id
-    node.call("table_write", table, place.partition, "one", [*rows, b"000z", b"live"], 1 << 62)
+    for at in range(0, len(rows), 2 * MAX_MESSAGE_ROWS):
+        some = msgpack.packb(rows[at : at + 2 * MAX_MESSAGE_ROWS])
+        node.call("table_write", table, place.partition, "one", some, 1 << 62)
     answered, cursor, _ = node.call("scan", "range", {"end": b"001", "limit": 10})
     assert answered == []
     assert msgpack.unpackb(cursor)[0] == b"000%05d" % MAX_TOMBSTONES

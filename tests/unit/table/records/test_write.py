@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgpack
 import pytest
 
 from gossipkv.cli.writes import put
@@ -29,8 +30,8 @@ from gossipkv.replication.replica.keys import RECORD
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.peer import ReplicaPeer
 from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_KEY_BYTES, MAX_TTL_MS, MAX_VALUE_BYTES, MIN_EXPIRES_MS
-from gossipkv.table.records.origin import BATCH_BYTES
 from gossipkv.table.rpc.status import TableReporter
+from gossipkv.wire.arguments import MAX_MESSAGE_BYTES
 from tests.unit.table.record_nodes import MAX_BYTES, TOKEN, Records
 
 BAD_EXPIRIES = (
@@ -117,7 +118,7 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
 
     confirm()
     assert len(answers) == 1
-    told = one.begin("table_write", *copy.identity[:2], "majority", [b"k", b"u"], one.now_ms() + 100 << COUNT_BITS)
+    told = one.begin("table_write", *copy.identity[:2], "majority", msgpack.packb([b"k", b"u"]), one.now_ms() + 100 << COUNT_BITS)
     records.pass_s(0.2)
     confirm()
     assert [type(answer) for answer in told] == [Unknown]
@@ -159,7 +160,7 @@ def test_a_forwarded_write_is_not_forwarded_again(records):
     one, two, three = records.nodes
     (table, partition), *_ = one.replicas.by_partition
     with pytest.raises(NotServed):
-        three.call("table_write", table, partition, "one", [b"k", b"v"], 1 << 62)
+        three.call("table_write", table, partition, "one", msgpack.packb([b"k", b"v"]), 1 << 62)
     assert one.asked == two.asked == []
 
 
@@ -214,7 +215,7 @@ def test_many_rows_are_cut_into_batches(records):
     records.make("u", firsts=1, holders=lambda _: [one])
     rows = [[b"%d" % (number % 50), bytes([number]) * 20_000] for number in range(100)]
     assert three.call("put_many", "u", rows) == TOKEN
-    assert one.asked.count("table_write") >= 50 * 20_000 // (BATCH_BYTES + 20_000)
+    assert one.asked.count("table_write") >= 50 * 20_000 // (MAX_MESSAGE_BYTES + 20_000)
     found, _ = one.call("get_many", "u", [b"%d" % number for number in range(50)])
     assert found == [bytes([number + 50]) * 20_000 for number in range(50)]
     assert three.call("put_many", "u", []) == b""
@@ -277,10 +278,10 @@ def test_what_a_write_is_not(records):
         (BadRequest, "row 0 must be a key", "put_many", "t", [[long, b"v"]]),
         (TooLarge, "the limit is", "put_many", "t", [[b"k", bytes(MAX_VALUE_BYTES + 1)]]),
         (UnknownDatabase, "there is no table u", "put", "u", b"k", b"v"),
-        (BadRequest, "a level is required, and keys", "table_write", bytes(16), 0, "most", [b"k", b"v"], 1),
-        (BadRequest, "a level is required, and keys", "table_write", bytes(16), 0, "one", [b"k"], 1),
-        (BadRequest, "rows must be keys", "table_write", bytes(16), 0, "one", [b"k", 1], 1),
-        (BadRequest, "rows must be keys", "table_write", bytes(16), 0, "one", [b"k", [None, 5]], 1),
+        (BadRequest, "a level is required", "table_write", bytes(16), 0, "most", msgpack.packb([b"k", b"v"]), 1),
+        (BadRequest, "rows of 2 elements, not 1", "table_write", bytes(16), 0, "one", msgpack.packb([b"k"]), 1),
+        (BadRequest, "rows must be keys", "table_write", bytes(16), 0, "one", msgpack.packb([b"k", 1]), 1),
+        (BadRequest, "rows must be keys", "table_write", bytes(16), 0, "one", msgpack.packb([b"k", [None, 5]]), 1),
     ):
         with pytest.raises(error, match=words):
             one.call(method, *params)
