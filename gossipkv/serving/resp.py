@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Method = Callable[[Arguments], Answer]
 
 
+REDIS_VERSION: Final = "7.0.0"  # Some clients look for the version of Redis whose answers they get.
 LONGEST_WORD: Final = 1 << 32
 MAX_TOLD: Final = 128  # Bytes shown of an unknown command, as in Redis.
 NO_DATABASE: Final = (
@@ -397,7 +398,8 @@ class RespCommands:
         counters = figures["counters"]
         assert isinstance(counters, dict)
         server = {f"gossipkv_{name}": figures[name] for name in ("version", "cluster", "node", "epoch")}
-        lines = ["# Server", "redis_mode:standalone", "loading:0", *_lines(server)]
+        lines = ["# Server", f"redis_version:{REDIS_VERSION}", "redis_mode:standalone", "loading:0", *_lines(server)]
+        lines += ["# Replication", "role:master", "connected_slaves:0"]
         lines += ["# Stats", f"uptime_in_seconds:{int(str(figures['uptime_s']).partition('.')[0])}", *_lines(counters)]
         return "".join(f"{line}\r\n" for line in lines).encode()
 

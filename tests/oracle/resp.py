@@ -22,6 +22,9 @@ NO_DATABASE = (
     b"-ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases\r\n"
 )
 BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
+PAGE = b"https://github.com/gossipkv/gossipkv/blob/main/docs/users/redis.md#transactions"
+NO_TRANSACTIONS = b"-ERR transactions are not supported, and this command did nothing; see %s\r\n" % PAGE
+ABORTED = b"-EXECABORT transactions are not supported, and nothing was written since MULTI; see %s\r\n" % PAGE
 MAX_TTL_MS, MIN_EXPIRES_MS, MAX_EXPIRES_MS = 1 << 42, 10**12, (1 << 48) - 1
 NO_HELLO = b"-ERR Syntax error in HELLO: HELLO [2 | 3 [AUTH name token] [SETNAME name]]\r\n"
 ONE_KEY = {b"get": 2, b"strlen": 2, b"type": 2, b"getrange": 4, b"substr": 4}
@@ -46,7 +49,7 @@ LEAST = {
     b"auth": 2,
 }
 MOST = {b"auth": 3, b"getdel": 2, b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
-MOST |= {b"setex": 4, b"psetex": 4, b"persist": 2}
+MOST |= {b"setex": 4, b"psetex": 4, b"persist": 2, b"multi": 1, b"exec": 1, b"discard": 1, b"unwatch": 1}
 
 
 class Error(NamedTuple):
@@ -141,6 +144,7 @@ class Connection:
     protocol: int = 2
     database: int = 0
     name: bytes = b""
+    in_multi: bool = field(default=False, init=False)
     ended: bool = field(default=False, init=False)
 
     def answers(self, data: bytes) -> bytes:
@@ -208,6 +212,8 @@ class Connection:
         least, most = ONE_KEY.get(name, LEAST.get(name, 1)), ONE_KEY.get(name, MOST.get(name, len(words)))
         if not least <= len(words) <= most or (name == b"mset" and len(words) % 2 == 0):
             return b"-ERR wrong number of arguments for '%s' command\r\n" % name
+        if name == b"watch" or (self.in_multi and name not in TAKEN_IN_MULTI):
+            return NO_TRANSACTIONS
         if name in ONE_KEY or (name == b"exists" and len(words) == 2):
             return self._one(name, arguments)
         lifetime = _lifetime(name, arguments)
@@ -324,7 +330,23 @@ class Connection:
         self.ended = True
         return b"+OK\r\n"
 
+    def _multi(self, _arguments: list[bytes]) -> bytes:
+        was, self.in_multi = self.in_multi, True
+        return b"-ERR MULTI calls can not be nested\r\n" if was else b"+OK\r\n"
+
+    def _exec(self, _arguments: list[bytes]) -> bytes:
+        was, self.in_multi = self.in_multi, False
+        return ABORTED if was else b"-ERR EXEC without MULTI\r\n"
+
+    def _discard(self, _arguments: list[bytes]) -> bytes:
+        was, self.in_multi = self.in_multi, False
+        return b"+OK\r\n" if was else b"-ERR DISCARD without MULTI\r\n"
+
+    def _unwatch(self, _arguments: list[bytes]) -> bytes:
+        return b"+OK\r\n"
+
     def _reset(self, _arguments: list[bytes]) -> bytes:
+        self.in_multi = False
         self.protocol, self.database, self.name = 2, 0, b""
         return b"+RESET\r\n"
 
@@ -368,4 +390,5 @@ class Connection:
 
 
 WRITES_AND_READS = {b"mget", b"exists", b"set", b"mset", b"del", b"unlink"}
-OWN = {b"ping", b"echo", b"quit", b"reset", b"select", b"client", b"hello"}
+TAKEN_IN_MULTI = {b"multi", b"exec", b"discard", b"reset", b"quit"}
+OWN = {b"multi", b"exec", b"discard", b"unwatch", b"ping", b"echo", b"quit", b"reset", b"select", b"client", b"hello"}

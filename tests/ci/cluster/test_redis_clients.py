@@ -113,6 +113,12 @@ def test_redis_py_reads_and_writes(nodes: Nodes, protocol: int) -> None:
             assert carts.get("mine") is None
             assert 5000 < geo.dbsize() < 6000
             assert geo.info()["gossipkv_cluster"]
+            assert (geo.info("replication")["role"], geo.info("server")["redis_version"]) == ("master", "7.0.0")
+            with pytest.raises(redis.ResponseError, match=r"transactions are not supported.*redis\.md#transactions"):
+                carts.pipeline().set("in-multi", "1").get("in-multi").execute()
+            assert carts.get("in-multi") is None
+            with pytest.raises(redis.ResponseError, match="transactions are not supported"), carts.pipeline() as some:
+                some.watch("in-multi")
             for command, said in (
                 (("GET", "nowhere:k"), "UNKNOWN_DATABASE"),
                 (("GET", "key"), "no colon"),

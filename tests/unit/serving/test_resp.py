@@ -62,6 +62,7 @@ class Talk:
         self._waiting: list[tuple[int, int, bytes, bytes]] = []
         self._random = random.Random(seed)
         self.received = b""
+        self.asked = 0
 
     def send(self, data: bytes) -> None:
         """Send bytes; continue held requests before."""
@@ -75,6 +76,7 @@ class Talk:
         self._waiting += self._driver.run(1)
         if self._waiting and self._random.random() < 0.7:
             _, msgid, method, params = self._waiting.pop(self._random.randrange(len(self._waiting)))
+            self.asked += 1
             result = result_of(method, msgpack.unpackb(params, raw=True))
             told: Value = [1, msgid, [*result, {}], None] if isinstance(result, Error) else [1, msgid, None, result]
             assert self._driver.reply(self.handle, msgid, msgpack.packb(told))
@@ -134,6 +136,7 @@ KEYS = [
 NAMES = [
     b"GET", b"get", b"MGET", b"EXISTS", b"STRLEN", b"GETRANGE", b"SUBSTR", b"TYPE", b"TTL", b"EXPIRE", b"SET", b"MSET",
     b"DEL", b"UNLINK", b"PING", b"ECHO", b"SELECT", b"HELLO", b"RESET", b"AUTH", b"CLIENT", b"INFO", b"lpush",
+    b"MULTI", b"EXEC", b"DISCARD", b"WATCH", b"UNWATCH",
 ]  # fmt: skip
 OTHERS = [b"0", b"1", b"2", b"3", b"-1", b"4", b"SETNAME", b"AUTH", b"99999999999999999999", b"x y", b"me"]
 words = st.lists(st.sampled_from(KEYS + OTHERS) | st.binary(max_size=4), max_size=5)
@@ -148,6 +151,7 @@ commands = st.one_of(
     st.tuples(st.sampled_from([b"SELECT", b"HELLO"]), st.sampled_from([b"0", b"1", b"2", b"3"])),
     st.tuples(st.sampled_from([b"SET", b"MSET"]), key, st.binary(max_size=3)),
     st.tuples(st.sampled_from([b"PING", b"RESET", b"INFO"])),
+    st.tuples(st.sampled_from([b"MULTI", b"MULTI", b"EXEC", b"DISCARD"])),
     st.builds(lambda name, rest: (name, *rest), st.sampled_from(NAMES), words),
 )
 
@@ -197,6 +201,29 @@ def test_commands_are_answered_in_order(published, parts, sizes, seed):
     for piece in pieces(data, sizes):
         talk.send(piece)
     assert talk.finish() == expected(data)[0]
+
+
+WORDS_IN_MULTI = [
+    (b"GET", b"db:k"), (b"MGET", b"db:k", b"carts:a"), (b"SET", b"carts:a", b"1"), (b"SET", b"carts:a", b"1", b"XX"),
+    (b"MSET", b"carts:a", b"1"), (b"DEL", b"carts:a"), (b"EXPIRE", b"carts:a", b"1"), (b"INFO",), (b"lpush", b"a"),
+    (b"WATCH", b"carts:a"), (b"UNWATCH",), (b"SELECT", b"1"), (b"HELLO", b"3"), (b"AUTH", b"t"), (b"PING",),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", [(b"EXEC",), (b"DISCARD",), (b"RESET",)])
+@pytest.mark.parametrize("size", [1, 1 << 16])
+def test_nothing_is_done_between_multi_and_its_end(published, end, size):
+    """Each command is refused, and the core asks for nothing; behind the end commands are done again."""
+    data = b"".join(array(*words) for words in [(b"MULTI",), *WORDS_IN_MULTI, (b"MULTI",), end])
+    talk = Talk(make(published))
+    for at in range(0, len(data), size):
+        talk.send(data[at : at + size])
+    said = talk.finish()
+    assert said == expected(data)[0]
+    assert said.count(b"-ERR transactions are not supported") == len(WORDS_IN_MULTI)
+    assert talk.asked == 0
+    talk.send(array(b"SET", b"carts:a", b"1") + array(b"GET", b"db:k") + array(b"EXEC") + array(b"DISCARD"))
+    assert talk.finish()[len(said) :] == b"+OK\r\n$1\r\nv\r\n-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n"
 
 
 def test_a_command_is_the_same_wherever_it_is_cut(published):

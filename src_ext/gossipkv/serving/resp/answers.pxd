@@ -25,6 +25,7 @@ cdef struct RespState:  # state of a connection
     ReplyQueue replies  # first member, so that the pointers can be cast
     int protocol
     uint32_t database  # number of the last `SELECT`
+    bint in_multi  # between `MULTI` and `EXEC` or `DISCARD`; nothing is done there
     uint8_t name_size
     uint8_t name[MAX_NAME]
     PyObject** published  # where the core keeps the published table

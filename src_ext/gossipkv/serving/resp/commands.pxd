@@ -19,11 +19,16 @@ cdef enum Verb:
     ECHO = 8
     SELECT = 9
     HELLO = 10
-    RESET = 11
-    CLIENT = 12
-    QUIT = 13
-    AUTH = 14
-    REFUSED = 15  # `why` has the reason
+    CLIENT = 11
+    AUTH = 12
+    UNWATCH = 13  # nothing is ever watched
+    REFUSED = 14  # `why` has the reason
+    # Those from here on are taken between `MULTI` and `EXEC` as well.
+    RESET = 15
+    QUIT = 16
+    MULTI = 17
+    EXEC = 18
+    DISCARD = 19
 
 cdef struct Command:
     Verb verb

@@ -25,7 +25,7 @@ from gossipkv.wire._resp cimport put_bulk, read_number, take_word
 from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is
 
 cdef enum:
-    COMMANDS = 27
+    COMMANDS = 32
     ERROR_LINE_BYTES = 256  # limit of the error lines written here
 
 cdef struct CommandRule:
@@ -64,6 +64,11 @@ COMMAND_RULES[:] = [
     CommandRule(b"expireat", OTHER, SAID_OF_WRITE, 3, 0),
     CommandRule(b"pexpireat", OTHER, SAID_OF_WRITE, 3, 0),
     CommandRule(b"persist", OTHER, SAID_OF_WRITE, 2, 2),
+    CommandRule(b"multi", MULTI, SAID, 1, 1),
+    CommandRule(b"exec", EXEC, SAID, 1, 1),
+    CommandRule(b"discard", DISCARD, SAID, 1, 1),
+    CommandRule(b"watch", REFUSED, SAID, 1, 0),
+    CommandRule(b"unwatch", UNWATCH, SAID, 1, 1),
 ]
 
 cdef struct LifetimeOption:
@@ -88,6 +93,15 @@ cdef const char* NO_DATABASE = (
 cdef const char* BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
 cdef const char* TOO_MANY_KEYS = (
     b"-ERR the command has more than 64 deletes or changes of database; split it into several commands\r\n"
+)
+# Clients know the codes; a client that sends `MULTI` must hear of no success.
+cdef const char* NO_TRANSACTIONS = (
+    b"-ERR transactions are not supported, and this command did nothing; see "
+    b"https://github.com/gossipkv/gossipkv/blob/main/docs/users/redis.md#transactions\r\n"
+)
+cdef const char* ABORTED = (
+    b"-EXECABORT transactions are not supported, and nothing was written since MULTI; see "
+    b"https://github.com/gossipkv/gossipkv/blob/main/docs/users/redis.md#transactions\r\n"
 )
 cdef const char* BAD_QUOTES = b"-ERR Protocol error: unbalanced quotes in request\r\n"
 cdef const char* BAD_COUNT = b"-ERR Protocol error: invalid multibulk length\r\n"
@@ -198,7 +212,7 @@ cdef void read_command(
             refuse(command, BAD_QUOTES if command.count == -1 else BAD_COUNT)
     if command.count > 0:
         take_word(&command.words, &command.name)
-        find_command_rule(command)
+        find_command_rule(command, resp_of(connection.replies).in_multi)
         if command.verb == ONE_KEY:
             read_key(core, resp_of(connection.replies), command)
 
@@ -208,8 +222,8 @@ cdef inline void refuse(Command* command, const char* why) noexcept nogil:
     command.why = why
 
 
-cdef void find_command_rule(Command* command) noexcept nogil:
-    """Look up the command's name, and check its number of words."""
+cdef void find_command_rule(Command* command, bint in_multi) noexcept nogil:
+    """Look up the command's name, and check its number of words, and whether transactions forbid it."""
     cdef const CommandRule* rule
     cdef int i
     command.verb = OTHER
@@ -225,6 +239,9 @@ cdef void find_command_rule(Command* command) noexcept nogil:
             refuse(command, NULL)
             return
         break
+    if command.verb == REFUSED or in_multi and command.verb < RESET:
+        refuse(command, NO_TRANSACTIONS)
+        return
     if command.verb == SET and command.count > 3 and not read_lifetime(command):
         command.verb = OTHER
         command.form = SAID_OF_WRITE
@@ -485,7 +502,10 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
         write_line(core, connection, OK)
         connection.broken = True
         core.connections.finish(connection, CLOSED_BY_PEER)
+    elif command.verb >= MULTI or command.verb == UNWATCH:
+        write_line(core, connection, take_transaction(resp, command.verb))
     elif command.verb == RESET:
+        resp.in_multi = False
         resp.protocol = 2
         resp.database = 0
         resp.name_size = 0
@@ -509,6 +529,19 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
             write_line(core, connection, OK if set_name(resp, &word) else BAD_NAME)
         else:
             hand_over(core, connection, command)
+
+
+cdef const char* take_transaction(RespState* resp, Verb verb) noexcept nogil:
+    """Answer the limits of a transaction as Redis does for one with errors: it is never done."""
+    cdef bint was_in_multi = resp.in_multi
+    resp.in_multi = verb == MULTI
+    if verb == UNWATCH or verb == MULTI and not was_in_multi or verb == DISCARD and was_in_multi:
+        return OK
+    if verb == MULTI:
+        return b"-ERR MULTI calls can not be nested\r\n"
+    if was_in_multi:
+        return ABORTED
+    return b"-ERR EXEC without MULTI\r\n" if verb == EXEC else b"-ERR DISCARD without MULTI\r\n"
 
 
 cdef bint set_name(RespState* resp, const Blob* name) noexcept nogil:

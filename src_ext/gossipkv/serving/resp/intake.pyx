@@ -52,7 +52,7 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
             break
         awaits_write = resp_of(connection.replies).writes > 0
         length = 0
-        if connection.scan.position == 0 and not awaits_write:
+        if connection.scan.position == 0 and not awaits_write and not resp_of(connection.replies).in_multi:
             length = gather_get(core, connection, data + at, size - at)
         if length > 0:
             at += length
