@@ -303,7 +303,8 @@ class Archive:
         """Open the files of a partition; yields an iterator over its keys and values, in order."""
         with contextlib.ExitStack() as stack:
             opened = [stack.enter_context(self.open(file)) for file in files]
-            yield _merged([file.scan() for file in reversed(opened)])
+            # If one file is damaged, the scans of the others have not ended, and a file is not closed during a scan.
+            yield _merged([stack.enter_context(contextlib.closing(file.scan())) for file in reversed(opened)])
 
     def _read(self, backup: str, name: str) -> bytes:
         with self._at(backup).open(name) as file:

@@ -88,6 +88,13 @@ def test_a_lost_cluster_comes_back_on_two_new_nodes(backups, tmp_path):
         cluster = Cluster(new)
         node = cluster.node(1).address
         first, second = contents
+        damaged = shutil.copytree(place, tmp_path / "damaged") / first / "3.gkv"
+        content = bytearray(damaged.read_bytes())
+        content[len(content) // 2] ^= 1
+        damaged.write_bytes(content)
+        told = gossipkv("restore", damaged.parent.parent, node=node)
+        assert (told.returncode, f"{damaged}: damaged at byte ".encode() in told.stderr) == (3, True), told
+        assert b"Traceback" not in b"".join(log.read_bytes() for log in new.rglob("*.log"))
         assert "in carts, log" in done("restore", place, node=node)
         with cluster.connect(timeout_ms=60_000) as client:
             assert digests(client) == contents[second]
