@@ -422,9 +422,9 @@ class Database:
     async def _look(self) -> str | None:
         """Look at versions from the newest down to one that can be built; older ones will be skipped.
 
-        Return the reason why there is no version, if no listed entry is one.
+        Return the listing's trouble.
         """
-        source = self._source
+        source, active = self._source, self.switching.active
         if source is None:
             return None
         listing = await self._shared.look_threads.run(self._look_thread, partial(source.versions, self.name))
@@ -443,7 +443,7 @@ class Database:
                 break
             if not enough or name in self.copies.versions:
                 enough |= await self._look_at(source, name)
-        return listing.ignored[0] if listing.ignored and not listing.names else None
+        return listing.trouble(self.name, active if self.hold is None else None)
 
     async def _look_at(self, source: SourceRoot, name: str) -> bool:
         """Look at one version; True if it can be served, or built."""

@@ -114,14 +114,14 @@ class BuildJob:
         compression: str = DatasetSettings.compression,
         remote: RemoteRoot | None = None,
     ) -> BuildJob:
-        """Make the job for a listed version, with one partition per file unless `partitions` is given."""
+        """Make the job for a listed version, with its number of partitions unless `partitions` is given."""
         return cls(
             version.database,
             version.name,
             version.digest,
             version.files,
             directory,
-            partitions or len(version.files),
+            partitions or version.partitions,
             compression=compression,
             remote=remote,
             declaration=version.declaration,

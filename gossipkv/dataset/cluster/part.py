@@ -218,7 +218,7 @@ class PartInCluster:
         assert copy is not None, life
         digest, listed_ms = self._of_source(life)
         built_ms = 0 if version is None else version.manifest.source_ms
-        partitions = None if life.source is None or not life.source.files else len(life.source.files)
+        partitions = None if life.source is None else life.source.partitions or None
         if copy.here is not None:
             partitions = copy.here.partitions
         is_retiring = life.state is VersionState.RETIRING
@@ -243,7 +243,7 @@ class PartInCluster:
     def _of_source(self, life: Life) -> tuple[str | None, int]:
         """Return the digest of the source's files, and the newest time among them."""
         source = life.source
-        if source is None or not source.files:
+        if source is None or not source.partitions:
             return None, 0
         cached = self._listed.get(life.name)
         if cached is None or cached[0] is not source:

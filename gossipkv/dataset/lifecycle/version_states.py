@@ -139,7 +139,7 @@ class Life:
         """True if a build of the lacking partitions should be started, were this the only version."""
         if self.copy is None or self.source is None or not self.copy.lacks:
             return False
-        return self.copy.lacks.partitions == len(self.source.files) and self.copy.buildable(self.source, now_ms)
+        return self.copy.lacks.partitions == self.source.partitions and self.copy.buildable(self.source, now_ms)
 
     def superseded(self, active: str | None, hold: str | None) -> bool:
         """True if the version should be left behind once `active` is the active version."""

@@ -157,7 +157,7 @@ class TableSource(SourceRoot):
                 {"file": self.root, "limit": MAX_FILES},
             )
         ordered = tuple(sorted(files, key=lambda file: os.fsencode(file.name)))
-        return SourceVersion(database, name, ordered, None if ordered else "a data file", schema=schema)
+        return SourceVersion(database, name, ordered, schema=schema)
 
     def _opened(self) -> SnapshotTable:
         """Import the module of the table at the first look: with pyarrow it takes 60 MB or more."""

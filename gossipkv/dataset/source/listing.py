@@ -68,6 +68,11 @@ class SourceVersion:
         return sum(file.size_bytes for file in self.files)
 
     @property
+    def partitions(self) -> int:
+        """Return the number of partitions, one for each file; a table's snapshot without files has one, without records."""
+        return len(self.files) or int(self.waiting_for is None)
+
+    @property
     def newest_ms(self) -> int:
         return newest_ms(self.files)
 
@@ -93,6 +98,18 @@ class Listing:
 
     names: tuple[str, ...]
     ignored: tuple[str, ...]
+
+    def trouble(self, database: str, active: str | None) -> str | None:
+        """Return why the source gives no version, or none as new as the active one; `active`: None if another is held."""
+        newest = self.names[-1] if self.names else None
+        if newest is None:
+            return self.ignored[0] if self.ignored else None
+        if active is None or active <= newest:
+            return None
+        return (
+            f"the source went back, or lags: its newest version is {newest}, and the active version {active} is gone from "
+            f"it; nodes never go back by themselves; run `gossipkv rollback {database} {newest}`, or publish a newer version"
+        )
 
 
 def is_hidden(name: str) -> bool:

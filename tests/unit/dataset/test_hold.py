@@ -337,3 +337,23 @@ def test_a_damaged_document_of_orders(node):
     node.start()
     assert (node.active, node.status["hold"]) == ("v2", None)
     assert len(node.log("orders_damaged")) == 1
+
+
+def test_a_source_that_went_back_is_told_until_a_hold_or_a_newer_version(node):
+    """The newest version was removed there, and P2 forbids to follow; a source without any version tells nothing."""
+    upgrade(node, "v1", "v2")
+    node.withdraw("v2")
+    node.look()
+    assert node.active == "v2"
+    assert "its newest version is v1, and the active version v2 is gone" in node.status["error"]
+    assert f"run `gossipkv rollback {DATABASE} v1`" in node.status["error"]
+    node.hold("v1")
+    assert (node.active, node.status["error"]) == ("v1", None)
+    node.hold(None)
+    assert (node.active, node.status["error"]) == ("v1", None)
+    upgrade(node, "v3")
+    node.withdraw("v3")
+    node.look()
+    assert "v3 is gone" in node.status["error"]
+    upgrade(node, "v4")
+    assert node.status["error"] is None

@@ -165,3 +165,21 @@ async def fails(library, number, message):
 
     await until(found)
     assert message in found()[0]
+
+
+async def test_a_snapshot_without_rows_is_served_empty_if_that_is_allowed(world, root):
+    """Otherwise the rows stay, and the reason is told; so it is at the first snapshot."""
+    write_deltalake(root, pa.table({"key": ["a"], "value": ["1"]}))
+    async with world.node(build_memory=MEMORY, databases={"db": ROWS}) as library:
+        await serve(library, root, 0)
+        DeltaTable(root).delete()
+        await library.rescan()
+        await until(lambda: any("withheld" in version for version in library.conditions()["db"]["versions"].values()))
+        assert json.loads(get(library, b"a")) == {"key": "a", "value": "1"}
+    allowing = replace(ROWS, minimum={"allow_empty": True})
+    async with world.node(build_memory=MEMORY, databases={"db": allowing}) as library:
+        await serve(library, root, 1)
+        assert get(library, b"a") is None
+        write_deltalake(root, pa.table({"key": ["b"], "value": ["2"]}), mode="append")
+        await library.rescan()
+        await serve(library, root, 2)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -183,3 +184,24 @@ async def test_files_without_ids_are_read_by_the_names_of_the_table(world, lake,
         await library.rescan()
         await until(lambda: "error" in library.status()["db"]["versions"][version(table)])
         assert "have no ids" in library.status()["db"]["versions"][version(table)]["error"]["message"]
+
+
+async def test_a_snapshot_without_rows_and_a_way_back_at_the_source(world, lake, databases):
+    """Deleted rows are no longer served where that is allowed; a table that was rolled back is told."""
+    table = lake.create_table("web.users", pa.schema([("key", pa.string()), ("n", pa.int64())]))
+    table.append(pa.table({"key": ["a"], "n": [1]}))
+    first = table.current_snapshot().snapshot_id
+    databases["db"] = replace(databases["db"], minimum={"allow_empty": True})
+    async with world.node(build_memory=MEMORY, databases=databases) as library:
+        await serve(library, table, 1)
+        table.delete("n = 1")
+        await serve(library, table, 0)
+        assert get(library, b"a") is None
+        table.manage_snapshots().rollback_to_snapshot(first).commit()
+        await library.rescan()
+        await until(lambda: library.status()["db"]["error"] is not None)
+        assert f"run `gossipkv rollback db {version(table)}`" in library.status()["db"]["error"]
+        assert library.status()["db"]["active"] > version(table)
+        table.append(pa.table({"key": ["b"], "n": [2]}))
+        await serve(library, table, 2)
+        assert library.status()["db"]["error"] is None
