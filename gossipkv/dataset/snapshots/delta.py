@@ -5,6 +5,8 @@
 
 A commit appears whole, so a look finds either the old or the new snapshot.  A snapshot is a checkpoint and the commits
 after it: the last action on a file counts.  Its files, and which of their rows are deleted, stand in the log alone.
+The newest checkpoint is a snapshot of its own if a cleaned log has no commit from it on.  `_last_checkpoint` may be
+missing or stale; it only tells such a log from one that has lost its end.
 
 Rejected: the `deltalake` package.  It does not say where deletion vectors are, reads stores in its own way with options
 of its own, and takes 130 MB.  The tests compare with it.
@@ -26,6 +28,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from gossipkv.dataset.formats.columns.arrow_file import ArrowFile
+from gossipkv.dataset.formats.columns.arrow_rows import UNREADABLE
 from gossipkv.dataset.formats.columns.table_rows import FIELD_ID, STORED_NAME, schema_text
 from gossipkv.dataset.snapshots.table_source import MAX_SNAPSHOTS, Snapshot
 from gossipkv.dataset.source.files import DeletedRows, SourceFile, TableFile
@@ -41,10 +44,12 @@ if TYPE_CHECKING:
     Action = Mapping[str, Any]  # type: ignore[explicit-any]  # JSON, as the protocol has it.
 
 LOG: Final = "_delta_log"
+LAST_CHECKPOINT: Final = "_last_checkpoint"
 MAX_READER_VERSION: Final = 3
+# Variants count where a column has them: some writers name the feature in every table.
 FEATURES: Final = frozenset({
     "columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint",
-    "vacuumProtocolCheck",
+    "vacuumProtocolCheck", "variantShredding", "variantShredding-preview", "variantType", "variantType-preview",
 })  # fmt: skip
 MAX_ADDED: Final = 1 << 17  # The data files that a log may list, before too many for a version are refused.
 MAX_JSON_BYTES: Final = 256 << 20
@@ -78,7 +83,7 @@ class DeltaTable:
         self._times: dict[int, int] = {}  # The times of commits.
 
     def snapshots(self) -> list[Snapshot]:
-        commits, _ = self._log()
+        commits, checkpoints = self._log()
         newest = {number: commits[number] for number in sorted(commits)[-MAX_SNAPSHOTS:]}
         self._times = {number: time for number, time in self._times.items() if number in newest}
         unknown = [number for number in newest if number not in self._times]
@@ -88,7 +93,9 @@ class DeltaTable:
                 self._times[number] = self._time_of(newest[number])
             except SourceChanged:  # It is being deleted with the oldest part of the log.
                 continue
-        return [Snapshot(number, time, number) for number, time in self._times.items()]
+        found = [Snapshot(number, time, number) for number, time in self._times.items()]
+        last = max(checkpoints, default=-1)
+        return found if last <= max(commits, default=-1) else [*found, Snapshot(last, None, last)]
 
     def read(self, snapshot: Snapshot) -> tuple[str, list[SourceFile]]:
         commits, checkpoints = self._log()
@@ -107,17 +114,25 @@ class DeltaTable:
                 state.take(action)
             if len(state.added) > MAX_ADDED:
                 raise self._refusal(f"it has more than {MAX_ADDED:,} data files; compact it (OPTIMIZE)")
-        schema, partitions = self._schema(state)
-        return schema, [self._data_file(add, partitions) for add in state.added.values()]
+        try:
+            schema, partitions = self._schema(state)
+            return schema, [self._data_file(add, partitions) for add in state.added.values()]
+        except KeyError as error:
+            raise self._refusal(f"an entry of its log lacks {error}") from error
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
     def _log(self) -> tuple[dict[int, SourceFile], dict[int, list[SourceFile]]]:
-        """Return the files of the commits, and those of a complete checkpoint, by number."""
+        """Return the files of the commits, and those of a complete checkpoint, by number.
+
+        Raises:
+            SourceError: the newest snapshot is in neither.
+        """
         directory = f"{self.place.root}/{LOG}"
         commits: dict[int, SourceFile] = {}
         checkpoints: dict[int, list[SourceFile]] = {}
         parts: dict[tuple[str, int, str], list[SourceFile]] = {}
+        hint: SourceFile | None = None
         for entry in self.place.files.list_directory(directory):
             path = f"{directory}/{entry.name}"
             file = SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag)
@@ -129,6 +144,18 @@ class DeltaTable:
                 together.append(file)
                 if len(together) == count:
                     checkpoints[int(found[1])] = together
+            elif entry.name == LAST_CHECKPOINT:
+                hint = file
+        newest = max(commits | checkpoints, default=-1)
+        for (number, count, _), together in parts.items():
+            if int(number) > newest:
+                here = f"{len(together)} of {count} parts of checkpoint {int(number)}"
+                raise self._refusal(f"its log has only {here}, and no commit from it on")
+        last = -1 if hint is None or newest in commits else next(self._actions(hint), {}).get("version", -1)
+        if last > newest:
+            raise self._refusal(f"{LAST_CHECKPOINT} in its log names checkpoint {last}, which is missing")
+        if newest < 0:
+            raise self._refusal("its log has neither commits nor a checkpoint")
         return commits, checkpoints
 
     def _sidecar(self, action: Action) -> SourceFile:
@@ -144,7 +171,7 @@ class DeltaTable:
         return 0
 
     def _actions(self, file: SourceFile) -> Iterator[Action]:
-        is_json = file.name.endswith(".json")
+        is_json = not file.name.endswith(".parquet")
         if is_json and file.size_bytes > MAX_JSON_BYTES:
             raise self._refusal(
                 f"{file.name} in its log has {file.size_bytes:,} bytes; the limit is {MAX_JSON_BYTES:,} bytes"
@@ -176,7 +203,7 @@ class DeltaTable:
         mapping = (metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none")
         columns = {field["name"]: field for field in json.loads(metadata["schemaString"])["fields"]}
         partitions = {name: _stored_name(columns[name], mapping) for name in metadata["partitionColumns"]}
-        fields = [_field(field, mapping) for field in columns.values()]
+        fields = [_column(field, mapping) for field in columns.values()]
         # The values of partition columns are those of the log, whatever a file has.
         fields = [field.with_metadata({STORED_NAME: b""}) if field.name in partitions else field for field in fields]
         return schema_text(pa.schema(fields)), partitions
@@ -249,6 +276,13 @@ def _stored_name(column: Action, mapping: str) -> str:
     return str(column["name"] if mapping == "none" else column["metadata"]["delta.columnMapping.physicalName"])
 
 
+def _column(column: Action, mapping: str) -> pa.Field:
+    try:
+        return _field(column, mapping)
+    except ValueError as error:
+        return pa.field(column["name"], pa.null(), metadata={UNREADABLE: str(error)})
+
+
 def _field(column: Action, mapping: str) -> pa.Field:
     """Return a field that says by what it is found in a file."""
     found = {STORED_NAME: _stored_name(column, mapping)}
@@ -262,7 +296,7 @@ def _type(kind: str | Action, mapping: str) -> pa.DataType:
         if decimal := re.fullmatch(r"decimal\((\d+), ?(\d+)\)", kind):
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
         if kind not in _TYPES:
-            raise ValueError(f"columns of the type {kind} cannot be read")
+            raise ValueError(kind)
         return _TYPES[kind]
     match kind["type"]:
         case "struct":
@@ -271,4 +305,4 @@ def _type(kind: str | Action, mapping: str) -> pa.DataType:
             return pa.list_(_type(kind["elementType"], mapping))
         case "map":
             return pa.map_(_type(kind["keyType"], mapping), _type(kind["valueType"], mapping))
-    raise ValueError(f"columns of the type {kind['type']} cannot be read")
+    raise ValueError(kind["type"])

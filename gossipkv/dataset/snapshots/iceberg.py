@@ -77,7 +77,7 @@ class IcebergTable:
         names = _names(mapping) if (mapping := metadata.name_mapping()) is not None else {}
         schema = scan.projection()
         text = schema_text(pa.schema([_field(field, names) for field in schema.fields]))
-        modified_ns = snapshot.time_ms * 1_000_000
+        modified_ns = (snapshot.time_ms or 0) * 1_000_000
         return text, [self._data_file(task, metadata, schema, reader, modified_ns) for task in scan.plan_files()]
 
     def _data_file(

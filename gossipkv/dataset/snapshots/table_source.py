@@ -1,7 +1,8 @@
 """A source whose versions are the snapshots of one table.
 
 * The name of a version is the snapshot's number and its time, such as `000000000012-20240131T123000000Z`, so that names
-  are ordered as snapshots are.  Both stand in the table's log, so all nodes give a snapshot the same name and files.
+  are ordered as snapshots are.  Both stand in the table's log, so all nodes give a snapshot the same name and files.  A
+  log that no longer has the time gives `000000000012-checkpoint`.
 * The newest `MAX_SNAPSHOTS` are listed.  A snapshot never changes, so its files are looked up once.
 * The files are those that the snapshot lists, and its schema is that of the version.  `formats.columns.table_rows`
   reads them by it.
@@ -42,12 +43,14 @@ class Snapshot:
     """A snapshot of a table; `number` grows with each."""
 
     number: int
-    time_ms: int
+    time_ms: int | None  # None: the log of the table has it no longer.
     id: int
 
     @property
     def name(self) -> str:
         """Return the name of its version."""
+        if self.time_ms is None:
+            return f"{self.number:012}-checkpoint"
         time = _EPOCH + timedelta(milliseconds=self.time_ms)
         return f"{self.number:012}-{time:%Y%m%dT%H%M%S}{self.time_ms % 1000:03}Z"
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from gossipkv.dataset.formats.reading import FileReading
     from gossipkv.storage.batch import RecordBatch
 
+# The metadata of a field whose values cannot be read, whatever its type in Arrow: the name of its type at the source.
+UNREADABLE: Final = b"unreadable"
 SHOWN_COLUMNS: Final = 12  # A message names this many columns of a schema.
 # Encoded rows of one batch; escapes make them up to six times as long as the columns.
 ENCODED_BYTES: Final = 4 << 20
@@ -91,10 +93,14 @@ class ArrowRows:
         self._values = _value_columns(options, names)
         for column in dict.fromkeys((*self._keys, *self._values)):
             self._check_name(column, names)
+        fields = {field.name: field for field in schema}
         self._types = {
-            column: arrow_values.stored(schema.field(column).type if column in in_file else pa.string())
+            column: arrow_values.stored(fields[column].type if column in fields else pa.string())
             for column in dict.fromkeys((*self._keys, *self._values))
         }
+        for column in self._types.keys() & fields.keys():
+            if (kind := (fields[column].metadata or {}).get(UNREADABLE)) is not None:
+                raise self._unreadable(column, kind.decode())
         self._check_types()
         self.columns = [column for column in in_file if column in self._types]
         self._key_encoder = self._make_key_encoder()
@@ -154,7 +160,10 @@ class ArrowRows:
         for column in self._values:
             kind = self._types[column]
             if not arrow_values.is_readable(kind):
-                raise self._refusal(f"the column {column!r} has the type {kind}, which cannot be read; write a string")
+                raise self._unreadable(column, kind)
+
+    def _unreadable(self, column: str, kind: object) -> SourceError:
+        return self._refusal(f"the column {column!r} has the type {kind}, which cannot be read; write a string")
 
     def _make_key_encoder(self) -> RowEncoder | None:
         count, separator = len(self._keys), self._options.separator

@@ -116,6 +116,44 @@ def test_checkpoints_stand_for_the_commits_before(root, kind):
         names(root)
 
 
+@pytest.mark.parametrize(("files", "hint", "reason"), [
+    ({}, None, "neither commits nor a checkpoint"),
+    ({}, 1, "_last_checkpoint in its log names checkpoint 1, which is missing"),
+    ({"checkpoint": 1}, 2, "_last_checkpoint in its log names checkpoint 2, which is missing"),
+    ({f"checkpoint.{1:010}.{2:010}": 1}, None, "only 1 of 2 parts of checkpoint 1, and no commit from it on"),
+    ({f"checkpoint.{1:010}.{2:010}": 1, "checkpoint": 0}, 0, "only 1 of 2 parts of checkpoint 1"),
+])  # fmt: skip
+def test_a_cleaned_log_without_its_end_is_refused(root, files, hint, reason):
+    log = root / "_delta_log"
+    (log / f"{0:020}.json").unlink()
+    for kind, number in files.items():
+        checkpoint(log / f"{number:020}.{kind}.parquet", [PROTOCOL, METADATA, add("a")])
+    if hint is not None:
+        (log / "_last_checkpoint").write_text(json.dumps({"version": hint, "size": 3}))
+    with pytest.raises(SourceError, match=reason):
+        opened(root).snapshots()
+
+
+@pytest.mark.parametrize("hint", [None, {}, {"version": 1}, {"version": 2}])
+def test_the_newest_checkpoint_of_a_cleaned_log_is_a_snapshot(root, hint):
+    """Until its commit or a later one is there; what names the last checkpoint may be missing or old."""
+    log = root / "_delta_log"
+    commit(root, add("c"))
+    checkpoint(log / f"{2:020}.checkpoint.parquet", [PROTOCOL, METADATA, add("a"), add("c"), add("d")])
+    if hint is not None:
+        (log / "_last_checkpoint").write_text(json.dumps(hint))
+    found = opened(root).snapshots()
+    assert [snapshot.name[:13] for snapshot in found] == ["000000000000-", "000000000001-", "000000000002-"]
+    assert found[-1].name == "000000000002-checkpoint"
+    assert (names(root, 1), names(root)) == (["a", "b", "c"], ["a", "c", "d"])
+    for path in log.glob("*.json"):
+        path.unlink()
+    assert opened(root).snapshots() == found[-1:]
+    (log / f"{3:020}.json").write_text(json.dumps(add("e")))
+    assert [snapshot.number for snapshot in opened(root).snapshots()] == [3]
+    assert names(root) == ["a", "c", "d", "e"]
+
+
 def checkpoint(path, actions):
     columns = {name: [action.get(name) for action in actions] for action in actions for name in action}
     maps = pa.map_(pa.string(), pa.string())
@@ -130,12 +168,16 @@ def checkpoint(path, actions):
 
 
 @pytest.mark.parametrize(("action", "reason"), [
-    ({"protocol": {"minReaderVersion": 3, "readerFeatures": ["variantType"]}}, "cannot be read: variantType"),
+    ({"protocol": {"minReaderVersion": 3, "readerFeatures": ["variantType", "catalogManaged"]}},
+     "cannot be read: catalogManaged$"),
     ({"protocol": {"minReaderVersion": 4}}, "those of reader version 4"),
     ({"metaData": METADATA["metaData"] | {"format": {"provider": "orc"}}}, "its files have the format orc"),
     (add("s3://other/x"), "not below the table's directory"),
     (add("d/../../x"), "not below the table's directory"),
     (add("d", deletionVector=VECTOR | {"storageType": "p"}), "the deletion vector '00000' is not below"),
+    ({"metaData": {"id": "7", "partitionColumns": []}}, "an entry of its log lacks 'schemaString'"),
+    ({"protocol": {"readerFeatures": []}}, "an entry of its log lacks 'minReaderVersion'"),
+    ({"add": {"path": "d"}}, "an entry of its log lacks 'size'"),
 ])  # fmt: skip
 def test_tables_that_are_not_read_are_refused_by_name(root, action, reason):
     commit(root, action)

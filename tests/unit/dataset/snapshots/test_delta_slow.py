@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet as pq
 
 from gossipkv.dataset.snapshots.table_source import open_table
 from gossipkv.environment.real_files import RealFiles
@@ -150,8 +152,8 @@ async def test_a_snapshot_that_cannot_be_read_leaves_the_served_one(world, root)
         await fails(library, 2, "it begins with")
         commit(root, {"add": added | {"path": "../x.parquet"}})
         await fails(library, 3, "not below the table's directory")
-        commit(root, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["variantType"]}})
-        await fails(library, 4, "its features cannot be read: variantType")
+        commit(root, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["catalogManaged"]}})
+        await fails(library, 4, "its features cannot be read: catalogManaged")
         assert json.loads(get(library, b"a")) == {"key": "a", "value": "1"}
 
 
@@ -183,3 +185,72 @@ async def test_a_snapshot_without_rows_is_served_empty_if_that_is_allowed(world,
         write_deltalake(root, pa.table({"key": ["b"], "value": ["2"]}), mode="append")
         await library.rescan()
         await serve(library, root, 2)
+
+
+async def test_deletion_vectors_of_deltalake(world, root):
+    """It names the feature of variants too, which no column has; a column that has one is refused where it is read."""
+    rows = pa.table({"key": ["a", "b", "c"], "value": ["1", "2", "3"]})
+    write_deltalake(root, rows, configuration={"delta.enableDeletionVectors": "true"})
+    assert "variantType" in DeltaTable(root).protocol().reader_features
+    DeltaTable(root).delete("key = 'b'")
+    plain = replace(ROWS, value="value", table=str(root))
+    async with world.node(build_memory=MEMORY, databases={"db": ROWS, "plain": plain}) as library:
+        await serve(library, root, 1)
+        assert get(library, b"b") is None
+        metadata = next(action["metaData"] for action in actions(root, 0) if "metaData" in action)
+        schema = json.loads(metadata["schemaString"])
+        for kind in ("variant", {"type": "array", "elementType": "variant", "containsNull": True}):
+            schema["fields"].append({"name": f"v{kind}"[:2], "type": kind, "nullable": True, "metadata": {}})
+        number = commit(root, {"metaData": metadata | {"schemaString": json.dumps(schema)}})
+        await fails(library, number, "has the type variant, which cannot be read")
+        await library.rescan("plain")
+        await until(lambda: library.active("plain").name.startswith(f"{number:012}-"))
+        assert get(library, b"a", "plain") == b"1"
+
+
+@pytest.mark.parametrize("form", ["whole", "parts", "json", "parquet"])
+async def test_a_cleaned_log_is_read_as_deltalake_reads_it(world, root, form):
+    """Its newest snapshot is in a checkpoint alone: of one file, in parts, and with a sidecar."""
+    for number in range(3):
+        write_deltalake(root, pa.table({"key": [f"k{number}"], "value": ["1"]}), mode="append")
+    DeltaTable(root).create_checkpoint()
+    log, name = root / "_delta_log", f"{2:020}.checkpoint"
+    for path in [*log.glob("0*.json"), log / "_last_checkpoint"]:
+        path.unlink()
+    if form != "whole":
+        rewrite_checkpoint(log, name, form)
+    expected = {row["key"].encode(): row for row in pa.table(DeltaTable(root).scan()).to_pylist()}
+    async with world.node(build_memory=MEMORY, databases={"db": ROWS}) as library:
+        await active(library, "000000000002-checkpoint")
+        assert library.status()["db"]["versions"]["000000000002-checkpoint"]["records"] == len(expected) == 3
+        assert {key: json.loads(get(library, key)) for key in expected} == expected
+
+
+def rewrite_checkpoint(log, name, form):
+    """Write a checkpoint of one file in another form."""
+    rows = pq.read_table(log / f"{name}.parquet")
+    (log / f"{name}.parquet").unlink()
+    if form == "parts":
+        for part in (1, 2):
+            half = rows.slice((part - 1) * 2, 2 if part == 1 else None)
+            pq.write_table(half, log / f"{name}.{part:010}.{2:010}.parquet")
+        return
+    (log / "_sidecars").mkdir()
+    adds = pc.is_valid(rows["add"])
+    pq.write_table(rows.filter(adds).select(["add", "remove"]), log / "_sidecars" / "7.parquet")
+    size = (log / "_sidecars" / "7.parquet").stat().st_size
+    rest = rows.filter(pc.invert(adds)).drop_columns(["add", "remove"])
+    lines = [{kind: action for kind, action in row.items() if action is not None}
+             for row in rest.to_pylist(maps_as_pydicts="strict")]  # fmt: skip
+    for line in lines:
+        if "protocol" in line:
+            features = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
+            line["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7} | features
+    lines = [{"checkpointMetadata": {"version": 2}}, *lines]
+    lines.append({"sidecar": {"path": "7.parquet", "sizeInBytes": size, "modificationTime": 1}})
+    path = log / f"{name}.80a083e8-7026-4e79-81be-64bd76c43a11.{form}"
+    if form == "json":
+        path.write_text("\n".join(map(json.dumps, lines)))
+        return
+    schema = rest.schema.append(pa.field("checkpointMetadata", pa.struct([("version", pa.int64())])))
+    pq.write_table(pa.Table.from_pylist([dict.fromkeys(schema.names) | line for line in lines], schema), path)
