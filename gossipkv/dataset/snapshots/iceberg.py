@@ -28,6 +28,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, StructType
 
+from gossipkv.dataset.formats.columns.arrow_rows import UNREADABLE
 from gossipkv.dataset.formats.columns.table_rows import FIELD_ID, NAMES_WITHOUT_ID, schema_text
 from gossipkv.dataset.snapshots.table_source import MAX_SNAPSHOTS, Snapshot, TablePlace
 from gossipkv.dataset.source.files import DeletedRows, SourceFile, TableFile
@@ -76,7 +77,7 @@ class IcebergTable:
         scan = table.scan(snapshot_id=snapshot.id)
         names = _names(mapping) if (mapping := metadata.name_mapping()) is not None else {}
         schema = scan.projection()
-        text = schema_text(pa.schema([_field(field, names) for field in schema.fields]))
+        text = schema_text(pa.schema([_column(field, names) for field in schema.fields]))
         modified_ns = (snapshot.time_ms or 0) * 1_000_000
         return text, [self._data_file(task, metadata, schema, reader, modified_ns) for task in scan.plan_files()]
 
@@ -152,9 +153,16 @@ def _names(fields: Iterable[MappedField]) -> dict[int, list[str]]:
     return found
 
 
+def _column(field: NestedField, names: Mapping[int, list[str]]) -> pa.Field:
+    try:
+        return _field(field, names)
+    except ValueError as error:
+        return pa.field(field.name, pa.null(), metadata={UNREADABLE: str(error)})
+
+
 def _field(field: NestedField, names: Mapping[int, list[str]]) -> pa.Field:
     if field.initial_default is not None:
-        raise ValueError(f"the column {field.name!r} has a default for older rows; such columns cannot be read")
+        raise ValueError(f"{field.field_type} with a default for older rows")
     metadata: dict[bytes, str] = {FIELD_ID: str(field.field_id)}
     if names:
         metadata[NAMES_WITHOUT_ID] = json.dumps(names.get(field.field_id, []))

@@ -69,7 +69,7 @@ class SourceVersion:
 
     @property
     def partitions(self) -> int:
-        """Return the number of partitions, one for each file; a table's snapshot without files has one, without records."""
+        """Return the number of partitions: one for each file, and one without records for an empty snapshot."""
         return len(self.files) or int(self.waiting_for is None)
 
     @property
@@ -100,15 +100,16 @@ class Listing:
     ignored: tuple[str, ...]
 
     def trouble(self, database: str, active: str | None) -> str | None:
-        """Return why the source gives no version, or none as new as the active one; `active`: None if another is held."""
+        """Return why the source gives no version, or none as new as the active one (None: any will do)."""
         newest = self.names[-1] if self.names else None
         if newest is None:
             return self.ignored[0] if self.ignored else None
         if active is None or active <= newest:
             return None
         return (
-            f"the source went back, or lags: its newest version is {newest}, and the active version {active} is gone from "
-            f"it; nodes never go back by themselves; run `gossipkv rollback {database} {newest}`, or publish a newer version"
+            f"the source went back, or lags: its newest version is {newest}, and the active version {active} is gone "
+            f"from it; nodes never go back by themselves; run `gossipkv rollback {database} {newest}`, or publish a "
+            "newer version"
         )
 
 

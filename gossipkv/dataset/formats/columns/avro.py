@@ -48,6 +48,8 @@ _LOGICAL: Final = {
     "date": pa.date32(), "time-millis": pa.time32("ms"), "time-micros": pa.time64("us"),
     "timestamp-millis": pa.timestamp("ms", "UTC"), "timestamp-micros": pa.timestamp("us", "UTC"),
     "local-timestamp-millis": pa.timestamp("ms"), "local-timestamp-micros": pa.timestamp("us"),
+    "timestamp-nanos": pa.timestamp("ns", "UTC"), "local-timestamp-nanos": pa.timestamp("ns"),
+    "duration": pa.month_day_nano_interval(),  # It is refused as a column, as everywhere.
 }  # fmt: skip
 
 
@@ -220,7 +222,7 @@ def _without_uuids(schema: object) -> object:
         return {
             name: _without_uuids(part)
             for name, part in schema.items()
-            if not (name == "logicalType" and part not in {*_LOGICAL, "decimal"})
+            if name != "logicalType" or part in {*_LOGICAL, "decimal"} or schema.get("type") == "fixed"
         }
     return schema
 
@@ -269,6 +271,8 @@ def _complex_type(schema: dict[str, object], named: dict[str, pa.DataType], dept
             return pa.map_(pa.string(), _arrow_type(values, named, depth + 1))
         case {"type": "enum"}:
             return pa.string()
+        case {"type": "fixed", "logicalType": "uuid"}:
+            return pa.uuid()
         case {"type": "fixed", "size": int(size)}:
             return pa.binary(size)
         case {"type": inner}:

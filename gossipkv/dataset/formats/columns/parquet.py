@@ -25,8 +25,8 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from gossipkv.dataset.formats.columns.arrow_file import ArrowFile
-from gossipkv.dataset.formats.columns.arrow_rows import ArrowRows, RowPlace, refusing
-from gossipkv.dataset.formats.columns.arrow_values import bytes_column
+from gossipkv.dataset.formats.columns.arrow_rows import UNREADABLE, ArrowRows, RowPlace, refusing
+from gossipkv.dataset.formats.columns.arrow_values import TYPES, bytes_column
 from gossipkv.dataset.formats.columns.parquet_pages import (
     DELTA_BYTE_ARRAY,
     DICTIONARY_ENCODINGS,
@@ -67,6 +67,9 @@ BESIDE_PAGES_BYTES = 24 << 20
 MISCOUNTED_BYTES = 100
 COUNTS_RIGHT = (1, 2, 9)
 
+# Types that pyarrow reads as plain bytes; of the others, ENUM is text, and BSON, GEOMETRY and GEOGRAPHY stay bytes.
+UNREADABLE_KINDS = {"Interval", "Undefined"}
+
 # In lists and structs a value of a dictionary counts as at most this many times the mean one.
 NESTED_SKEW = 64
 
@@ -82,7 +85,8 @@ def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     with refusing(reader.name, source.end, "the schema cannot be read"):
         schema = file.schema_arrow
     table = TableRows(reader.name, source.end, schema, options) if options.schema else None
-    rows = ArrowRows(reader.name, schema if table is None else table.schema, options, offset=source.end)
+    schema = _annotated(schema, source.metadata.schema) if table is None else table.schema
+    rows = ArrowRows(reader.name, schema, options, offset=source.end)
     names = rows.columns if table is None else table.stored(rows.columns)
     columns = [leaf for name in names for leaf in _Leaf.of(source, name)]
     numbered = source.parquet(tuple(leaf.name for leaf in columns if leaf.is_shared))
@@ -169,6 +173,33 @@ def _footer_start(reader: Readable) -> int:
             f"the footer claims {footer:,} bytes in a file of {size:,} bytes; the limit is {MAX_FOOTER_BYTES:,} bytes",
         )  # fmt: skip
     return size - TAIL_BYTES - footer
+
+
+def _annotated(schema: pa.Schema, stored: pq.ParquetSchema) -> pa.Schema:
+    """Return the schema with what it lacks of the file's: names of types that have no meaning in Arrow, and texts."""
+    kinds = {stored.column(at).path: str(stored.column(at).logical_type) for at in range(len(stored))}
+    lost = {path: kind.upper() for path, kind in kinds.items() if kind in UNREADABLE_KINDS}
+    fields = []
+    for field in schema:
+        inner = (kind for path, kind in lost.items() if path == field.name or path.startswith(f"{field.name}."))
+        kind = next(inner, "VARIANT" if _has_variant(field.type) else None)
+        if kind is not None:
+            field = field.with_metadata({UNREADABLE: kind})  # noqa: PLW2901
+        elif kinds.get(field.name) == "Enum":
+            field = field.with_type(pa.string())  # noqa: PLW2901
+        fields.append(field)
+    return pa.schema(fields)
+
+
+def _has_variant(kind: pa.DataType) -> bool:
+    """Return True for a group of VARIANT, by its form: Arrow has no name for it, and some writers give none."""
+    if not TYPES.is_nested(kind):
+        return False
+    inner = {kind.field(number).name: kind.field(number).type for number in range(kind.num_fields)}
+    is_form = inner.keys() in ({"metadata", "value"}, {"metadata", "value", "typed_value"})
+    if TYPES.is_struct(kind) and is_form and TYPES.is_binary(inner["metadata"]) and TYPES.is_binary(inner["value"]):
+        return True
+    return any(map(_has_variant, inner.values()))
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

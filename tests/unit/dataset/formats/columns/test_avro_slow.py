@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import io
 import json
+import uuid
 from decimal import Decimal
 
 import fastavro
@@ -45,6 +46,8 @@ SCHEMA = {
         {"name": "d", "type": {"type": "int", "logicalType": "date"}},
         {"name": "t", "type": {"type": "long", "logicalType": "timestamp-micros"}},
         {"name": "p", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "w", "type": {"type": "fixed", "name": "W", "size": 16, "logicalType": "uuid"}},
+        {"name": "ns", "type": {"type": "long", "logicalType": "timestamp-nanos"}},
     ],
 }  # fmt: skip
 UUID = "123e4567-e89b-12d3-a456-426614174000"
@@ -56,6 +59,7 @@ def avro_rows():
             "key": f"k{row}", "n": row if row % 2 else None, "b": b"\xff", "e": "Y", "f": b"ab", "again": "X",
             "l": [row], "m": {"a": 0.5}, "r": {"x": True}, "u": UUID, "d": dt.date(2024, 1, 31),
             "t": dt.datetime(2024, 1, 31, tzinfo=dt.UTC), "p": Decimal("12.30"),
+            "w": uuid.UUID(UUID).bytes, "ns": 1_700_000_000_123_456_789,
         }  # fmt: skip
 
 
@@ -69,6 +73,7 @@ def test_avro(tmp_path, codec):
     assert rows[7][1] == {
         "key": "k7", "n": 7, "b": {"base64": "/w=="}, "e": "Y", "f": "ab", "again": "X", "l": [7], "m": {"a": 0.5},
         "r": {"x": True}, "u": UUID, "d": "2024-01-31", "t": "2024-01-31T00:00:00.000000Z", "p": 12.3,
+        "w": UUID, "ns": "2023-11-14T22:13:20.123456789Z",
     }  # fmt: skip
     assert "n" not in rows[8][1]
     data = path.read_bytes()
@@ -97,6 +102,7 @@ def test_other_avro_is_refused():
         (["int", "string"], "a union has 2 types besides null"),
         ({"type": "record", "name": "Row", "fields": [{"name": "x", "type": ["null", "Row"]}]}, "contains itself"),
         ("int", "its records have no fields"),
+        ({"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}, "interval"),
     ):
         schema = kind if kind == "int" or "fields" in kind else {
             "type": "record", "name": "Row", "fields": [{"name": "key", "type": kind}],
@@ -104,4 +110,4 @@ def test_other_avro_is_refused():
         target = io.BytesIO()
         fastavro.writer(target, fastavro.parse_schema(schema), [])
         with pytest.raises(SourceError, match=words):
-            everything(detect.batches("avro", CutReader(target.getvalue()), FileReading()))
+            everything(detect.batches("avro", CutReader(target.getvalue()), FileReading("key", "key")))

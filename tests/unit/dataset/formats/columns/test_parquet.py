@@ -5,6 +5,7 @@ import random
 from datetime import datetime
 from itertools import islice
 
+import msgpack
 import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
@@ -146,6 +147,59 @@ def test_no_rows_are_no_records():
 def test_other_columns_are_refused(column, words):
     """The error names the type and the remedy."""
     assert refused(written({"id": column, "value": ["a", "b"]}), key="id").startswith(words)
+
+
+# Kinds of the format, by their numbers as converted and logical types.
+LABELS = {"ENUM": (4, 4), "JSON": (19, 12), "BSON": (20, 13), "GEOMETRY": (None, 17), "GEOGRAPHY": (None, 18),
+          "INTERVAL": (21, None), "newer than pyarrow": (None, 30)}  # fmt: skip
+
+
+def labelled(kind):
+    """Return a file whose column has a label that pyarrow does not write, in place of its own."""
+    number, logical = LABELS[kind]
+    column = pa.array([bytes(12)], pa.binary(12)) if kind == "INTERVAL" else pa.array(['{"a": 1}'])
+    data = written({"value": column, "key": ["a"]}, store_schema=False, write_statistics=False)
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    name = b"\x18\x05value"
+    old, new = name + (b"" if kind == "INTERVAL" else b"\x25\0\x4c\x1c\0\0"), name
+    if number is not None:
+        new += bytes([0x25, 2 * number])
+    if logical is not None:
+        field = bytes([logical << 4 | 12]) if logical < 16 else bytes([12, 2 * logical])
+        new += (b"\x6c" if number is None else b"\x4c") + field + b"\0\0"
+    footer = data[end:-8].replace(old, new, 1)
+    return data[:end] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def test_labels_of_types_that_arrow_lacks():
+    """A name of an enumeration is text, documents and shapes are bytes; JSON is an object within a row."""
+    for kind in ("ENUM", "JSON", "BSON", "GEOMETRY", "GEOGRAPHY"):
+        data, text = labelled(kind), b'{"a": 1}'
+        assert read(data) == [(b"a", text)], kind
+        row = msgpack.unpackb(read(data, value=("value",), encoding="msgpack")[0][1])
+        assert row == {"value": text.decode() if kind in {"ENUM", "JSON"} else text}, kind
+
+
+@pytest.mark.parametrize("kind", ["INTERVAL", "newer than pyarrow"])
+def test_labels_that_arrow_loses_are_refused_where_they_are_read(kind):
+    data = labelled(kind)
+    name = "UNDEFINED" if kind != "INTERVAL" else kind
+    assert refused(data) == f"the column 'value' has the type {name}, which cannot be read; write a string"
+    assert f"has the type {name}" in refused(data, key="value", value="key")
+    assert "has the type" in refused(data, value="*")
+    assert read(data, value="key") == [(b"a", b"a")]
+
+
+def test_variants_are_refused_by_their_form():
+    """Some writers give the group no label; a struct that only resembles one is read."""
+    binary = pa.binary()
+    parts = [("metadata", binary), ("value", binary)]
+    for kind in (pa.struct(parts), pa.list_(pa.struct([*parts, ("typed_value", pa.int32())]))):
+        data = written({"key": ["a"], "value": pa.nulls(1, kind)})
+        assert refused(data).startswith("the column 'value' has the type VARIANT, which cannot be read")
+    alike = pa.struct([("metadata", pa.string()), ("value", binary)])
+    rows = pa.array([{"metadata": "m", "value": b"v"}], alike)
+    assert read(written({"key": ["a"], "value": rows})) == [(b"a", b'{"metadata":"m","value":"v"}')]
 
 
 def test_missing_and_nested_columns_are_refused():

@@ -9,6 +9,7 @@ import pytest
 
 from gossipkv.dataset.formats import detect
 from gossipkv.dataset.formats.reading import FileReading
+from gossipkv.errors import SourceError
 from gossipkv.settings.csv_dialect import CsvDialect
 from tests.unit.dataset.formats.columns.real_writers import CASES, TABLE, check
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
@@ -56,6 +57,18 @@ def test_types_of_duckdb(tmp_path):
     reader = CutReader(path.read_bytes())
     (first, *_) = everything(detect.batches("parquet", reader, FileReading("u", "key")))[0]
     assert str(uuid.UUID(first[0].decode())).encode() == first[0]
+
+
+def test_types_of_duckdb_that_arrow_lacks(tmp_path):
+    """Within lists too; they count where they are read."""
+    path = tmp_path / "types.parquet"
+    days = "INTERVAL 3 DAYS"
+    duckdb.sql(f"COPY (SELECT 'k' AS key, {days} AS i, [{days}] AS l, {{'a': 1}}::VARIANT AS v) TO '{path}'")
+    for column, kind in (("i", "INTERVAL"), ("l", "INTERVAL"), ("v", "VARIANT")):
+        with pytest.raises(SourceError, match=f"the column '{column}' has the type {kind}, which cannot be read"):
+            read(path, value=column)
+    reader = CutReader(path.read_bytes())
+    assert everything(detect.batches("parquet", reader, FileReading("key", "key")))[0] == [(b"k", b"k")]
 
 
 def test_the_dialect_reads_what_pandas_writes(tmp_path):
