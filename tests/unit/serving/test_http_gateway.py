@@ -83,3 +83,28 @@ def test_a_body_in_pieces_has_its_head_parsed_once(tmp_path):
         ((_, msgid, method, params),) = driver.feed(handle, b"v", 1)
         assert (method, msgpack.unpackb(params)[2]) == (b"put", b"v" * 1000)
         assert driver.reply(handle, msgid, msgpack.packb([1, msgid, None, b""]))
+
+
+GET, HEAD = (b"%s /%s/%%s HTTP/1.1\r\nHost: h\r\n\r\n" % (method, world.TABLE.encode()) for method in (b"GET", b"HEAD"))
+PUT = b"PUT /%s/k HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nv" % world.TABLE.encode()
+DELETE = b"DELETE /%s/k HTTP/1.1\r\nHost: h\r\n\r\n" % world.TABLE.encode()
+
+
+@pytest.mark.parametrize(("sent", "together"), [
+    ([PUT, GET % b"k"], ["put", "get"]),
+    ([DELETE, HEAD % b"k"], ["delete", "get"]),
+    ([GET % b"k", GET % b"l", PUT, DELETE, GET % b"k", GET % b"l"], ["get get", "put", "delete", "get get"]),
+])  # fmt: skip
+def test_requests_wait_for_unsafe_ones_before_them_and_unsafe_ones_for_all(tmp_path, sent, together):
+    """RFC 9112, 9.3.2: only safe methods may be processed in parallel."""
+    driver = Driver(make_http_core(tmp_path))
+    handle = driver.open(1, listener=2)
+    asked, seen = driver.feed(handle, b"".join(sent), 1), []
+    while asked:
+        seen.append(" ".join(method.decode() for _, _, method, _ in asked))
+        for _, msgid, method, _ in asked:
+            assert not driver.run(1)
+            answer = [b"v", b"token", {}] if method == b"get" else b"token"
+            assert driver.reply(handle, msgid, msgpack.packb([1, msgid, None, answer]))
+        asked = driver.run(1)
+    assert seen == together

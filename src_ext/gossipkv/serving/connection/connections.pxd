@@ -51,7 +51,7 @@ cdef struct Connection:
     Buffer input  # a frame that has not arrived whole, or held input
     Buffer output  # bytes that the peer has not taken yet
     IdSet in_flight
-    # its limit; 1 while its user may change, so requests before and after that change are answered apart
+    # its limit; 1 from a request that changes the user or data (`awaits_others`) until nothing is in flight
     uint32_t max_in_flight
     ClientRelays relays  # requests that other nodes answer for it
     PeerAttempts attempts  # attempts sent to this peer
@@ -177,7 +177,7 @@ cdef inline bint is_unproven(Connections connections, const Connection* connecti
 
 
 cdef inline bint awaits_others(Connection* connection) noexcept nogil:
-    """True if a request that may change the user must wait for earlier ones; later ones wait for its answer."""
+    """True if this request must wait for earlier ones; later ones wait for its answer."""
     connection.max_in_flight = 1
     return connection.in_flight.count > 0
 

@@ -2,8 +2,9 @@
 
 A connection with a strange next request (`request/requests.pyx`) is no longer read. Once all earlier requests are
 answered, the loop *detaches* the connection: the descriptor and all bytes from that request on go to the gateway's
-process, which serves the connection to its end. The only body read here is that of a plain PUT of a table that this
-node has: its one `Content-Length` is digits, and nothing else in the head could say where the body ends.
+process, which serves the connection to its end. A write waits for all requests before it, and those behind wait for
+it: only reads are processed together. The only body read here is that of a plain PUT of a table that this node
+has: its one `Content-Length` is digits, and nothing else in the head could say where the body ends.
 """
 
 from libc.stdint cimport uint8_t
@@ -57,6 +58,9 @@ cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* dat
             break
         if length < 0:
             connection.strange = connection.held = True
+            break
+        if plain.wanted == WRITTEN and awaits_others(connection):  # RFC 9112, 9.3.2: the reads before it run first.
+            connection.held = True
             break
         core.turn_work -= REQUEST_WORK
         core.elements = ELEMENTS
