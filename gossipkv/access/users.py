@@ -263,7 +263,7 @@ class Throttle:
 
     def wrong(self, address: str, now: float) -> bool:
         """Record a wrong token; returns True if that is one too many."""
-        group = _group(address)
+        group = address_group(address)
         most = now + FREE * EACH_S
         clear_at = max(self._clear_at.pop(group, now), now) + EACH_S
         self._clear_at[group] = min(clear_at, most)
@@ -272,7 +272,7 @@ class Throttle:
         return clear_at > most
 
 
-def _group(address: str) -> str:
+def address_group(address: str) -> str:
     """Return the unit of counting: an IPv4 address, or an IPv6 network."""
     parsed = ipaddress.ip_address(address)
     if parsed.version == 4:  # noqa: PLR2004  # The protocol's number.

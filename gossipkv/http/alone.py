@@ -25,6 +25,7 @@ from gossipkv.http.order import GatewayLimits, Types
 from gossipkv.http.read_options import ReadSession
 from gossipkv.http.reads import ReadContext
 from gossipkv.http.site import site_of
+from gossipkv.http.streams import EventStreams
 from gossipkv.log import Log
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ async def run(settings: Alone, listener: socket.socket, on_ready: Callable[[Addr
         async with Client(
             settings.nodes, timeout_ms=settings.timeout_ms, credentials=settings.credentials, patient=True
         ) as client:
-            context = ReadContext(client, None, settings.types.of, alone=True, session=ReadSession())
+            streams = EventStreams(settings.limits.max_streams_of_address)
+            session = ReadSession()
+            context = ReadContext(client, None, settings.types.of, alone=True, session=session, streams=streams)
             site, pages = site_of(context, client)
             gateway = HttpGateway(site, settings.limits)
             async with trio.open_nursery() as nursery:

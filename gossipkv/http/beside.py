@@ -30,6 +30,7 @@ from gossipkv.http.order import GatewayOrder, GatewayWord
 from gossipkv.http.permissions import HttpPermissions
 from gossipkv.http.reads import ReadContext
 from gossipkv.http.site import site_of
+from gossipkv.http.streams import EventStreams
 from gossipkv.log import Log
 from gossipkv.processes import leash, logs
 from gossipkv.processes.program import ProgramLines
@@ -120,7 +121,8 @@ class _Child:
         asking.dial = self._dial
         async with asking as client, trio.open_nursery() as nursery:
             permissions = HttpPermissions(client, trio.current_time, is_secured=order.is_secured)
-            context = ReadContext(client, order.name, self._type_of, permissions=permissions)
+            streams = EventStreams(order.limits.max_streams_of_address)
+            context = ReadContext(client, order.name, self._type_of, permissions=permissions, streams=streams)
             site, pages = site_of(context, client)
             gateway = HttpGateway(site, order.limits)
             await nursery.start(pages.run)

@@ -7,7 +7,8 @@
 
 `?prefix=` and `?start=snapshot` are options of the feed.  A browser that reconnects sends the last id as
 `Last-Event-ID`, and the feed goes on there; `?token=` is the same for other clients.  A poll without changes sends the
-id alone, which no program sees.  An error is the last event, of the type `error`; a client may reconnect.
+id alone behind a comment, which no program sees.  An error is the last event, of the type `error`; a client may
+reconnect.  When the gateway drains, its streams end with their id.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 EVENTS: Final = b"text/event-stream"
-WAIT_MS: Final = 15_000  # Proxies end a connection on which nothing was sent for a minute or less.
-TIMEOUT_MS: Final = 5_000  # Time for an answer beyond the wait.
+WAIT_MS: Final = 10_000  # Proxies end a connection on which nothing was sent for a minute or less.
+TIMEOUT_MS: Final = 4_000  # Time for an answer beyond the wait: something is sent at least each 15 s.
 _KNOWN: Final = ("prefix", "start", "token")
 
 
@@ -51,44 +52,50 @@ async def changes(context: ReadContext, request: HttpRequest, target: RequestTar
     try:
         check_name(target.database)
         options = _options(request, target)
-        rows, token = await _poll(context, target.database, {**options, "wait_ms": 0})
+        page = await _poll(context, target.database, {**options, "wait_ms": 0})
+        context.streams.check(request.peer.address)
     except GossipKVError as error:
         return refused_data(error, None)
-    events = _events(context, request, target.database, options, (rows, token))
+    events = _events(context, request, target.database, options, page)
     return HttpAnswer(200, [(b"Content-Type", EVENTS), NOT_KEPT], events)
 
 
 async def _events(
     context: ReadContext, request: HttpRequest, table: str, options: dict[str, Value], page: tuple[list[Value], bytes]
 ) -> AsyncIterator[bytes]:
-    permissions = context.permissions
-    prefix: dict[str, Value] = {name: value for name, value in options.items() if name == "prefix"}
-    while True:
-        rows, token = page
-        try:
-            for piece in json_lines.pieces(_lines(rows, token)):
-                yield piece
-            if permissions is not None:
-                await permissions.check(request, (Right.READ, table))
-            page = await _poll(context, table, {**prefix, "token": token, "wait_ms": WAIT_MS})
-        except GossipKVError as error:
-            line = json_lines.line({"error": error.code, "message": error.message})
-            yield b"event: error\ndata: %b\n" % line
-            return
+    permissions, streams = context.permissions, context.streams
+    follow = {name: value for name, value in {**options, "wait_ms": WAIT_MS}.items() if name in {"prefix", "wait_ms"}}
+    with streams.counted(request.peer.address):
+        while True:
+            rows, token = page
+            try:
+                for piece in json_lines.pieces(_lines(rows, token)):
+                    yield piece
+                if permissions is not None:
+                    await permissions.check(request, (Right.READ, table))
+                next_page = await streams.wait(_poll(context, table, {**follow, "token": token}))
+            except GossipKVError as error:
+                line = json_lines.line({"error": error.code, "message": error.message})
+                yield b"event: error\ndata: %b\n" % line
+                return
+            if next_page is None:
+                yield b"".join(_lines([], token))
+                return
+            page = next_page
 
 
 def _lines(rows: Iterable[Value], token: bytes) -> Iterator[bytes]:
-    """Yield events, and then the token."""
-    events = []
+    """Yield events, the last one with the token; without events a comment and the token."""
+    event = b""
     for row in rows:
         match row:
             case [bytes(key), bytes() | None as value, int() | None as expires_at]:
+                yield event
                 told: dict[str, Value] = {"key": json_form(key), "value": json_form(value), "expires_at": expires_at}
-                events.append(b"data: %b\n" % json_lines.line(told))
+                event = b"data: %b\n" % json_lines.line(told)
             case _:
                 raise ProtocolError("a node answered with what is no change")
-    yield from events[:-1]
-    yield b"id: %b\n%b" % (b64encode(token), events[-1] if events else b"\n")
+    yield b"%bid: %b\n%b" % (b"" if event else b":\n", b64encode(token), event or b"\n")
 
 
 async def _poll(context: ReadContext, table: str, options: dict[str, Value]) -> tuple[list[Value], bytes]:

@@ -6,8 +6,9 @@
                                     the connection is closed
 
 A connection is one task: pipelined requests are answered in order anyway, and a task costs more than a read.  Answers
-are gathered until no complete request is left, or `GATHERED_BYTES` are reached.  Instead of a timer, `due` is the time
-at which the state has lasted too long, and the gateway checks it periodically.
+are gathered until no complete request is left, or `GATHERED_BYTES` are reached; each piece of a streamed body is sent
+at once.  Instead of timers, the gateway checks periodically if the state has lasted too long (`due`), or the client has
+left while the node was asked.
 """
 
 from __future__ import annotations
@@ -87,13 +88,12 @@ class Connection:
     """A connection, from its first byte to its last."""
 
     __slots__ = (
-        "_exchange", "_gathered", "_gathered_bytes", "_is_late", "_now", "_received_bytes", "_scope", "_stream",
-        "_surroundings",
-        "due", "held_bytes", "state",
+        "_exchange", "_gathered", "_gathered_bytes", "_is_late", "_now", "_received_bytes", "_scope", "_surroundings",
+        "due", "held_bytes", "state", "stream", "waits_since",
     )  # fmt: skip
 
     def __init__(self, stream: trio.abc.Stream, exchange: HttpExchange, surroundings: Surroundings) -> None:
-        self._stream = stream
+        self.stream = stream
         self._exchange = exchange
         self._surroundings = surroundings
         self._gathered: list[bytes] = []
@@ -104,6 +104,7 @@ class Connection:
         self._scope = trio.CancelScope()
         self.state = ConnectionState.WAITING
         self.due = inf
+        self.waits_since = 0.0  # The time at which the node was asked, while ANSWERING.
         self.held_bytes = 0
 
     async def run(self) -> None:
@@ -118,7 +119,7 @@ class Connection:
         finally:
             self._surroundings.set_idle(self, is_idle=False)
             self._surroundings.hold(self, 0)
-            await trio.aclose_forcefully(self._stream)
+            await trio.aclose_forcefully(self.stream)
 
     def close(self, *, is_late: bool = False) -> None:
         """End the connection in any state; `is_late`: its time is over, and a slow request is answered 408."""
@@ -129,7 +130,7 @@ class Connection:
         exchange = self._exchange
         self._wait()
         while True:
-            data = bytes(await self._stream.receive_some(READ_BYTES))
+            data = bytes(await self.stream.receive_some(READ_BYTES))
             exchange.receive(data)
             if self.state is ConnectionState.WAITING:
                 self._arrive()
@@ -172,8 +173,7 @@ class Connection:
                 return False
 
     async def _answer(self, request: HttpRequest) -> None:
-        self.state = ConnectionState.ANSWERING
-        self.due = inf
+        self._await_answer()
         self._hold(self._gathered_bytes + len(request.body))
         answer = await self._surroundings.answer(request)
         exchange, body = self._exchange, answer.body
@@ -197,9 +197,8 @@ class Connection:
         async with _closing(pieces):
             while request.method != b"HEAD" and (piece := await self._next(pieces)) is not None:
                 self._gather(exchange.body(piece))
-                if self._gathered_bytes >= GATHERED_BYTES:
-                    await self._flush()
-                    self.state, self.due = ConnectionState.ANSWERING, inf
+                await self._flush()
+                self._await_answer()
         self._gather(exchange.end())
 
     async def _next(self, pieces: AsyncIterator[bytes]) -> bytes | None:
@@ -220,19 +219,19 @@ class Connection:
         await self._stream_end()
         with trio.move_on_after(LINGER_S):
             left = LINGER_BYTES
-            while left > 0 and (data := await self._stream.receive_some(READ_BYTES)):
+            while left > 0 and (data := await self.stream.receive_some(READ_BYTES)):
                 left -= len(data)
 
     async def _stream_end(self) -> None:
-        if isinstance(self._stream, trio.abc.HalfCloseableStream):
-            await self._stream.send_eof()
+        if isinstance(self.stream, trio.abc.HalfCloseableStream):
+            await self.stream.send_eof()
 
     async def _say_it_was_too_slow(self) -> None:
         """Answer 408 to a client whose request did not arrive in time."""
         line = f"the request did not arrive completely within {self._surroundings.times.request_s:g} s"
         refusal = self._exchange.refuse(text(408, line))
         with trio.move_on_after(LAST_WORD_S):
-            await self._stream.send_all(self._exchange.whole(None, refusal.answer))
+            await self.stream.send_all(self._exchange.whole(None, refusal.answer))
 
     def _gather(self, data: bytes) -> None:
         self._gathered.append(data)
@@ -250,8 +249,11 @@ class Connection:
             for begin in range(0, len(part), PIECE_BYTES):
                 self.due = self._now() + self._surroundings.times.output_s
                 piece = part if len(part) <= PIECE_BYTES else memoryview(part)[begin : begin + PIECE_BYTES]
-                await self._stream.send_all(piece)
+                await self.stream.send_all(piece)
         self._hold(0)
+
+    def _await_answer(self) -> None:
+        self.state, self.due, self.waits_since = ConnectionState.ANSWERING, inf, self._now()
 
     def _wait(self) -> None:
         self.state = ConnectionState.WAITING

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import trio
 
+from gossipkv.access.users import ANONYMOUS
+from gossipkv.http.answers import NOBODY
 from gossipkv.http.order import GatewayPeer
 from gossipkv.processes import passing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @final
@@ -61,30 +67,48 @@ class BegunStream(trio.abc.HalfCloseableStream):
 
     def __init__(self, begun: bytes, stream: trio.abc.HalfCloseableStream, peer: GatewayPeer) -> None:
         self.peer = peer
+        self.stream = stream
         self._begun = begun
-        self._stream = stream
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Return up to `max_bytes` of the earlier bytes, then the stream's own."""
         if not self._begun:
-            return await self._stream.receive_some(max_bytes)
+            return await self.stream.receive_some(max_bytes)
         await trio.lowlevel.checkpoint()
         begun, self._begun = self._begun[:max_bytes], b"" if max_bytes is None else self._begun[max_bytes:]
         return begun
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
+        await self.stream.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
+        await self.stream.wait_send_all_might_not_block()
 
     async def send_eof(self) -> None:
-        await self._stream.send_eof()
+        await self.stream.send_eof()
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        await self.stream.aclose()
 
 
 def _check_that_one_is_free(open_one: socket.socket) -> None:
     """Raise OSError if no descriptor is free: a connection received now would be lost, so it waits."""
     os.close(os.dup(open_one.fileno()))
+
+
+def peer_of(stream: trio.abc.Stream) -> GatewayPeer:
+    """Return the client at the other end of a stream."""
+    if isinstance(stream, BegunStream):
+        return stream.peer
+    return GatewayPeer(stream.socket.getpeername()[0], ANONYMOUS) if isinstance(stream, trio.SocketStream) else NOBODY
+
+
+def ended_streams(streams: Iterable[trio.abc.Stream]) -> list[trio.abc.Stream]:
+    """Return the streams whose clients have ended or reset the connection, also behind unread data."""
+    poll, by_descriptor = select.poll(), dict[int, trio.abc.Stream]()
+    for stream in streams:
+        inner = stream.stream if isinstance(stream, BegunStream) else stream
+        if isinstance(inner, trio.SocketStream) and (descriptor := inner.socket.fileno()) >= 0:
+            by_descriptor[descriptor] = stream
+            poll.register(descriptor, select.POLLRDHUP)
+    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(0)]

@@ -5,6 +5,7 @@ A connection is a task (`connection.py`).  This module has the limits of all con
     connections      above `max_connections` the longest idle one is closed; if all are busy, the new one is refused
     times            one task periodically closes overdue connections
     memory           above `held_bytes` of requests and answers, the largest holder is closed
+    clients          if a client leaves while the node is asked for its answer, the same task ends that wait
     the end          a drain: new connections are refused, idle ones closed, the others end after their answers
 
 No other state of a client is kept.
@@ -20,19 +21,22 @@ from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 import trio
+from trio.abc import Stream
 
-from gossipkv.http.answers import NOBODY, text
+from gossipkv.http.answers import text
 from gossipkv.http.connection import Connection, ConnectionState, Times
-from gossipkv.http.detached import BegunStream
+from gossipkv.http.detached import ended_streams, peer_of
 from gossipkv.http.exchange import Dates, HttpExchange, RequestLimits
 from gossipkv.log import Log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from gossipkv.http.answers import HttpAnswer, HttpRequest
     from gossipkv.http.order import GatewayLimits
     from gossipkv.http.site import Site
 
-LONGEST_LOOK_S: Final = 1.0  # The longest period between two checks for overdue connections.
+LONGEST_LOOK_S: Final = 0.4  # The longest period between two checks for overdue connections, and for clients that left.
 LOOKS_A_TIMEOUT: Final = 4  # The least number of checks in the shortest time limit.
 
 # Errors of accept(2) when the machine, not the client, lacks a resource.
@@ -52,12 +56,21 @@ def times_of(limits: GatewayLimits) -> Times:
 class HttpGateway:
     """All connections of one listener."""
 
-    def __init__(self, site: Site, limits: GatewayLimits, *, request_limits: RequestLimits | None = None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        limits: GatewayLimits,
+        *,
+        request_limits: RequestLimits | None = None,
+        ended_streams: Callable[[Iterable[Stream]], Iterable[Stream]] = ended_streams,
+    ) -> None:
+        """`ended_streams` returns those of some streams whose clients send nothing more."""
         self.times = times_of(limits)
         self.is_draining = False
         self._site = site
         self._limits = limits
         self._request_limits = RequestLimits() if request_limits is None else request_limits
+        self._ended_streams = ended_streams
         self._dates = Dates(time.time)
         self._connections: set[Connection] = set()
         self._idle: OrderedDict[Connection, None] = OrderedDict()  # The longest idle connection is first.
@@ -84,7 +97,8 @@ class HttpGateway:
     async def drain(self, timeout_s: float) -> None:
         """Drain: refuse new connections and answer pending requests; cut off connections after `timeout_s`."""
         deadline = trio.current_time() + timeout_s
-        self.is_draining = self._site.is_draining = True
+        self.is_draining = True
+        self._site.drain()
         self._accepting.cancel()
         await self._closed.wait()  # A client that reconnects must be refused, not accepted and cut off.
         for connection in tuple(self._idle):
@@ -102,8 +116,8 @@ class HttpGateway:
         await self._serve(self._admit(stream))
 
     def _admit(self, stream: trio.abc.Stream) -> Connection:
-        peer = stream.peer if isinstance(stream, BegunStream) else NOBODY
-        connection = Connection(stream, HttpExchange(self._request_limits, dates=self._dates, peer=peer), self)
+        exchange = HttpExchange(self._request_limits, dates=self._dates, peer=peer_of(stream))
+        connection = Connection(stream, exchange, self)
         self._connections.add(connection)
         return connection
 
@@ -183,11 +197,17 @@ class HttpGateway:
         while True:
             await trio.sleep(period_s)
             now = trio.current_time()
+            waiting = dict[Stream, Connection]()
             for connection in tuple(self._connections):
                 if connection.due <= now:
                     if connection.state is not ConnectionState.WAITING:
                         self._troubles[f"closed_{connection.state.value}"] += 1
                     connection.close(is_late=True)
+                # A client that has only ended its sending gets the answers that come within a period.
+                elif connection.state is ConnectionState.ANSWERING and connection.waits_since <= now - period_s:
+                    waiting[connection.stream] = connection
+            for stream in self._ended_streams(waiting):
+                waiting[stream].close()
 
     async def _report(self) -> None:
         """Log one line a minute for each kind of trouble that occurred."""

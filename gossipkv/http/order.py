@@ -40,6 +40,7 @@ class GatewayLimits:
     request_timeout_ms: int = 10_000  # A request must arrive completely in this time.
     output_timeout_ms: int = 10_000  # A client must take a piece of its answer in this time.
     idle_timeout_ms: int = 3_600_000
+    max_streams_of_address: int = 250  # Half of the polls that a node takes on the gateway's connection; 0: no limit.
 
 
 @final

@@ -25,6 +25,7 @@ from gossipkv.errors import (
 )
 from gossipkv.http import conditions
 from gossipkv.http.answers import HttpAnswer, refusal, text
+from gossipkv.http.streams import EventStreams
 from gossipkv.http.target import NAME
 from gossipkv.status.codec import decode_list
 from gossipkv.status.reports import DatabaseSummary
@@ -111,6 +112,7 @@ class ReadContext:
         session: Keeps a gateway that asks several nodes from stepping back.
         permissions: The rights of clients; None: all that this gateway may read.
         now_s: The time of day.
+        streams: The event streams.
         times: When versions were modified.
     """
 
@@ -121,6 +123,7 @@ class ReadContext:
     session: ReadSession | None = None
     permissions: HttpPermissions | None = None
     now_s: Callable[[], float] = time.time
+    streams: EventStreams = field(default_factory=EventStreams)
     times: SourceTimes = field(init=False)
 
     def __post_init__(self) -> None:

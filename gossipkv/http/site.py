@@ -84,6 +84,11 @@ class Site:
         self._paths = paths
         self._pages = pages
 
+    def drain(self) -> None:
+        """Say that the node is about to end, and end all event streams."""
+        self.is_draining = True
+        self._context.streams.end()
+
     async def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer a request; the input of clients and nodes raises no error."""
         try:

@@ -47,12 +47,14 @@ LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
 
 def limits_of(config: Config) -> GatewayLimits:
     """Return the limits of the gateway by the settings."""
+    max_streams = min(config.max_feeds, config.max_in_flight // 2)
     return GatewayLimits(
         max_connections=config.http_max_connections,
         held_bytes=config.max_queued_total,
         request_timeout_ms=config.frame_timeout,
         output_timeout_ms=config.output_timeout,
         idle_timeout_ms=config.idle_timeout,
+        max_streams_of_address=max(1, max_streams // 2) if config.connections_per_address else 0,
     )
 
 

@@ -6,18 +6,23 @@ import json
 from base64 import b64encode
 
 import pytest
+import trio
 
-from gossipkv.errors import TooOld, Unavailable
+from gossipkv.errors import TimedOut, TooOld, Unavailable
 from gossipkv.http import target
 from gossipkv.http.answers import HttpRequest
 from gossipkv.http.changes import changes, wants_changes
+from gossipkv.http.order import GatewayPeer
+from gossipkv.http.streams import EventStreams
 from tests.unit.http.asking import context_of, whole
 
 ACCEPT = {b"accept": b"text/html, text/event-stream;q=0.9"}
 
 
 class Feed:
-    """A node with pages of changes; the token is the number of the next page."""
+    """A node with pages of changes; the token is the number of the next page.  Behind the last one a poll waits."""
+
+    is_silent = False
 
     def __init__(self, *pages):
         self.pages, self.asked = pages, []
@@ -25,24 +30,31 @@ class Feed:
     async def call(self, method, *params, timeout_ms=None):
         self.asked.append((method, *params))
         options = params[1]
-        page = self.pages[int(options.get("token", b"0"))]
+        number = int(options.get("token", b"0"))
+        if number == len(self.pages):
+            await trio.sleep((timeout_ms if self.is_silent else options["wait_ms"]) / 1000)
+            if self.is_silent:
+                raise TimedOut("no answer")
+            return [[], options["token"]]
+        page = self.pages[number]
         if isinstance(page, Exception):
             raise page
         return [page, b"%d" % (int(options.get("token", b"0")) + 1)]
 
 
-async def answer(node, path="/t/", headers=None):
-    request = HttpRequest(b"GET", path.encode(), {**ACCEPT, **(headers or {})})
+async def answer(node, path="/t/", headers=None, *, context=None, address="10.0.0.1"):
+    peer = GatewayPeer(address, "anonymous")
+    request = HttpRequest(b"GET", path.encode(), {**ACCEPT, **(headers or {})}, peer=peer)
     found = target.parse(request.target)
     assert wants_changes(request, found)
-    return await changes(context_of(node), request, found)
+    return await changes(context or context_of(node), request, found)
 
 
 async def events(node, path="/t/", headers=None):
     told = await answer(node, path, headers)
     found = []
     for event in (await whole(told)).decode().split("\n\n")[:-1]:
-        fields = dict(line.split(": ", 1) for line in event.split("\n") if line)
+        fields = dict(line.split(": ", 1) for line in event.split("\n") if line != ":")
         found.append((fields.get("event"), fields.get("id"), json.loads(fields["data"]) if "data" in fields else None))
     return told, found
 
@@ -83,6 +95,65 @@ async def test_nothing_is_polled_before_the_client_takes_the_page_before():
         await anext(told.body)
         assert len(node.asked) == polls
     await told.body.aclose()
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_something_is_sent_each_15_s(is_silent, autojump_clock):
+    """A comment if nothing changes, an error if the node does not answer."""
+    node = Feed([])
+    told = await answer(node)
+    pieces = [await anext(told.body)]
+    node.is_silent = is_silent
+    for _ in range(1 if is_silent else 3):
+        began = trio.current_time()
+        pieces.append(await anext(told.body))
+        assert trio.current_time() - began < 15
+    await told.body.aclose()
+    ends = [b'event: error\ndata: {"error":"TIMEOUT","message":"no answer"}\n\n']
+    assert pieces[1:] == (ends if is_silent else [b":\nid: %b\n\n" % token(1).encode()] * 3)
+
+
+@pytest.mark.parametrize("when", ["while it waits", "while the client reads"])
+async def test_a_stream_that_drains_ends_with_the_last_id(when, autojump_clock, nursery):
+    node = Feed([[b"a", b"1", None]])
+    context = context_of(node)
+    told = await answer(node, context=context)
+    pieces = [await anext(told.body)]
+    if when == "while it waits":
+        nursery.start_soon(drain_when_blocked, context.streams)
+    else:
+        context.streams.end()
+    pieces += [piece async for piece in told.body]
+    assert pieces[-1] == b":\nid: %b\n\n" % token(1).encode()
+
+
+async def drain_when_blocked(streams):
+    await trio.testing.wait_all_tasks_blocked()
+    streams.end()
+
+
+async def test_no_address_has_all_streams():
+    """A stream counts as long as it is read; an IPv6 network counts as one address."""
+    node = Feed([])
+    context = context_of(node)
+    context.streams = EventStreams(2)
+
+    async def begin(address):
+        told = await answer(node, context=context, address=address)
+        if told.status == 200:
+            await anext(told.body)
+        return told
+
+    streams = [await begin(address) for address in ("10.0.0.1", "10.0.0.1", "2001:db8::1", "2001:db8::2")]
+    for address in ("10.0.0.1", "2001:db8::3"):
+        refused = await begin(address)
+        assert (refused.status, b"as many as one address may have" in refused.body) == (429, True)
+    streams.append(await begin("10.0.0.2"))
+    await streams.pop(0).body.aclose()
+    streams.append(await begin("10.0.0.1"))
+    for told in streams:
+        assert told.status == 200
+        await told.body.aclose()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from math import inf
 
 import pytest
 import trio
@@ -32,6 +33,9 @@ class Made:
     def __init__(self, answering):
         self.is_draining = False
         self._answering = answering
+
+    def drain(self):
+        self.is_draining = True
 
     async def answer(self, request):
         return await self._answering(request)
@@ -285,6 +289,83 @@ async def test_a_drain_ends_in_time(autojump_clock, nursery):
             assert trio.current_time() - began == pytest.approx(10)
     assert [(line["event"], line["connections"]) for line in lines] == [("http_cut", 1)]
     assert await received(stream) == b""
+
+
+def streaming(site_log, *pieces):
+    """Return a site of which each answer is some pieces, and then waits."""
+
+    async def body():
+        try:
+            for piece in pieces:
+                site_log.append(len(piece))
+                yield piece
+            await trio.sleep_forever()
+        finally:
+            site_log.append("ended")
+
+    async def answering(_request):
+        return HttpAnswer(200, [], body())
+
+    return Made(answering)
+
+
+async def test_a_piece_leaves_at_once(autojump_clock, nursery):
+    """The head and the first piece do not wait for the second one, nor for a full packet."""
+    log = []
+    ours, theirs = memory_stream_pair()
+    nursery.start_soon(gateway_of(streaming(log, b"one")).converse, theirs)
+    await ours.send_all(GET % b"k")
+    came = b""
+    while not came.endswith(b"3\r\none\r\n"):
+        came += await ours.receive_some()
+    assert came.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert log == [3]
+
+
+async def test_a_slow_reader_holds_one_piece(autojump_clock, nursery):
+    log = []
+    ours, theirs = lockstep_stream_pair()
+    nursery.start_soon(gateway_of(streaming(log, *(b"x" * 1000 for _ in range(9)))).converse, theirs)
+    await ours.send_all(GET % b"k")
+    for pieces in range(1, 9):
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(log) == pieces
+        while not (await ours.receive_some()).endswith(b"x\r\n"):
+            pass
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_a_client_that_leaves_frees_what_waits_for_it(is_stream, autojump_clock, nursery):
+    """Within a second; a client that only ends its sending has as long for its answer as a node usually needs."""
+    log, left = [], set()
+
+    async def answering(request):
+        try:
+            await trio.sleep(0.3 if request.target == b"/quick" else inf)
+        finally:
+            log.append("ended")
+        return HttpAnswer(200, [], b"done")
+
+    site = streaming(log, b"one") if is_stream else Made(answering)
+    gateway = HttpGateway(site, GatewayLimits(), ended_streams=left.intersection)
+    newcomers = Newcomers()
+    nursery.start_soon(gateway.run, newcomers)
+    for moment_s in (0.0, 0.2, 0.9):
+        log.clear()
+        ours, theirs = memory_stream_pair()
+        newcomers.arrive(theirs)
+        await ours.send_all(b"GET /long HTTP/1.1\r\nHost: h\r\n\r\n")
+        await trio.sleep(moment_s)
+        assert "ended" not in log
+        left.add(theirs)
+        await trio.sleep(0.99)
+        assert log[-1] == "ended"
+    if not is_stream:
+        ours, theirs = memory_stream_pair()
+        left.add(theirs)
+        newcomers.arrive(theirs)
+        await ours.send_all(b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert b"done" in await answers_to(ours, b"", 1)
 
 
 async def test_a_defect_costs_one_request(autojump_clock, nursery):
