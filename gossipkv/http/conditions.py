@@ -58,7 +58,10 @@ class FoundValue:
 
 
 def entity_tag(version: str, value: bytes) -> bytes:
-    """Return a strong validator; it covers the bytes, since a version may be published anew under its name."""
+    """Return a strong validator; it covers the bytes, since a version may be published anew under its name.
+
+    A table has no versions; there the number of bytes comes first.
+    """
     return b'"%b-%08x"' % (version.encode(), crc32c(value))
 
 

@@ -28,7 +28,7 @@ from gossipkv.http.answers import HttpAnswer, refusal, text
 from gossipkv.http.streams import EventStreams
 from gossipkv.http.target import NAME
 from gossipkv.status.codec import decode_list
-from gossipkv.status.reports import DatabaseSummary
+from gossipkv.status.reports import KINDS, DatabaseSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +46,6 @@ TOKEN: Final = b"GossipKV-Token"  # The clocks of tables that a session has seen
 NOT_KEPT: Final = (b"Cache-Control", b"no-store")
 GET: Final = frozenset({b"GET", b"HEAD"})
 ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")
-ALLOW_POST: Final = (b"Allow", b"GET, HEAD, POST, OPTIONS")
-POSTED: Final = frozenset({b"_mget", b"_scan", b"_mput"})  # The paths that accept POST.
 
 _RETRY: Final = {429: b"1", 503: b"1"}  # Seconds until another attempt makes sense.
 RETRY_S: Final = 1.0  # A question costs the node one map for each database, so once a second is cheap.
@@ -149,14 +147,27 @@ class DataRequest:
         return [self.options.wire] if self.options.wire else []
 
 
-def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
+async def is_table(ask: Asker, database: str) -> bool:
+    """Return True if a node knows a table of that name.  Raises GossipKVError."""
+    databases = decode_list(DatabaseSummary, await ask.call("databases"))
+    return any(one.name == database and one.kind in KINDS for one in databases)
+
+
+def allow(key: bytes | None, *, of_table: bool) -> Header:
+    """Return the methods that a key of a table or a dataset has, which may be called like a path of POST."""
+    posts = key in {b"_mget", b"_scan"} or (of_table and key == b"_mput")
+    writes = b", PUT, DELETE" if of_table and key else b""
+    return (b"Allow", b"GET, HEAD%b%b, OPTIONS" % (b", POST" if posts else b"", writes))
+
+
+def unanswered(request: HttpRequest, target: RequestTarget, *, of_table: bool = False) -> HttpAnswer:
     """Return the answer to a request without a key, or for an unsupported action; Sequins answers both with 400.
 
     Other methods get 405 with the allowed ones, so that clients learn the alternatives.
     """
-    allow = ALLOW_POST if target.path == b"*" or target.key in POSTED else ALLOW
+    allowed = allow(b"_mput", of_table=True) if target.path == b"*" else allow(target.key, of_table=of_table)
     if request.method == b"OPTIONS":
-        return HttpAnswer(204, [allow])
+        return HttpAnswer(204, [allowed])
     if target.path == b"*":
         return text(400, "only OPTIONS may have the request target *")
     if request.method in GET:
@@ -168,7 +179,7 @@ def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
         405,
         f"{method} is not supported for this path; GET and HEAD read a key; POST serves /<database>/_mget, _scan "
         f"and _mput; {WRITES_ARE}, by PUT and DELETE",
-        headers=[allow],
+        headers=[allowed],
     )
 
 
@@ -241,13 +252,12 @@ async def read_one(request: DataRequest) -> HttpAnswer:
     if value is None:
         where = database if isinstance(origin, bytes) else f"{database} {origin}"
         return text(404, f"{where} has no such key", headers=about)
-    content_type = context.content_type_of(database)
-    if isinstance(origin, bytes):  # A table's value may have changed by now, so it has no validator.
-        lifetime = _lifetime(explained, context.now_s())
-        return HttpAnswer(200, [(b"Content-Type", content_type), *about, *lifetime], value)
-    time_s = await context.times.of(database, origin)
-    tag = conditions.entity_tag(origin, value)
-    found = conditions.FoundValue(value, tag, time_s, content_type, about)
+    if isinstance(origin, bytes):
+        time_s, tag = None, conditions.entity_tag(str(len(value)), value)
+        about += _lifetime(explained, context.now_s())
+    else:
+        time_s, tag = await context.times.of(database, origin), conditions.entity_tag(origin, value)
+    found = conditions.FoundValue(value, tag, time_s, context.content_type_of(database), about)
     return conditions.answer(request.http.method, request.http.headers, found)
 
 

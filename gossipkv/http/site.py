@@ -28,7 +28,7 @@ from gossipkv.http.metrics import debug_vars, metrics
 from gossipkv.http.page.pages import StatusPages
 from gossipkv.http.permissions import refused
 from gossipkv.http.read_options import read_options, write_options
-from gossipkv.http.reads import ALLOW, DataRequest, check_name, read_one, unanswered
+from gossipkv.http.reads import ALLOW, DataRequest, check_name, is_table, read_one, unanswered
 from gossipkv.http.reads import refused as refused_data
 from gossipkv.http.scans import scan
 from gossipkv.http.writes import delete, put, put_many
@@ -60,7 +60,9 @@ async def answer_data(context: ReadContext, request: HttpRequest, found: Request
     """Answer with records of a database, or to a write.  Raises RefusedRequest."""
     method = data_method(request.method, found)
     if method is None or found.database is None or found.key is None:
-        return unanswered(request, found)
+        has_key = found.database is not None and bool(found.key)
+        of_table = has_key and await is_table(context.ask, str(found.database))
+        return unanswered(request, found, of_table=of_table)
     options = None
     try:
         check_name(found.database)

@@ -17,7 +17,7 @@ from gossipkv.http.answers import HttpAnswer, RefusedRequest, text
 from gossipkv.http.batches import KNOWN, MAX_KEYS, lines_of, packed_array, too_many
 from gossipkv.http.media import Media
 from gossipkv.http.permissions import is_of_its_origin
-from gossipkv.http.reads import ALLOW, ALLOW_POST, POSTED, TOKEN
+from gossipkv.http.reads import TOKEN, allow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,8 +66,8 @@ async def _write(request: DataRequest, method: str, *params: Value) -> bytes | N
     except BadRequest as error:
         if "database" not in error.details:
             raise
-        allow = ALLOW_POST if request.key in POSTED else ALLOW  # It is a dataset.
-        raise RefusedRequest(text(405, error.message, error.code, headers=[allow])) from error
+        allowed = allow(request.key, of_table=False)
+        raise RefusedRequest(text(405, error.message, error.code, headers=[allowed])) from error
     match result:
         case bytes() as token:
             return token

@@ -214,9 +214,7 @@ def told(request: Plain, found: Found) -> tuple[int, list[str], bytes]:
     if found.value is None:
         read_of = request.database.decode() if found.version is None else f"{request.database.decode()} {found.version}"
         return 404, [TEXT, *about], f"{read_of} has no such key\n".encode()
-    if found.version is None:
-        return 200, [kind, *about], found.value
-    tag = entity_tag(found.version, found.value)
+    tag = entity_tag(str(len(found.value)) if found.version is None else found.version, found.value)
     modified = [] if found.time_s is None else [f"Last-Modified: {formatdate(found.time_s, usegmt=True)}"]
     validators = [f"ETag: {tag}", *modified, *about]
     if request.tag in {b"*", tag.encode(), b"W/" + tag.encode()}:

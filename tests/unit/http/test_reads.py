@@ -306,10 +306,12 @@ async def test_a_node_with_a_name_that_no_header_has():
 async def test_options_of_a_resource():
     with_post = "GET, HEAD, POST, OPTIONS"
     for path, allowed in (
-        ("*", with_post),
+        ("*", "GET, HEAD, POST, PUT, DELETE, OPTIONS"),
         ("/geo/_mget", with_post),
         ("/geo/_scan", with_post),
+        ("/geo/_mput", "GET, HEAD, OPTIONS"),
         ("/geo/x", "GET, HEAD, OPTIONS"),
+        ("/geo/", "GET, HEAD, OPTIONS"),
     ):
         status, headers, body = await get(path, method="OPTIONS")
         assert (status, headers, body) == (204, {"Allow": allowed}, b"")

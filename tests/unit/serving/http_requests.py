@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from tests.oracle.http import LONGEST_HEAD, LONGEST_TAG, entity_tag
-from tests.unit.serving.http_world import FAILED, RECORDS, TABLE, VERSIONS
+from tests.unit.serving.http_world import FAILED, RECORDS, TABLE, VERSIONS, result_of
 
 if TYPE_CHECKING:
     import random
@@ -120,15 +120,14 @@ def request(draw: random.Random, head: bytes) -> bytes:
     if draw.random() < 0.3:
         head += b"Range: %b\r\n" % _often(draw, RANGES, ODD_RANGES)
     if draw.random() < 0.3:
-        value = RECORDS.get(database, {}).get(key)
-        own = (
-            []
-            if value is None
-            else [
-                form % entity_tag(VERSIONS[database], of).encode()
+        value = getattr(result_of(database, key), "value", None)
+        own = []
+        if value is not None:
+            version = VERSIONS.get(database, str(len(value)))
+            own = [
+                form % entity_tag(version, of).encode()
                 for form, of in ((b"%b", value), (b"W/%b", value), (b"%b", value + b"x"))
             ]
-        )
         head += b"If-None-Match: %b\r\n" % _often(draw, TAGS + own * 3, ODD_TAGS)
     target = b"/%b/%b" % (database.encode(), escaped(draw, key))
     return b"%b %b HTTP/1.1\r\n%b\r\n" % (draw.choice([b"GET", b"GET", b"HEAD"]), target, head)

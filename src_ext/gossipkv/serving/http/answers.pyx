@@ -4,8 +4,7 @@ The connection's notes hold a request's database and `If-None-Match`. The core a
 where the origin is the version of a dataset or the token of a table, or answers an error. The map has `expires_at` of a
 record that expires.
 
-    of a version    200, 206, 304, 404, 416, with its validators
-    of a table      200, 404: it may be another value by now, so nothing validates it
+    a read          200, 206, 304, 404, 416; the tag has a version's name, or the size of a table's value
     a write         204 with the token, or 202 if it was accepted for later
     an error        its status, in one line of text
 
@@ -73,6 +72,8 @@ cdef struct HttpAnswer:  # an answer of the core to a `get`
     Blob origin
     Blob node  # another node that answered; empty for this one
     Blob modified  # header line with the time of modification
+    Blob tagged  # the tag without its checksum: the version's name, or the size of a table's value
+    char size[24]
     bint found
     bint of_table
     int64_t lifetime_s  # of a record that expires, at least 1; else 0
@@ -142,13 +143,6 @@ cdef int write_http_answer(ReplyQueue* replies, const Cursor* bodies, int parts,
         return -1
     if not answer.found:
         put_missing(words, &answer, reply.form == HEAD, is_last, out)
-    elif answer.of_table:
-        put_status(words, b"200 OK", out)
-        put_type(&media_type, out)
-        put_about(&answer, out)
-        end_head(answer.value.size, is_last, out)
-        if reply.form != HEAD:
-            put_blob(out, &answer.value)
     else:
         put_value(words, reply, &answer, &media_type, is_last, out)
     return 0
@@ -230,11 +224,16 @@ cdef Blob type_of(const HttpWords* words, const Blob* database) noexcept nogil:
 cdef void put_value(
     HttpWords* words, const PendingReply* reply, HttpAnswer* answer, const Blob* media_type, bint is_last, Buffer* out
 ) noexcept nogil:
-    """Write a version's value, a part of the value, or that the client knows it."""
+    """Write the value, a part of the value, or that the client knows it."""
     cdef int64_t first
     cdef int64_t last
     cdef bint is_part = choose_part(reply, answer.value.size, &first, &last)
     answer.checksum = crc32c_of(answer.value.data, answer.value.size, 0)
+    answer.tagged = answer.origin
+    if answer.of_table:
+        answer.tagged = Blob(
+            <const uint8_t*>answer.size, snprintf(answer.size, sizeof(answer.size), b"%zd", answer.value.size)
+        )
     if answer.tag.size > 0 and matches_tag(answer):
         put_status(words, b"304 Not Modified", out)
         put_validators(answer, out)
@@ -289,10 +288,10 @@ cdef bint matches_tag(const HttpAnswer* answer) noexcept nogil:
     if at[0] == 0x57:  # The tag is weak (`W/`).
         at += 2
         size -= 2
-    if size != answer.origin.size + 11 or memcmp(at + 1, answer.origin.data, answer.origin.size) != 0:
+    if size != answer.tagged.size + 11 or memcmp(at + 1, answer.tagged.data, answer.tagged.size) != 0:
         return False
     write_checksum(answer.checksum, checksum)
-    return at[answer.origin.size + 1] == 0x2D and memcmp(at + answer.origin.size + 2, checksum, 8) == 0
+    return at[answer.tagged.size + 1] == 0x2D and memcmp(at + answer.tagged.size + 2, checksum, 8) == 0
 
 
 cdef inline void write_checksum(uint32_t checksum, uint8_t* digits) noexcept nogil:
@@ -511,11 +510,11 @@ cdef void put_text_type(Buffer* out) noexcept nogil:
 
 
 cdef void put_validators(const HttpAnswer* answer, Buffer* out) noexcept nogil:
-    """Write the tag of version and checksum, since a version may be republished under its name; and its time."""
+    """Write the tag, with a checksum since a version may be republished under its name; and the version's time."""
     cdef uint8_t checksum[8]
     write_checksum(answer.checksum, checksum)
     put_word(out, b"ETag: \"")
-    put_blob(out, &answer.origin)
+    put_blob(out, &answer.tagged)
     put(out, 0x2D)
     put_bytes(out, checksum, 8)
     put_word(out, b"\"\r\n")
