@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 DECISION: Final = timeout("10s", "the decision, and as long again to ask for its outcome")
 
 
-def allowed(timeout_ms: int) -> dict[str, Value]:
+def allowed(timeout_ms: int, default_ms: int = DECISION_MS) -> dict[str, Value]:
     """Return the option for the time allowed; empty if it is the node's default."""
-    return {} if timeout_ms == DECISION_MS else {"timeout_ms": timeout_ms}
+    return {} if timeout_ms == default_ms else {"timeout_ms": timeout_ms}
 
 
 def unconfirmed(what: str) -> int:

@@ -19,16 +19,17 @@ from gossipkv.cli import (
     table_import,
 )
 from gossipkv.cli.decisions import DECISION, allowed, decided
-from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, duration_ms, key_bytes
+from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, duration_ms, key_bytes, timeout
 from gossipkv.cli.output import print_json, tell
 from gossipkv.cli.screen import add_row, columns, draw, write_table
 from gossipkv.errors import NotReady, ProtocolError, UnknownDatabase
 from gossipkv.keyspace.time_key import parse_time_key
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
+from gossipkv.settings.tables import CREATION_MS
 from gossipkv.status.codec import decode, decode_list
 from gossipkv.status.reports import DatabaseSummary, TableMap
-from gossipkv.status.words import duration_text, plain
+from gossipkv.status.words import duration_text, names_text, plain
 from gossipkv.table.rpc.requests import KINDS
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 SEQUENCE_BITS: Final = 48
+CREATION: Final = timeout("30s", "the creation and the wait for members, and as long again to ask for its outcome")
 
 
 def time_key(text: str) -> TimeKey:
@@ -85,7 +87,7 @@ table.add_command(quarantine.quarantine)
     "--replication",
     type=click.IntRange(min=1),
     metavar="R",
-    help="Replicas of each partition.  [default: 3, or the number of nodes if lower]",
+    help="Replicas of each partition.  [default: 3, or the number of members if lower]",
 )
 @click.option(
     "--bound",
@@ -114,7 +116,7 @@ table.add_command(quarantine.quarantine)
     help="Drop ranges whose times are older, such as 30d; needs a time key.  [default: never]",
 )
 @NODE
-@DECISION
+@CREATION
 @JSON
 def create(
     name: str,
@@ -133,6 +135,9 @@ def create(
     as_json: bool,
 ) -> None:
     """Create the table NAME.
+
+    The command waits for members that start, restart or do not answer. If the time is over and most replicas have a
+    node, the table is created, and the output names the members without a replica.
 
     If no answer comes, the command asks once more under the same id, so no second table is created.
     """
@@ -162,11 +167,12 @@ def create(
         "replication": replication,
         "bounds": [*sorted(bounds)],
         "operation": secrets.token_bytes(OPERATION_ID_BYTES),
-        **allowed(timeout_ms),
+        **allowed(timeout_ms, CREATION_MS),
     }
     with connect(nodes, timeout_ms) as client:
         answer = decided(client, "create_table", name, asked)
-    tell(answer, f"{name}: made, {_identity(decode(TableMap, answer))}", as_json=as_json)
+    found = decode(TableMap, answer)
+    tell(answer, f"{name}: made, {_identity(found)}{_replicas(found)}", as_json=as_json)
 
 
 @table.command()
@@ -269,6 +275,15 @@ def _partitions_table(found: TableMap) -> Table:
 
 def _identity(table: TableMap) -> str:
     return f"table {table.table}, config {config_text(table.config)}"
+
+
+def _replicas(table: TableMap) -> str:
+    """Return the replicas of a new table in words; empty if the node does not report them."""
+    if not table.replication:
+        return ""
+    of = "" if table.replicas == table.replication else f" of {table.replication} wanted"
+    left_out = f"; without a replica: {names_text(table.left_out)}" if table.left_out else ""
+    return f"; each of {table.partition_count:,} partitions has {table.replicas}{of} replicas{left_out}"
 
 
 def config_text(config: int | None) -> str:

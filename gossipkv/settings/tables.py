@@ -14,6 +14,7 @@ MAX_TTL_MS: Final = 1 << 42  # 139 years.
 MIN_EXPIRES_MS: Final = 10**12  # The year 2001: lower expiries are most likely seconds.
 MAX_EXPIRES_MS: Final = (1 << 48) - 1  # A hybrid time has 48 bits of milliseconds.
 DECISION_MS: Final = 10_000  # Default timeout of a METADATA transaction or a comparison of replicas.
+CREATION_MS: Final = 30_000  # Default timeout of the creation of a table, which waits for nodes that start or restart.
 MAX_DECISION_MS: Final = 60_000
 
 

@@ -294,6 +294,8 @@ class TableReport(Record):
     nodes: tuple[TableHolder, ...]
     moving: dict[str, int]  # The number of moving copies by state.
     missing: int
+    fewest: int  # Replicas of the partition that has fewest, if some are missing.
+    absent: tuple[str, ...]  # Members that could have them.
     waits_for: tuple[str, ...]
     to_copy: dict[str, int]  # Bytes, by target.
     copied: int
@@ -357,6 +359,10 @@ class TableMap(Record):
     smear: bool
     ttl_ms: int | None
     retention_ms: int | None
+    replication: int
+    replicas: int  # Those that each partition of a new table has.
+    partition_count: int
+    left_out: tuple[str, ...]  # Members that cannot hold a replica of a new table yet.
     partitions: tuple[TablePartition, ...]
     next: bytes | None  # The `start` of the next page.
 

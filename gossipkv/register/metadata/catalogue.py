@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 
 FIRST_CONFIG: Final = config_id(0, 1)  # The config id of the first map of a register.
 WHOLE_S: Final = 10.0  # Default time for the creation of a table.
+INVITING_PART: Final = 0.7  # Part of that time in which nodes may answer an invitation.
 ASK_S: Final = 5.0
 SMALL_BYTES: Final = 1 << 20  # A first map of this size goes along with the hold request; a larger one is fetched.
 FEW_PARTITIONS: Final = 1024  # Up to this many partitions are placed in the loop, more in a thread.
@@ -90,7 +91,7 @@ class WantedTable(NamedTuple):
 
     name: str  # A hidden table's name begins with `HIDDEN`.
     kind: str
-    replication: int  # 0: `REPLICATION`, or fewer with fewer nodes.
+    replication: int  # 0: `REPLICATION`, or fewer with fewer members. A hidden table may have fewer as well.
     keys: Sequence[bytes]  # The first key of each partition, in order.
     partitioner: str = MURMUR3
     time_key: TimeKey | None = None
@@ -310,8 +311,9 @@ class Catalogue:
         if not self.tables().keys().isdisjoint({name, HIDDEN + name}):
             raise _exists(name)
         with deadline.step("asking nodes to take part"):
-            hosts = await self.nodes.hosts(wanted.replication or 1)
-        replication = wanted.replication or min(len(hosts), REPLICATION)
+            is_exact = bool(wanted.replication) and wanted.name == name
+            wait_s = deadline.left_s() * INVITING_PART
+            replication, hosts = await self.nodes.hosts(wanted.replication or REPLICATION, wait_s, is_exact=is_exact)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
         table = TableMeta(id_, name, wanted.kind, replication, shards, wanted.partitioner, (), *wanted[5:])
@@ -557,8 +559,6 @@ class Catalogue:
 def _first_map(table: TableMeta, keys: Sequence[bytes], nodes: Sequence[SpreadNode], draw: Random) -> ChangedPages:
     """Return a map of all partitions, with each assignment AVAILABLE at once, since there is nothing to load yet."""
     wanted = spread(nodes, table.replication, [()] * len(keys))
-    if any(len([node for node in slots if node]) < table.replication for slots in wanted):
-        raise ProtocolError(f"{len(nodes)} nodes cannot hold {table.replication} replicas of each partition")
     partitions = {
         key: Partition.of(
             draw_id(draw),

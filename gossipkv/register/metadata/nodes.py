@@ -1,4 +1,4 @@
-"""The nodes that hold tables: those named by the catalogue, and the live nodes for a new table.
+"""The nodes that hold tables: those named by the catalogue, and the members for a new table.
 
 The catalogue names each node that holds a partition of a table from its creation (`tables`). A node that it does not
 name must hold nothing.
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, Unavailable
+from gossipkv.errors import GossipKVError, NotReady, Unavailable
 from gossipkv.placement.spread import SpreadNode
 from gossipkv.register.metadata.partitions import decode_partition
 from gossipkv.register.metadata.tables import END_OF_NODES, NODE, NamedNode, decode_node
+from gossipkv.wire.results import NotAnswered, NotReached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tables import NamedTable
 
-ASK_S: Final = 5.0
+RETRY_S: Final = 0.2
 FEW: Final = 256  # Partitions that are processed before other tasks run.
 
 
@@ -32,6 +33,15 @@ class NodeList(Protocol):
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, including this one, in order."""
+
+    def present(self) -> Mapping[bytes, tuple[str, bool]]:
+        """Return by uuid the nodes that a new table may expect: the name, and True if the node seems to live.
+
+        They are the members that have not left, and the named nodes, which may restart; without removed nodes.
+        """
+
+    def has_settled(self) -> bool:
+        """Return True once the list of members has been still since this node started."""
 
     async def invite(self, node: bytes) -> AcceptorId:
         """Ask a node to take part; return once it is pinned and has a store. Raises GossipKVError."""
@@ -87,44 +97,29 @@ class Nodes:
         name_counts = Counter((*formers.values(), *members.values()))
         return {uuid: name for uuid, name in formers.items() if name_counts[name] == 1}
 
-    async def hosts(self, wanted: int) -> list[PlaceableNode]:
-        """Return the nodes that take part, seem to be alive, and were not removed, in order.
+    async def hosts(self, replication: int, timeout_s: float, *, is_exact: bool) -> tuple[int, list[PlaceableNode]]:
+        """Return the number of replicas of a new table, and the nodes that take part, in order.
 
-        If they are too few but a majority of `wanted`, the result includes live nodes that refuse, for example with a
-        closed store.
+        Named nodes that refuse, for example with a closed store, complete a majority of the others.
+
+        `is_exact`: if False, there are at most as many replicas as members, and a majority of them suffices.
 
         Raises:
-            Unavailable: there are fewer than `wanted`.
+            Unavailable: too few nodes take part.
         """
-        named = self.named()
-        found: dict[bytes, PlaceableNode] = {}
-        failed: dict[bytes, str] = {}
-
-        async def invite(node: bytes) -> None:
-            try:
-                acceptor = await self._members.invite(node)
-                described = named.get(node) or await self._members.describe(node)
-            except GossipKVError as error:
-                name = named[node].name if node in named else node.hex()[:8]
-                failed[node] = f"{name}: {error.message}"
-            else:
-                found[node] = PlaceableNode(node, acceptor, described, is_named=node in named)
-
-        with trio.move_on_after(ASK_S):
-            async with trio.open_nursery() as nursery:
-                for node in self._members.alive():
-                    if node not in named or named[node].weight:
-                        nursery.start_soon(invite, node)
-        # With a majority the table is usable, and the other nodes catch up when they are back.
-        if wanted // 2 < len(found) < wanted:
-            shut = [node for node in sorted(failed) if node in named][: wanted - len(found)]
-            found |= {node: PlaceableNode(node, None, named[node], is_named=True) for node in shut}
-        if len(found) < wanted:
-            reasons = "; ".join(failed.values()) or "no other nodes are known"
+        invitations = _Invitations(self._members, self.named(), replication, is_exact=is_exact)
+        with trio.move_on_after(timeout_s):
+            await invitations.run()
+        wanted, found = invitations.wanted, invitations.found
+        if wanted // 2 < len(found) < wanted:  # The table is usable, and the other nodes catch up when they are back.
+            found |= dict([*invitations.shut().items()][: wanted - len(found)])
+        least = wanted if is_exact else wanted // 2 + 1
+        if len(found) < least:
+            reasons = invitations.reasons() or "no other nodes are known"
             raise Unavailable(
-                f"a table of {wanted} replicas needs {wanted} nodes, and {len(found)} take part: {reasons}"
+                f"a table of {wanted} replicas needs {least} nodes, and {len(found)} take part: {reasons}"
             )
-        return [found[node] for node in sorted(found)]
+        return wanted, [found[node] for node in sorted(found)]
 
     async def holders(self) -> set[bytes]:
         """Return the nodes that hold a partition of any table. Raises NotReady: a table's map is not known here."""
@@ -135,3 +130,63 @@ class Nodes:
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
         return holders
+
+
+@final
+class _Invitations:
+    """Invitations of all present nodes to hold a new table."""
+
+    def __init__(
+        self, members: NodeList, named: Mapping[bytes, NamedNode], replication: int, *, is_exact: bool
+    ) -> None:
+        self._members, self._named, self._replication, self._is_exact = members, named, replication, is_exact
+        self._names: dict[bytes, str] = {}
+        self._failed: dict[bytes, GossipKVError] = {}
+        self.found: dict[bytes, PlaceableNode] = {}
+        self.wanted = replication
+
+    async def run(self) -> None:
+        """Return when the members are known, each live one has answered, and enough nodes take part.
+
+        A dead member may be back in a moment, so it is waited for while nodes are too few.
+        """
+        async with trio.open_nursery() as nursery:
+            while True:
+                members = self._members.present()
+                for node in members.keys() - self._names.keys():
+                    nursery.start_soon(self._invite, node)
+                self._names |= {node: name for node, (name, _) in members.items()}
+                self.wanted = self._replication if self._is_exact else min(self._replication, len(members))
+                answered = self.found.keys() | self._refusing()
+                live = {node for node, (_, is_live) in members.items() if is_live}
+                is_enough = len(self.found) + len(self.shut()) >= self.wanted
+                if is_enough and live <= answered and self._members.has_settled():
+                    break
+                await trio.sleep(RETRY_S)
+            nursery.cancel_scope.cancel()
+
+    async def _invite(self, node: bytes) -> None:
+        while node not in self.found:
+            try:
+                acceptor = await self._members.invite(node)
+                described = self._named.get(node) or await self._members.describe(node)
+            except GossipKVError as error:
+                self._failed[node] = error
+                await trio.sleep(RETRY_S)
+            else:
+                self.found[node] = PlaceableNode(node, acceptor, described, is_named=node in self._named)
+
+    def _refusing(self) -> set[bytes]:
+        """Return the nodes that have answered, and will not take part soon."""
+        passing = NotReady | NotReached | NotAnswered
+        return {node for node, error in self._failed.items() if not isinstance(error, passing)} - self.found.keys()
+
+    def shut(self) -> dict[bytes, PlaceableNode]:
+        """Return the named nodes that refuse, in order."""
+        refusing = sorted(self._refusing() & self._named.keys())
+        return {node: PlaceableNode(node, None, self._named[node], is_named=True) for node in refusing}
+
+    def reasons(self) -> str:
+        """Return the members that do not take part, with their reasons."""
+        missing = {name: self._failed.get(node) for node, name in self._names.items() if node not in self.found}
+        return "; ".join(f"{name}: {error.message if error else 'no answer'}" for name, error in missing.items())

@@ -73,9 +73,9 @@ def _lacking(name: str, entries: Entries, here: Collection[str]) -> Iterator[Rea
 
 def _placed(name: str, entries: Entries) -> Iterator[Reason]:
     """Yield missing copies, wait reasons of moves, quarantined copies, and placements that could be safer."""
-    if missing := max(entry.missing for entry in entries.values()):
-        words = "replica of a partition is" if missing == 1 else "replicas of partitions are"
-        yield Reason(ATTENTION, f"{name}: {missing:,} {words} missing, and will be made again", name)
+    few = max(entries.values(), key=lambda entry: entry.missing)
+    if few.missing:
+        yield _few(name, few)
     for node in sorted({node for entry in entries.values() for node in entry.waits_for}):
         advice = (
             f"Start {node}. If {node} is lost for good, `gossipkv node remove {node} --force` says what may be lost."
@@ -90,6 +90,17 @@ def _placed(name: str, entries: Entries) -> Iterator[Reason]:
         yield Reason(ATTENTION, words, name, advice)
     for warning, nodes in grouped(entries, lambda entry: entry.warning).items():
         yield Reason(ATTENTION, f"{name}: {warning}{at(nodes, entries)}", name)
+
+
+def _few(name: str, entry: TableReport) -> Reason:
+    """Return the reason for missing replicas, with the members that could have them."""
+    count = f"{name}: {entry.fewest:,} of {entry.replication:,} wanted replicas"
+    if entry.absent:
+        absent = some_text(entry.absent)
+        advice = f"Start {absent}. If a node runs and is not in `gossipkv node list`, add it with `gossipkv node add`."
+        return Reason(ATTENTION, f"{count}: {absent} {'is' if len(entry.absent) == 1 else 'are'} missing", name, advice)
+    words = "replica of a partition is" if entry.missing == 1 else "replicas of partitions are"
+    return Reason(ATTENTION, f"{count}: {entry.missing:,} {words} missing, and will be made again", name)
 
 
 def _highest(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

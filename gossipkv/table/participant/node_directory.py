@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import NotReady, Unavailable
-from gossipkv.gossip.member import MemberState
+from gossipkv.gossip.member import REACHABLE, MemberState
 from gossipkv.register.configuration import AcceptorId
 
 if TYPE_CHECKING:
@@ -38,14 +38,16 @@ class NodeDirectory:
         peers: PeerClient,
         service: TableService,
         take_part: Callable[[], Awaitable[tuple[Metadata, Catalogue]]],
+        has_settled: Callable[[], bool],
     ) -> None:
-        """`take_part`: makes this node take part in METADATA transactions."""
+        """`take_part`: makes this node take part in METADATA transactions; `has_settled`: see `NodeList`."""
         self._settings = settings
         self._identity = identity
         self._peers = peers
         self._service = service
         self._take_part = take_part
         self.members = cluster.members_known  # Returns the members that gossip knows.
+        self.has_settled = has_settled
         self._alive: tuple[Sequence[Member], Sequence[bytes]] = (), ()  # The members, and the last `alive` among them.
         # The last `known_names`, and the members and catalogue's nodes that it is made from.
         self._names: tuple[Sequence[Member], Mapping[bytes, NamedNode], Mapping[bytes, str]] = (), {}, {}
@@ -56,6 +58,25 @@ class NodeDirectory:
         if self._alive[0] is not members:
             self._alive = members, sorted(member.uuid for member in members if member.state is MemberState.ALIVE)
         return self._alive[1]
+
+    def present(self) -> dict[bytes, tuple[str, bool]]:
+        """Return the nodes that a new table may expect, see `NodeList`."""
+        catalogue = self._service.catalogue
+        named = {} if catalogue is None else catalogue.nodes.named()
+        members = {
+            member.uuid: (member.name, member.state in REACHABLE)
+            for member in self.members()
+            if member.state is not MemberState.LEFT and (member.uuid not in named or named[member.uuid].weight)
+        }
+        return {uuid: (node.name, False) for uuid, node in named.items() if node.weight} | members
+
+    def absent(self) -> dict[bytes, str]:
+        """Return the present nodes that cannot hold a partition now: dead ones, and those that tables do not name.
+
+        Raises NotReady.
+        """
+        named = self._service.taking_part()[1].nodes.named()
+        return {uuid: name for uuid, (name, is_live) in self.present().items() if uuid not in named or not is_live}
 
     def names(self) -> dict[bytes, str]:
         """Return the names of all known members, by uuid."""

@@ -154,7 +154,8 @@ class AdminMethods:
                 founder = elsewhere.details.get("founder")
                 if not isinstance(founder, str):
                     raise
-                sent: Value = {**wanted.options(), "operation": operation}
+                left_ms = int(deadline.left_s() * 1000 * FOUNDING_PART)
+                sent: Value = {**wanted.options(), "operation": operation, "timeout_ms": max(1, left_ms)}
                 node = self._directory.uuid_of(founder)
                 made = await self._peers.ask(node, "create_table", [wanted.name, sent], deadline.left_s())
                 with deadline.rest(), contextlib.suppress(GossipKVError):  # The client may use the table here next.
@@ -167,9 +168,24 @@ class AdminMethods:
             known_map = metadata.known.get(table.id)
             config = table.config if known_map is None else known_map.head.config
             await self._spread(table.id, config)
-            return {"table": table.id.hex(), "config": config}
+            self._participant.await_late()
+            return {"table": table.id.hex(), "config": config, **self._replicas(table.id)}
 
         return DeferredResult(create)
+
+    def _replicas(self, table: bytes) -> dict[str, Value]:
+        """Return the wanted replicas of a new table, the replicas of each partition, and the members without any."""
+        with contextlib.suppress(NotReady):  # The table is made in any case.
+            metadata, _ = self._service.taking_part()
+            tree = metadata.tree(table)
+            described, first = decode_table(tree.root.meta), next(iter(tree.scan()))
+            return {
+                "replication": described.replication,
+                "partition_count": len(tree),
+                "replicas": len(decode_partition(first.record).assignments),
+                "left_out": [*sorted(self._directory.absent().values())],
+            }
+        return {}
 
     async def _spread(self, table: bytes, config: int) -> None:
         """Wait until all live nodes know a table, at most `SPREAD_S`, since its creator may use any of them next."""

@@ -16,7 +16,7 @@ from gossipkv.register.metadata.pages import MAX_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MAX_SHARDS, MURMUR3, PARTITIONERS, RANGE
 from gossipkv.settings.databases import NAMES, is_table_name
 from gossipkv.settings.setting import NAME_FORM, read_isolation_group
-from gossipkv.settings.tables import DECISION_MS, MAX_DECISION_MS, MAX_TTL_MS, MAX_WEIGHT
+from gossipkv.settings.tables import CREATION_MS, DECISION_MS, MAX_DECISION_MS, MAX_TTL_MS, MAX_WEIGHT
 
 if TYPE_CHECKING:
     from gossipkv.keyspace.time_key import TimeKey
@@ -38,10 +38,10 @@ class CreateTableArguments(NamedTuple):
     name: str
     kind: str
     partitions: int
-    replication: int  # 0: three, or the number of nodes if fewer.
+    replication: int  # 0: three, or the number of members if fewer.
     bounds: tuple[bytes, ...]  # First keys of a range table's partitions but the first, in order.
     operation: bytes | None  # Operation id of 20 bytes; a repeat with the same id gets the first outcome. None: new.
-    timeout_ms: int = DECISION_MS  # Timeout of the whole request.
+    timeout_ms: int = CREATION_MS  # Timeout of the whole request.
     partitioner: str = MURMUR3
     time_key: TimeKey | None = None
     smears: bool = False  # True if other nodes may keep its puts, and forward them later.
@@ -139,7 +139,7 @@ def create_table(arguments: Arguments) -> CreateTableArguments:
         options.number("replication", least=1, most=MAX_REPLICATION) or 0,
         bounds,
         operation,
-        _timeout_ms(options),
+        _timeout_ms(options, CREATION_MS),
         partitioner or MURMUR3,
         time_key,
         smears,
@@ -281,8 +281,8 @@ def _operation(method: str, options: OptionArguments) -> bytes | None:
     return operation
 
 
-def _timeout_ms(options: OptionArguments) -> int:
-    return min(options.number("timeout_ms", least=1) or DECISION_MS, MAX_DECISION_MS)
+def _timeout_ms(options: OptionArguments, default_ms: int = DECISION_MS) -> int:
+    return min(options.number("timeout_ms", least=1) or default_ms, MAX_DECISION_MS)
 
 
 def _newcomer(method: str, node: str, options: OptionArguments) -> NodeArguments:

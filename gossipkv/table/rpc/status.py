@@ -43,8 +43,8 @@ MAX_NAMED: Final = 100  # Unhealthy partitions in one answer.
 FEW: Final = 64  # Partitions processed before other tasks run.
 MAX_BATCHES: Final = 4096  # Batches of the log searched for the oldest record that a node lacks.
 _JUDGED: Final = (
-    "error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "to_copy", "copied", "transfer", "aside",
-    "passed_over", "warning", "smeared", "no_majority",
+    "error", "unwell", "unwell_not_named", "moving", "missing", "absent", "waits_for", "to_copy", "copied", "transfer",
+    "aside", "passed_over", "warning", "smeared", "no_majority",
 )  # fmt: skip
 _REACHABLE: Final = frozenset(state.name.lower() for state in REACHABLE)
 
@@ -66,7 +66,7 @@ class _MoveCounts:
     def __init__(self, table: TableMeta, nodes: NodesNow) -> None:
         self._slots = table.replication
         self._alive, self._gone, self._removed = nodes.alive, nodes.gone, nodes.removed
-        self.states, self.missing = Counter[AssignmentState](), 0
+        self.states, self.missing, self.fewest = Counter[AssignmentState](), 0, table.replication
         self.comes, self.leaves = Counter[bytes](), Counter[bytes]()  # Partitions, by node.
         self.waits_for: set[bytes] = set()  # Nodes that are down.
         self.copied_from: dict[int, tuple[bytes, bytes]] = {}  # By partition: reporting host, target.
@@ -74,6 +74,7 @@ class _MoveCounts:
     def look(self, place: PartitionRoute) -> None:
         """Count a partition."""
         self.missing += self._slots - len(place.hosts)
+        self.fewest = min(self.fewest, len(place.hosts))
         self.waits_for.update(self._waited_for(place))
         for assignment in place.moving:
             self.states[assignment.state] += 1
@@ -229,6 +230,8 @@ class TableReporter:
             "nodes": rows,
             "moving": {state.name: count for state, count in sorted(moves.states.items())},
             "missing": moves.missing,
+            "fewest": moves.fewest,
+            "absent": self._absent(table, now) if moves.missing else [],
             "waits_for": [*sorted(map(now.name_of, moves.waits_for))],
             **self._progress(table, moves, replication),
             "passed_over": {now.name_of(node): int(s) for node, s in passed_over_s.items()},
@@ -263,6 +266,8 @@ class TableReporter:
         more = {key: status.get(key) for key in _JUDGED} | {"lags": lags, "away": away}
         if away:
             more["partition_count"] = status["partition_count"]
+        if more["missing"]:
+            more |= {"fewest": status["fewest"], "replication": status["replication"]}
         return {"kind": status["kind"], **{key: value for key, value in more.items() if value}}
 
     def _progress(self, table: TableMeta, moves: _MoveCounts, replication: Replication) -> dict[str, Detail]:
@@ -298,6 +303,11 @@ class TableReporter:
     def _warning(table: TableMeta, now: NodesNow) -> str | None:
         """Return a warning if there are fewer isolation groups than replicas."""
         return lacks(now.placed, table.replication, [*map(set, table.groups)]) or None if now.placed else None
+
+    def _absent(self, table: TableMeta, now: NodesNow) -> list[Detail]:
+        """Return the members without which a table has fewer live nodes than replicas."""
+        is_enough = len(now.alive.intersection(node.id for node in now.placed)) >= table.replication
+        return [] if is_enough else [*sorted(self._directory.absent().values())]
 
     def _no_majority(self, table: TableMeta, now: NodesNow) -> list[Detail]:
         """Return the nodes with acceptors of the table's map if no majority of them is alive; else no nodes."""

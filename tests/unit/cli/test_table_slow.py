@@ -58,6 +58,18 @@ def test_a_time_key_that_cannot_be(ask, arguments, words):
     assert words in done.err
 
 
+@pytest.mark.parametrize(("more", "words"), [
+    ({"replicas": 3, "left_out": []}, "3 replicas"),
+    ({"replicas": 2, "left_out": ["n3"]}, "2 of 3 wanted replicas; without a replica: n3"),
+])  # fmt: skip
+def test_the_replicas_of_a_new_table_are_shown(ask, more, words):
+    """The line says how many replicas each partition has, and names the members that were late."""
+    made = {**MADE, "replication": 3, "partition_count": 64, **more}
+    done, asked = ask("table", "create", "carts", "--kind", "hash", "--timeout", "10s", create_table=lambda *_: made)
+    assert done.out == f"carts: made, table {'ab' * 16}, config 1.7; each of 64 partitions has {words}\n"
+    assert asked[0][1][1]["timeout_ms"] == 10_000
+
+
 def test_what_is_unknown_is_asked_about(ask):
     """A lost answer repeats the question, once, under the same id."""
     done, asked = ask("table", "create", "carts", "--kind", "hash", create_table=answering(EOFError(), MADE))

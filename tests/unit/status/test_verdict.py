@@ -372,9 +372,16 @@ SITUATIONS = [
     ),
     (
         "copies are missing",
-        said(n1={"carts": {**TABLE, "missing": 1200}}),
+        said(n1={"carts": {**TABLE, "missing": 1200, "fewest": 2, "replication": 3}}),
         ATTENTION,
-        "carts: 1,200 replicas of partitions are missing, and will be made again",
+        "carts: 2 of 3 wanted replicas: 1,200 replicas of partitions are missing, and will be made again",
+        None,
+    ),
+    (
+        "members are missing",
+        said(n1={"carts": {**TABLE, "missing": 64, "fewest": 2, "replication": 3, "absent": ["n4"]}}),
+        ATTENTION,
+        "carts: 2 of 3 wanted replicas: n4 is missing",
         None,
     ),
     (

@@ -170,6 +170,12 @@ class Life:
         now_s = trio.current_time()
         return sorted([self.node, *(node for node, at_s in self._heard.items() if at_s > now_s - HEARD_S)])
 
+    def present(self) -> dict[bytes, tuple[str, bool]]:
+        return {node: (node.hex(), True) for node in self.alive()}
+
+    def has_settled(self) -> bool:
+        return True
+
     async def describe(self, node: bytes) -> NamedNode:
         """Return a node's description of itself, see `Members`."""
         return NamedNode(node.hex(), "", 1)

@@ -19,6 +19,7 @@ from gossipkv.register.metadata.server import Metadata
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.register.metadata.tree import ChangedPages
 from gossipkv.register.seen import AcceptorReply
+from gossipkv.wire.results import NotReached
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -108,11 +109,19 @@ class FewNodes:
     def alive(self) -> Sequence[bytes]:
         return sorted(self.nodes.keys() - self.silent)
 
+    def present(self) -> dict[bytes, tuple[str, bool]]:
+        return {node: (chr(node[0]), node not in self.silent) for node in self.nodes}
+
+    def has_settled(self) -> bool:
+        return True
+
     async def describe(self, node: bytes) -> NamedNode:
         return NamedNode(node.hex(), "", 1)
 
     async def invite(self, node: bytes) -> AcceptorId:
         self.on_ask(node, "metadata_invite")
+        if node in self.silent:
+            raise NotReached("the node is dead")
         return self.nodes[node].metadata.me
 
     @contextlib.asynccontextmanager

@@ -71,7 +71,7 @@ def of(records, by=0):
     deciding = participant(
         replicating=lambda *_: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
         name_of=lambda uuid: records.node(uuid).name, taking_part=lambda *_: (records, catalogue), metadata=records,
-        known_names=lambda: {node.uuid: node.name for node in records.nodes},
+        known_names=lambda: {node.uuid: node.name for node in records.nodes}, absent=lambda: {b"4": "n4"},
         controllers=lambda: SimpleNamespace(rebalancer=SimpleNamespace(passed_over_s=lambda: records.passed_over)),
         smear_buffer=None,
     )  # fmt: skip
@@ -333,7 +333,8 @@ def test_who_is_passed_over(records):
 def test_copies_that_are_missing(records):
     have_moved(records, None, 0, 2)
     told = status(records)
-    assert (told["missing"], told["moving"]) == (2, {})
+    assert (told["missing"], told["moving"], told["fewest"], told["absent"]) == (2, {}, 2, ["n4"])
+    assert trio.run(of(records).condition, "t")["replication"] == 3
 
 
 def set_aside(node, *parts):
