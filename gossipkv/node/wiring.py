@@ -558,6 +558,7 @@ class _NodeParts:
 
     async def _drain(self) -> None:
         drain_s = self._config.drain_timeout / 1000
+        self._table_methods.drain()
         await self._hand_over(drain_s)
         self._has_left = True
         self._supervisor.doing(self._status())

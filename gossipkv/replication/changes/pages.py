@@ -13,6 +13,7 @@ A page waits for nothing. Where it has come to the end, the asking node is told 
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from itertools import chain
 from math import inf
@@ -50,6 +51,7 @@ TELL_S: Final = 0.005  # Changes of so long are told together: pages of single c
 PAUSE_S: Final = 0.05  # Time between two words to a node, so that pages of a busy table are large.
 MAX_READS: Final = 8  # Reads of the log for a page; each reads a part of 128 KiB.
 SCAN_ROWS: Final = 256  # Rows of a snapshot that are read at a time.
+NUMBER_BITS: Final = 20  # Of the count of words that a node missed, below the time at which the feeds began.
 # States of a place after a page: it has all; it has more at once; or more, which a majority lacks yet.
 AT_END: Final = 0
 HAS_MORE: Final = 1
@@ -65,8 +67,10 @@ class ChangeFeeds:
         # Called with a node, and the table and number of each partition that has changed.
         self.tell: Callable[[bytes, Sequence[tuple[bytes, int]]], object] = lambda _node, _partitions: None
         self.lost: Callable[[bytes], object] = lambda _node: None  # Called when the connection to a node has ended.
-        # The nodes to tell, each with the clock that a majority had.
+        # The nodes to tell, each with the oldest clock that a majority had when a feed of the node waited.
         self._watched: dict[Replica, dict[bytes, ConfigClock]] = {}
+        self._began_ms, self._missed = outside.now_ms(), Counter[bytes]()  # By node: how often it was told in vain.
+        self._confirming = set[bytes]()  # The nodes that could confirm at the last look.
         self._moving: dict[Replica, None] = {}  # Watched replicas that may have more for a majority.
         self._told_at = -inf
         replicas.watchers.append((self._moved, self._watched))
@@ -94,9 +98,31 @@ class ChangeFeeds:
             for origin, count in clock.entries(last)
         )
 
+    def missed(self, node: bytes) -> None:
+        """Note that a node could not be told."""
+        self._missed[node] += 1
+
+    def told(self, node: bytes) -> int:
+        """Return a number that is another one if the node was not told of a change, or if these feeds began anew.
+
+        Each waiting node asks for it again and again, so that replicas that lost their majority are noticed here.
+        """
+        lost, self._confirming = self._confirming, {*filter(self.replicas.confirms, self.replicas.peers)}
+        for replica in self._watched if lost - self._confirming else ():
+            self._look_soon(replica)
+        return (self._began_ms << NUMBER_BITS) + self._missed[node]
+
+    def has_majority(self, replica: Replica) -> bool:
+        """Return True if enough hosts of a replica are connected to it."""
+        confirming = self.replicas.acks[replica].confirming(self.replicas.confirms)
+        return confirming >= slots_needed(MAJORITY, replica.quorum.slots)
+
     def watch(self, replica: Replica, node: bytes, stable: ConfigClock) -> None:
-        """Tell a node once, soon after a majority has more than a clock, or the config or role changes."""
-        self._watched.setdefault(replica, {})[node] = stable
+        """Tell a node once, soon after a majority has more than a clock, or the config, role or majority changes.
+
+        A feed of the node that has seen less waits as well, so an older clock stays.
+        """
+        self._watched.setdefault(replica, {}).setdefault(node, stable)
         if replica.synced != stable.counters:
             self._look_soon(replica)
 
@@ -115,7 +141,8 @@ class ChangeFeeds:
         moving, self._moving, self._told_at = self._moving, {}, self.outside.now()
         for replica in moving:
             is_here = replica in self.replicas.acks and not replica.rules.has_departed
-            stable, watchers = self.stable(replica) if is_here else None, self._watched.pop(replica, {})
+            stable = self.stable(replica) if is_here and self.has_majority(replica) else None
+            watchers = self._watched.pop(replica, {})
             for node, seen in watchers.items():
                 if seen == stable:
                     self.watch(replica, node, seen)
@@ -252,10 +279,10 @@ class ChangePage:
             NotReady: the replica lacks records that the feed has seen, or too many hosts.
             TooOld: the range was force-joined since.
         """
-        replicas, details = self._feeds.replicas, {"partition": place.partition}
+        details = {"partition": place.partition}
         if self._replica(place) is not replica:
             raise NotServed("the replica was replaced", {**details})
-        if replicas.acks[replica].confirming(replicas.confirms) < slots_needed(MAJORITY, replica.quorum.slots):
+        if not self._feeds.has_majority(replica):
             raise NotReady("too few hosts of the partition are connected to this replica", {**details})
         if not _synced(replica).has_all(place.delivered):
             raise NotReady("this replica lags behind the feed", {**details})

@@ -2,10 +2,12 @@
 
 The client's token has the place of the feed in each partition. The node that gave a place last is asked first, since
 it knows the position in its log; any other host can continue as well. A host answers at once, and tells the asking
-node later, once for all feeds, that a partition has changed. So a poll that waits costs nothing.
+node later, once for all feeds, that a partition has changed. So a poll that waits costs nothing but a question a
+second to each host: one that is silent, or has told in vain, is left or asked again.
 
-A feed stays in memory between two polls, by its token: the next poll asks only for what has changed since. Polls with
-equal tokens are one feed, and get the same page.
+A token is all that a feed needs; a feed in memory only saves questions. It is kept by the token of its last answer, and
+what it has got since goes to all polls with that token that wait, or is dropped. So nothing is given that nobody gets,
+and a poll that is repeated gets the same changes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 import msgpack
 
@@ -26,7 +28,6 @@ from gossipkv.errors import (
     ProtocolError,
     TooOld,
     Unavailable,
-    UnknownDatabase,
     from_wire,
     to_wire,
 )
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.shell import Replication
     from gossipkv.table.records.forward import RecordServices
-    from gossipkv.table.records.router import PartitionRoute, TableRoute
+    from gossipkv.table.records.router import PartitionRoute
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Raw, Value
@@ -60,10 +61,12 @@ MAX_LIMIT: Final = 10_000
 MAX_PARTITIONS: Final = 1 << 14  # A token has about 100 bytes of each.
 ANSWER_S: Final = 1.0  # Time for a host's answer, which comes at once or after a few reads of the log.
 RETRY_S: Final = 0.5  # Until hosts are asked again that could not answer.
-REPEAT_S: Final = 1.0  # Until a node is told again that has not answered.
+LISTEN_S: Final = 1.0  # Between two questions to a host: within two seconds, one that is silent is left.
+BEGIN_S: Final = 1.0  # A new feed waits so long at least for its beginning at all partitions.
 WOKEN: Final = 4  # Feeds that are woken before other tasks run, each for a page.
 WAKE_S: Final = 0.005  # Other tasks run for so long then.
 PLACE_BYTES: Final = 512  # Approximate memory of a place.
+DRAINING: Final = "this node is about to end; go on at another one with the same token"
 
 
 @final
@@ -76,43 +79,66 @@ class TableChanges:
         # By partition: feeds to tell once, each with the number of its place.
         self.followers: dict[tuple[bytes, int], dict[ChangeFeed, int]] = {}
         self.feeds: dict[FeedKey, ChangeFeed] = {}  # The feed that was answered last is the last one.
-        self._replication: Replication | None = None  # The last one that feeds were asked by.
         self._woken: dict[ChangeFeed, None] = {}  # Feeds that may get more.
+        self._hosts: dict[bytes, int] = {}  # The hosts that have answered, with their numbers (`ChangeFeeds.told`).
+        self._listening: ParkedRequest | None = None
+        self._is_polled = False  # A poll has begun since hosts were asked last.
+        self._is_draining = False
 
     def changes(self, arguments: Arguments) -> Later:
         """`changes [table, {token, prefix, start, limit, wait_ms}]`: `[[[key, value or nil, expires], ...], token]`."""
         name = arguments.text("table")
         given = arguments.options("token", "prefix", "start", "limit", "wait_ms")
-        token, start = given.blob("token") or b"", given.text("start")
+        token, start = given.blob("token"), given.text("start")
         prefix = given.key("prefix", self.services.most_key)
-        limit = min(given.number("limit", least=1) or LIMIT, MAX_LIMIT)
+        limit = given.number("limit")
         wait_s = (given.number("wait_ms", most=MAX_WAIT_MS) or 0) / 1000
-        if start not in {None, SNAPSHOT} or (start is not None and token):
+        if start not in {None, SNAPSHOT} or (start is not None and token is not None):
             words = f"changes: start is {SNAPSHOT!r} or absent, and a token goes without it"
             raise BadRequest(words, {"option": "start"})
+        if token == b"":
+            raise BadRequest("changes: the token is empty; a new feed begins without the option", {"option": "token"})
+        key = name, token or b"", LIMIT if limit is None else min(limit, MAX_LIMIT)
+        return Later(partial(self._begin, key, prefix, start, wait_s))
+
+    def _begin(
+        self, key: FeedKey, prefix: bytes | None, start: str | None, wait_s: float, complete: Completion[Value | Packed]
+    ) -> Callable[[], object] | None:
+        """Begin a poll by what its token says now. Raises GossipKVError."""
+        if self._is_draining:
+            raise Unavailable(DRAINING)
         if len(self.polls) >= self._max_feeds:
             raise Overloaded("as many change feeds wait on this node as `max_feeds` allows", {"limit": self._max_feeds})
-        feed = self.feeds.get((name, token, limit))
-        if feed is None:
-            feed = ChangeFeed(self, (name, token, limit), prefix or b"", is_snapshot=start is not None)
+        feed = self.feeds.get(key) or ChangeFeed(self, key, prefix or b"", is_snapshot=start is not None)
         if prefix not in {None, feed.prefix}:
             raise BadRequest("changes: the token was given for another prefix", {"option": "prefix"})
-        return Later(partial(feed.poll, wait_s))
+        return feed.poll(wait_s, complete)
+
+    def drain(self) -> None:
+        """Answer all polls: their clients go on at other nodes."""
+        self._is_draining = True
+        for poll in [*self.polls]:
+            poll.feed.leave(poll, Unavailable(DRAINING))
 
     def keep(self, feed: ChangeFeed, key: FeedKey) -> None:
-        """Keep a feed for its next polls under a token, instead of the oldest feed if there are too many."""
-        if self.feeds.get(feed.key) is feed:
-            del self.feeds[feed.key]
+        """Keep a feed for polls with a token, instead of the oldest feed if there are too many."""
+        self.let_go(feed)
         feed.key = key
         if self.feeds.setdefault(key, feed) is not feed:  # They have come to the same place.
             feed.drop()
         if len(self.feeds) > self._max_feeds:
             self.feeds.pop(next(iter(self.feeds))).drop()
 
+    def let_go(self, feed: ChangeFeed) -> None:
+        """Keep a feed no more."""
+        if self.feeds.get(feed.key) is feed:
+            del self.feeds[feed.key]
+
     def changes_here(self, arguments: Arguments) -> Later:
         """`table_changes [node, table id, prefix, limit, bytes, places]`.
 
-        The answer is `[[[place, state] or error, ...], count, changes]`, the first and the last packed.
+        The answer is `[[[place, state] or error, ...], count, changes, number]`, the first and the third packed. A
+        node without any places asks for the number alone (`ChangeFeeds.told`).
         """
         node, table, prefix = arguments.blob("node"), arguments.blob("table"), arguments.blob("prefix")
         limits = arguments.whole("limit", MAX_LIMIT), arguments.whole("bytes", PAGE_BYTES)
@@ -120,7 +146,7 @@ class TableChanges:
         arguments.end()
         feeds = self.shared(self.services.service.replicating())
         page = ChangePage(feeds, table, places, bounds_of(prefix), limits=limits, watcher=node)
-        return Later(lambda complete: page.begin(partial(_hand_over, complete)))
+        return Later(lambda complete: page.begin(partial(_hand_over, complete, feeds, node)))
 
     def changed_here(self, arguments: Arguments) -> Value:
         """`table_changed [[[table id, partition], ...]]`: partitions of which a feed of this node may get more."""
@@ -151,32 +177,66 @@ class TableChanges:
         for feed in [*islice(self._woken, WOKEN)]:
             del self._woken[feed]
             feed.look()
-        if self._woken:
-            assert self._replication is not None
-            self._replication.waiting.begin(self._replication.now() + WAKE_S, 0, self._wake)
+        for feed in islice(self._woken, 1):
+            feed.replication.waiting.begin(feed.replication.now() + WAKE_S, 0, self._wake)
 
     def shared(self, replication: Replication) -> ChangeFeeds:
         """Return the shared state of feeds, which tells this object of changes from now on."""
-        shared, self._replication = replication.feeds, replication
+        shared = replication.feeds
         shared.tell, shared.lost = partial(self._tell, replication), self._lost
         return shared
 
     def _tell(self, replication: Replication, node: bytes, partitions: Sequence[tuple[bytes, int]]) -> None:
         def done(answer: Value | GossipKVError) -> None:
-            # A dead node asks when it is back.
-            if isinstance(answer, GossipKVError) and replication.replicas.is_up(node):
-                again = partial(self._tell, replication, node, partitions)
-                replication.waiting.begin(replication.now() + REPEAT_S, 0, again)
+            if isinstance(answer, GossipKVError):
+                replication.feeds.missed(node)
 
         if node == replication.replicas.me:
             self.changed(partitions)
         else:
             replication.ask(node, "table_changed", [msgpack.packb(partitions)], done, ANSWER_S)
 
-    def _lost(self, node: bytes) -> None:
-        """Ask for what a node would have told."""
+    # -- hosts that no longer tell of changes ------------------------------------------------------------------------
+
+    def listen(self, replication: Replication) -> None:
+        """Ask hosts for their numbers from now on, each second while there are polls."""
+        self._is_polled = True
+        if self._listening is None:
+            self._listening = replication.waiting.begin(replication.now() + LISTEN_S, 0, self._ask_hosts)
+
+    def _ask_hosts(self) -> None:
+        self._listening = None
+        if not (self.polls or self._is_polled):
+            return
+        replication = self.services.service.replicating()
+        me = replication.replicas.me
+        for node in [*self._hosts]:
+            if node == me:
+                self.heard(me, self.shared(replication).told(me))
+            else:
+                params: list[Value] = [me, b"", b"", 0, 0, msgpack.packb([])]
+                replication.ask(node, "table_changes", params, partial(self._answered, node), ANSWER_S)
+        self.listen(replication)
+        self._is_polled = False
+
+    def _answered(self, node: bytes, answer: Value | GossipKVError) -> None:
+        match answer:
+            case [_, _, _, int(number)]:
+                self.heard(node, number)
+            case _:
+                self._lost(node, Unavailable("the node does not answer"))
+
+    def heard(self, node: bytes, number: int) -> None:
+        """Take a host's number; ask it again if it has told in vain."""
+        if self._hosts.setdefault(node, number) != number:
+            self._lost(node)
+            self._hosts[node] = number
+
+    def _lost(self, node: bytes, error: GossipKVError | None = None) -> None:
+        """Ask for what a node would have told, of others if it has failed."""
+        self._hosts.pop(node, None)
         for feed in {feed: None for followers in self.followers.values() for feed in followers}:
-            feed.lost(node)
+            feed.lost(node, error)
 
 
 def bounds_of(prefix: bytes) -> KeyBounds:
@@ -186,17 +246,18 @@ def bounds_of(prefix: bytes) -> KeyBounds:
 
 @dataclass(frozen=True, slots=True)
 class _HostPage:
-    """A page as another host has made it: the result of each place, and the changes."""
+    """A page as another host has made it: the result of each place, the changes, and the host's number."""
 
     results: Sequence[PlaceResult]
     count: int
     body: bytes
+    number: int | None
 
 
-class _Ask(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ask:
     """A page that a node was asked for."""
 
-    config: int  # The map by which places have numbers.
     node: bytes
     numbers: tuple[int, ...]
 
@@ -205,26 +266,28 @@ class _Ask(NamedTuple):
 class _Poll:
     """A client's poll that waits."""
 
-    def __init__(self, until: float, complete: Completion[Value | Packed]) -> None:
-        self.until, self.complete = until, complete
+    def __init__(self, feed: ChangeFeed, until: float, complete: Completion[Value | Packed]) -> None:
+        self.feed, self.until, self.complete = feed, until, complete
         self.timer: ParkedRequest
+        self.has_asked = False  # Hosts were asked since the poll began.
 
 
 @final
 class ChangeFeed:
-    """A feed at the node that its clients ask."""
+    """A feed at the node that its clients ask, from a token on."""
 
     def __init__(self, feeds: TableChanges, key: FeedKey, prefix: bytes, *, is_snapshot: bool) -> None:
         """Begin with a token; an empty one: now, or with a snapshot. Raises BadRequest."""
-        self._feeds, self._services, self.key, self._is_snapshot = feeds, feeds.services, key, is_snapshot
+        self._feeds, self._services, self.key = feeds, feeds.services, key
         self.polls: dict[_Poll, None] = {}  # They wait for the same page.
-        given = FeedToken(b"", prefix, [FeedPlace(0, b"", cursor=b"" if is_snapshot else None)])
+        # The page has no changes, and comes once all places have begun.
+        self._begins = not key[2] or not (key[1] or is_snapshot)
+        given = FeedToken(b"", prefix, 0, [FeedPlace(0, b"", cursor=b"" if is_snapshot else None)])
         if key[1]:
             given = feed_token.decode(key[1], self._services.service.register)
-        self._table, self.prefix, self._places = given
-        self._has_moved = False  # A place has changed since the token.
-        self._replication: Replication
-        self._config = 0  # The places are by the map of this config.
+        self._table, self.prefix, self._config, self._places = given
+        self._has_moved = False  # A place, or the map, has changed since the token.
+        self.replication: Replication
         self._hosts: list[tuple[bytes, ...]] = []
         self._rank: dict[bytes, int] = {}  # By node: the order in which this feed asks them.
         self._outdated: dict[int, None] = {}  # Numbers of places to ask for.
@@ -242,48 +305,61 @@ class ChangeFeed:
             GossipKVError: the feed cannot begin, or too much waits.
         """
         self._follow_map()
-        now = self._replication.now()
-        if not wait_s:
+        if not self.key[1]:
+            wait_s = max(wait_s, BEGIN_S)
+        elif not wait_s:
             self.outdate(range(len(self._places)))
-        poll = _Poll(now + wait_s, complete)
-        size_bytes = PLACE_BYTES * len(self._places)
-        poll.timer = self._replication.waiting.begin(poll.until, size_bytes, self.look)
+        poll = _Poll(self, self.replication.now() + wait_s, complete)
+        poll.timer = self.replication.waiting.begin(poll.until, PLACE_BYTES * len(self._places), self.look)
         self.polls[poll] = self._feeds.polls[poll] = None
-        if not self._asked and not self._count:
-            self._ask()
+        if self.key[1]:
+            self._feeds.keep(self, self.key)
+        self._feeds.listen(self.replication)
+        self._forgive()
         self.look()
-        return partial(self._end, [poll]) if poll in self.polls else None
+        return partial(self.leave, poll, Unavailable("the poll was ended")) if poll in self.polls else None
+
+    def leave(self, poll: _Poll, error: GossipKVError) -> None:
+        """End a poll, whose client is gone or to go; the others get what has come."""
+        if poll in self.polls:
+            self._end([poll], error)
 
     def _follow_map(self) -> None:
         """Find the place in each partition. Raises NotReady, TooOld, UnknownDatabase, BadRequest."""
-        replication, route = self._services.service.replicating(self.key[0]), self._services.routing.route(self.key[0])
-        if route.config != self._config or replication is not self._replication:
-            self._plan(replication, route)
-
-    def _plan(self, replication: Replication, route: TableRoute) -> None:
+        name, services = self.key[0], self._services
+        replication, route = services.service.replicating(name), services.routing.route(name)
+        is_same = (route.table.id, route.config) == (self._table, self._config)
+        if self._hosts and is_same and replication is self.replication:
+            return
         bounds = bounds_of(self.prefix)
         partitions = [one for one in route.places() if route.is_hash or _meets(one, bounds)]
         if len(partitions) > MAX_PARTITIONS:
             words = f"a feed follows at most {MAX_PARTITIONS:,} partitions, and here are {len(partitions):,}"
             raise BadRequest(f"changes: {words}: give a prefix", {"limit": MAX_PARTITIONS})
         if self._table not in {b"", route.table.id}:
-            name = self.key[0]
-            raise UnknownDatabase(f"the token is of another table than {name}, which may have been dropped")
-        if max((place.config for place in self._places), default=0) > route.config:
-            self._services.routing.look_at(route.table.id)
+            raise TooOld(f"the token is of an earlier table named {name}, which was dropped; {ANEW}")
+        if self._config > route.config:
+            services.routing.look_at(route.table.id)
             raise NotReady("this node does not know the newest map of the table yet; try again")
-        places = [*places_by(partitions, self._places)]
-        self.drop()
-        self._replication, self._table, self._config = replication, route.table.id, route.config
-        self._places, self._hosts = places, [one.hosts for one in partitions]
+        self._unfollow()
+        over = {one.first for one in partitions if route.table.is_over((one.first, one.end), replication.now_ms())}
+        self._places = [*places_by(partitions, self._places, over)]
+        self._has_moved |= self._config != route.config
+        self.replication, self._table, self._config = replication, route.table.id, route.config
+        self._hosts = [one.hosts for one in partitions]
         nodes = sorted({node for hosts in self._hosts for node in hosts})
-        self._rank = {node: number for number, node in enumerate(self._services.routing.hosts(nodes))}
+        self._rank = {node: number for number, node in enumerate(services.routing.hosts(nodes))}
         self._asked, self._errors, self._failed, self._waiting = set(), {}, set(), set()
-        self.outdate(range(len(places)))
+        self._outdated = dict.fromkeys(range(len(self._places)))
 
     def drop(self) -> None:
-        """Follow no partition any more, unless polls wait."""
-        for place in self._places if not self.polls else ():
+        """Forget the feed, unless polls wait: another one begins with the token."""
+        if not self.polls:
+            self._feeds.let_go(self)
+            self._unfollow()
+
+    def _unfollow(self) -> None:
+        for place in self._places:
             partition = self._table, place.partition
             followers = self._feeds.followers.get(partition, {})
             followers.pop(self, None)
@@ -294,22 +370,33 @@ class ChangeFeed:
         """Note that hosts may have more for places, by their numbers."""
         self._outdated.update(dict.fromkeys(numbers))
 
-    def lost(self, node: bytes) -> None:
-        """Ask others for the places of a node that tells of no more changes."""
-        self.outdate(number for number, place in enumerate(self._places) if place.node == node)
+    def lost(self, node: bytes, failure: GossipKVError | None) -> None:
+        """Ask for the places of a node that tells of no more changes: of others, if it has failed."""
+        numbers = [number for number, place in enumerate(self._places) if place.node == node]
+        if failure is not None:
+            for number in numbers:
+                self._errors.setdefault(number, {})[node] = failure
+        self.outdate(numbers)
         self.look()
 
     # -- hosts -------------------------------------------------------------------------------------------------------
 
     def _next_host(self, number: int) -> bytes | None:
         """Return the host to ask for a place; None: all have failed."""
-        replicas, last, failed = self._replication.replicas, self._places[number].node, self._errors.get(number, {})
+        replicas, last, failed = self.replication.replicas, self._places[number].node, self._errors.get(number, {})
         left = [node for node in self._hosts[number] if node not in failed]
         order = {node: (not replicas.is_up(node), node != last, node != replicas.me, self._rank[node]) for node in left}
         return min(left, key=order.__getitem__, default=None)
 
     def _ask(self) -> None:
-        """Ask a host for each outdated place, together where they have the same one."""
+        """Ask a host for each outdated place, together where they have the same one, by the map of this time."""
+        try:
+            self._follow_map()
+        except GossipKVError as error:
+            self._end([*self.polls], error)
+            return
+        for poll in self.polls:
+            poll.has_asked = True
         groups: dict[bytes, list[int]] = {}
         for number in self._outdated:
             node = self._next_host(number)
@@ -318,34 +405,37 @@ class ChangeFeed:
             else:
                 groups.setdefault(node, []).append(number)
         self._outdated.clear()
-        limits = max(1, self.key[2] // max(1, len(groups))), max(PAGE_BYTES // 16, PAGE_BYTES // max(1, len(groups)))
-        asks = [_Ask(self._config, node, (*numbers,)) for node, numbers in groups.items()]
+        most = self.key[2] and max(1, self.key[2] // max(1, len(groups)))
+        limits = most, max(PAGE_BYTES // 16, PAGE_BYTES // max(1, len(groups)))
+        asks = [_Ask(node, (*numbers,)) for node, numbers in groups.items()]
         self._asked.update(asks)  # All of them before the first answer.
         for ask in asks:
             places = [replace(self._places[number]) for number in ask.numbers]
             for number, place in zip(ask.numbers, places, strict=True):
                 self._feeds.followers.setdefault((self._table, place.partition), {})[self] = number
-            me = self._replication.replicas.me
+            me = self.replication.replicas.me
             if ask.node == me:
-                shared, bounds = self._feeds.shared(self._replication), bounds_of(self.prefix)
+                shared, bounds = self._feeds.shared(self.replication), bounds_of(self.prefix)
                 page = ChangePage(shared, self._table, places, bounds, limits=limits, watcher=me)
-                page.begin(partial(self._answered, ask))
+                page.begin(partial(self._given, ask, shared))
                 continue
             params: list[Value] = [me, self._table, self.prefix, *limits]
             params.append(msgpack.packb([place.encode() for place in places]))
-            self._replication.ask(ask.node, "table_changes", params, partial(self._heard, ask), ANSWER_S)
+            self.replication.ask(ask.node, "table_changes", params, partial(self._heard, ask), ANSWER_S)
+        self.look()
+
+    def _given(self, ask: _Ask, shared: ChangeFeeds, page: ChangePage) -> None:
+        self._answered(ask, page, shared.told(ask.node))
 
     def _heard(self, ask: _Ask, answer: Value | GossipKVError) -> None:
-        self._answered(ask, _page_of(answer, len(ask.numbers)))
+        page = _page_of(answer, len(ask.numbers))
+        self._answered(ask, page, page.number)
 
-    def _answered(self, ask: _Ask, page: ChangePage | _HostPage) -> None:
+    def _answered(self, ask: _Ask, page: ChangePage | _HostPage, told: int | None) -> None:
         """Take a host's page; ask others for the places that the host refused."""
-        if ask not in self._asked:
+        if ask not in self._asked or not self.polls:  # The clients are gone, and do not get the page.
             return
         self._asked.remove(ask)
-        if not self.polls:  # The clients are gone, and do not get the page.
-            self.outdate(ask.numbers)
-            return
         for number, result in zip(ask.numbers, page.results, strict=True):
             if isinstance(result, GossipKVError):
                 self._errors.setdefault(number, {})[ask.node] = result
@@ -360,6 +450,8 @@ class ChangeFeed:
             self._places[number] = place
         self._count += page.count
         self._bodies.append(page.body)
+        if told is not None:
+            self._feeds.heard(ask.node, told)
         self.look()
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -368,29 +460,31 @@ class ChangeFeed:
         """Ask for outdated places, end polls, or wait for more."""
         if not self.polls or self._asked:
             return
-        now = self._replication.now()
+        now = self.replication.now()
         late = [poll for poll in self.polls if poll.until <= now]
-        if self._outdated and not self._count and (self._errors or len(late) < len(self.polls)):
+        if self._count or (self._begins and self._has_begun):
+            self._answer([*self.polls])
+        elif self._outdated and (self._errors or any(poll.until > now or not poll.has_asked for poll in self.polls)):
             self._ask()
-            self.look()
         elif any(map(self._is_too_old, self._failed)):
             self._end([*self.polls], _TOO_OLD)
-        elif self._count or not (self.key[1] or self._is_snapshot or self._failed or self._waiting):
-            self._end([*self.polls])
         else:
-            if late:
-                self._end(late, self._failure() if self._failed else None)
+            if late and (self._failed or not (self.key[1] or self._has_begun)):
+                self._end(late, self._failure())
+            elif late:
+                self._answer(late)
             if self._failed and self.polls and self._retry is None:
-                self._retry = self._replication.waiting.begin(now + RETRY_S, 0, self._try_again)
+                self._retry = self.replication.waiting.begin(now + RETRY_S, 0, self._try_again)
+
+    @property
+    def _has_begun(self) -> bool:
+        """True if each place has a clock of which no host's loss takes anything away."""
+        return not (self._failed or self._waiting) and all(place.config for place in self._places)
 
     def _try_again(self) -> None:
-        """Ask again for the places of which all hosts have failed, by the map of this time."""
+        """Ask again for the places of which all hosts have failed."""
         self._retry = None
         self._forgive()
-        try:
-            self._follow_map()
-        except GossipKVError as error:
-            self._end([*self.polls], error)
         self.look()
 
     def _forgive(self) -> None:
@@ -400,50 +494,50 @@ class ChangeFeed:
 
     def _is_too_old(self, number: int) -> bool:
         """Return True if no host that is up has what the feed lacks."""
-        errors, is_up = self._errors.get(number, {}), self._replication.replicas.is_up
+        errors, is_up = self._errors.get(number, {}), self.replication.replicas.is_up
         lacking = {node for node, error in errors.items() if isinstance(error, TooOld)}
         return bool(lacking) and not any(map(is_up, errors.keys() - lacking))
 
     def _take(self, polls: Iterable[_Poll]) -> None:
         """Wait for polls no more."""
         for poll in polls:
-            self._replication.waiting.end(poll.timer)
+            self.replication.waiting.end(poll.timer)
             self.polls.pop(poll, None)
             self._feeds.polls.pop(poll, None)
 
-    def _end(self, polls: Sequence[_Poll], error: GossipKVError | None = None) -> None:
-        """Answer polls."""
+    def _end(self, polls: Sequence[_Poll], error: GossipKVError) -> None:
+        """Answer polls with an error."""
         self._take(polls)
-        if error is not None:
-            if not self.polls:
-                self._forgive()
-            for poll in polls:
-                poll.complete(error)
-            return
+        self.drop()
+        for poll in polls:
+            poll.complete(error)
+
+    def _answer(self, polls: Sequence[_Poll]) -> None:
+        """Answer polls with what has come, and go on from there."""
+        self._take(polls)
         name, token, limit = self.key
         if self._has_moved:
-            token = feed_token.encode(
-                FeedToken(self._table, self.prefix, self._places), self._services.service.register
-            )
+            given = FeedToken(self._table, self.prefix, self._config, self._places)
+            token = feed_token.encode(given, self._services.service.register)
         head = b"\x92" + msgpack.Packer().pack_array_header(self._count)
         page = Packed(b"".join([head, *self._bodies, msgpack.packb(token)]))
-        self._count, self._bodies, self._has_moved = 0, [], False
-        self._feeds.keep(self, (name, token, limit))
+        self._count, self._bodies, self._has_moved, self._begins = 0, [], False, False
+        self._feeds.keep(self, (name, token, limit or LIMIT))
         for poll in polls:
             poll.complete(page)
 
     def _failure(self) -> GossipKVError:
         """Return the error of a poll without changes, of which some partitions have no host that can answer."""
+        if not self._failed:
+            return NotReady("the feed cannot begin yet: a partition has records that a majority of its hosts lacks")
         name_of, errors = self._services.name_of, self._errors.get(min(self._failed), {})
         reasons = "; ".join(f"{name_of(node)}: {error.message}" for node, error in errors.items())
         words = f"{len(self._failed)} partitions of {self.key[0]} have no host that can answer now"
         return Unavailable(f"{words}: {reasons or 'no host is known'}", {"asked": reasons})
 
 
-_TOO_OLD: Final = TooOld(
-    "the log of every replica begins after this token, or its range was re-created; call `changes` with "
-    'start="snapshot", which gives all present records and goes on from there'
-)
+ANEW: Final = 'call `changes` with start="snapshot", which gives all present records and goes on from there'
+_TOO_OLD: Final = TooOld(f"the log of every replica begins after this token, or its range was re-created; {ANEW}")
 
 
 def _meets(place: PartitionRoute, bounds: KeyBounds) -> bool:
@@ -451,22 +545,22 @@ def _meets(place: PartitionRoute, bounds: KeyBounds) -> bool:
     return (bounds.end is None or place.first < bounds.end) and (place.end is None or bounds.first < place.end)
 
 
-def _hand_over(complete: Completion[Value], page: ChangePage) -> None:
-    """Complete a request with a page."""
+def _hand_over(complete: Completion[Value], feeds: ChangeFeeds, node: bytes, page: ChangePage) -> None:
+    """Complete a node's request with a page."""
     rows = [to_wire(one) if isinstance(one, GossipKVError) else (one[0].encode(), one[1]) for one in page.results]
-    complete([msgpack.packb(rows), page.count, page.body])
+    complete([msgpack.packb(rows), page.count, page.body, feeds.told(node)])
 
 
 def _page_of(answer: Value | GossipKVError, places: int) -> _HostPage:
     """Read a host's answer."""
     error = answer if isinstance(answer, GossipKVError) else Unavailable("a node answered with no page")
     match answer:
-        case [bytes(packed), int(count), bytes(body)]:
+        case [bytes(packed), int(count), bytes(body), int(number)]:
             with suppress(ValueError, GossipKVError):
                 results = [_result_of(row) for row in msgpack.unpackb(packed)]
                 if len(results) == places:
-                    return _HostPage(results, count, body)
-    return _HostPage([error] * places, 0, b"")
+                    return _HostPage(results, count, body, number)
+    return _HostPage([error] * places, 0, b"", None)
 
 
 def _result_of(row: Value) -> PlaceResult:

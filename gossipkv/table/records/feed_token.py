@@ -1,10 +1,11 @@
 """Tokens of change feeds: the place of a feed in each partition, opaque to clients.
 
     token    [format 1][body, compressed][CRC-32C u32, of the cluster's id and all before it]
-    body     [table, prefix, [place, ...]]    as MessagePack
+    body     [table, prefix, config, [place, ...]]    as MessagePack
 
-A place is of the partition that began at its first key, up to the first key of the next place. After a split, each
-child begins at its parent's place.
+By the table's map with that config id, a place is of the partition that begins at its first key, up to the first key of
+the next place. After a split, each child begins at its parent's place. A range that took the place of retired ones
+begins with a snapshot.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgpack
 
-from gossipkv.errors import BadRequest, GossipKVError, TooOld
+from gossipkv.errors import BadRequest, GossipKVError
 from gossipkv.replication.changes.places import FeedPlace, decode_place
 from gossipkv.storage.checksum import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from gossipkv.table.records.router import PartitionRoute
 
@@ -37,12 +38,13 @@ class FeedToken(NamedTuple):
 
     table: bytes
     prefix: bytes
+    config: int
     places: list[FeedPlace]
 
 
 def encode(token: FeedToken, cluster: bytes) -> bytes:
     """Encode a token for a client."""
-    body = msgpack.packb([token.table, token.prefix, [place.encode() for place in token.places]])
+    body = msgpack.packb([*token[:3], [place.encode() for place in token.places]])
     covered = FORMAT + zlib.compress(body, FAST)
     return covered + crc32c(cluster + covered).to_bytes(CHECKSUM_BYTES, "big")
 
@@ -54,26 +56,31 @@ def decode(data: bytes, cluster: bytes) -> FeedToken:
         raise _refused()
     try:
         match msgpack.unpackb(zlib.decompressobj().decompress(covered[1:], MAX_BYTES), strict_map_key=True):
-            case [bytes(table), bytes(prefix), list(rows)] if len(table) == ID_BYTES:
-                return FeedToken(table, prefix, [*map(decode_place, rows)])
+            case [bytes(table), bytes(prefix), int(config), list(rows)] if len(table) == ID_BYTES:
+                return FeedToken(table, prefix, config, [*map(decode_place, rows)])
     except (ValueError, TypeError, zlib.error, msgpack.UnpackException, GossipKVError) as error:
         raise _refused() from error
     raise _refused()
 
 
-def places_by(partitions: Iterable[PartitionRoute], places: Sequence[FeedPlace]) -> Iterator[FeedPlace]:
-    """Yield the place in each partition: those of a split range begin at the place of their parent.
+def places_by(
+    partitions: Iterable[PartitionRoute], places: Sequence[FeedPlace], over: Container[bytes] = ()
+) -> Iterator[FeedPlace]:
+    """Yield the place in each partition by a map that is at least as new as that of the places.
 
-    Raises:
-        TooOld: a partition has keys of several places, since it was re-created.
+    Those of a split range begin at the place of their parent. A partition with keys of several places has replaced
+    retired ranges, and so has a new one whose time is over; `over` has the first keys of such. Either begins anew.
     """
     firsts = [place.first for place in places]
     for partition in partitions:
-        number = bisect_right(firsts, partition.first) - 1
+        number, first = bisect_right(firsts, partition.first) - 1, partition.first
         last = len(firsts) if partition.end is None else bisect_right(firsts, partition.end)
-        if number < 0 or any(first != partition.end for first in firsts[number + 1 : last]):
-            raise TooOld("a partition was re-created since the token was given", {"partition": partition.partition})
-        yield replace(places[number], partition=partition.partition, first=partition.first)
+        is_joined = number < 0 or any(inner != partition.end for inner in firsts[number + 1 : last])
+        is_new = first in over and places[number].config > 0 and places[number].partition != partition.partition
+        if is_joined or is_new:
+            yield FeedPlace(partition.partition, first, cursor=b"")
+        else:
+            yield replace(places[number], partition=partition.partition, first=first)
 
 
 def _refused() -> BadRequest:

@@ -133,6 +133,11 @@ class TableMethods:
     def _forward(self, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
         self._records.forward(table, puts, on_forwarded)
 
+    def drain(self) -> None:
+        """Answer the polls of change feeds that wait, and take no more: their clients go on at other nodes."""
+        if self._service.replication is not None:
+            self._records.drain()
+
     async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:
         """Return the status of a table or of all tables; empty for an unknown table."""
         catalogue = self._service.catalogue

@@ -30,6 +30,7 @@ cdef extern from "<sys/socket.h>" nogil:
     enum: SHUT_WR
     enum: SOL_SOCKET
     enum: SO_ERROR
+    enum: SO_KEEPALIVE
     enum: SO_LINGER
     enum: SOCK_STREAM
     enum: SOCK_NONBLOCK
@@ -56,6 +57,9 @@ cdef extern from "<sys/socket.h>" nogil:
     int connect(int fd, const sockaddr* address, unsigned int size)
 
 cdef extern from "<netinet/tcp.h>" nogil:
+    enum: TCP_KEEPCNT
+    enum: TCP_KEEPIDLE
+    enum: TCP_KEEPINTVL
     enum: TCP_NODELAY
 
 cdef extern from "<netinet/in.h>" nogil:

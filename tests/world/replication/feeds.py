@@ -130,7 +130,7 @@ class Following:
                 return None
             if isinstance(page.results[at], tuple):
                 known[number] = places[at]
-        feed.places = decode(encode(FeedToken(feed.table, b"", known), CATALOGUE), CATALOGUE).places
+        feed.places = decode(encode(FeedToken(feed.table, b"", route.config, known), CATALOGUE), CATALOGUE).places
         self._shows(feed, page, 0 if cluster.is_range else places[0].partition)
         return page.count
 

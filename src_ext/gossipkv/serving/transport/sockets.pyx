@@ -25,9 +25,9 @@ from posix.unistd cimport close as close_descriptor
 
 from gossipkv.environment._sockets cimport (
     AF_INET, AF_INET6, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL,
-    EPOLL_CTL_MOD, IPPROTO_TCP, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY, accept4, epoll_create1,
-    epoll_ctl, epoll_event, epoll_wait, recv, send as send_bytes, setsockopt, shutdown, sockaddr, sockaddr_in,
-    sockaddr_in6, sockaddr_storage,
+    EPOLL_CTL_MOD, IPPROTO_TCP, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, SOL_SOCKET, SO_KEEPALIVE,
+    TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_NODELAY, accept4, epoll_create1, epoll_ctl, epoll_event, epoll_wait,
+    recv, send as send_bytes, setsockopt, shutdown, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage,
 )
 from gossipkv.serving.connection._addresses cimport address_number
 from gossipkv.wire._buffer cimport buffer_size
@@ -53,6 +53,11 @@ cdef extern from "<sys/timerfd.h>" nogil:
 
 cdef enum:
     EVENTS = 256  # fetched at once
+
+    # Seconds: an idle connection whose other end is gone without a word ends after half a minute.
+    KEEPALIVE_IDLE_S = 15
+    KEEPALIVE_PAUSE_S = 5
+    KEEPALIVE_PROBES = 3
 
 
 cdef inline ssize_t socket_failed() noexcept nogil:
@@ -200,8 +205,15 @@ cdef class Sockets(Transport):
 
     cdef int begin(self, int fd, uint64_t handle) noexcept nogil:
         cdef int enabled = 1
+        cdef int idle_s = KEEPALIVE_IDLE_S
+        cdef int pause_s = KEEPALIVE_PAUSE_S
+        cdef int probes = KEEPALIVE_PROBES
         cdef TlsConnection* connection = tls_connection_of(self.tls_connections, fd)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &enabled, sizeof(enabled))
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &enabled, sizeof(enabled))
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s))
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof(pause_s))
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes))
         if connection != NULL:
             connection.handle = handle
             connection.interest = READABLE
