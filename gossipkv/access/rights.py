@@ -92,7 +92,7 @@ def _lines(table: Mapping[Right, str]) -> Mapping[bytes, Right]:
 # Methods of the wire. For READ and WRITE, the first parameter names the database or the table.
 METHODS: Final = _lines({
     # A node proves its identity by `hello`; a `gossip` is checked by its seal, like a datagram.
-    Right.NONE: "ping auth hello gossip",
+    Right.NONE: "ping auth cancel hello gossip",
     Right.READ: "get get_many scan changes",
     Right.WRITE: "put delete put_many delete_many delete_range",
     Right.READ | Right.WRITE | Right.SEE: "partition_map",  # Clients find a key's owner by it.

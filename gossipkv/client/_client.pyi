@@ -33,6 +33,8 @@ class Request(Generic[_Result_co]):
     @property
     def session(self) -> object: ...  # The `Session` that has it in flight; None: not in flight.
     @property
+    def message_id(self) -> int: ...  # Its id in the last session that had it in flight.
+    @property
     def due(self) -> float: ...
     @property
     def size_bytes(self) -> int: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -134,6 +135,11 @@ class AioShell(TaskShell):
                 self._drop(request)
                 raise
         return request.take()
+
+    def abandon_soon(self, request: Request[object]) -> None:
+        assert self._loop is not None
+        with suppress(RuntimeError):  # The loop is closed.
+            self._loop.call_soon_threadsafe(self.abandon, request)
 
     def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
         return Scan(self, pages, timeout_ms)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
 from gossipkv.client import reads
 from gossipkv.client._client import call_request
+from gossipkv.client.route import ClientClosed
 from gossipkv.errors import NotReady, NotServed, Overloaded, TimedOut, Unavailable, Unknown
 
 if TYPE_CHECKING:
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 WAIT_MS: Final = 60_000  # A node parks a poll for so long.
-PASSING: Final = (NotReady, NotServed, Overloaded, TimedOut, Unavailable, Unknown)
+# Errors after which a poll is asked again, since each of them passes. All others are final: so does the client show
+# UnknownDatabase (the table was dropped) and TooOld (the token is of no use any more) at once.
+PASSING: Final = (
+    NotReady,  # The node has just started, or lacks the table's newest map, which it fetches.
+    NotServed,  # A partition moves.
+    Overloaded,  # Other requests and feeds end; at the first poll the error is final, as many feeds rarely end soon.
+    TimedOut,  # Nodes are slow or silent; another one is asked.
+    Unavailable,  # Hosts of a partition are down, or an operator re-creates it: then the next error is TooOld.
+    Unknown,  # The connection broke under the poll; a poll changes nothing, so it may be repeated.
+)
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 
@@ -76,7 +86,8 @@ class ChangePages:
 
     def pause_s(self, error: GossipKVError) -> float | None:
         """Return the pause before the poll is asked again; None: the error does not pass, or the feed cannot begin."""
-        if not isinstance(error, PASSING) or (isinstance(error, Overloaded) and not self._has_begun):
+        is_final = isinstance(error, ClientClosed) or (isinstance(error, Overloaded) and not self._has_begun)
+        if is_final or not isinstance(error, PASSING):
             return None
         self._failures += 1
         return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 10))

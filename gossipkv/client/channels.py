@@ -16,7 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.client import forks
-from gossipkv.errors import TimedOut, Unavailable
+from gossipkv.client.route import ClientClosed
+from gossipkv.errors import TimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +81,7 @@ class Channels:
             Unavailable: the client is closed.
         """
         if self._is_closed:
-            raise Unavailable("the client is closed")
+            raise ClientClosed
         try:
             place = self._wait(due) if self._waiting else self._free.pop()
         except IndexError:
@@ -138,7 +139,7 @@ class Channels:
         if place is not None:
             return place
         if self._is_closed:
-            raise Unavailable("the client is closed")
+            raise ClientClosed
         with suppress(ValueError):
             self._waiting.remove(box)
         raise TimedOut(

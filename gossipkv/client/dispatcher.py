@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from gossipkv.address import parse_address
 from gossipkv.client._client import Deadlines, call_request
 from gossipkv.client.patience import pause_s
-from gossipkv.client.route import Failures, no_answer, too_late, unknown, unreachable
+from gossipkv.client.route import ClientClosed, Failures, no_answer, too_late, unknown, unreachable
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError, TimedOut, Unavailable
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Dispatcher:
             Unavailable: the client is closed.
         """
         if self._is_closed:
-            raise Unavailable("the client is closed")
+            raise ClientClosed
         assert request.session is None, "a request is submitted once"
         self._deadlines.add(request, due)
         if due < self.alarm:
@@ -212,6 +212,7 @@ class Dispatcher:
         self._drop_twin(request)
         request.fail(None)
         if session is not None:
+            self._end_wait(link, request)
             self._check_left(session)
 
     def on_received(self, link: Link) -> None:
@@ -390,7 +391,7 @@ class Dispatcher:
         self._open.clear()
         for request in waiting:
             if not request.is_done:
-                self._finish(request, Unavailable("the client is closed"))
+                self._finish(request, ClientClosed())
 
     # -- lanes and links -----------------------------------------------------------------------------------------------
 
@@ -729,10 +730,18 @@ class Dispatcher:
         self._finish(
             request, error if request.is_repeatable else unknown(request, link.address, "no answer in time", error)
         )
+        self._end_wait(link, request)
         if is_silent and self._is_in_use(link):
             return link
         self._check_left(session)
         return None
+
+    def _end_wait(self, link: Link, request: Request[object]) -> None:
+        """Tell the node that no task waits for a poll any more, if the request is one."""
+        if request.method == "changes":
+            cancel = call_request("cancel", (request.message_id,))
+            link.send(cancel)
+            cancel.fail(None)  # Its answer is dropped.
 
     def _note_failure(self, request: Request[object], lane: LinkLane, address: Address, reason: str) -> bool:
         """Note that an address failed a request; return True if that ends it."""

@@ -115,6 +115,14 @@ def reason_of(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
+@final
+class ClientClosed(Unavailable):
+    """The client is closed, which does not pass."""
+
+    def __init__(self) -> None:
+        super().__init__("the client is closed")
+
+
 def unreachable(failures: Failures) -> Unavailable:
     """Return the error for a request with no address left."""
     return Unavailable(f"no node could be reached: {_listed(failures)}", dict(failures))

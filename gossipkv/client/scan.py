@@ -22,8 +22,8 @@ _Item = TypeVar("_Item")
 class Scan(Generic[_Item]):
     """The records of a scan, in order, or batches of them, or the changes of a feed.
 
-    There is no generator and no task behind it.  A loop that is left early leaves only one request behind, whose answer
-    is dropped; `aclose` and `async with` drop the request at once.
+    There is no generator and no task behind it.  A loop that is left early leaves only one request behind, which is
+    dropped with this object, or at once by `aclose` and `async with`.
     """
 
     __slots__ = ("_ahead", "_client", "_is_turning", "_pages", "_records", "_timeout_ms")
@@ -35,6 +35,10 @@ class Scan(Generic[_Item]):
         self._records: Iterator[_Item] = iter(())
         self._ahead: Request[Page] | None = None
         self._is_turning = False  # A task waits for a page.
+
+    def __del__(self) -> None:
+        if self._ahead is not None:
+            self._client.abandon_soon(self._ahead)
 
     async def __aenter__(self) -> Self:
         return self

@@ -62,7 +62,7 @@ class TrioShell(TaskShell):
                 "gossipkv.connect must be used within trio.run; under asyncio, use "
                 "gossipkv.aio.connect; in plain threads, use gossipkv.blocking.connect"
             )
-        self._thread = get_ident()
+        self._thread, self._token = get_ident(), trio.lowlevel.current_trio_token()
         self.now = trio.lowlevel.current_clock().current_time  # This avoids a lookup of the clock for each request.
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()
@@ -139,6 +139,10 @@ class TrioShell(TaskShell):
         request.owner = None
         self._dispatcher.cancel(request)
         return trio.lowlevel.Abort.SUCCEEDED
+
+    def abandon_soon(self, request: Request[object]) -> None:
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self.abandon, request)
 
     def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
         return Scan(self, pages, timeout_ms)

@@ -345,9 +345,8 @@ class _NodeParts:
         at = None if (resp := self._listeners.resp) is None else str(bound_to(resp))
         node = self._directory.record.node
         identity = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
-        gossiping, access, random = self._gossiping, self._access, self._environment.random
+        gossiping, access, verdicts, random = self._gossiping, self._access, self._verdicts, self._environment.random
         library, tables, names, report = self._library, self._table_methods, self._names, self._report.make
-        verdicts = self._verdicts
         info = Info(library, self._tables, identity, gossiping, measures).to_map
         reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
         data = DataMethods(
@@ -371,6 +370,7 @@ class _NodeParts:
         methods = {**reports.methods, **data.methods, **cluster.methods, **self._backups.methods}
         of_callers = {
             b"auth": access.auth,
+            b"cancel": self._pumps.cancel,
             b"hello": cluster.hello,
             b"changes": data.changes,
             b"status": reports.status,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import SocketFactory, SocketListener, Threads
     from gossipkv.serving._serving import Caller, Core, CoreLock, GatheredWrites, Loop
     from gossipkv.serving._transport import Transport
+    from gossipkv.wire.results import Completion
+    from gossipkv.wire.rpc import Value
 
 # A round may keep Trio's other tasks waiting this long; a round of Trio costs about 20 µs.
 SERVE_US = 1000
@@ -75,7 +77,7 @@ class Answers(Protocol):
     def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> object:
         """Start an answer that calls back: `on_answer` is called once with its result or error. Must not raise.
 
-        A function that is returned ends the wait for the answer.
+        A function that is returned ends the wait, and `on_answer` is called then.
         """
 
     def may_write(self, user: int, table: str) -> bool:
@@ -137,8 +139,8 @@ class Pump:
         self._nursery: trio.Nursery | None = None
         # The requests that wait for a task's start, by the key that they share.
         self._waiting: dict[Hashable, list[PendingRequest]] = {}
-        # By connection: functions that end the waits of requests, if the client leaves.
-        self._ends: dict[int, dict[PendingRequest, Callable[[], object]]] = {}
+        # By connection and request id: functions that end the waits of requests, if the client leaves or cancels.
+        self._ends: dict[int, dict[int, Callable[[], object]]] = {}
         self._draining = False
         self._drained = trio.Event()
         self._rests = False  # True if the loop sleeps in place of Trio.
@@ -192,6 +194,13 @@ class Pump:
             for user in users:
                 self._loop.end_those_of(user)
         self._wake()
+
+    def cancel(self, handle: int, msgid: int, complete: Completion[Value]) -> None:
+        """End the wait of a request of that connection, which is answered then, if it waits."""
+        end = self._ends.get(handle, {}).get(msgid)
+        if end is not None:
+            end()
+        complete(None)
 
     async def _serve(self) -> None:
         if self._core.lock is not None:
@@ -266,7 +275,7 @@ class Pump:
             assert isinstance(later, Later)
             end = self._answers.begin(pending.method, later, partial(self._answer_later, pending))
             if callable(end):
-                self._ends.setdefault(pending.handle, {})[pending] = end
+                self._ends.setdefault(pending.handle, {})[pending.msgid] = end
             return
         assert isinstance(pending.waiting, DeferredResult)
         assert self._nursery is not None
@@ -284,7 +293,7 @@ class Pump:
 
     def _answer_later(self, pending: PendingRequest, answer: bytes | Refusal) -> None:
         if (ends := self._ends.get(pending.handle)) is not None:
-            ends.pop(pending, None)
+            ends.pop(pending.msgid, None)
             if not ends:
                 del self._ends[pending.handle]
         if self._nursery is not None:  # All connections are closed otherwise.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, final
 
 import trio
@@ -20,17 +21,21 @@ from gossipkv.serving.loop import Loop, make_core, make_loop_group
 from gossipkv.serving.published import Published
 from gossipkv.serving.pump import Pump
 from gossipkv.wire.latency import LatencyHistogram
+from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from gossipkv.environment.seam import ByteStream, Environment, SocketListener
-    from gossipkv.serving.loop import Core, Tls
+    from gossipkv.serving.loop import Caller, Core, Tls
     from gossipkv.serving.pump import Answers, DetachedSink, MakeTransport, PumpPeers
     from gossipkv.settings.config import Config
+    from gossipkv.wire.arguments import Arguments
 
 _Each = TypeVar("_Each")
+
+MAX_ID = (1 << 32) - 1  # Of a request of MessagePack-RPC.
 
 # At most one line per minute and reason is logged.
 REPORT_PERIOD_S = 60.0
@@ -262,6 +267,15 @@ class Pumps:
         """Return once each loop has completed a round that begins from now on."""
         for pump in self._pumps:
             await pump.pass_round()
+
+    def cancel(self, arguments: Arguments, caller: Caller) -> Later:
+        """Answer `cancel [request]`: end the wait of that request of the same connection.
+
+        This is done once all earlier requests of the connection have begun, also if they came in the same packet.
+        """
+        msgid = arguments.whole("request", MAX_ID)
+        arguments.end()
+        return Later(partial(self._pumps[caller.pump].cancel, caller.handle, msgid))
 
     @property
     def are_running(self) -> bool:

@@ -50,6 +50,12 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
             "UNAUTHORIZED: the token is invalid, and nothing changed. From the sixth failure of one address on, "
             "each takes a second",
         ),
+        WireMethod(
+            "cancel", "request id", "",
+            "End the wait of an earlier request of this connection, which is answered at once, with TIMEOUT. Polls of "
+            "`changes` can be cancelled; for any other request, or none of that id, nothing is done.",
+            "nil",
+        ),
     ),
     "Read records": (
         WireMethod(

@@ -49,7 +49,7 @@ class Later:
     """A result without a task: `begin` gets a completion, and calls it once.
 
     The completion may be called at once. The owner of the pending results bounds their number. If `begin` returns a
-    function, a call of that ends the wait: the client is gone.
+    function, a call of that ends the wait and calls the completion: the client is gone, or has cancelled the request.
     """
 
     begin: Callable[[Completion[Value | Packed]], object]

@@ -25,7 +25,7 @@ cdef class Request:
     cdef bytes options  # encoded as in the frame, or None
     cdef readonly Py_ssize_t size_bytes  # upper bound on the size of the frame
     cdef readonly object session  # the session that has it in flight, or None
-    cdef uint32_t message_id
+    cdef readonly uint32_t message_id  # its id in the last session that had it in flight
     cdef uint64_t begin  # offset of its frame in the stream of that session
     cdef uint64_t heard  # the session's `received` when it was sent
     cdef readonly double due

@@ -75,7 +75,7 @@ def test_every_method_has_a_right():
         BackupMethods(part, data=PurePath("/data"), options={}, cluster=part),
     )
     methods = {method for part in parts for method in part.methods}
-    assert METHODS.keys() == methods | {b"auth", b"hello", b"status", b"resp", b"changes"}
+    assert METHODS.keys() == methods | {b"auth", b"cancel", b"hello", b"status", b"resp", b"changes"}
 
 
 def test_every_command_of_resp_has_a_right():

@@ -56,6 +56,9 @@ class TableNode:
         found = [[key, value, None] for key, value in sorted(self.records.items())][begin : begin + 2]
         return [found, b"%d" % (begin + len(found))]
 
+    def cancel(self) -> object:
+        return None
+
     def put(self, key: bytes, value: bytes, options: dict[str, object]) -> object:
         self.records[key] = value
         self.expiries[key] = {name: at for name, at in options.items() if name == "expires_at"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -453,6 +455,23 @@ def test_a_silent_link_is_left_and_keeps_its_writes():
     assert write.take() is None
     assert link.is_closed
     assert not following.is_closed
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "late"])
+def test_the_node_is_told_that_no_task_waits_for_a_poll(ends):
+    """The answers to both come late, and are dropped; other requests cost no second message."""
+    world = World(A, follows=False)
+    link = world.link(A)
+    read, poll = world.ask(due=1.0), world.ask("changes", due=2.0)
+    if ends == "cancelled":
+        world.dispatcher.cancel(read)
+        world.dispatcher.cancel(poll)
+    else:
+        link.session.receive(msgpack.packb([1, 0, None, None]))  # The link is not silent.
+        world.dispatcher.on_time(2.0)
+    frames = [*msgpack.Unpacker(BytesIO(link.session.take_output()))]
+    assert [params for _, _, method, params in frames if method == "cancel"] == [[frames[1][1]]]
+    assert link.session.awaited == 0
 
 
 @pytest.mark.parametrize("says", [b"", b"\x94"])

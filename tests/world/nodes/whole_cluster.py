@@ -63,7 +63,10 @@ class Connection:
 
     async def send(self, method: str, *params: Value) -> None:
         self.sent += 1
-        await self._stream.send_all(rpc.request(self.sent, method, params))
+        await self.send_bytes(rpc.request(self.sent, method, params))
+
+    async def send_bytes(self, frames: bytes) -> None:
+        await self._stream.send_all(frames)
 
     async def read(self) -> Response:
         """Return the next answer.
