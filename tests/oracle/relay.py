@@ -41,6 +41,7 @@ class Read:
     tried: dict[int, str] = field(default_factory=dict)  # Peers of this round, with the outcome of each.
     perhaps: set[int] = field(default_factory=set)  # Unconnected peers of equal rank: the lot may have met them.
     awaited: set[int] = field(default_factory=set)  # Peers that were asked at any time and have not answered.
+    hopeful: set[int] = field(default_factory=set)  # Peers that were not dead when they were asked.
     last: int = -1  # The peer asked last, until it is silent; only its refusal moves a part on.
 
     def report(self) -> dict[int, str]:
@@ -89,6 +90,7 @@ class Relay:
         read.tried[column] = "asked"
         read.last = column
         read.awaited.add(column)
+        (read.hopeful.add if self.peers[column].state < DEAD else read.hopeful.discard)(column)
         read.due_ms = min(self.now_ms + self.stage_ms, read.whole_ms)
         self.unanswered[column][name] = True
 
@@ -145,7 +147,10 @@ class Relay:
         if read.is_part and column != read.last:
             return  # The part is already with another peer.
         read.tried[column] = outcome
-        read.restless = not read.resting
+        if self.now_ms >= read.whole_ms:
+            read.due_ms = self.now_ms
+        else:
+            read.restless = not read.resting
 
     def lost(self, column: int, nonsense: object = None) -> None:
         """The connection has ended; `nonsense` names the read whose answer was malformed."""
@@ -183,9 +188,12 @@ class Relay:
             if self.now_ms < min(read.limit_ms, heard_ms + self.stage_ms):
                 read.whole_ms = min(max(read.whole_ms, heard_ms + self.whole_ms), read.limit_ms)
                 read.due_ms = min(heard_ms + self.stage_ms, read.limit_ms)
-            elif self.now_ms >= read.whole_ms:
+            elif self.now_ms >= read.limit_ms or (self.now_ms >= read.whole_ms and not read.awaited & read.hopeful):
                 failed[name] = read
                 self.end(name)
+            elif self.now_ms >= read.whole_ms:  # Asked peers may answer until the limit.
+                read.resting = True
+                read.due_ms = min(self.now_ms + self.stage_ms, read.limit_ms)
             elif read.resting:
                 read.resting, read.restless, read.rounds = False, True, read.rounds + 1
                 # A peer that refuses a part late counts as asked in this round.

@@ -213,7 +213,8 @@ class Engine:
         if refusal is not None:
             self.counts.refused += 1
             because = f" ({self.trouble})" if self.trouble else ""
-            raise Overloaded(f"the store takes no writes now: {refusal}{because}; try again later", {"reason": refusal})
+            words = f"the store takes no writes now: {refusal}{because}; try again later"
+            raise Overloaded(words, {"reason": refusal, "passes": not self.is_scarce})
         if is_full:
             self._turn()
 

@@ -8,7 +8,8 @@ A write has a deadline by the host's own clock. A host that was frozen or cut of
 so the write cannot undo newer ones.
 
 A new partition may not be on its hosts yet, and connections end. If a host refused a request for the first reason, or
-left a read without an answer for the second, and no host has answered, all are asked again until the timeout.
+left a read without an answer for the second, and no host has answered, all are asked again until the timeout. The same
+holds for a write while the hosts merge what they have: their stores have room again soon.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UNDER_WAY_BYTES: Final = 1 << 20  # Of a request's parts; hosts answer OVERLOADED to more, and queues have a limit.
+MAX_RETRY_S: Final = 0.5  # The pause doubles up to this while stores have no room.
 RETRY_S: Final = 0.02  # Hosts adopt a new map within 100 ms; ask those that lack the partition again at this interval.
 WAIT_PART: Final = 0.9  # A host may wait for this part of the time left, so that its answer arrives in time.
 EARLY: Final = (NotServed, NotReady)
@@ -148,6 +150,7 @@ class HostRequest(ABC, Generic[T]):
         self._waiter: ParkedRequest | None = None
         self._left: list[bytes] = []  # Hosts that are still to be asked.
         self._asked = 0  # Hosts that were asked and have not answered.
+        self._pause_s = RETRY_S
         self._refusals: dict[str, GossipKVError] = {}  # By host name.
 
     @abstractmethod
@@ -218,7 +221,10 @@ class HostRequest(ABC, Generic[T]):
         host = self._left.pop(0) if self._left and may_ask else None
         do, until = self._go_on, deadline
         if host is None and (is_late or not self._asked):
-            until = now + RETRY_S
+            until = now + self._pause_s
+            if any(map(has_no_room, self._refusals.values())):
+                self._pause_s = min(2 * self._pause_s, MAX_RETRY_S)
+                until = min(until, max(now + RETRY_S, deadline - RETRY_S))  # A last attempt, shortly before the end.
             if until >= deadline or not any(map(self._is_early, self._refusals.values())):
                 self._end(self._failure(), replication.replicas.me)
                 return
@@ -304,7 +310,12 @@ class HostRequest(ABC, Generic[T]):
         """Return True if the host may accept the request soon, without a wait for a session."""
         if isinstance(error, NotAnswered):  # The connection to the host ended; another one begins soon.
             return not self.is_write
-        return isinstance(error, EARLY) and not is_behind(error)
+        return (isinstance(error, EARLY) and not is_behind(error)) or has_no_room(error)
+
+
+def has_no_room(error: GossipKVError) -> bool:
+    """Return True if a host's store has refused a write for now, and merges to make room."""
+    return isinstance(error, Overloaded) and error.details.get("passes") is True
 
 
 def held(replicas: ReplicaSet, table: bytes, partition: int, key: bytes | None = None) -> Replica:

@@ -290,6 +290,16 @@ def test_a_batch_is_given_up_once(asker: Asker) -> None:
     assert (asker.answers(), asker.count("in_flight"), asker.count("held_bytes")) == ([], 0, 0)
 
 
+def test_a_part_of_short_keys_has_few_elements(tmp_path: Path) -> None:
+    """An owner may take as few elements as the least `max_elements`, and the asker more."""
+    asker = Asker(tmp_path, max_elements=1 << 15)
+    key = next(key for key in (b"%d" % number for number in range(100)) if partition_of(key))
+    ask_many(asker, [key] * 12_000)
+    asker.wait(5)
+    asked = [keys for _, keys in parts(asker.links[0])]
+    assert [len(keys) for keys in asked] == [8192, 12_000 - 8192]
+
+
 def test_a_batch_that_is_too_large(tmp_path: Path) -> None:
     """The error is the same as for a batch on this node."""
     asker = Asker(tmp_path, 3, max_frame=2000)

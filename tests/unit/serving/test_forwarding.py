@@ -86,8 +86,8 @@ def test_who_holds_it_is_not_known_yet(asker: Asker, method: str) -> None:
     asker.core.forget_route(IDENTITY)
     assert asker.client.send(rpc.request(2, method, ["db", subject])) == []
     handed = asker.wait(100)
-    assert [(msgid, name) for _, msgid, name, _ in handed] == [(1, None), (2, None)]
-    assert msgpack.unpackb(handed[1][3], raw=True)[-1] == []
+    assert [(msgid, name) for _, msgid, name, _ in handed] == [(2, None)]  # The first one waits for its owner.
+    assert msgpack.unpackb(handed[0][3], raw=True)[-1] == []
 
 
 @pytest.mark.parametrize("value", [b"value", None, b""])
@@ -352,10 +352,62 @@ def test_given_up_in_time_with_a_report(asker: Asker) -> None:
     (asked, version, partition, rounds, elapsed_ms, peers) = msgpack.unpackb(report)
     assert (asked, version, partition) == (["db", AWAY[1]], b"v1", partition_of(AWAY[1]))
     assert (rounds, elapsed_ms, peers) == (1, 10, [[b"peer0:1", "asked"]])
-    ((_, msgid, method, report),) = asker.wait(80)
+    assert asker.wait(989) == []  # An owner that is only silent has the default of `timeout_ms`.
+    ((_, msgid, method, report),) = asker.wait(1)
     assert (msgid, method, msgpack.unpackb(report)[5]) == (1, None, [[b"peer0:1", "silent"]])
     assert asker.count("in_flight") == 2
     assert asker.client.driver.reply(asker.client.handle, 1, rpc.response(1, None))
+
+
+@pytest.mark.parametrize("method", ["get", "get_many"])
+@pytest.mark.parametrize("pause_ms", [50, 89, 90, 400, 3000, 4999])
+def test_owners_that_pause_may_answer_for_the_clients_time(tmp_path: Path, method: str, pause_ms: int) -> None:
+    """Both owners pause for longer than `proxy_timeout`: the first answer after the pause counts."""
+    asker = Asker(tmp_path, 2)
+    subject, value = (AWAY[0], b"value") if method == "get" else ([AWAY[0]], [b"value"])
+    assert asker.client.send(rpc.request(1, method, ["db", subject, {"timeout_ms": 5000}])) == []
+    first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
+    early = first.asked(method.encode())
+    assert asker.wait(40) == []
+    late = second.asked(method.encode())
+    assert asker.wait(pause_ms - 40) == []
+    assert first.requests() == second.requests() == [], "each owner is asked once"
+    second.say(rpc.response(late, [value, "v1"]))
+    assert asker.answers() == [[1, 1, None, [value, "v1"]]]
+    first.say(rpc.response(early, [value, "v1"]))
+    assert (asker.answers(), asker.count("held_bytes"), asker.count("in_flight")) == ([], 0, 0)
+
+
+@pytest.mark.parametrize("end", ["refused", "closed"])
+def test_nobody_is_waited_for_once_all_have_refused(tmp_path: Path, end: str) -> None:
+    """After `proxy_timeout` the last refusal ends the read; at first one owner was only silent."""
+    asker = Asker(tmp_path, 2)
+    asker.get(AWAY[0], timeout_ms=5000)
+    first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
+    asker.wait(200)
+    first.refuse(first.asked(), "NOT_READY")
+    assert asker.wait(100) == []
+    if end == "refused":
+        second.refuse(second.asked(), "NOT_READY")
+    else:
+        second.close()
+    ((_, msgid, method, report),) = asker.wait(1)
+    assert (msgid, method) == (1, None)
+    outcomes = {outcome for _, outcome in msgpack.unpackb(report)[5]}
+    assert outcomes == {"NOT_READY", "NOT_READY" if end == "refused" else "lost"}
+
+
+@pytest.mark.parametrize("method", ["get", "get_many"])
+def test_a_lost_partition_is_reported_after_the_proxy_timeout(tmp_path: Path, method: str) -> None:
+    """Its owners are dead: neither their silence nor the lack of connections is waited for."""
+    asker = Asker(tmp_path, 2)
+    for link in asker.links:
+        asker.core.set_peer(link.column, f"peer{link.column}:1", 2)
+    asker.links[1].close()
+    subject = AWAY[0] if method == "get" else [AWAY[0]]
+    assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
+    assert asker.wait(89) == []
+    assert [(msgid, name) for _, msgid, name, _ in asker.wait(1)] == [(1, None)]
 
 
 def test_how_long_it_took_is_kept_apart(asker: Asker) -> None:

@@ -239,7 +239,7 @@ class Relays(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """At the end all reads are answered or given up, and nothing is held."""
-        self.wait(600)
+        self.wait(1100)
         for column in list(self.half):
             self.go_on(column, 1 << 10)
         counters = self.asker.core.counters()

@@ -73,12 +73,22 @@ def test_answers_come_in_order_whoever_is_quick(tmp_path_factory, order, closes)
     assert asker.count("held_bytes") == asker.count("in_flight") == 0
 
 
+def test_an_owner_that_pauses_may_answer(tmp_path):
+    """A request has the default of `timeout_ms`, a second."""
+    asker = Asker(tmp_path)
+    client, (link,) = Client(asker), asker.links
+    assert client.send(gets([AWAY[0]])) == []
+    assert asker.wait(999) == []
+    link.answer(link.asked(), RECORDS[AWAY[0]])
+    assert client.received() == answers([AWAY[0]])
+
+
 def test_what_nobody_answers(tmp_path):
     """Python answers with the reason; later answers wait for it."""
     asker = Asker(tmp_path)
     client = Client(asker)
     assert client.send(gets([AWAY[0], HERE[0]])) == []
-    handed = asker.wait(200)
+    handed = asker.wait(1000)
     assert [(msgid, method) for _, msgid, method, _ in handed] == [(0, None)]
     assert client.received() == b""
     client.driver.reply(client.handle, 0, msgpack.packb([1, 0, ["UNAVAILABLE", "nobody answers", {}], None]))

@@ -89,12 +89,22 @@ def response(msgid: int, result: object, error: object = None) -> bytes:
     return packed
 
 
+def test_an_owner_that_pauses_may_answer(tmp_path):
+    """A command has the default of `timeout_ms`, a second."""
+    asker = Asker(tmp_path)
+    client, (link,) = Client(asker), asker.links
+    assert client.send(gets([AWAY[0]])) == []
+    assert asker.wait(999) == []
+    link.answer(link.asked(), b"late")
+    assert client.received() == bulk(b"late")
+
+
 def test_what_nobody_answers(tmp_path):
     """Python answers with the reason; later answers wait for it."""
     asker = Asker(tmp_path)
     client = Client(asker)
     assert client.send(gets([AWAY[0], HERE[0]])) == []
-    handed = asker.wait(200)
+    handed = asker.wait(1000)
     assert [(msgid, method) for _, msgid, method, _ in handed] == [(0, None)]
     assert client.received() == b""
     client.driver.reply(client.handle, 0, response(0, None, ["UNAVAILABLE", "nobody answers", {}]))

@@ -123,7 +123,9 @@ cdef void look_up_again(RelayDriver driver, Relay* relay) noexcept nogil:
 
 
 cdef void go_on_with_get(RelayDriver driver, Relay* relay) noexcept nogil:
-    if not relay.resting:
+    if driver.connections.now_ns >= relay.whole_ns:  # Give up, unless another owner may still answer.
+        set_due(driver.relays, relay, driver.connections.now_ns)
+    elif not relay.resting:
         ask_next(driver, relay)
 
 
@@ -321,6 +323,7 @@ cdef WaitReason owner_reason() noexcept nogil:
     reason.go_on = go_on_with_get
     reason.expire = expire_asked
     reason.heard = last_heard
+    reason.is_awaited = is_asked
     reason.begin_round = begin_get_round
     reason.give_up = give_get_up
     reason.is_answer = is_value

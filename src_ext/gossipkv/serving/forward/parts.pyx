@@ -16,6 +16,8 @@ from gossipkv.wire._wire cimport Blob, Cursor, put_array, put_bytes, take_array,
 cdef enum:
     # Bytes of keys in one request to an owner, which bound the request and its answer.
     PART_BYTES = 65536
+    # Keys in one request: it has fewer elements than the least `max_elements` of a node.
+    PART_KEYS = 8192
 
 cdef struct BatchPart:  # the keys of a batch that one owner is asked for
     Relay head
@@ -143,6 +145,8 @@ cdef void pass_on(RelayDriver driver, Relay* relay) noexcept nogil:
     if part.passed_on:
         if part.head.attempts == NULL:
             relay_end(driver.relays, &part.head)
+    elif driver.connections.now_ns >= part.head.whole_ns:
+        set_due(driver.relays, relay, driver.connections.now_ns)
     elif divide(driver, part) < 0:
         fail_client(driver, part.head.client)
 
@@ -164,7 +168,7 @@ cdef int divide(RelayDriver driver, BatchPart* part) noexcept nogil:
             continue
         column = next_to_ask(driver, &part.head, remote_key_of(part, i).partition)
         group = <BatchPart*>driver.peers.routes.peers[column].gathering if column >= 0 else resting
-        if group == NULL or group.head.keys_size >= PART_BYTES:
+        if group == NULL or group.head.keys_size >= PART_BYTES or key_count(group) == PART_KEYS:
             group = begin_part(driver, &part.head)
             if group == NULL:
                 result = -1
@@ -230,6 +234,17 @@ cdef int64_t last_heard_of_part(RelayDriver driver, const Relay* relay) noexcept
     return heard_ns
 
 
+cdef bint is_part_awaited(RelayDriver driver, const Relay* relay) noexcept nogil:
+    """True if a peer may still answer the part, or a part that it continues."""
+    cdef const BatchPart* part = <const BatchPart*>relay
+    cdef const BatchPart* other = <const BatchPart*>batch_of(part).parts.first
+    while not is_asked(driver, relay) and other != NULL:
+        if other.passed_on and is_asked(driver, &other.head) and asks_for(other, first_missing(part)):
+            return True
+        other = <const BatchPart*>other.head.next
+    return is_asked(driver, relay)
+
+
 cdef void give_part_up(RelayDriver driver, Relay* relay) noexcept nogil:
     """Give up the part's batch, with a report on its first missing key."""
     cdef const RemoteKey* place = first_missing(<const BatchPart*>relay)
@@ -287,6 +302,7 @@ cdef WaitReason key_owner_reason() noexcept nogil:
     reason.go_on = pass_on
     reason.expire = expire_asked
     reason.heard = last_heard_of_part
+    reason.is_awaited = is_part_awaited
     reason.begin_round = begin_part_round
     reason.give_up = give_part_up
     reason.is_answer = are_values

@@ -18,9 +18,11 @@ cdef struct WaitReason:  # a reason to wait: the steps of relays of one kind
     const char* method  # method name on the wire; NULL if it is not a read
     void (*put_keys)(Buffer* out, const Relay* relay) noexcept nogil  # writes keys behind the subject; NULL for none
     RelayStep go_on  # a peer has refused or is gone, or pages were read
-    RelayStep expire  # the deadline is over; `expire_asked` for requests to other nodes, which needs the next three
+    RelayStep expire  # the deadline is over; `expire_asked` for requests to other nodes, which needs the next four
     # when a partial answer last grew; 0 for never
     int64_t (*heard)(RelayDriver driver, const Relay* relay) noexcept nogil
+    # True if a peer that was asked may still answer
+    bint (*is_awaited)(RelayDriver driver, const Relay* relay) noexcept nogil
     RelayStep begin_round  # every owner was asked, and the pause is over
     RelayStep give_up
     bint (*is_answer)(const Relay* relay, Cursor result) noexcept nogil  # True if the peer may give this result
@@ -62,6 +64,7 @@ cdef bint send_request(RelayDriver driver, Relay* relay, int column) noexcept no
 cdef void go_on_with_relays(RelayDriver driver) noexcept nogil
 cdef void expire_relays(RelayDriver driver) noexcept nogil
 cdef void expire_asked(RelayDriver driver, Relay* relay) noexcept nogil
+cdef bint is_asked(RelayDriver driver, const Relay* relay) noexcept nogil
 cdef int64_t last_heard(RelayDriver driver, const Relay* relay) noexcept nogil
 cdef void read_for(RelayDriver driver, const Relay* relay) noexcept nogil
 

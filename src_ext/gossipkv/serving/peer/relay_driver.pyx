@@ -146,6 +146,7 @@ cdef bint send_request(RelayDriver driver, Relay* relay, int column) noexcept no
     if attempt == NULL:
         relay_note(relay, column, WAS_FULL)
         return False
+    attempt.hopeful = driver.peers.routes.peers[column].state < DEAD
     check(
         driver.connections, connection, connection.peer and connection.column == column,
         b"a read asks a peer on the connection to that peer",
@@ -204,7 +205,7 @@ cdef void expire_asked(RelayDriver driver, Relay* relay) noexcept nogil:
 
     While an answer is arriving no other owner is asked, within the relay's time limit: a large value may take longer
     than a stage. An answer that stalls for a stage counts as silence, and the time for further owners counts from the
-    last byte.
+    last byte. After that time no other owner is asked, and those that were asked may answer until the limit.
     """
     cdef int64_t now_ns = driver.connections.now_ns
     cdef int64_t heard_ns = reason_of(driver, relay).heard(driver, relay)
@@ -215,8 +216,11 @@ cdef void expire_asked(RelayDriver driver, Relay* relay) noexcept nogil:
         relay.whole.whole_ns = min(max(relay.whole.whole_ns, heard_ns + driver.whole_ns), relay.limit_ns)
         relay.whole_ns = relay.whole.whole_ns
         set_due(driver.relays, relay, min(heard_ns + driver.stage_ns, relay.limit_ns))
-    elif now_ns >= relay.whole_ns:
+    elif now_ns >= relay.whole_ns and not reason_of(driver, relay).is_awaited(driver, relay):
         reason_of(driver, relay).give_up(driver, relay)
+    elif now_ns >= relay.whole_ns:
+        relay.resting = True
+        set_due(driver.relays, relay, min(now_ns + driver.stage_ns, relay.limit_ns))
     elif relay.resting:
         relay.resting = False
         read_for(driver, relay.whole)
@@ -228,6 +232,14 @@ cdef void expire_asked(RelayDriver driver, Relay* relay) noexcept nogil:
             attempt = attempt.next_of_relay
         driver.counts[FORWARD_SILENCES] += 1
         relay_stir(driver.relays, relay)
+
+
+cdef bint is_asked(RelayDriver driver, const Relay* relay) noexcept nogil:
+    """True if a peer may still answer the relay: it was asked while it was not known as dead."""
+    cdef const Attempt* attempt = relay.attempts
+    while attempt != NULL and not attempt.hopeful:
+        attempt = attempt.next_of_relay
+    return attempt != NULL
 
 
 cdef int64_t last_heard(RelayDriver driver, const Relay* relay) noexcept nogil:

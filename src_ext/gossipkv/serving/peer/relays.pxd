@@ -92,6 +92,7 @@ cdef struct Attempt:
     uint32_t id
     uint16_t column
     bint used
+    bint hopeful  # the peer was not known as dead when it was asked
     uint64_t handle  # handle of the peer's connection
     PeerAttempts* peer
     Relay* relay  # NULL if the answer is no longer awaited

@@ -247,6 +247,42 @@ def test_too_much_waits(records):
     assert values(records, b"k") == [None, None]
 
 
+NO_ROOM = Overloaded("the store takes no writes now: both memtables are full", {"passes": True})
+
+
+@pytest.mark.parametrize("asked", [0, 2])
+def test_a_write_waits_for_room_in_the_stores(records, asked):
+    """Stores merge for seconds: the write is written once they have room, without many attempts."""
+    one, two, _ = records.nodes
+    one.refuses = two.refuses = NO_ROOM
+    node = records.nodes[asked]
+    rows = [[b"%d" % number, bytes(60_000)] for number in range(20)]
+    told = node.begin("put_many", "t", rows, {"level": "one", "timeout_ms": 8000})
+    records.pass_s(6)
+    assert told == []
+    assert len(two.asked) < 5 * 20
+    one.refuses = two.refuses = None
+    records.pass_s(1)
+    assert told == [TOKEN]
+
+
+def test_a_write_without_room_until_its_end_is_refused_unapplied(records):
+    """The error is OVERLOADED, since nothing was written; a full disk, which lasts, refuses at once."""
+    one, two, three = records.nodes
+    one.refuses = two.refuses = NO_ROOM
+    for node in (one, three):
+        began = records.now
+        with pytest.raises(Overloaded, match="nothing was applied.*both memtables are full"):
+            node.call("put_many", "t", [[b"k", b"v"], [b"l", b"v"]], {"level": "one", "timeout_ms": 3000})
+        assert 2.9 < records.now - began <= 3
+    began, one.refuses = records.now, Overloaded("too little free space", {"passes": False})
+    two.refuses = one.refuses
+    with pytest.raises(Overloaded, match="too little free space"):
+        three.call("put", "t", b"k", b"v", {"level": "one"})
+    assert records.now == began
+    assert values(records, b"k") == [None, None]
+
+
 def test_what_a_write_is_not(records):
     """Invalid keys, values, levels, options and tables are refused with one clear error, and nothing is applied."""
     one, *_ = records.nodes
