@@ -135,7 +135,7 @@ class ReplicationSettings:
     )  # fmt: skip
     proxy_timeout: int = duration(
         "100ms", "10ms", "1m",
-        meaning="time for a forwarded read, including all owners that are tried",
+        meaning="time in which a forwarded read asks owners; those that are only silent may answer until `timeout_ms`",
         why="shorter than clients wait, longer than a pause of garbage collection",
     )  # fmt: skip
     proxy_stage_timeout: int = duration(
