@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass, fields
 from typing import Final, final
 
@@ -21,6 +22,7 @@ class CsvDialect:
     columns: tuple[str, ...] = ()  # The names, where no header has them
     null: tuple[str, ...] = ("",)  # Texts without quotes that are null
     types: tuple[tuple[str, str], ...] = ()  # Columns that are no strings
+    encoding: str | None = None  # None: UTF-8, and other bytes pass as they are, with a warning
 
     @classmethod
     def read(cls, table: dict[str, object]) -> CsvDialect:
@@ -65,8 +67,17 @@ def _types(name: str, value: object) -> tuple[tuple[str, str], ...]:
     return tuple(value.items())
 
 
+def _encoding(name: str, value: object) -> str:
+    try:
+        if isinstance(value, str) and codecs.getincrementaldecoder(value) is not None and value.encode(value):
+            return value
+    except (LookupError, ValueError):
+        pass
+    raise ValueError(f"{name}: expected a text encoding that Python knows, such as cp1252 or utf-16, not {value!r}")
+
+
 _READERS: Final = {
     "delimiter": _character, "quote": _character, "escape": _character, "header": _switch, "columns": _texts,
-    "null": _texts, "types": _types,
+    "null": _texts, "types": _types, "encoding": _encoding,
 }  # fmt: skip
 assert list(_READERS) == [item.name for item in fields(CsvDialect)]

@@ -8,7 +8,7 @@ claim that failed earlier are counted, and the first is kept for people to inspe
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
@@ -71,11 +71,13 @@ class ReadingResult:
     records: int = 0  # Only kept records count.
     strays: tuple[int, ...] = ()  # One count for each claim of the rule.
     first_stray: Stray | None = None  # The first stray from a claim that the rule does not rely on.
+    doubts: tuple[str, ...] = ()  # The first doubt of a reader about its file, if any.
 
     def __add__(self, later: ReadingResult) -> ReadingResult:
         """Add `later`, the result for files after these."""
         strays = tuple(map(sum, zip_longest(self.strays, later.strays, fillvalue=0)))
-        return ReadingResult(self.records + later.records, strays, self.first_stray or later.first_stray)
+        first_stray, doubts = self.first_stray or later.first_stray, self.doubts or later.doubts
+        return ReadingResult(self.records + later.records, strays, first_stray, doubts)
 
 
 def take_in(
@@ -124,18 +126,21 @@ class _Intake:
         self._assigner = Assigner(code(rule.function), job.groups(), [code(claim.function) for claim in rule.claims])
         self._records = 0
         self._first_stray: Stray | None = None
+        self._doubts: list[str] = []
 
     def result(self) -> ReadingResult:
-        return ReadingResult(self._records, tuple(self._assigner.strays()), self._first_stray)
+        return ReadingResult(self._records, tuple(self._assigner.strays()), self._first_stray, tuple(self._doubts[:1]))
 
     def take(self, place: int, reader: SourceReader) -> None:
         """Read the file at this place, or only its first keys if it may be skipped."""
-        job, rule = self._job, self._rule
+        job, rule, file = self._job, self._rule, self._job.files[place]
         assert job.format is not None
+        reading = job.reading_of(file, self._files)
+        reading = replace(reading, warn=lambda doubt: self._doubts.append(f"{file.path}: {doubt}"))
         probing = probes(job, rule, place)
         seen = 0
         self._assigner.begin_file([claim.partitions[place] for claim in rule.claims])
-        with contextlib.closing(batches(job.format, reader, job.reading_of(job.files[place], self._files))) as found:
+        with contextlib.closing(batches(job.format, reader, reading)) as found:
             for batch in found:
                 seen += len(batch)
                 self._take_batch(batch, reader.name)

@@ -85,7 +85,7 @@ def perform(
         job = with_format(job, origin)
         job = replace(job, declared=read_declaration(job, origin))
         manifest = _adopt_or_build(job, _Attempt(job, files, origin, resources, job.source_bytes))
-        manifest = replace(manifest, warnings=doubts(job, origin))
+        manifest = replace(manifest, warnings=manifest.warnings + doubts(job, origin))
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -274,6 +274,7 @@ def _manifest(
         strays=0 if voided is None else result.strays[0],
         first_stray=result.first_stray,
         source_ms=job.source_ms,
+        warnings=result.doubts,
     )
 
 

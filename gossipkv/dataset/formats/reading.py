@@ -60,6 +60,7 @@ class FileReading:
     csv: CsvDialect = field(default_factory=CsvDialect)
     schema: str = ""  # The schema of a table's snapshot, as Arrow serializes it, in base 64; empty: the file's own.
     deleted: Deleted | None = None  # The rows of the file that a table's snapshot no longer has.
+    warn: Callable[[str], None] | None = None  # Gets a doubt about the file, in words.
 
     @classmethod
     def by(cls, settings: DatabaseSettings) -> Self:

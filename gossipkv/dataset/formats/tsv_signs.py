@@ -6,6 +6,7 @@ values in silence.  These signs never end a build: text may look like this on pu
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import re
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,12 @@ _HEADER_WORD: Final = re.compile(rb"(?:key|id|uid|uuid|guid|name|code|[a-z][a-z0
 _NAME: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_ ]*")
 _NUMBER: Final = re.compile(rb"[-+]?[0-9]+(?:\.[0-9]+)?")
 
-ADVICE: Final = 'if the file is CSV, set format = "csv" and delimiter = "\\t" in the settings of the database'
+_CONTROL: Final = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+ADVICE: Final = (
+    'if the file is CSV, or text of another encoding, set format = "csv" and csv = { delimiter = "\\t" }, with an '
+    "`encoding`, in the settings of the database"
+)
 
 
 def signs(reader: Readable, options: FileReading) -> list[str]:
@@ -39,7 +45,17 @@ def signs(reader: Readable, options: FileReading) -> list[str]:
         del lines[-1]  # It may be cut.
     rows = [line.rstrip(b"\r").split(b"\t") for line in lines[:MAX_LINES] if line.strip()]
     rows = [row for row in rows if len(row) > 1]
-    return [*_of_lines(rows)] if rows else []
+    return [*_of_encoding(head), *_of_lines(rows)] if rows else []
+
+
+def _of_encoding(head: bytes) -> list[str]:
+    """Return a sign of text that is not UTF-8; keys and values that no text is have control characters."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError as error:
+        line = head.count(b"\n", 0, error.start) + 1
+        return [] if _CONTROL.search(head) else [f"line {line} is not UTF-8"]
+    return []
 
 
 def _of_lines(rows: list[list[bytes]]) -> list[str]:

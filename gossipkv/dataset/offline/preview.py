@@ -69,7 +69,7 @@ def preview(job: BuildJob, origin: SourceFiles, *, on_bytes: Callable[[int], Non
         rule = Rule(claims[0].function if claims else OWN_FUNCTION, claims, relies=bool(claims))
         counter = _RecordCounter()
         try:
-            take_in(job, range(len(job.files)), rule, counter, origin, pace=on_bytes)
+            result = take_in(job, range(len(job.files)), rule, counter, origin, pace=on_bytes)
         except Strayed as stray:
             warnings.append(stray.message)
             recognition = recognition.without({claim.function for claim in claims} - set(stray.possible))
@@ -84,7 +84,7 @@ def preview(job: BuildJob, origin: SourceFiles, *, on_bytes: Callable[[int], Non
         rule.function,
         rule.relies,
         tuple(counter.first),
-        tuple(warnings),
+        (*warnings, *result.doubts),
     )
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
+from gossipkv.settings.csv_dialect import CsvDialect
 from gossipkv.settings.databases import DatabaseSettings
 from tests.unit.dataset.world import active, get, until
 from tests.world.logs import capture_logs
@@ -80,6 +81,30 @@ async def test_doubtful_text_is_served_and_said(world):
             assert library.conditions()["db"]["versions"]["v1"]["warnings"] == [warning]
     assert "the first line looks like a header; the first column looks like an index" in warning
     assert [line["reason"] for line in logs if line["event"] == "source_doubtful"] == [warning]
+
+
+async def test_text_of_another_encoding_is_told_by_file_and_line(world):
+    """The second file is told by a build in lanes, too; with the encoding, keys are found by their text."""
+    size = 40 << 20
+
+    def write(place):
+        (place / "part-0.csv").write_bytes(b"key,value\na,1\n" + b"b" * 500 + b",x\n")
+        row = b"k," + b"x" * 8000 + b"\n"
+        (place / "part-1.csv").write_bytes(b"key,value\n" + row * (size // len(row)) + "café,fünf\n".encode("cp1252"))
+
+    make(world, "v1", write)
+    settings = DatabaseSettings(format="csv")
+    async with world.node(build_memory=MEMORY, build_lanes=2, databases={"db": settings}) as library:
+        await active(library, "v1")
+        assert get(library, "café".encode("cp1252")) == "fünf".encode("cp1252")
+        (warning,) = library.status()["db"]["versions"]["v1"]["warnings"]
+        assert f"/v1/part-1.csv: line {size // 8003 + 2} is not UTF-8" in warning
+    make(world, "v2", write)
+    settings = DatabaseSettings(format="csv", csv=CsvDialect.read({"encoding": "cp1252"}))
+    async with world.node(build_memory=MEMORY, build_lanes=2, databases={"db": settings}) as library:
+        await active(library, "v2")
+        assert get(library, "café".encode()) == "fünf".encode()
+        assert "warnings" not in library.status()["db"]["versions"]["v2"]
 
 
 async def test_the_same_text_as_csv(world):

@@ -1,11 +1,14 @@
 """CSV, through pyarrow: quotes, a header, and whatever else the dialect says (`gossipkv.settings.csv_dialect`).
 
-Fields are strings unless the dialect gives their column a type: no guess makes 7 of 007.  Bytes that are not UTF-8
-pass.  Compressed text is read as with tab-separated lines.
+Fields are strings unless the dialect gives their column a type: no guess makes 7 of 007.  Text of another encoding that
+the dialect names becomes UTF-8; without a name, bytes that are not UTF-8 pass with a warning.  Compressed text is read
+as with tab-separated lines.
 """
 
 from __future__ import annotations
 
+import codecs
+import itertools
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.formats.reading import FileReading, Readable
     from gossipkv.settings.csv_dialect import CsvDialect
+
+NEWLINE: Final = b"\n"
+ADVICE: Final = 'set csv = { encoding = "cp1252" }, or the encoding that it has, in the settings of the database'
 
 # Whole rows are read in pieces of this size; a row may be longer, up to a part of the memory for columns.
 PIECE_BYTES: Final = 1 << 20
@@ -88,7 +94,7 @@ def _pieces(reader: Readable, options: FileReading, parsing: csv.ParseOptions) -
     offset = gathered = 0
     wanted = PIECE_BYTES
     parts: list[bytes] = []
-    for chunk in text.chunks(reader, options):
+    for chunk in _encoded(reader, options):
         parts.append(chunk)
         gathered += len(chunk)
         if gathered < wanted:
@@ -107,6 +113,27 @@ def _pieces(reader: Readable, options: FileReading, parsing: csv.ParseOptions) -
     if gathered:
         data = b"".join(parts)
         yield offset, data if data.endswith((b"\n", b"\r")) else data + b"\n"
+
+
+def _encoded(reader: Readable, options: FileReading) -> Iterator[bytes]:
+    """Yield the text as UTF-8, or as it is."""
+    encoding = options.csv.encoding
+    decoder = codecs.getincrementaldecoder(encoding or "utf-8")()
+    is_checked, line = True, 1
+    for chunk in itertools.chain(text.chunks(reader, options), [b""]):
+        decoded = ""
+        if is_checked:
+            try:
+                decoded = decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                where = f"line {line + bytes(error.object[: error.start]).count(NEWLINE)}"
+                if encoding is not None:
+                    raise refusal(reader.name, 0, f"{where} is not text in {encoding}: {error.reason}") from error
+                is_checked = False
+                if options.warn is not None:
+                    options.warn(f"{where} is not UTF-8, so its fields are served as other bytes; {ADVICE}")
+            line += chunk.count(NEWLINE)
+        yield chunk if encoding is None else decoded.encode()
 
 
 def _characters(parsing: csv.ParseOptions) -> tuple[int, int, int]:

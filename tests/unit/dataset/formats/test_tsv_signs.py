@@ -39,6 +39,9 @@ def written(rows, **options):
         (b"id\t48.9\nname\tx y\n", []),
         (b"\n\n", []),
         (b"no tab at all\n", []),
+        (b"a\tb\ncaf\xe9\tf\xfcnf\n", ["line 2 is not UTF-8"]),
+        (b"a\tb\n\xe9\x01\tbytes\n", []),
+        ("é\t".encode() * 3000, []),
         (b"a\t" + b"x" * 5000, []),
     ],
 )

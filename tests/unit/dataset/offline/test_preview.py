@@ -1,5 +1,7 @@
 """A preview: what a node would make of files, told by the reader of builds."""
 
+from dataclasses import replace
+
 import pytest
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
@@ -59,6 +61,13 @@ def test_it_says_what_a_build_makes(job, tmp_path, files, function, relies):
     assert len(found.first) == 3
     assert set(found.first) <= set(RECORDS)
     assert found.warnings == ()
+
+
+def test_it_tells_the_doubts_of_a_build(job, tmp_path):
+    found = replace(job({"part-0.csv": b"key,value\na,1\n\xe9,2\n"}), format="csv")
+    (warning,) = preview(found, RealFiles()).warnings
+    assert "part-0.csv: line 3 is not UTF-8" in warning
+    assert built(found, tmp_path).warnings == (warning,)
 
 
 def test_a_key_that_strays_is_told(job, tmp_path):

@@ -169,6 +169,43 @@ def test_dialects_of_csv():
     assert read("csv", b"key,value\nk,\xff\n") == [(b"k", b"\xff")]
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp037"])
+def test_encodings_of_csv(encoding):
+    """Text becomes UTF-8 whatever pieces it comes in, header included."""
+    text = "ключ,value\ncafé,fünf\n€,x\n" if encoding.startswith("utf") else "clé,value\ncafé,fünf\n"
+    key = text.partition(",")[0]
+    expected = [tuple(cell.encode() for cell in line.split(",")) for line in text.split("\n")[1:-1]]
+    warnings = []
+    for step in (1, 3, 5000):
+        options = FileReading(key, csv=CsvDialect(encoding=encoding), warn=warnings.append)
+        reader = CutReader(text.encode(encoding), (step,), "part.csv")
+        assert everything(detect.batches("csv", reader, options))[0] == expected
+    assert not warnings
+
+
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_bytes_that_are_not_utf_8_are_told_by_their_line(end):
+    """They are served as they are, and told once; with an encoding they are refused."""
+    text = "key,value\né,1\n".encode() + b"caf\xe9,2\nx,\xfc" + end
+    for step in (1, 5000):
+        warnings = []
+        reader = CutReader(text, (step,), "part.csv")
+        rows = everything(detect.batches("csv", reader, FileReading(warn=warnings.append)))[0]
+        assert rows == [("é".encode(), b"1"), (b"caf\xe9", b"2"), (b"x", b"\xfc")]
+        (warning,) = warnings
+        assert warning.startswith("line 3 is not UTF-8, so its fields are served as other bytes; set csv = { encoding")
+        with pytest.raises(SourceError, match="line 3 is not text in utf-8"):
+            everything(detect.batches("csv", reader, FileReading(csv=CsvDialect(encoding="utf-8"))))
+    with pytest.raises(SourceError, match="line 2 is not text in utf-16: truncated data"):
+        read("csv", "key,value\n".encode("utf-16") + b"a", csv=CsvDialect(encoding="utf-16"))
+
+
+@pytest.mark.parametrize("value", ["", "no", "rot13", "base64", "undefined", "a\0b", "ü", 7, None])
+def test_an_encoding_is_one_that_python_knows(value):
+    with pytest.raises(ValueError, match="encoding: expected a text encoding that Python knows, such as cp1252 or"):
+        CsvDialect.read({"encoding": value})
+
+
 @pytest.mark.parametrize(
     ("text", "rows"),
     [(b"key,value\n", 0), (b"key,value", 0), (b"\n \n", 0), (b"key,value\r\n\r\na,b", 1), (b"key,value\ra,b\r", 1)],
