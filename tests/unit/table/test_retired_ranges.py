@@ -28,10 +28,10 @@ def at(hour):
 
 
 class Series:
-    """A time series on three nodes, with a range for each of four hours, and a retention of one hour."""
+    """A time series on some nodes, with a range for each of four hours, and a retention of one hour."""
 
-    def __init__(self):
-        self.records = Records(3)
+    def __init__(self, nodes=3):
+        self.records = Records(nodes)
         self.nodes = self.records.nodes
         self.table = self.records.make(
             "t", RANGE, firsts=[b"", at(2), at(3), at(4)], holders=lambda _: self.nodes, time_key=TIMES, smears=False,
@@ -216,3 +216,26 @@ def test_operations_that_are_refused(series, change):
     assert [one.outcome for one in series.judge(good, again)] == [OperationOutcome.DONE] * 2
     assert series.firsts == [b"", at(4)]
     assert [one.node for one in series.partitions[0].assignments] == [node.uuid for node in series.nodes]
+
+
+async def test_a_change_feed_goes_on_in_the_new_range(autojump_clock):
+    """Also from a token of long ago; it gives the present records of the range that replaced the retired ones."""
+    series = Series(nodes=1)
+    (node,) = series.nodes
+
+    def changes(token):
+        found = []
+        for _ in range(4):
+            page, token = node.call("changes", "t", {"token": token})
+            found += [key for key, _, _ in page]
+        return sorted(found), token
+
+    first = token = node.call("changes", "t", {})[1]
+    for hour in (3, 4, 5):
+        await series.looks(hour)
+        written = [at(1) + b"%d" % hour, at(4) + b"%d" % hour]
+        for key in written:
+            node.call("put", "t", key, b"", {"level": "one"})
+        found, token = changes(token)
+        assert found == written
+    assert changes(first)[0] == [at(1) + b"5", at(4) + b"3", at(4) + b"4", at(4) + b"5"]

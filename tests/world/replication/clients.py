@@ -144,7 +144,7 @@ class Hopping:
         while True:
             await trio.sleep(random.expovariate(1 / pause_s))
             partition, node = random.choice([*cluster.map]), random.choice(cluster.nodes)
-            key, wait_s = random.choice(KEYS), random.choice(WAITS_S)
+            key, wait_s = b"%d %s" % (partition, random.choice(KEYS)), random.choice(WAITS_S)
             if cluster.is_range:
                 key = random.choice(SESSION_KEYS)
                 known = node.known.get(cluster.table) if happens(random, 0.5) else None

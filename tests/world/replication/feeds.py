@@ -1,56 +1,87 @@
-"""Change feeds that ask another node now and then, on nodes that crash; `fed` judges them.
+"""Change feeds of clients at any node, also at those that hold none of the table, while nodes crash; `fed` judges.
 
-Places, pages and tokens are production's; finding a host is not: a feed asks any host of a partition, and goes on with
-the others' places as they are. Now and then an answer is lost.
+Everything behind a client's request is production's. Clients do what makes a feed hard: they send a request twice at
+once, and one or two of them go on; they leave before the answer comes; they lose an answer; they give up a snapshot.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final, cast, final
 
 import msgpack
 import trio
 
-from gossipkv.errors import GossipKVError, TooOld
-from gossipkv.replication.changes.pages import ChangePage
-from gossipkv.replication.changes.places import FeedPlace
+from gossipkv.errors import GossipKVError, TooOld, UnknownDatabase
 from gossipkv.replication.replica import clock, record
-from gossipkv.replication.replica.keys import WHOLE
-from gossipkv.table.records.feed_token import FeedToken, decode, encode, places_by
-from gossipkv.table.records.router import TableRoute
+from gossipkv.table.records.changes import TableChanges
+from gossipkv.table.records.feed_token import decode
+from gossipkv.table.records.router import Router
+from gossipkv.wire.arguments import Arguments
+from gossipkv.wire.results import Packed
 from tests.world.metadata.chance import happens
 from tests.world.replication.copies import order_of
 from tests.world.replication.fed import faults_of
-from tests.world.replication.register import CATALOGUE
+from tests.world.replication.register import CATALOGUE, Catalogue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from random import Random
 
-    from gossipkv.replication.changes.pages import PlaceResult
+    from gossipkv.register.metadata.nodes import NodeList
+    from gossipkv.replication.changes.places import FeedPlace
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.records.forward import RecordServices
+    from gossipkv.wire.rpc import Value
     from tests.world.replication.copies import Model
     from tests.world.replication.node import Life, Node
     from tests.world.replication.world import Cluster
 
-    Key = tuple[int, bytes]  # The number of a shard, and the key in it.
+LIMIT_S: Final = 20.0  # In the end, until a feed has all.
+PAUSE_S: Final = 0.05
+MAX_TWINS: Final = 4  # Feeds that begin at the token of another one.
+WAYS: Final = ("poll", "poll", "poll", "twice", "together", "leaves", "loses")
 
-LIMIT_S = 20.0  # In the end, until a feed has all.
-PAUSE_S = 0.05
+
+def feeds_of(life: Life) -> TableChanges:
+    """Return the methods of feeds of a node's life."""
+    replication, catalogue = life.replication, Catalogue(life.maps, cast("NodeList", None))
+
+    def table(name: str) -> object:
+        raise UnknownDatabase(name)
+
+    catalogue.table = table  # type: ignore[attr-defined]  # The router asks for it if there is none.
+    service = SimpleNamespace(
+        metadata=life.maps, catalogue=catalogue, register=CATALOGUE, check_knows=lambda: None,
+        taking_part=lambda _=None: (life.maps, catalogue), replicating=lambda _=None: replication,
+    )  # fmt: skip
+    seen = SimpleNamespace(members=list, name_of=bytes.hex)
+    participant = SimpleNamespace(service=service, directory=seen, watcher=life, poll=None)
+    services = SimpleNamespace(
+        service=service, routing=Router(cast("MetadataParticipant", participant), life.random), name_of=bytes.hex,
+        most_key=1000,
+    )  # fmt: skip
+    return TableChanges(cast("RecordServices", services), 1000)
 
 
 @dataclass(eq=False)
 class Feed:
-    """A feed from one token on."""
+    """A client's feed, by its token alone."""
 
     table: bytes
-    places: list[FeedPlace]
     is_snapshot: bool
-    limits: tuple[int, ...] = (1, 3, 100)
-    begun: int | None = None  # So many writes were issued when the feed had begun everywhere.
-    shown: defaultdict[Key, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
-    lacks: defaultdict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))  # Hosts with too short logs.
+    token: bytes = b""
+    begun: int | None = None  # So many writes were issued when the feed had begun.
+    shown: defaultdict[bytes, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
+
+    def twin(self) -> Feed:
+        """Return another client's feed with the same past."""
+        shown = defaultdict(list, {key: [*values] for key, values in self.shown.items()})
+        return Feed(self.table, self.is_snapshot, self.token, self.begun, shown)
 
 
 def may_lack(place: FeedPlace, model: Model) -> bool:
@@ -65,12 +96,53 @@ def may_lack(place: FeedPlace, model: Model) -> bool:
 
 
 @final
+class Request:
+    """A poll at a node; its end function is called if its client leaves."""
+
+    def __init__(self, feed: Feed, life: Life, wait_s: float, limit: int) -> None:
+        self.answer: Packed | GossipKVError | None = None
+        self._life, self._come = life, trio.Event()
+        options: dict[str, Value] = {"wait_ms": int(wait_s * 1000), "limit": limit}
+        if feed.token:
+            options["token"] = feed.token
+        elif feed.is_snapshot:
+            options["start"] = "snapshot"
+        self._later = life.feeding.changes(Arguments(b"changes", msgpack.packb(["t", options])))
+        self._end: Callable[[], object] | None = None
+
+    def begin(self) -> None:
+        try:
+            self._end = self._later.begin(self._take)  # type: ignore[assignment]  # It is a function or None.
+        except GossipKVError as error:
+            self._take(error)
+
+    def _take(self, answer: Value | Packed | GossipKVError) -> None:
+        assert self.answer is None, "a poll is answered once"
+        assert isinstance(answer, Packed | GossipKVError), answer
+        self.answer = answer
+        self._come.set()
+
+    def leave(self) -> None:
+        """End the poll, as the node does when its client's connection has ended."""
+        if self._end is not None:
+            self._end()
+
+    async def answered(self) -> Packed | GossipKVError | None:
+        """Return the answer; None if the life ends first."""
+        while self.answer is None and not self._life.is_over:
+            with trio.move_on_after(0.05):
+                await self._come.wait()
+        return self.answer
+
+
+@final
 class Following:
     """The feeds of a run."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._feeds: list[Feed] = []
+        self._twins = 0
 
     async def follow(self, random: Random) -> None:
         """Run a feed that begins now, and anew after it is told to be too old."""
@@ -80,95 +152,62 @@ class Following:
             await trio.sleep(random.expovariate(1 / PAUSE_S))
             if happens(random, 0.3):
                 node = random.choice(self._cluster.nodes)
-            is_there = feed.table == self._cluster.table
-            if not is_there or await self._poll(feed, node, random) is None:
+            if feed.table != self._cluster.table or not await self._go_on(feed, node, random):
                 self._feeds.remove(feed)
                 feed = self._begin(is_snapshot=True)
 
     def _begin(self, *, is_snapshot: bool) -> Feed:
-        feed = Feed(self._cluster.table, [FeedPlace(0, b"", cursor=b"" if is_snapshot else None)], is_snapshot)
+        feed = Feed(self._cluster.table, is_snapshot)
         self._feeds.append(feed)
         self._cluster.witness.counts["feeds"] += 1
         return feed
 
-    def _places(self, feed: Feed, node: Node) -> tuple[TableRoute, list[FeedPlace]] | None:
-        """Return the places by a node's map; None: the map is older than the feed.  Raises TooOld."""
-        tree = self._cluster.register.tree(feed.table, node.known.get(feed.table))
-        route = TableRoute(tree)
-        if max(place.config for place in feed.places) > route.config:
-            return None
-        return route, [*places_by(route.places(), feed.places)]
+    def _life(self, node: Node) -> Life | None:
+        """Return the life of a node that answers clients."""
+        life = node.life
+        is_up = life is not None and not life.is_over and node.uuid in self._cluster.network.lives
+        return life if is_up else None
 
-    async def _poll(self, feed: Feed, node: Node, random: Random, shard: int | None = None) -> int | None:
-        """Poll a node; return the number of changes, or None if the feed must begin anew."""
-        cluster, life = self._cluster, node.life
-        try:
-            found = self._places(feed, node)
-        except TooOld:
-            cluster.witness.counts["feeds: a range is new"] += 1
-            return None
-        if found is None or life is None or life.is_over or node.uuid not in cluster.network.lives:
-            return 0
-        route, known = found
-        hosts = {one.partition: one.hosts for one in route.places()}
-        mine = [
-            number
-            for number, place in enumerate(known)
-            if node.uuid in {*hosts[place.partition]} - feed.lacks.get(place.partition, set())
-        ]
-        if not cluster.is_range and mine:  # Shards have keys of the same names, so each is polled alone.
-            mine = (
-                [one for one in mine if known[one].partition == shard] if shard is not None else [random.choice(mine)]
-            )
-        places = [replace(known[number]) for number in mine]
-        page = await self._page(life, feed, places, random)
-        if page is None or not places or happens(random, 0.05):
-            return 0  # The answer is lost.
-        for at, number in enumerate(mine):
-            partition = places[at].partition
-            if not self._takes(feed, page.results[at], partition, node, {*hosts[partition]} - cluster.lost):
-                return None
-            if isinstance(page.results[at], tuple):
-                known[number] = places[at]
-        feed.places = decode(encode(FeedToken(feed.table, b"", route.config, known), CATALOGUE), CATALOGUE).places
-        self._shows(feed, page, 0 if cluster.is_range else places[0].partition)
-        return page.count
+    async def _go_on(self, feed: Feed, node: Node, random: Random) -> bool:
+        """Poll a node in one of several ways; return False if the feed must begin anew."""
+        life, way = self._life(node), random.choice(WAYS)
+        wait_s, limit = random.choice((0.0, 0.1, 1.0)), random.choice((1, 3, 100))
+        if life is None:
+            return True
+        self._cluster.witness.counts[f"feeds: {way}"] += 1
+        if not feed.token and feed.is_snapshot and happens(random, 0.5):
+            limit = 0
+        make = partial(Request, feed, life, wait_s, limit)
+        requests = [make(), make()] if way in {"twice", "together"} else [make()]
+        for request in requests:  # Both are read before the first one runs.
+            request.begin()
+        if way == "leaves" or (way == "twice" and happens(random, 0.5)):
+            await trio.sleep(random.uniform(0, 0.01))
+            requests.pop(0).leave()
+        twin = feed.twin() if way == "together" and feed.token and self._twins < MAX_TWINS else None
+        if twin is not None and self._take(twin, await requests.pop().answered()):
+            self._feeds.append(twin)
+            self._twins += 1
+        answers = [await request.answered() for request in requests]
+        return way in {"leaves", "loses"} or not answers or self._take(feed, random.choice(answers))
 
-    @staticmethod
-    async def _page(life: Life, feed: Feed, places: list[FeedPlace], random: Random) -> ChangePage | None:
-        """Poll a life of a node; return None if it ends before its answer."""
-        done: list[ChangePage] = []
-        page = ChangePage(
-            life.replication.feeds, feed.table, places, WHOLE, limits=(random.choice(feed.limits), 1 << 20), watcher=b""
-        )  # fmt: skip
-        page.begin(done.append)
-        while not done and not life.is_over:
-            await trio.sleep(0.005)
-        return page if done else None
-
-    def _takes(self, feed: Feed, result: PlaceResult, partition: int, node: Node, hosts: set[bytes]) -> bool:
-        """Return False if no host can continue a place."""
-        error = result if isinstance(result, GossipKVError) else None
-        self._cluster.witness.counts[f"feeds: {'done' if error is None else error.code}"] += 1
-        if error is None:
-            feed.lacks.pop(partition, None)
-        elif isinstance(error, TooOld):
-            feed.lacks[partition].add(node.uuid)
-        return not feed.lacks.get(partition, set()) >= hosts
-
-    def _shows(self, feed: Feed, page: ChangePage, shard: int) -> None:
-        unpacker = msgpack.Unpacker()
-        unpacker.feed(page.body)
-        for key, value, _ in unpacker:
-            feed.shown[shard, key].append(value)
-        self._cluster.witness.counts["changes fed"] += page.count
-        if feed.begun is None and all(place.config for place in feed.places):
+    def _take(self, feed: Feed, answer: Packed | GossipKVError | None) -> bool:
+        """Take an answer; return False if the feed must begin anew."""
+        if not isinstance(answer, Packed):
+            code = "lost" if answer is None else answer.code
+            self._cluster.witness.counts[f"feeds: {code}"] += 1
+            return not isinstance(answer, TooOld)
+        changes, feed.token = msgpack.unpackb(answer.data)
+        for key, value, _ in changes:
+            feed.shown[key].append(value)
+        self._cluster.witness.counts["changes fed"] += len(changes)
+        if feed.begun is None:
             feed.begun = len(self._cluster.witness.issued)
+        return True
 
     async def end(self) -> None:
         """Let all feeds come to the end, with all replicas equal, and judge them."""
         for feed in self._feeds if not self._cluster.is_short else ():
-            feed.limits = (1000,)
             if feed.table == self._cluster.table:
                 if await self._ends(feed):
                     self._judge(feed)
@@ -180,20 +219,23 @@ class Following:
         cluster = self._cluster
         with trio.move_on_after(LIMIT_S):
             while True:
-                counts = 0
-                for node in cluster.nodes:
-                    for partition in [None] if cluster.is_range else [*cluster.partitions]:
-                        found = await self._poll(feed, node, cluster.streams["drained"], shard=partition)
-                        if found is None:
-                            return False
-                        counts += found
-                if not counts and self._is_at_end(feed):
+                before = sum(map(len, feed.shown.values()))
+                for life in filter(None, map(self._life, cluster.nodes)):
+                    request = Request(feed, life, 0.0, 1000)
+                    request.begin()
+                    if not self._take(feed, await request.answered()):
+                        return False
+                if before == sum(map(len, feed.shown.values())) and self._is_at_end(feed):
                     return True
-        cluster.witness.found("feeds", f"a feed does not come to the end: {feed.places}")
+        cluster.witness.found("feeds", f"a feed does not come to the end: {self._places(feed)}")
         return False
 
+    @staticmethod
+    def _places(feed: Feed) -> Sequence[FeedPlace]:
+        return decode(feed.token, CATALOGUE).places if feed.token else []
+
     def _is_at_end(self, feed: Feed) -> bool:
-        cluster, places = self._cluster, {place.partition: place for place in feed.places}
+        cluster, places = self._cluster, {place.partition: place for place in self._places(feed)}
         for partition, placed in cluster.map.items():
             place = places.get(partition)
             models = [cluster.witness.models[host.assignment] for host in placed.hosts if host.node not in cluster.lost]
@@ -202,7 +244,7 @@ class Following:
         return True
 
     def _judge(self, feed: Feed) -> None:
-        cluster, witness = self._cluster, self._cluster.witness
+        witness = self._cluster.witness
         puts, deletes = {}, defaultdict(list)
         for key, data in witness.issued.values():
             value = record.value(data)
@@ -212,29 +254,24 @@ class Following:
                 puts[key, value] = order_of(data)
         begun = len(witness.issued) if feed.begun is None else feed.begun
         later = {order_of(data) for _, data in islice(witness.issued.values(), begun, None)}
-        due = {
-            (0 if cluster.is_range else one.partition, one.key) for one in witness.acknowledged if one.order in later
-        }
+        due = {one.key for one in witness.acknowledged if one.order in later}
         witness.counts["feeds judged"] += 1
-        for (shard, key), newest in self._last().items():
-            shown = feed.shown[shard, key]
+        for key, newest in self._last().items():
+            shown = feed.shown[key]
             last = None if newest is None else record.value(newest)
             if newest is not None and record.expires_ms(newest) and (not shown or shown[-1] is None):
                 continue
             of_key = {value: order for (one, value), order in puts.items() if one == key}
-            is_due = (shard, key) in due or (feed.is_snapshot and last is not None)
+            is_due = key in due or (feed.is_snapshot and last is not None)
             for fault in faults_of(shown, of_key, sorted(deletes[key]), last, is_due=is_due):
-                witness.found("feeds", f"{key!r} of {shard}: {fault}; shown were {shown}")
+                witness.found("feeds", f"{key!r}: {fault}; shown were {shown}")
 
-    def _last(self) -> dict[Key, bytes | None]:
+    def _last(self) -> dict[bytes, bytes | None]:
         """Return the last record of each key."""
         cluster, found = self._cluster, {}
-        for key, _ in cluster.witness.issued.values():
+        for key in {key: None for key, _ in cluster.witness.issued.values()}:
             for partition, placed in cluster.map.items():
-                if cluster.is_range and not cluster.witness.moves.lineage.has(partition, key):
-                    continue
-                model = next(
-                    cluster.witness.models[host.assignment] for host in placed.hosts if host.node not in cluster.lost
-                )
-                found[0 if cluster.is_range else partition, key] = model.records.get(key)
+                if cluster.has(partition, key):
+                    hosts = (host for host in placed.hosts if host.node not in cluster.lost)
+                    found[key] = cluster.witness.models[next(hosts).assignment].records.get(key)
         return found

@@ -42,9 +42,12 @@ from gossipkv.table.controllers.rebalancer import Rebalancer
 from gossipkv.table.controllers.reconciler import Reconciler
 from gossipkv.table.controllers.write_stats import WriteStats
 from gossipkv.table.records.forward import held
+from gossipkv.wire.arguments import Arguments
+from gossipkv.wire.results import Later
 from tests.world.metadata.chance import happens
 from tests.world.replication.clients import TABLE, Serving
 from tests.world.replication.eye import Eye
+from tests.world.replication.feeds import feeds_of
 from tests.world.replication.register import Catalogue, Maps
 from tests.world.replication.store import OPTIONS, Disk, Mood, RunningStore
 from tests.world.streams import Streams
@@ -106,11 +109,11 @@ class Life:
         self.node = node.uuid
         self.is_over = False
         self._of = node
-        self._random = Streams(node.random.getrandbits(64))["life"]
+        self.random = Streams(node.random.getrandbits(64))["life"]
         self._nursery: trio.Nursery | None = None
-        self.store = RunningStore(node.disk, node.mood, self._random, node.eye, self._strike, node.options)
+        self.store = RunningStore(node.disk, node.mood, self.random, node.eye, self._strike, node.options)
         node.witness.opened(node.eye, self.store)
-        surroundings = Surroundings(self._random, lambda: node.skew_ms)
+        surroundings = Surroundings(self.random, lambda: node.skew_ms)
         self.replication = Replication(
             self.store,
             self._ask,
@@ -122,15 +125,16 @@ class Life:
         self.serving = Serving(self)
         self._news = trio.Event()
         self._asked_at: dict[bytes, float] = {}
-        self.maps = Maps(node.register, self.node, self._random, node.known)
+        self.maps = Maps(node.register, self.node, self.random, node.known)
         self.maps.on_known = self._has_news
+        self.feeding = feeds_of(self)
         last_hour = WriteStats()
         local = LocalTables(
             cast("Metadata", self.maps),
             cast("catalogue.Catalogue", Catalogue(self.maps, cast("NodeList", None))),
             self.replication,
             TableSettings(max_moves=MAX_MOVES, move_stall=int(STALL_S * 1000)),
-            self._random,
+            self.random,
             self._ask_soon,
             _beside,
             node.alive,
@@ -162,7 +166,7 @@ class Life:
             nursery.start_soon(self.store.run)
             nursery.start_soon(self.replication.waiting.run)
             await nursery.start(self.replication.run)
-            if happens(self._random, 0.8):
+            if happens(self.random, 0.8):
                 await self._adopt()
             if self.is_over:
                 return
@@ -231,9 +235,9 @@ class Life:
 
     async def _hear(self) -> None:
         while True:
-            await trio.sleep(self._random.uniform(0.02, 0.15))
+            await trio.sleep(self.random.uniform(0.02, 0.15))
             for register in self.maps.behind():
-                if happens(self._random, self._of.hears):
+                if happens(self.random, self._of.hears):
                     await self._read(register)
             self.maps.forget_ended()
 
@@ -251,7 +255,7 @@ class Life:
 
     async def _dial(self) -> None:
         while True:
-            await trio.sleep(self._random.uniform(0.02, 0.15))
+            await trio.sleep(self.random.uniform(0.02, 0.15))
             for other in self._of.others:
                 if self._of.network.connect(self, other):
                     self.replication.connected(other)
@@ -297,6 +301,10 @@ class Life:
                 told(self.replication.replicas.take_report(node, link, msgpack.unpackb(rows), whole=bool(whole)))
             case "replica_feed", [bytes(node), int(link), bytes(entries)]:
                 self.replication.replicas.take_entries(node, link, msgpack.unpackb(entries), told)
+            case "table_changes" | "table_changed", _:
+                here = {"table_changes": self.feeding.changes_here, "table_changed": self.feeding.changed_here}
+                result = here[method](Arguments(method.encode(), msgpack.packb(params)))
+                result.begin(told) if isinstance(result, Later) else told(result)
             case "replica_load", [bytes(), bytes(table), int(partition), int(space), int(position), bytes(key)]:
                 copy = self.replication.replicas.by_partition.get((table, partition))
                 if copy is None:

@@ -266,11 +266,12 @@ class Cluster:
         while True:
             await trio.sleep(random.expovariate(1 / pause_s))
             targets = [self._target(random) for _ in range(random.choice((1, 1, 1, MAX_BURST)))]
+            once = b"" if happens(self.streams["once"], 0.5) else b"/%d" % self._writes
             for partition, node, keys in targets:
                 level = random.choice((MAJORITY, MAJORITY, MAJORITY, ALL, ONE))
                 writes = [
                     RecordWrite(
-                        random.choice(keys),
+                        random.choice(keys) + once,
                         None if happens(random, 0.2) else random.randbytes(8),
                         expiry=self.streams["expiry"].choice((0, 0, -1, -1000)),
                     )
@@ -292,7 +293,11 @@ class Cluster:
         partition = random.choice([*map_])
         host = random.choice(map_[partition].hosts)
         node = next(node for node in self.nodes if node.uuid == host.node)
-        return partition, node, SHARD_KEYS
+        return partition, node, [b"%d %s" % (partition, key) for key in SHARD_KEYS]
+
+    def has(self, partition: int, key: bytes) -> bool:
+        """Return True if a partition has a key: those of a shard begin with its number."""
+        return self.witness.moves.lineage.has(partition, key) if self.is_range else key.startswith(b"%d " % partition)
 
     def have(self, node: Node, partition: int, writes: list[RecordWrite], level: str, timeout_s: float) -> int | None:
         """Write through a node; return the number of the write, or None if it was refused."""

@@ -7,6 +7,7 @@ import pytest
 
 from gossipkv.errors import BadRequest, NotReady, Overloaded, TooOld, Unavailable, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
+from gossipkv.replication.changes.pages import ChangeFeeds
 from gossipkv.table.records import feed_token
 from gossipkv.table.records.changes import WOKEN
 from gossipkv.wire.arguments import Arguments
@@ -241,3 +242,176 @@ def test_a_wait_may_be_ended():
     assert [type(answer) for answer in answers] == [Unavailable]
     records.pass_s(5.0)
     assert one.waiting.waiting == 0
+
+
+def late(node, feed, **options):
+    """Return a poll of a feed that is read and has not begun."""
+    return node.methods.reads[b"changes"](Arguments(b"changes", msgpack.packb(["t", {"token": feed.token, **options}])))
+
+
+def keys(page):
+    return [key for key, _, _ in msgpack.unpackb(page.data)[0]]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_each_of_two_polls_with_one_token_in_one_packet_gets_the_changes(ends):
+    """The second one begins when the first was answered, and then when that one's feed has gone on."""
+    records = made(nodes=1, firsts=(b"",))
+    (one,) = records.nodes
+    feed, answers = Feed(one), []
+    feed.poll()
+    polls = [late(one, feed, wait_ms=1000) for _ in range(2)]
+    one.call("put", "t", b"a", b"1")
+    polls[0].begin(answers.append)
+    if ends:
+        records.until(lambda: answers)
+    polls[1].begin(answers.append)
+    records.until(lambda: len(answers) == 2)
+    assert [*map(keys, answers)] == [[b"a"], [b"a"]]
+
+
+def test_a_client_that_leaves_takes_nothing_from_another_with_its_token():
+    """One host has answered with a change, and the other one is slow, when a client leaves."""
+    records = made(nodes=2, firsts=(b"", b"g"))
+    one, two = records.nodes
+    feed, answers = Feed(one), ([], [])
+    feed.poll()
+    one.call("put", "t", b"a", b"1")
+    two.held = []
+    ends = [late(one, feed, wait_ms=0).begin(answer.append) for answer in answers]
+    ends[0]()
+    assert [type(answer) for answer in answers[0]] == [Unavailable]
+    for come in two.held:
+        come()
+    two.held = None
+    records.until(lambda: answers[1])
+    assert keys(answers[1][0]) == [b"a"]
+    feed.nodes = (one,)
+    assert feed.poll() == [(b"a", b"1", None)]
+
+
+@pytest.mark.parametrize("start", [{}, {"start": "snapshot"}])
+def test_a_feed_that_is_given_up_before_its_first_answer_is_no_other_one(start):
+    records = made(nodes=2, firsts=(b"", b"g"))
+    one, two = records.nodes
+    one.call("put", "t", b"h", b"1")
+    two.held, answers = [], []
+    begin = one.methods.reads[b"changes"](Arguments(b"changes", msgpack.packb(["t", {**start, "wait_ms": 9000}])))
+    begin.begin(answers.append)()
+    two.held = None
+    assert [type(answer) for answer in answers] == [Unavailable]
+    assert Feed(one, start="snapshot").all() == [(b"h", b"1", None)]
+    assert Feed(one).all() == []
+
+
+def test_polls_at_one_node_take_no_wake_up_from_another():
+    """Between a change and the word of it, another feed of the node reads that change and waits for the next."""
+    records = made()
+    one, two, _ = records.nodes
+    feeds = Feed(one), Feed(one, limit=7)
+    for feed in feeds:
+        feed.poll()
+        feed.poll(wait_ms=10)
+    answers = one.begin("changes", "t", {"token": feeds[0].token, "wait_ms": 60_000})
+    records.pass_s(0.2)
+    two.call("put", "t", b"h", b"1")
+    assert feeds[1].poll() == [(b"h", b"1", None)]
+    records.until(lambda: answers, most_s=0.5)
+    assert keys(answers[0]) == [b"h"]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+def test_a_snapshot_begins_with_a_token_from_which_all_comes(limit):
+    records = made()
+    one = records.nodes[0]
+    put = {b"a", b"b", b"h", b"q"}
+    for key in put:
+        one.call("put", "t", key, b"1")
+    feed = Feed(one, start="snapshot")
+    assert feed.poll(limit=0) == []
+    one.call("delete", "t", b"b")
+    first = Feed(one)
+    first.token = feed.token
+    for _ in range(2):  # A client stopped amid the first page, and goes on from the beginning.
+        first.token, found = feed.token, [change for _ in range(20) for change in first.poll(limit=limit)]
+        assert {key for key, value, _ in found if value is not None} >= put - {b"b"}
+        assert (b"b", None, None) in found
+
+
+def test_an_empty_token_is_refused():
+    (one,) = made(nodes=1).nodes
+    assert isinstance(one.outcome("changes", "t", {"token": b""}), BadRequest)
+
+
+def test_a_new_feed_waits_for_its_beginning_and_gets_no_empty_token():
+    records = made()
+    one, two, _ = records.nodes
+    two.is_lost = True
+    assert isinstance(one.outcome("changes", "t", {}), Unavailable)
+    answers = one.begin("changes", "t", {})
+    records.pass_s(0.3)
+    two.is_lost = False
+    records.until(lambda: answers, most_s=1.0)
+    assert msgpack.unpackb(answers[0].data)[1]
+
+
+def test_the_token_of_a_table_that_was_made_again_is_too_old():
+    records = made()
+    one = records.nodes[0]
+    feed = Feed(one)
+    feed.poll()
+    answers = one.begin("changes", "t", {"token": feed.token, "wait_ms": 9000})
+    records.drop("t")
+    assert isinstance(one.outcome("changes", "t", {"token": feed.token}), UnknownDatabase)
+    records.make("t", RANGE, firsts=(b"", b"g", b"p"), holders=lambda at: [records.nodes[at % 3]])
+    with pytest.raises(TooOld, match="earlier table"):
+        feed.poll()
+    for node in records.nodes:
+        one.feeds.lost(node.uuid)
+    assert [type(answer) for answer in answers] == [TooOld]
+
+
+def test_a_node_that_drains_answers_all_polls_and_takes_no_more():
+    records = made()
+    one, two, _ = records.nodes
+    feed = Feed(one)
+    feed.poll()
+    answers = [one.begin("changes", "t", {"token": feed.token, "wait_ms": 60_000}) for _ in range(2)]
+    one.methods.drain()
+    assert [[type(answer) for answer in of_poll] for of_poll in answers] == [[Unavailable], [Unavailable]]
+    assert isinstance(one.outcome("changes", "t", {"token": feed.token}), Unavailable)
+    one.call("put", "t", b"a", b"1")
+    feed.nodes = (two,)
+    assert feed.all() == [(b"a", b"1", None)]
+
+
+def test_a_node_with_an_older_map_reads_the_newer_one_and_takes_no_token_for_too_old():
+    records = made(nodes=1, firsts=(b"",))
+    (one,) = records.nodes
+    feed = Feed(one)
+    before = records.divide("t", b"m")
+    records.adopt("t")
+    one.call("put", "t", b"z", b"1")
+    feed.poll()
+    table = records._tables["t"].id
+    now, known = records._trees[table], records.known[table]
+    records.forget("t", before)
+    assert isinstance(one.outcome("changes", "t", {"token": feed.token}), NotReady)
+    assert one.looked == [table]
+    records._trees[table], records.known[table] = now, known
+    one.call("put", "t", b"y", b"2")
+    assert feed.all() == [(b"y", b"2", None)]
+
+
+def test_a_host_whose_store_was_opened_again_is_asked_again():
+    """It no longer knows whom to tell, and its connections have not ended."""
+    records = made()
+    one, two, _ = records.nodes
+    feed = Feed(one)
+    feed.poll()
+    answers = one.begin("changes", "t", {"token": feed.token, "wait_ms": 60_000})
+    records.pass_s(0.1)
+    two.feeds = ChangeFeeds(two.replicas, two)
+    two.call("put", "t", b"h", b"1")
+    records.until(lambda: answers, most_s=2.0)
+    assert keys(answers[0]) == [b"h"]
