@@ -44,15 +44,18 @@ def unheard(cluster, host):
 
 
 async def answered(request, within_s):
-    with trio.fail_after(within_s):
+    """Return the changes and the token of an answer; no changes if there is none in time."""
+    answer = None
+    with trio.move_on_after(within_s):
         answer = await request.answered()
-    assert isinstance(answer, Packed), answer
-    return msgpack.unpackb(answer.data)
+    return msgpack.unpackb(answer.data) if isinstance(answer, Packed) else [[], b""]
 
 
 @pytest.mark.parametrize("trouble", [killed, silent, alone, unheard])
 def test_a_waiting_feed_goes_on(trouble):
     """Another host gives the change, or the same one, within two seconds and a little."""
+
+    came = []
 
     async def play(cluster):
         asked = cluster.nodes[ASKED]
@@ -71,10 +74,11 @@ def test_a_waiting_feed_goes_on(trouble):
         await trio.sleep(0.1)
         put(cluster, (host + 1) % len(HOSTS), level=MAJORITY)
         changes, _ = await answered(request, 2.5)
-        assert [key for key, _, _ in changes] == [KEY]
+        came.extend(key for key, _, _ in changes)
         cluster.network.heal({*cluster.network.cuts})
         cluster.nodes[host].start()
         await trio.sleep(REST_S)
         cluster.nodes[host].life.replication.replicas.is_up = lambda _: True
 
     staged(play, spare=1)
+    assert came == [KEY]

@@ -226,7 +226,9 @@ async def test_a_change_feed_goes_on_in_the_new_range(autojump_clock):
     def changes(token):
         found = []
         for _ in range(4):
-            page, token = node.call("changes", "t", {"token": token})
+            answer = node.outcome("changes", "t", {"token": token})
+            assert not isinstance(answer, Exception), answer
+            page, token = answer
             found += [key for key, _, _ in page]
         return sorted(found), token
 
