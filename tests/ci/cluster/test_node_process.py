@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
@@ -19,10 +20,10 @@ from gossipkv.errors import NotReady
 from gossipkv.wire import rpc
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
 PATIENCE_S = 60.0
+KEEPALIVE = "02"
 
 
 class NodeProcess:
@@ -178,6 +179,33 @@ def test_a_drain_answers_what_was_asked(tmp_path: Path) -> None:
                 received += data
         assert received.count(rpc.response(7, [b"France", "1"])) == 500
         assert node.process.wait(PATIENCE_S) == 0
+
+
+def test_a_drain_answers_the_polls_of_feeds_at_once(tmp_path: Path) -> None:
+    """The node ends before its polls would, and its idle connections are watched by keepalive."""
+    with NodeProcess(tmp_path, "--profile", "local") as node:
+        node.ready()
+        with node.connect() as client:
+            client.call("create_table", "carts", {"kind": "hash", "partitions": 2, "replication": 1})
+            _, token = client.call("changes", "carts", {})
+        host, _, port = node.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+            connection.sendall(rpc.request(1, "changes", ["carts", {"token": token, "wait_ms": 60_000}]))
+            time.sleep(0.5)
+            assert timer_of(int(port), connection.getsockname()[1]) == KEEPALIVE
+            began = time.monotonic()
+            node.process.terminate()
+            answer = connection.recv(1 << 16)
+            assert b"UNAVAILABLE" in answer, answer
+            node.process.wait(PATIENCE_S)
+        assert time.monotonic() - began < 5.0
+
+
+def timer_of(port: int, other: int) -> str:
+    """Return the timer of the connection of a local port to another one, as the kernel tells it."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    (timer,) = [row[5] for row in rows if row[1].endswith(f":{port:04X}") and row[2].endswith(f":{other:04X}")]
+    return timer.partition(":")[0]
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
