@@ -443,7 +443,7 @@ class ChangeFeed:
                 continue
             place, state = result
             self._errors.pop(number, None)
-            if state == HAS_MORE:
+            if state == HAS_MORE and not self._begins:
                 self.outdate([number])
             (self._waiting.add if state == WAITS else self._waiting.discard)(number)
             self._has_moved |= place != self._places[number]
@@ -521,6 +521,8 @@ class ChangeFeed:
             token = feed_token.encode(given, self._services.service.register)
         head = b"\x92" + msgpack.Packer().pack_array_header(self._count)
         page = Packed(b"".join([head, *self._bodies, msgpack.packb(token)]))
+        if self._begins:
+            self.outdate(range(len(self._places)))
         self._count, self._bodies, self._has_moved, self._begins = 0, [], False, False
         self._feeds.keep(self, (name, token, limit or LIMIT))
         for poll in polls:

@@ -415,3 +415,16 @@ def test_a_host_whose_store_was_opened_again_is_asked_again():
     two.call("put", "t", b"h", b"1")
     records.until(lambda: answers, most_s=2.0)
     assert keys(answers[0]) == [b"h"]
+
+
+def test_a_snapshot_whose_beginning_waits_for_a_host_asks_the_others_once():
+    records = made()
+    one, two, _ = records.nodes
+    for key in (b"a", b"h"):
+        one.call("put", "t", key, b"1")
+    two.is_lost = True
+    assert isinstance(one.outcome("changes", "t", {"start": "snapshot", "limit": 0}), Unavailable)
+    two.is_lost = False
+    feed = Feed(one, start="snapshot")
+    assert feed.poll(limit=0) == []
+    assert sorted(feed.all()) == [(b"a", b"1", None), (b"h", b"1", None)]
