@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 PLACE: Final = b"\0p"
 SMEARED: Final = b"\0w"
 KEEP_S: Final = 1.0  # Interval at which resume positions are saved.
+TIME_BYTES: Final = 8
 COLLECT_S: Final = 1.0  # Interval of garbage collection, and of pages of a digest.
 CLEAR_S: Final = 0.05  # Interval of cleanup pages.
 COMPARE_S: Final = 10.0  # Interval between replicas compared: each comparison asks all other hosts.
@@ -127,7 +128,7 @@ class Replication:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             comparing, spaces, unswept = self.digests, self.replicas.spaces, self.replicas.dirty.unswept
-            nursery.start_soon(self._repeat, self._keep_places, lambda: KEEP_S, lambda: False)
+            nursery.start_soon(self._repeat, self.keep_places, lambda: KEEP_S, lambda: False)
             nursery.start_soon(self._repeat, self.collector.look, lambda: COLLECT_S, lambda: unswept)
             nursery.start_soon(self._repeat, comparing.look, lambda: COLLECT_S if comparing.is_amid else COMPARE_S)
             nursery.start_soon(
@@ -257,7 +258,8 @@ class Replication:
                 self.replicas.loader.litter.append(space)
             elif PLACE in kinds:
                 self._places = space
-                self._kept = {key[KIND_BYTES:]: value for key, value in rows if len(key) > KIND_BYTES}
+                self._kept = {key[KIND_BYTES:]: value for key, value in rows}
+                self.replicas.skew.expires_from(int.from_bytes(self._kept.pop(b"", b""), "big"))
             elif SMEARED in kinds:
                 self.smeared = space
         for node, value in self._kept.items():
@@ -297,17 +299,21 @@ class Replication:
                 why = error.message
                 await trio.sleep(RETRY_S)
 
-    def _keep_places(self) -> None:
-        """Save changed resume positions. Raises Overloaded, StorageError."""
+    def keep_places(self, *, is_read: bool = False) -> None:
+        """Save changed resume positions, and the time of expiry. Raises Overloaded, StorageError.
+
+        After a restart with a slower clock, an expired record must not be read again. `is_read`: a record may have been read as
+        expired since the last call.
+        """
         places = {node: msgpack.packb(place) for node, place in self.replicas.kept_places().items()}
         changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
-        if not changed or self._store.first_space is None:  # The first space belongs to the registers.
+        if not (changed or is_read) or self._store.first_space is None:  # The first space belongs to the registers.
             return
         batch, space = Batch(), self._places
         if space is None:
             space = self._store.reserve_space()
             batch.new_space(space)
-            batch.put(space, PLACE, b"")
+        batch.put(space, PLACE, self.replicas.skew.expiry_ms().to_bytes(TIME_BYTES, "big"))
         for node, value in changed.items():
             batch.put(space, PLACE + node, value)
         self.append(batch, partial(self._kept.update, changed))

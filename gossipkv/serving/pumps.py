@@ -120,6 +120,11 @@ class Pumps:
         self._calm = [*tables]
         self.publish(self._published)
 
+    def expire_from(self, least_ms: int, most_ahead_ms: int) -> None:
+        """Let records of tables expire by that time of day at least, if it is at most so far ahead of the clock."""
+        for core in self._in_turns(self._cores):
+            core.expire_from(least_ms, most_ahead_ms)
+
     def begin_writes(self) -> None:
         """Begin the writes that were left with the loops."""
         for pump in self._pumps:

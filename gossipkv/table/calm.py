@@ -61,6 +61,8 @@ class CalmTables:
         self._shards: dict[str, Mapping[PageReference, Sequence[int]]] = {}
         self._held: ParkedRequest | None = None  # The deadline until which loops hold writes.
         opened.store.serve(loops.guards)
+        skew = opened.replication.replicas.skew
+        loops.expire_from(skew.expiry_ms(), int(skew.most_ms))
         opened.store.on_written = self._begin_writes
         opened.metadata.heads.on_changed = self.map_changed
 

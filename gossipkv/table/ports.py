@@ -209,6 +209,10 @@ class ServingLoops(Protocol):
         """Begin the writes that were left with the loops."""
         ...
 
+    def expire_from(self, least_ms: int, most_ahead_ms: int, /) -> None:
+        """Let records expire by that time of day at least, if it is at most so far ahead of the clock."""
+        ...
+
     def serve_tables(self, tables: Iterable[CalmTable], /) -> None:
         """Read the calm replicas of these tables, and of no others, from now on."""
         ...

@@ -89,3 +89,33 @@ def test_records_of_an_assignment_that_has_ended_leave(expires_ms):
         await merged(cluster, *cluster.nodes[1:])
 
     assert staged(play, spare=1).counts["expired"] == 3
+
+
+@pytest.mark.parametrize("power", [True, False])
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_an_expired_record_stays_absent_after_a_restart_with_a_slower_clock(is_stopped, power):
+    """The node's time for reads is on disk: exactly after a stop, and as of the last count of requests after a crash."""
+
+    async def play(cluster):
+        node = cluster.nodes[0]
+        cluster.have(node, FIRST, [RecordWrite(KEY, b"v", expiry=-TTL_MS)], ALL, 1.0)
+        await trio.sleep(1.0)
+        skew = node.life.replication.replicas.skew
+        before_ms, now_ms = skew.expiry_ms(), int(trio.current_time() * 1000)
+        if is_stopped:
+            node.life.replication.keep_places(is_read=True)
+        else:
+            for replica in node.life.replication.replicas.by_partition.values():
+                replica.requests += 1
+            await node.life.measuring.count(10.0)
+        await trio.sleep(0.5)
+        node.life.end(power=power)
+        node.skew_ms = -20_000
+        node.start()
+        await cluster.until(lambda: node.life is not None and node.life.replication.replicas.by_partition)
+        after_ms = node.life.replication.replicas.skew.expiry_ms()
+        passed_ms = int(trio.current_time() * 1000) - now_ms
+        assert after_ms <= before_ms + passed_ms
+        assert after_ms >= before_ms
+
+    staged(play)

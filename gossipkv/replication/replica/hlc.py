@@ -94,9 +94,17 @@ class ClockSkew:
         return (ms_of(deadline) - self._now_ms()) / 1000
 
     def expiry_ms(self) -> int:
-        """Return the time of day by which records expire; it never goes back."""
-        self._expiry_ms = max(self._expiry_ms, self._now_ms())
+        """Return the time of day by which records expire.
+
+        It goes back only from more than `most_s` ahead of the present clock: a wrong clock hides no records for long.
+        """
+        now_ms = self._now_ms()
+        self._expiry_ms = min(max(self._expiry_ms, now_ms), now_ms + int(self.most_ms))
         return self._expiry_ms
+
+    def expires_from(self, least_ms: int) -> None:
+        """Take the time by which reads of an earlier life had let records expire."""
+        self._expiry_ms = max(self._expiry_ms, least_ms)
 
     def past_ms(self, nodes: Iterable[bytes]) -> int:
         """Return a time of day that is past by this clock and those of these nodes, by `most_s`; 0: one is unknown."""

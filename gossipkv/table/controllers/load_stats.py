@@ -67,14 +67,19 @@ class LoadStats:
             before |= dict.fromkeys(replica.children, rate)
             divided += [child for child in replica.children if child.children]
         rates: dict[Replica, float] = {}
+        is_read = False
         for number, replica in enumerate([*copies.values()]):
             counted, replica.requests = replica.requests, 0
             counted += 0 if replica.calm is None else replica.calm.take_requests()
+            is_read = is_read or counted > 0
             if counted or replica in before:
                 rates[replica] = before.get(replica, 0.0) * kept + counted / within_s * (1 - kept)
             if number % FEW_COUNTED == FEW_COUNTED - 1:
                 await trio.lowlevel.checkpoint()
         self._rates = {replica: rate for replica, rate in rates.items() if rate > MIN_RATE}
+        if is_read:
+            with contextlib.suppress(GossipKVError):
+                self._replication.keep_places(is_read=True)
 
     async def rows(self, table: bytes) -> list[Row]:
         """Return a row for each readable replica: partition, approximate bytes and records, requests a second.

@@ -125,7 +125,10 @@ class MetadataParticipant:
             self._ended.set()
 
     async def end(self) -> None:
-        """Take no part any more; return when all writes have ended. Requires: `run` was begun."""
+        """Take no part any more; return when all writes have ended. Requires: `run` was begun, and no read follows."""
+        if (replication := self.service.replication) is not None:
+            with contextlib.suppress(GossipKVError):  # The store is closed, or full.
+                replication.keep_places(is_read=True)
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
         await self._ended.wait()

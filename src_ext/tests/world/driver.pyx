@@ -16,8 +16,8 @@ from gossipkv.serving.connection._addresses cimport address_number
 from gossipkv.serving._serving cimport (
     BYTES_SENT, CHECKED, CLOSED_BY_PEER, CLOSED_MEMORY, NO_COLUMN, REPLIES_TOO_LARGE, SLICE_WORK, UNANSWERED,
     BacklogRequest, Connection, Connections, Core, CoreLock, begin_step, claim_answered, count_answered, deliver,
-    expire_one, expire_relays, go_on_with_relays, has_time, method_of, params_to_ask, pop_handle, receive_answers,
-    receive_requests, refuse_answer, resume_requests, run_scans, scans_have_turn,
+    expire_one, expire_records, expire_relays, go_on_with_relays, has_time, method_of, params_to_ask, pop_handle,
+    receive_answers, receive_requests, refuse_answer, resume_requests, run_scans, scans_have_turn,
 )
 from gossipkv.serving._transport cimport LISTENER
 from gossipkv.storage._storage cimport Slice
@@ -92,8 +92,8 @@ cdef class Driver:
         return connection
 
     def set_wall(self, uint64_t now_ms):
-        """Let records of tables expire by that time of day."""
-        self.core.read_limits.now_ms = now_ms
+        """Let records of tables expire by that time of day, as the loop does."""
+        expire_records(self.core, now_ms)
 
     def open(self, int64_t now_ms, bytes address not None=b"\0\0\0\0", int listener=LISTENER):
         """Return the handle of a new connection, or None at the limit of connections; `address` has 4 or 16 bytes.

@@ -39,6 +39,9 @@ class CalmNode:
 
     guards = ()
 
+    def expire_from(self, least_ms, most_ahead_ms):
+        self.core.expire_from(least_ms, most_ahead_ms)
+
     def serve_tables(self, tables):
         self.core.publish(PublishedTable((), [*tables]))
 

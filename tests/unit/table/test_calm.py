@@ -103,6 +103,29 @@ def test_expired_records_are_absent_in_the_loop(calm):
         assert calm.is_alike("scan", "hashed")
 
 
+def test_an_expired_record_stays_absent_if_the_clock_is_set_back(calm):
+    """The loop and Python have the same time for reads, also after another start, and at most a minute ahead."""
+    calm.records.now = 100_000.0
+    now_ms = calm.node.now_ms()
+    skew = calm.node.replicas.skew
+    put(calm, "hashed", b"a01", b"one", ttl_ms=2_000)
+
+    def absent_at(passed_ms):
+        calm.node.skew_s = passed_ms / 1000
+        calm.peer.driver.set_wall(now_ms + passed_ms)
+        assert calm.is_alike("get", "hashed", b"a01")
+        return msgpack.unpackb(calm.from_core("get", "hashed", b"a01"))[3][0] is None
+
+    assert [absent_at(passed_ms) for passed_ms in (0, 2_000, -18_000)] == [False, True, True]
+    assert absent_at(86_400_000)
+    assert not absent_at(-60_000), "a clock that was a day ahead hides no records"
+    calm.node.skew_s = -58
+    skew.expires_from(now_ms + 2_000)  # From the disk.
+    calm.open_tables()
+    calm.look()
+    assert absent_at(-58_000)
+
+
 def test_a_settled_record_has_the_token_without_its_dot(calm):
     put(calm, "hashed", b"a01", b"one")
     replica = replica_of(calm, "hashed", b"a01")

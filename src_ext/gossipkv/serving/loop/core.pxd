@@ -37,6 +37,7 @@ cdef class Core:
     cdef list retired  # tables that are no longer served, but read by scans
     cdef FrameLimits frame_limits
     cdef ReadLimits read_limits
+    cdef uint64_t most_ahead_ms  # the most by which the time of expiry may be ahead of the clock
 
     cdef long thread  # the owning thread of a core without a lock
     cdef readonly CoreLock lock  # the core lock; None if `thread` owns the core
@@ -58,6 +59,11 @@ cdef class Core:
     cdef int keep_types(self, str usual, dict by_database) except -1
     cdef int check_thread(self) except -1
     cdef int release_retired(self) except -1
+
+
+cdef inline void expire_records(Core core, uint64_t now_ms) noexcept nogil:
+    """Set the time by which records expire to the clock's: it never goes back, unless it is too far ahead."""
+    core.read_limits.now_ms = min(max(core.read_limits.now_ms, now_ms), now_ms + core.most_ahead_ms)
 
 
 cdef inline void allow_work(Core core) noexcept nogil:

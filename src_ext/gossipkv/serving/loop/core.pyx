@@ -81,6 +81,7 @@ cdef class Core:
         self.read_limits.max_frame = max_frame
         self.read_limits.max_key = max_key
         self.read_limits.max_value = max_value
+        self.most_ahead_ms = 60000  # Until the store is open.
         self.connections.scans.limits = self.read_limits
         self.connections.scans.scan_limit = scan_limit
         self.driver = RelayDriver(self.connections, node, proxy_timeout_ms, proxy_stage_timeout_ms, seed)
@@ -199,6 +200,12 @@ cdef class Core:
         """Record which of an identity's partitions a peer holds: bit p of `bitmap`, the lowest first."""
         self.check_thread()
         self.driver.peers.routes.set_holder(identity, partitions, column, bitmap)
+
+    def expire_from(self, uint64_t least_ms, uint64_t most_ahead_ms):
+        """Let records expire by this time of day at least, as far as that is at most so far ahead of the clock."""
+        self.check_thread()
+        self.read_limits.now_ms = max(self.read_limits.now_ms, least_ms)
+        self.most_ahead_ms = most_ahead_ms
 
     def forget_route(self, bytes identity not None):
         """Forget all holders of an identity; reads of it are handed off from now on."""

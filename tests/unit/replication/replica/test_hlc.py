@@ -83,3 +83,22 @@ def test_a_clock_that_is_set_or_contradicted_is_judged_at_once() -> None:
     clocks.now_s += LATELY_S + 1
     skew.hears(b"5", clocks.now_ms() + 3_600_000, clocks.now_s)
     assert "1 of 1" in (skew.refusal() or "")
+
+
+def test_the_time_of_expiry_goes_back_only_from_too_far_ahead() -> None:
+    """An expired record is not read again after a step back, also by an earlier life, within `max_clock_skew`."""
+    clocks = Clocks()
+    begin_ms = clocks.now_ms()
+    skew = ClockSkew(clocks.now, clocks.now_ms, 60.0)
+    skew.expires_from(begin_ms + 20_000)
+    assert skew.expiry_ms() == begin_ms + 20_000
+    clocks.ahead_ms += 30_000
+    assert skew.expiry_ms() == begin_ms + 30_000
+    clocks.ahead_ms -= 50_000
+    assert skew.expiry_ms() == begin_ms + 30_000
+    clocks.ahead_ms += 20_000 + 86_400_000  # A wrong clock, for one read.
+    assert skew.expiry_ms() == begin_ms + 86_400_000
+    clocks.ahead_ms -= 86_400_000
+    assert skew.expiry_ms() == begin_ms + 60_000
+    clocks.now_s += 61
+    assert skew.expiry_ms() == begin_ms + 61_000

@@ -36,6 +36,9 @@ class Host:
         self.measured = []
         self.replicas, self.measuring = self, LoadStats(local_tables(replication=self, ask=self._ask), WriteStats())
 
+    def keep_places(self, *, is_read):
+        assert is_read, "only a node that is read saves its time of expiry"
+
     def measure(self, copy):
         self.measured.append(copy.partition[1])
         if copy.partition[1] == 13:
