@@ -39,8 +39,6 @@ PUT_MS: Final = 10_000
 CREATE_MS: Final = 60_000
 PATIENCE_S: Final = 60.0  # Time for one step; a dead node is detected sooner.
 RETRY_S: Final = 0.5
-JOIN_S: Final = 5.0  # Nodes that start together find each other sooner.
-LOOK_S: Final = 0.1
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -68,7 +66,6 @@ class Restore:
         self.progress.total = sum(len(table.partitions) for table in tables.values())
         for name in tables:
             self._check_free(name)
-        await self._wait_for_nodes(max((table.replication for table in tables.values()), default=1))
         made: dict[str, bytes] = {}
         limit = RateLimit(self.cluster.transfer)
         try:
@@ -130,12 +127,6 @@ class Restore:
         if self.cluster.tables(hidden=True).get(name) in self.cluster.board.restored():
             raise Conflict(f"a node already restores the table {name}", {"database": name})
 
-    async def _wait_for_nodes(self, replication: int) -> None:
-        """Wait a moment for as many nodes as a table has replicas: in a new cluster, they are about to join."""
-        with trio.move_on_after(JOIN_S):
-            while len(self.cluster.live_nodes) < replication:  # noqa: ASYNC110  # Nothing signals it.
-                await trio.sleep(LOOK_S)
-
     async def _create(self, name: str, table: SavedTable) -> bytes:
         """Create the hidden table; one that an interrupted restore left is dropped first."""
         if (left := self.cluster.tables(hidden=True).get(name)) is not None:
@@ -144,7 +135,7 @@ class Restore:
         bounds: list[Value] = [*firsts[1 :: 1 + len(firsts) // MAX_BOUNDS]]
         options: dict[str, Value] = {
             "kind": table.kind,
-            "replication": max(1, min(table.replication, len(self.cluster.live_nodes))),
+            "replication": table.replication,  # A hidden table may have fewer: one for each member.
             **({"partitions": len(firsts), "partitioner": table.partitioner} if table.kind == HASH else {}),
             **({"bounds": bounds} if bounds and table.kind != HASH else {}),
             **({"time_key": [*table.time_key], "smear": table.smears} if table.time_key is not None else {}),

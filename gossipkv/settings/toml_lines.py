@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PART: Final = r"""(?:"[^"]*"|'[^']*'|[-\w]+)"""
 _KEY: Final = rf"{_PART}(?:\s*\.\s*{_PART})*"
@@ -21,7 +25,14 @@ def line_of(text: str, *path: str) -> int | None:
 
     Raises nothing; returns None if no line is found.
     """
-    best, depth = None, 0
+    lines = _lines(text)
+    return next((lines[path[:depth]] for depth in range(len(path), 0, -1) if path[:depth] in lines), None)
+
+
+@lru_cache(maxsize=1)  # Each name of a file is looked up.
+def _lines(text: str) -> Mapping[tuple[str, ...], int]:
+    """Return the first line of each name, and of each container of a name."""
+    lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), start=1):
         header, assignment = _HEADER.match(line), _ASSIGNMENT.match(line)
@@ -31,11 +42,9 @@ def line_of(text: str, *path: str) -> int | None:
             found = table + _parts(assignment[1])
         else:
             continue
-        if found[: len(path)] == path:
-            return number
-        if path[: len(found)] == found and len(found) > depth:
-            best, depth = number, len(found)
-    return best
+        for depth in range(1, len(found) + 1):
+            lines.setdefault(found[:depth], number)
+    return lines
 
 
 def _parts(key: str) -> tuple[str, ...]:

@@ -54,14 +54,6 @@ async def test_all_tables_come_back(saved, autojump_clock):
     assert cluster.published == set()
 
 
-async def test_fewer_nodes_hold_fewer_replicas(saved, autojump_clock):
-    cluster, manifest = saved
-    cluster.live_nodes = cluster.live_nodes[:2]
-    await cluster.restore(manifest)
-    options = [params[1] for _, method, params in cluster.asked if method == "create_table"]
-    assert {option["replication"] for option in options} == {2}
-
-
 async def test_one_table_under_another_name(saved, autojump_clock):
     cluster, manifest = saved
     cluster.make("t")

@@ -11,7 +11,7 @@ from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown
 from gossipkv.register.metadata.catalogue import WantedTable
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OperationOutcome
-from gossipkv.register.metadata.partitions import shard_key
+from gossipkv.register.metadata.partitions import decode_table, shard_key
 from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, founded
 
 
@@ -162,6 +162,19 @@ async def test_a_table_that_cannot_be_is_refused_in_words(autojump_clock):
         await world["a"].catalogue.found()
         with pytest.raises(BadRequest):
             await world["a"].catalogue.create(wanted(replication=10), b"o" * 20)
+
+
+async def test_a_restored_table_has_as_many_replicas_as_there_are_members(autojump_clock):
+    """The hidden table of a backup of three replicas fits on two nodes, of which one is dead, only with a majority."""
+    world = FewNodes("ab")
+    async with world.running():
+        await world["a"].catalogue.found()
+        world.silent = {world["b"].uuid}
+        with pytest.raises(Unavailable, match="needs 2 nodes, and 1 take part: b: the node is dead"):
+            await world["a"].catalogue.create(wanted(".t", replication=3), b"o" * 20)
+        world.silent = set()
+        made = await world["a"].catalogue.create(wanted(".t", replication=3), b"p" * 20)
+        assert decode_table(world["a"].metadata.tree(made.id).root.meta).replication == 2
 
 
 async def test_the_catalogue_is_read_once_for_each_head(autojump_clock):
