@@ -1,6 +1,7 @@
 """Feast's online store in tables and datasets of GossipKV (`pip install gossipkv[feast]`).
 
-Each feature view has a table, `<project>_<view>`, which `feast apply` makes (`docs/users/feast.md`).
+Each feature view has a table, `<project>_<view>`, which `feast apply` makes (`docs/users/feast.md`); if no table may
+have that name, it has the nearest one and a hash.
 A key is Feast's serialized entity key.  A record is MessagePack, `[event, created, names, values]`: two times in
 microseconds since 1970 (`created` may be nil), the names of the features, and their values as one `RepeatedValue` of
 Feast, since one parse is a third faster than a parse for each feature.
@@ -15,9 +16,11 @@ the fast way for large views.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgpack
@@ -36,6 +39,7 @@ from pydantic import Field, StrictStr
 from gossipkv.client import aio, blocking
 from gossipkv.dataset import write_frame
 from gossipkv.errors import BadRequest, ProtocolError, UnknownDatabase
+from gossipkv.settings.databases import MAX_NAME_CHARACTERS, is_name
 from gossipkv.settings.tables import MIN_EXPIRES_MS
 
 if TYPE_CHECKING:
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int], object] | None
 
 _DECISION_MS: Final = 10_000
+_HASH_DIGITS: Final = 16  # Names that are alike in the characters of a table get different tables.
 _ROWS: Final = 10_000  # In one batch of a version.
 _SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -254,8 +259,12 @@ def write_view(
 
 
 def _name(config: RepoConfig, view: FeatureView) -> str:
+    """Return the name of a view's table: Feast's, or one made of it if no table may have that name."""
     name: str = compute_table_id(config.project, view, config.registry.enable_online_feature_view_versioning)
-    return name
+    if is_name(name):
+        return name
+    start = re.sub(r"[^-_a-zA-Z0-9]+", "_", name)[: MAX_NAME_CHARACTERS - _HASH_DIGITS - 1]
+    return f"{start}-{sha256(name.encode()).hexdigest()[:_HASH_DIGITS]}"
 
 
 def _writable(config: RepoConfig, view: FeatureView) -> str:

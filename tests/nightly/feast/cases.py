@@ -212,6 +212,25 @@ def test_views_come_and_go_with_their_tables(store, tmp_path):
         assert f"{store.project}_drivers" not in tables()
 
 
+def test_views_whose_names_no_table_may_have(store, tmp_path):
+    """Each has a table of its own, also where their names differ in such characters alone."""
+    names = ["my drivers", "my.drivers", "my/drivers", "fahrer_ä", "d" * 200, "d" * 201]
+    store.apply([DRIVER, view(tmp_path), *(view(tmp_path, name) for name in names)])
+    config, _, online = parts(store)
+    for name in names:
+        row = (entity(1), {"name": text(name)}, NOON, None)
+        online.online_write_batch(config, store.get_feature_view(name), [row], None)
+    for name in names:
+        found = store.get_online_features(features=[f"{name}:name"], entity_rows=[{"driver": 1}]).to_dict()
+        assert found["name"] == [name]
+    with gossipkv.blocking.connect(NODE, timeout_ms=30_000) as client:
+        tables = {entry["name"] for entry in client.databases() if entry["name"].startswith(store.project)}
+        assert f"{store.project}_drivers" in tables
+        assert len(tables) == len(names) + 1
+        store.teardown()
+        assert not tables & {entry["name"] for entry in client.databases()}
+
+
 def test_event_loops_and_threads_share_a_store(store):
     config, of, online = parts(store)
 
