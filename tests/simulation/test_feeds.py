@@ -54,7 +54,6 @@ async def answered(request, within_s):
 @pytest.mark.parametrize("trouble", [killed, silent, alone, unheard])
 def test_a_waiting_feed_goes_on(trouble):
     """Another host gives the change, or the same one, within two seconds and a little."""
-
     came = []
 
     async def play(cluster):

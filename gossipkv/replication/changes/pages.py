@@ -160,7 +160,8 @@ class _PlaceReader:
         self.number, self.place, self.replica = number, place, replica
         self.stable = stable  # A majority has all up to this clock.
         self.waits = False  # The page has come to records that a majority lacks.
-        self.error: GossipKVError | None = None  # The replica cannot continue the place.
+        self.error: GossipKVError | None = None  # The replica cannot continue the place, from here on.
+        self.has_given = False
 
     def is_stable(self, reached: bytes) -> bool:
         """Return True if a majority has all up to a clock by any config up to this one."""
@@ -229,7 +230,7 @@ class ChangePage:
             self._feeds.outside.read_log(frozenset(spaces), start, partial(self._on_log, far))
             return
         for reader in self._readers.values():
-            state = reader.error or self._ended(reader)
+            state = HAS_MORE if reader.has_given and reader.error else reader.error or self._ended(reader)
             self.results[reader.number] = state if isinstance(state, GossipKVError) else (reader.place, state)
             if state in {AT_END, WAITS}:
                 self._feeds.watch(reader.replica, self._watcher, reader.stable)
@@ -382,6 +383,7 @@ class ChangePage:
             return False
         for key, data in given:
             self._add(key, data)
+        reader.has_given |= bool(given)
         place.delivered = after if is_ahead else delivered.merge(after)
         place.space = reader.replica.space
         return True

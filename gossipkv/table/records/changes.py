@@ -398,13 +398,13 @@ class ChangeFeed:
         for poll in self.polls:
             poll.has_asked = True
         groups: dict[bytes, list[int]] = {}
-        for number in self._outdated:
+        for number in self._refused if self._count else [*self._outdated]:
+            del self._outdated[number]
             node = self._next_host(number)
             if node is None:
                 self._failed.add(number)
             else:
                 groups.setdefault(node, []).append(number)
-        self._outdated.clear()
         most = self.key[2] and max(1, self.key[2] // max(1, len(groups)))
         limits = most, max(PAGE_BYTES // 16, PAGE_BYTES // max(1, len(groups)))
         asks = [_Ask(node, (*numbers,)) for node, numbers in groups.items()]
@@ -462,12 +462,14 @@ class ChangeFeed:
             return
         now = self.replication.now()
         late = [poll for poll in self.polls if poll.until <= now]
-        if self._count or (self._begins and self._has_begun):
-            self._answer([*self.polls])
-        elif self._outdated and (self._errors or any(poll.until > now or not poll.has_asked for poll in self.polls)):
-            self._ask()
-        elif any(map(self._is_too_old, self._failed)):
+        if any(map(self._is_too_old, self._failed)):
             self._end([*self.polls], _TOO_OLD)
+        elif self._refused:
+            self._ask()
+        elif self._count or (self._begins and self._has_begun):
+            self._answer([*self.polls])
+        elif self._outdated and any(poll.until > now or not poll.has_asked for poll in self.polls):
+            self._ask()
         else:
             if late and (self._failed or not (self.key[1] or self._has_begun)):
                 self._end(late, self._failure())
@@ -475,6 +477,11 @@ class ChangeFeed:
                 self._answer(late)
             if self._failed and self.polls and self._retry is None:
                 self._retry = self.replication.waiting.begin(now + RETRY_S, 0, self._try_again)
+
+    @property
+    def _refused(self) -> list[int]:
+        """The places to ask other hosts for: before any page, since others may have changes in each page."""
+        return [number for number in self._errors if number in self._outdated]
 
     @property
     def _has_begun(self) -> bool:
@@ -490,7 +497,9 @@ class ChangeFeed:
     def _forgive(self) -> None:
         """Let failed hosts be asked again."""
         self.outdate(self._failed)
-        self._errors, self._failed = {}, set()
+        for number in self._failed:
+            self._errors.pop(number, None)
+        self._failed = set()
 
     def _is_too_old(self, number: int) -> bool:
         """Return True if no host that is up has what the feed lacks."""

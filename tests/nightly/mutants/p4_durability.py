@@ -16,8 +16,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the feed of a poll is looked up before the poll runs",
         "gossipkv.table.records.changes:TableChanges.changes",
         "return Later(partial(self._begin, key, prefix, start, wait_s))",
-        "feed = self.feeds.get(key)\n        "
-        "return Later(partial(self._begin, key, prefix, start, wait_s) if feed is None else partial(feed.poll, wait_s))",
+        "if (feed := self.feeds.get(key)) is not None:\n            return Later(partial(feed.poll, wait_s))\n        "
+        "return Later(partial(self._begin, key, prefix, start, wait_s))",
         "tests/unit/table/records/test_changes.py",
     ),
     planted(

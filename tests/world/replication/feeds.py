@@ -18,6 +18,8 @@ import trio
 
 from gossipkv.errors import GossipKVError, TooOld, UnknownDatabase
 from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.acks import MAJORITY
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.table.records.changes import TableChanges
 from gossipkv.table.records.feed_token import decode
 from gossipkv.table.records.router import Router
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from tests.world.replication.world import Cluster
 
 LIMIT_S: Final = 20.0  # In the end, until a feed has all.
+TOLD_S: Final = 1.0  # In the end, until feeds that wait have a change.
 PAUSE_S: Final = 0.05
 MAX_TWINS: Final = 4  # Feeds that begin at the token of another one.
 WAYS: Final = ("poll", "poll", "poll", "twice", "together", "leaves", "loses")
@@ -182,7 +185,7 @@ class Following:
         for request in requests:  # Both are read before the first one runs.
             request.begin()
         if way == "leaves" or (way == "twice" and happens(random, 0.5)):
-            await trio.sleep(random.uniform(0, 0.01))
+            await trio.sleep(random.uniform(0, 0.006))
             requests.pop(0).leave()
         twin = feed.twin() if way == "together" and feed.token and self._twins < MAX_TWINS else None
         if twin is not None and self._take(twin, await requests.pop().answered()):
@@ -207,12 +210,44 @@ class Following:
 
     async def end(self) -> None:
         """Let all feeds come to the end, with all replicas equal, and judge them."""
+        there = []
         for feed in self._feeds if not self._cluster.is_short else ():
             if feed.table == self._cluster.table:
                 if await self._ends(feed):
                     self._judge(feed)
+                    there.append(feed)
                 else:
                     self._cluster.witness.counts["feeds: too old in the end"] += 1
+        random = self._cluster.streams["told"]
+        for node in self._cluster.nodes if len(there) > 1 else ():
+            if (life := self._life(node)) is not None:
+                await self._are_told(there, life, random)
+
+    async def _are_told(self, feeds: Sequence[Feed], life: Life, random: Random) -> None:
+        """Check that feeds which wait at a node get a change soon, though another one there reads it first."""
+        cluster, last = self._cluster, feeds[-1]
+        requests = [Request(feed, life, 60.0, number) for number, feed in enumerate(feeds[:-1], 100)]
+        for request in requests:
+            request.begin()
+        await trio.sleep(random.uniform(0.5, 1.5))
+        partition, placed = random.choice([one for one in cluster.map.items() if cluster.keys_of(one[0])])
+        uuid = random.choice(placed.hosts).node
+        host = next(node for node in cluster.nodes if node.uuid == uuid)
+        key = cluster.keys_of(partition)[0] + b"/told"
+        if cluster.have(host, partition, [RecordWrite(key, random.randbytes(8))], MAJORITY, 2.0) is not None:
+            for _ in range(12):
+                await trio.sleep(random.uniform(0, 0.01))
+                request = Request(last, life, 0.0, 1000)
+                request.begin()
+                self._take(last, await request.answered())
+            await trio.sleep(TOLD_S)
+            late = [request for request in requests if request.answer is None]
+            if late:
+                cluster.witness.found("feeds", f"{len(late)} of {len(requests)} that wait are not told of {key!r}")
+        for feed, request in zip(feeds, requests, strict=False):
+            request.leave()
+            if isinstance(request.answer, Packed):
+                self._take(feed, request.answer)
 
     async def _ends(self, feed: Feed) -> bool:
         """Poll until all places are at the end; return False if the feed would have to begin anew."""

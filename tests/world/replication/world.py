@@ -293,7 +293,15 @@ class Cluster:
         partition = random.choice([*map_])
         host = random.choice(map_[partition].hosts)
         node = next(node for node in self.nodes if node.uuid == host.node)
-        return partition, node, [b"%d %s" % (partition, key) for key in SHARD_KEYS]
+        return partition, node, self.keys_of(partition)
+
+    def keys_of(self, partition: int) -> list[bytes]:
+        """Return the keys of a partition by the present map."""
+        if self.is_range:
+            return next(
+                keys_in(part) for part in parts_of(self.register.tree(self.table)) if part.partition.id == partition
+            )
+        return [b"%d %s" % (partition, key) for key in SHARD_KEYS]
 
     def has(self, partition: int, key: bytes) -> bool:
         """Return True if a partition has a key: those of a shard begin with its number."""
