@@ -68,7 +68,9 @@ class ClusterMethods:
             is_proven = is_proven or has_key
         self._words.hear(theirs.uuid, theirs.word)
         answer = mine._replace(seen=self._words.tell_seen(theirs.uuid)).to_map()
-        return ProvenUser(PROVEN, answer) if is_proven else answer
+        if is_proven or not self._access.knows_peers:  # From now on the connection has the limits between nodes.
+            return ProvenUser(PROVEN if is_proven else caller.user, answer)
+        return answer
 
     def _serves(self, arguments: Arguments) -> Value:
         database, wire_id, asker = arguments.text("database"), arguments.blob("identity"), arguments.text("node")

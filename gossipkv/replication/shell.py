@@ -302,8 +302,8 @@ class Replication:
     def keep_places(self, *, is_read: bool = False) -> None:
         """Save changed resume positions, and the time of expiry. Raises Overloaded, StorageError.
 
-        After a restart with a slower clock, an expired record must not be read again. `is_read`: a record may have been read as
-        expired since the last call.
+        After a restart with a slower clock, an expired record must not be read again. `is_read`: clients have read since
+        the last call.
         """
         places = {node: msgpack.packb(place) for node, place in self.replicas.kept_places().items()}
         changed = {node: value for node, value in places.items() if self._kept.get(node) != value}

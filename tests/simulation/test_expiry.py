@@ -94,7 +94,7 @@ def test_records_of_an_assignment_that_has_ended_leave(expires_ms):
 @pytest.mark.parametrize("power", [True, False])
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_an_expired_record_stays_absent_after_a_restart_with_a_slower_clock(is_stopped, power):
-    """The node's time for reads is on disk: exactly after a stop, and as of the last count of requests after a crash."""
+    """The node's time for reads is on disk: exactly after a stop, as of the last count of requests after a crash."""
 
     async def play(cluster):
         node = cluster.nodes[0]

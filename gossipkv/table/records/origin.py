@@ -27,7 +27,6 @@ from gossipkv.errors import (
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import slots_needed
 from gossipkv.replication.replica.hlc import check_left
-from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.replication.replica.smeared import sift
 from gossipkv.table.records.forward import HostRequest, held
 from gossipkv.table.session.readiness import WantedClock
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.replication.deadlines import ParkedRequest
+    from gossipkv.replication.replica.record import RecordWrite
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.table.records.forward import RecordRequest
@@ -167,18 +167,18 @@ class PartitionWrite(OriginWrite["Token"]):
         self.is_accepted = False  # True of smeared puts, which keep the time of their acceptance.
         self._token_bytes = size(request.wanted.token) if request.wanted.token else 0
 
-    def add(self, key: bytes, value: bytes | None, expiry: int, time: int = 0) -> None:
-        """Add a write; `expiry`: as in `RecordWrite`; `time`: when another node accepted it."""
-        self.writes.append(RecordWrite(key, value, time=time, expiry=expiry))
-        self.is_accepted = time > 0
-        self.size_bytes += self._bytes_of(key, value)
+    def add(self, write: RecordWrite) -> None:
+        """Add a write; one with a time is a smeared put, which another node accepted then."""
+        self.writes.append(write)
+        self.is_accepted = write.time > 0
+        self.size_bytes += self._bytes_of(write)
 
-    def has_room(self, key: bytes, value: bytes | None) -> bool:
+    def has_room(self, write: RecordWrite) -> bool:
         """Return True if this write fits, for the log and for a message to another node."""
-        return fits_message(len(self.writes) + 1, self.size_bytes + self._bytes_of(key, value))
+        return fits_message(len(self.writes) + 1, self.size_bytes + self._bytes_of(write))
 
-    def _bytes_of(self, key: bytes, value: bytes | None) -> int:
-        return len(key) + len(value or b"") + self._token_bytes + ROW_BYTES
+    def _bytes_of(self, write: RecordWrite) -> int:
+        return len(write.key) + len(write.value or b"") + self._token_bytes + ROW_BYTES
 
     # -- as a request to hosts -----------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, TooLarge, Unknown
 from gossipkv.replication.replica.acks import LEVELS, MAJORITY
+from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.settings.tables import MAX_EXPIRES_MS, MAX_TTL_MS, MIN_EXPIRES_MS
 from gossipkv.table.records.forward import NodeRequest, RecordRequest
 from gossipkv.table.records.origin import PartitionWrite
@@ -115,7 +116,8 @@ class TableWrites:
         for key, value in zip(flat[::2], flat[1::2], strict=False):
             if not isinstance(key, bytes):
                 raise BadRequest("table_write: rows must be keys, each with a value or nil")
-            batch.add(key, *value_from(arguments, value))
+            data, expiry = value_from(arguments, value)
+            batch.add(RecordWrite(key, data, expiry=expiry))
         if level not in LEVELS:
             raise BadRequest(f"table_write: a level is required, one of {', '.join(LEVELS)}")
         return Later(request.begin)
@@ -123,7 +125,8 @@ class TableWrites:
     def write_accepted(self, arguments: Arguments) -> Later:
         """`table_accepted [table id, partition, rows, deadline, seen, wait_ms]`, at `majority`.
 
-        The rows are packed, `[key, value, time, ...]`. The hybrid times say when another node accepted the puts. All else is as for `table_write`.
+        The rows are packed, `[key, value, time, ...]`. The hybrid times say when another node accepted the puts. All
+        else is as for `table_write`.
         """
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
         flat = arguments.message_rows("rows", 3)
@@ -131,7 +134,8 @@ class TableWrites:
         for row in zip(flat[::3], flat[1::3], flat[2::3], strict=False):
             match row:
                 case [bytes(key), value, int(time)] if value is not None and 0 < time <= MAX_ID and time is not True:
-                    batch.add(key, *value_from(arguments, value), time)
+                    data, expiry = value_from(arguments, value)
+                    batch.add(RecordWrite(key, data, time=time, expiry=expiry))
                 case _:
                     raise BadRequest("table_accepted: rows must be keys, each with a value and its time of acceptance")
         return Later(request.begin)
@@ -169,8 +173,8 @@ class ForwardedPuts(RecordRequest["Token"]):
         self._of_batch: dict[HostRequest[Token], list[SmearedPut]] = {}
         route, begun = services.routing.route_of(table), dict[int, PartitionWrite]()
         for put in puts:
-            batch = batch_for(self, MAJORITY, route.place(put.key), begun, put.key, put.value)
-            batch.add(put.key, put.value, put.expires_ms, put.time)
+            write = RecordWrite(put.key, put.value, time=put.time, expiry=put.expires_ms)
+            batch = added(write, self, MAJORITY, route.place(put.key), begun)
             self._of_batch.setdefault(batch, []).append(put)
 
     def begin(self) -> None:
@@ -182,18 +186,18 @@ class ForwardedPuts(RecordRequest["Token"]):
         self._on_forwarded(self._of_batch[part], result if isinstance(result, GossipKVError) else None)
 
 
-def batch_for(
+def added(
+    write: RecordWrite,
     request: RecordRequest[Token],
     level: str,
     place: PartitionRoute,
     begun: dict[int, PartitionWrite],
-    key: bytes,
-    value: bytes | None,
 ) -> PartitionWrite:
-    """Return the begun batch of a partition, or another one if the write does not fit into that."""
+    """Add a write to the begun batch of its partition, or to another one if it does not fit; return the batch."""
     batch = begun.get(place.partition)
-    if batch is None or not batch.has_room(key, value):
+    if batch is None or not batch.has_room(write):
         batch = begun[place.partition] = PartitionWrite(request, place.partition, level, place.hosts)
+    batch.add(write)
     return batch
 
 
@@ -251,9 +255,8 @@ class WriteRequest(ClientWrite["Token"]):
             place = route.place(key)
             if self.options.config:
                 route.check(self.options.config, (place,))
-            batch = batch_for(self, self.level, place, begun, key, value)
-            batch.add(key, value, self.expiries.get(key, self._expiry))
-            batches[batch] = None
+            write = RecordWrite(key, value, expiry=self.expiries.get(key, self._expiry))
+            batches[added(write, self, self.level, place, begun)] = None
         self._batches = self._unanswered = len(batches)
         self.begin_parts(batches)
         if not batches:

@@ -18,7 +18,13 @@ from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, made
 
 EXTREMES = (0, 1, 2, 255, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -1, -(1 << 63))
 STRANGERS = (None, True, b"", b"\xff" * 9, [], [0], [b"", None], {}, 1.5, "text")
-PACKED = {"replica_tell": 3, "replica_feed": 2, "table_write": 3, "table_accepted": 2, "table_get": 2}  # Packed parameters.
+PACKED = {
+    "replica_tell": 3,
+    "replica_feed": 2,
+    "table_write": 3,
+    "table_accepted": 2,
+    "table_get": 2,
+}  # Packed parameters.
 MESSAGES = 25  # The number of messages to one node.
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.serving._serving import Loop, Refusal
+from gossipkv.serving._serving import Loop, ProvenResult, Refusal
 from gossipkv.wire import rpc
 from tests.unit.serving.asker import ALL, AWAY, IDENTITY, PARTITIONS, table
 from tests.unit.serving.driven import make_core, one_database
@@ -275,6 +275,41 @@ def test_each_request_has_one_answer(published: Published, seed: int, drains: bo
     world.loop.close()
     assert all(client.stream.is_aborted for client in living)
     assert world.core.counters()["connections"] == 0
+
+
+@pytest.mark.parametrize("is_node", [False, True])
+def test_the_limits_for_clients_do_not_apply_to_a_node_that_said_hello(is_node: bool) -> None:
+    """Larger frames with more elements are passed on; a hello without a proof, where one is needed, changes nothing."""
+
+    def answer(method: bytes | None, params: bytes, _caller: Caller) -> object:
+        if method == b"hello":
+            return ProvenResult(0, b"\xc0") if is_node else b"\xc0"
+        assert (method, len(msgpack.unpackb(params)[0])) == (b"table_list", 2000)
+        return b"\xc3"
+
+    core, clock, stream, listener = (
+        make_core(max_frame=3000, max_elements=1500),
+        HandClock(),
+        HandStream(),
+        HandListener(),
+    )
+    core.publish(table([None] * PARTITIONS))
+    listener.waiting.append(stream)
+    stream.room_bytes = 1 << 20
+    loop = Loop(core, over_streams(clock)(listener, polls=False))
+    for msgid, (method, params) in enumerate((("hello", [{}]), ("table_list", [[b"key"] * 2000]))):
+        stream.arrived.append(rpc.request(msgid, method, params))
+        loop.round(answer, 1000, 1000)
+        loop.round(answer, 1000, 1000)
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(stream.sent)
+    _, (_, msgid, error, result) = unpacker
+    assert (msgid, result) == (1, True if is_node else None)
+    assert is_node or error[:2] == [
+        "BAD_REQUEST",
+        "the request is nested too deeply, too long or not MessagePack; the connection is closed",
+    ]
+    loop.close()
 
 
 def ask_nothing(method: bytes | None, params: bytes, _caller: Caller) -> object:

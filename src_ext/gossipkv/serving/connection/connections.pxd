@@ -43,6 +43,7 @@ cdef struct Connection:
     bint dirty
     bint parked  # its hand-offs are parked until the peer has read
     bint peer  # another node, which receives requests and answers
+    bint node  # its other end said `hello` as a node: the limits for clients do not apply
     bint gateway  # this node's own gateway, exempt from the limits for clients
     int column  # column of the peer; NO_COLUMN if the peer is forgotten
     uint64_t listener  # the listener it came to, which determines the dialect

@@ -35,7 +35,7 @@ cdef class Core:
     cdef ColdPages cold  # the cold pages of `driver`
     cdef PublishedTable published
     cdef list retired  # tables that are no longer served, but read by scans
-    cdef FrameLimits frame_limits
+    cdef FrameLimits frame_limits  # those for clients
     cdef ReadLimits read_limits
     cdef uint64_t most_ahead_ms  # the most by which the time of expiry may be ahead of the clock
 
@@ -59,6 +59,11 @@ cdef class Core:
     cdef int keep_types(self, str usual, dict by_database) except -1
     cdef int check_thread(self) except -1
     cdef int release_retired(self) except -1
+
+
+cdef inline const FrameLimits* limits_of(Core core, const Connection* connection) noexcept nogil:
+    """Return the limits of the connection's frames."""
+    return &core.driver.frame_limits if connection.node else &core.frame_limits
 
 
 cdef inline void expire_records(Core core, uint64_t now_ms) noexcept nogil:

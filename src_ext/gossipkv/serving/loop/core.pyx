@@ -17,7 +17,10 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from gossipkv.wire._buffer cimport buffer_release
-from gossipkv.wire._wire cimport FRAME_DEPTH, Blob, LatencyHistogram
+from gossipkv.wire._wire cimport FRAME_DEPTH, FRAME_ELEMENTS, Blob, FrameLimits, LatencyHistogram
+
+cdef enum:
+    NODE_FRAME_BYTES = 17 * 1024 * 1024  # The greatest `max_frame`: the largest record fits.
 
 
 cdef Blob blob_of(bytes text):
@@ -85,7 +88,8 @@ cdef class Core:
         self.connections.scans.limits = self.read_limits
         self.connections.scans.scan_limit = scan_limit
         self.driver = RelayDriver(self.connections, node, proxy_timeout_ms, proxy_stage_timeout_ms, seed)
-        self.driver.frame_limits = self.frame_limits
+        # Between nodes: the most that settings allow to clients, since any node must read what another one sends.
+        self.driver.frame_limits = FrameLimits(max(max_frame, NODE_FRAME_BYTES), FRAME_ELEMENTS, FRAME_DEPTH)
         self.driver.read_limits = self.read_limits
         set_wait_reasons(self.driver)
         self.answered = LatencyHistogram()

@@ -662,6 +662,8 @@ cdef class Loop:
             pending.append(PendingRequest(request.handle, request.msgid, request.received_ns, method, reply))
             return 0
         self.apply_effect(self.connections.find(request.handle), reply)
+        if isinstance(reply, ProvenResult) and method == b"hello":
+            self.connections.find(request.handle).node = True
         self.give_answer(request, <const uint8_t*><const char*>body, len(body), isinstance(reply, Refusal))
         return 0
 

@@ -164,7 +164,7 @@ cdef bint send_request(RelayDriver driver, Relay* relay, int column) noexcept no
     put_text(out, b"identity")
     put_bin(out, relay.identity, IDENTITY_BYTES)
     put_text(out, b"max_frame")
-    put_unsigned(out, <uint64_t>driver.frame_limits.max_size)
+    put_unsigned(out, <uint64_t>driver.read_limits.max_frame)
     driver.connections.note_output(connection, out.end - before)
     relay_note(relay, column, ASKED_STILL)
     set_due(driver.relays, relay, min(driver.connections.now_ns + driver.stage_ns, relay.whole_ns))

@@ -96,7 +96,7 @@ cdef int may_hand_off(Core core, const Connection* connection, const Envelope* r
     if ids_contain(&connection.in_flight, request.msgid):
         core.counts[DUPLICATE_IDS] += 1
         written = refuse_id(core.out, request.msgid)
-    elif core.elements > HAND_OFF_ELEMENTS and not takes_many(request):
+    elif core.elements > HAND_OFF_ELEMENTS and not connection.node and not takes_many(request):
         core.counts[BAD_REQUESTS] += 1
         written = refuse_elements(core.out, request.msgid, HAND_OFF_ELEMENTS, core.elements)
     elif not may_be_in_flight(core.connections.group):
@@ -208,9 +208,9 @@ cdef bint respond(
     cdef Py_ssize_t frame_size = size + ENVELOPE_BYTES + unsigned_size(msgid)
     if connection == NULL:
         return False
-    if frame_size > core.frame_limits.max_size:
+    if frame_size > limits_of(core, connection).max_size:
         core.counts[REPLIES_TOO_LARGE] += 1
-        if refuse_answer(core.out, msgid, core.frame_limits.max_size, frame_size) < 0:
+        if refuse_answer(core.out, msgid, limits_of(core, connection).max_size, frame_size) < 0:
             core.connections.doom(connection, CLOSED_MEMORY)
     elif buffer_reserve(core.out, frame_size) < 0:
         core.connections.doom(connection, CLOSED_MEMORY)
@@ -224,7 +224,7 @@ cdef bint respond(
     deliver(core, connection)
     check(
         core.connections, connection,
-        buffer_size(&connection.output) < core.connections.max_queued + core.frame_limits.max_size,
+        buffer_size(&connection.output) < core.connections.max_queued + limits_of(core, connection).max_size,
         b"the output is `max_queued` and one answer at most",
     )
     return True

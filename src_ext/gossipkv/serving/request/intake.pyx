@@ -107,7 +107,7 @@ cdef Py_ssize_t take_messages(Core core, Connection* connection, const uint8_t* 
         if not may_process(core, connection):
             connection.held = not connection.broken
             break
-        result = frame_scan(&connection.scan, data + at, size - at, &core.frame_limits)
+        result = frame_scan(&connection.scan, data + at, size - at, limits_of(core, connection))
         if result == FRAME_COMPLETE:
             length = connection.scan.position
             core.elements = connection.scan.elements
@@ -174,7 +174,7 @@ cdef void refuse_frame(
     if kind != IS_REQUEST and kind != BAD_REQUEST:
         return
     if result == FRAME_TOO_LARGE:
-        refuse_size(core.out, envelope.msgid, core.frame_limits.max_size)
+        refuse_size(core.out, envelope.msgid, limits_of(core, connection).max_size)
     else:
         refuse_bounds(core.out, envelope.msgid)
 

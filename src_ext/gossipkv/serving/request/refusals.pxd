@@ -1,6 +1,7 @@
 """The errors that the core answers by itself. The functions return -1 if out of memory."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.string cimport strlen
 
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve
@@ -9,6 +10,7 @@ from gossipkv.wire._wire cimport (
 )
 
 cdef enum:
+    MESSAGE_BYTES = 256  # Room for the longest message, with two numbers.
     ERROR_BYTES = 512  # The longest error written here has this size, envelope included.
 
 
@@ -16,12 +18,19 @@ cdef inline int write_error(
     Buffer* out, uint32_t msgid, const char* code, const char* message, Py_ssize_t limit, Py_ssize_t size
 ) noexcept nogil:
     """Write an error answer `[1, id, [code, message, {limit, size}], nil]`; negative numbers are left out."""
+    cdef char words[MESSAGE_BYTES]
+    cdef int length = snprintf(words, MESSAGE_BYTES, b"%s", message)
+    if limit >= 0:
+        length += snprintf(words + length, MESSAGE_BYTES - length, b" (limit %lld", <long long>limit)
+        if size >= 0:
+            length += snprintf(words + length, MESSAGE_BYTES - length, b", given %lld", <long long>size)
+        snprintf(words + length, MESSAGE_BYTES - length, b")")
     if buffer_reserve(out, ERROR_BYTES) < 0:
         return -1
     put_response(out, msgid)
     put_array(out, 3)
     put_text(out, code)
-    put_text(out, message)
+    put_text(out, words)
     put_map(out, <int>(limit >= 0) + <int>(size >= 0))
     if limit >= 0:
         put_text(out, b"limit")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgpack
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,8 @@ from gossipkv.table.records.write import MAX_ROWS
 from gossipkv.wire.arguments import MAX_MESSAGE_BYTES, MAX_MESSAGE_ROWS, ROW_BYTES
 from tests.oracle import msgpack_scanner
 from tests.unit.table.record_nodes import TOKEN, Records
+from tests.unit.table.rpc.test_node_admin import made as made_of
+from tests.world.nodes.whole_cluster import USUAL, simulated
 
 ONE = {"level": "one"}
 FRAME = {"max_depth": 4, "max_elements": 1024, "max_size": 17 << 20}  # A node refuses more of a request (handoff.pyx).
@@ -146,3 +150,15 @@ def test_parts_that_cannot_begin_any_more_are_reported(nodes):
     (error,) = told
     assert isinstance(error, Unknown)
     assert "parts are written" in str(error)
+
+
+@simulated(4, config=replace(USUAL, max_frame=64 << 10, max_elements=12_288))
+async def test_nodes_send_each_other_more_than_clients_may_send(cluster):
+    """The least limits for clients stop neither replication nor writes that an entry node forwards."""
+    await made_of(cluster, {"kind": "hash", "partitions": 1, "replication": 3})
+    for number, machine in enumerate(cluster.machines):
+        rows = [[b"%d-%03d" % (number, row), bytes(182)] for row in range(335)]
+        options = {"level": "all", "ttl_ms": 1 << 40, "timeout_ms": 5000}
+        await cluster.ask(machine, "put_many", "t", rows, options, timeout_s=10)
+        found, _ = await cluster.ask(cluster.machines[number - 1], "get_many", "t", [key for key, _ in rows[:300]])
+        assert found == [bytes(182)] * 300

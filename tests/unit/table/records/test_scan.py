@@ -75,7 +75,12 @@ def write_all(records, node, key, value):
     place = node.methods.routing.route("t").place(key)
     if node.uuid in place.hosts:
         node.call(
-            "table_write", node.methods.routing.route("t").table.id, place.partition, "one", msgpack.packb([key, value]), 1 << 62
+            "table_write",
+            node.methods.routing.route("t").table.id,
+            place.partition,
+            "one",
+            msgpack.packb([key, value]),
+            1 << 62,
         )
 
 

@@ -118,7 +118,9 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
 
     confirm()
     assert len(answers) == 1
-    told = one.begin("table_write", *copy.identity[:2], "majority", msgpack.packb([b"k", b"u"]), one.now_ms() + 100 << COUNT_BITS)
+    told = one.begin(
+        "table_write", *copy.identity[:2], "majority", msgpack.packb([b"k", b"u"]), one.now_ms() + 100 << COUNT_BITS
+    )
     records.pass_s(0.2)
     confirm()
     assert [type(answer) for answer in told] == [Unknown]
@@ -272,7 +274,7 @@ def test_a_write_without_room_until_its_end_is_refused_unapplied(records):
     one.refuses = two.refuses = NO_ROOM
     for node in (one, three):
         began = records.now
-        with pytest.raises(Overloaded, match="nothing was applied.*both memtables are full"):
+        with pytest.raises(Overloaded, match=r"nothing was applied.*both memtables are full"):
             node.call("put_many", "t", [[b"k", b"v"], [b"l", b"v"]], {"level": "one", "timeout_ms": 3000})
         assert 2.9 < records.now - began <= 3
     began, one.refuses = records.now, Overloaded("too little free space", {"passes": False})
