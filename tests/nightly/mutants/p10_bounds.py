@@ -136,8 +136,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a put_many is one batch",
-        "gossipkv.table.records.write:batch_for",
-        "if batch is None or batch.is_full:",
+        "gossipkv.table.records.write:added",
+        "if batch is None or not batch.has_room(write):",
         "if batch is None:",
         "tests/unit/table/records/test_write.py",
     ),

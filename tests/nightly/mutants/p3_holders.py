@@ -12,6 +12,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "set_due(driver.relays, relay, relay.whole_ns)",
         "tests/unit/serving/test_forwarding.py",
     ),
+    planted(
+        "an owner that pauses is given up after the proxy_timeout",
+        "gossipkv.serving.peer._relay_driver:expire_asked",
+        "elif now_ns >= relay.whole_ns and not reason_of(driver, relay).is_awaited(driver, relay):",
+        "elif now_ns >= relay.whole_ns:",
+        "tests/unit/serving/test_forwarding.py",
+    ),
     Mutant(
         "an answer that has begun and stalls is waited for",
         (
