@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,7 +14,7 @@ from gossipkv.cli.options import JSON
 from gossipkv.cli.output import print_json
 from gossipkv.cli.screen import add_row, console, draw
 from gossipkv.settings.config import SETTINGS, Config
-from gossipkv.settings.databases import DATABASE_SETTINGS, DatabaseSetting, DatabaseSettings
+from gossipkv.settings.databases import DATABASE_SETTINGS, MINIMUM, DatabaseSetting, DatabaseSettings
 from gossipkv.settings.masking import MASK, Option, is_place, leaves, mask_url
 from gossipkv.status.words import plain
 
@@ -42,12 +43,13 @@ def config(file: Path | None, *, as_json: bool, **flags: Flag) -> None:
         print_json(list(rows))
         return
     screen = console()
-    if screen.width >= WIDE:
+    if screen.width >= WIDE and len(rows) <= MAX_WIDE_ROWS:
         draw(_wide(rows))
     else:
         draw(_narrow(rows))
 
 
+MAX_WIDE_ROWS: Final = 500  # Folding the columns of a thousand databases takes a second.
 WIDE: Final = 120  # Columns that fit all fields in one line; on a narrower terminal the meaning gets its own.
 _COLUMNS: Final = ("setting", "value", "from", "allowed", "meaning")
 
@@ -77,10 +79,15 @@ def _database_rows(name: str, settings: DatabaseSettings, effective: Config) -> 
         path = f"databases.{name}.{setting.name}"
         if path not in effective.origins:
             continue
+        if setting.name in MINIMUM:
+            minimum = MINIMUM[setting.name].show(settings.minimum[setting.name])
+            yield _file_row(path, minimum, effective.origin(path), setting)
+            continue
         value = getattr(settings, setting.name)
         if setting.name in {"storage_options", "catalog"}:
             yield from _option_rows(path, value or {}, effective)
         else:
+            value = asdict(value) if setting.name == "csv" else value
             shown = mask_url(value) if setting.name == "table" else value
             yield _file_row(path, shown, effective.origin(path), setting)
 

@@ -99,14 +99,14 @@ class MinimumSettings:
 
 
 # The node's settings that a table may override.
-_MINIMUM: Final[Mapping[str, Setting]] = MappingProxyType(
+MINIMUM: Final[Mapping[str, Setting]] = MappingProxyType(
     {item.name: item.metadata["setting"] for item in fields(MinimumSettings)}
 )
 
 
 def minimum_of(node: MinimumSettings, database: DatabaseSettings) -> MinimumSettings:
     """Return the settings of a database: its table's, else the node's."""
-    values = {name: getattr(node, name) for name in _MINIMUM} | dict(database.minimum)
+    values = {name: getattr(node, name) for name in MINIMUM} | dict(database.minimum)
     return MinimumSettings(**values)
 
 
@@ -211,7 +211,7 @@ DATABASE_SETTINGS: Final = (
     ),
     *(
         DatabaseSetting(name, "the node's", setting.allowed, setting.meaning, setting.why)
-        for name, setting in _MINIMUM.items()
+        for name, setting in MINIMUM.items()
     ),
 )  # fmt: skip
 _WORDS: Final = {"format": FORMATS + TABLE_FORMATS, "presharded": PRESHARDED, "encoding": ENCODINGS, "nulls": NULLS}
@@ -289,8 +289,8 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
             options[key] = read_options(value, path, lambda *rest, key=key: where(name, key, *rest))
         elif key == "csv":
             csv = _read_csv(value, path, where(name, key))
-        elif key in _MINIMUM:
-            minimum[key] = _read_minimum(_MINIMUM[key], value, path, where(name, key))
+        elif key in MINIMUM:
+            minimum[key] = _read_minimum(MINIMUM[key], value, path, where(name, key))
         elif isinstance(value, list) and key in {"key", "value"}:
             columns[key] = _read_columns(key, value, path, where(name, key))
         else:

@@ -501,6 +501,29 @@ def test_config_of_databases_and_stores(run, tmp_path):
     assert "correct-horse" not in text + done.out.decode()
 
 
+def test_config_shows_every_setting_of_a_database(run, tmp_path):
+    """Each kind of value is shown as text and as JSON."""
+    file = tmp_path / "g.toml"
+    file.write_text(
+        '[databases.geo]\nformat = "csv"\nkey = ["a", "b"]\nmin_records = 5\nmin_ratio = 0.5\nallow_empty = true\n'
+        'csv = { delimiter = ";" }\n'
+    )
+    rows = json.loads(run("config", "--config", str(file), "--json").out)
+    told = {row["setting"].removeprefix("databases.geo."): row["value"] for row in rows}
+    assert (told["min_records"], told["min_ratio"], told["allow_empty"]) == ("5", "0.5", "true")
+    assert (told["key"], told["csv"]["delimiter"]) == (["a", "b"], ";")
+    assert "databases.geo.allow_empty" in run("config", "--config", str(file)).out.decode()
+
+
+def test_config_of_many_databases(run, tmp_path):
+    """All are shown, in the form that is drawn at once."""
+    file = tmp_path / "g.toml"
+    file.write_text("".join(f'[databases.d{number}]\nformat = "csv"\n' for number in range(600)))
+    lines = run("config", "--config", str(file)).out.decode().splitlines()
+    assert sum(line.startswith("databases.d") for line in lines) == 600
+    assert lines[-2].split() == ["databases.d599.format", "csv", f"{file}:1200"]
+
+
 def test_config_on_a_narrow_terminal(run, monkeypatch):
     monkeypatch.setattr("gossipkv.cli.settings.WIDE", 2000)
     lines = run("config").out.decode().splitlines()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipkv.settings import toml_lines
 from gossipkv.settings.toml_lines import line_of
 
 TEXT = """\
@@ -41,6 +42,16 @@ client_kwargs.region_name = "east"
 def test_lines(path, line):
     """Headers, keys, dotted and quoted names are found; inside an inline table its line counts."""
     assert line_of(TEXT, *path) == line
+
+
+def test_a_text_is_read_once_for_all_of_its_names(monkeypatch):
+    """The cost is linear in the number of names."""
+    read = []
+    monkeypatch.setattr(toml_lines.tomllib, "loads", lambda text, loads=tomllib.loads: read.append(text) or loads(text))
+    text = "".join(f"[databases.d{number}]\nformat = 1\n" for number in range(50))
+    for number in range(50):
+        assert line_of(text, "databases", f"d{number}", "format") == 2 * number + 2
+    assert len(read) == 100
 
 
 @given(st.text(max_size=200), st.text(max_size=5))
