@@ -428,3 +428,16 @@ def test_a_snapshot_whose_beginning_waits_for_a_host_asks_the_others_once():
     feed = Feed(one, start="snapshot")
     assert feed.poll(limit=0) == []
     assert sorted(feed.all()) == [(b"a", b"1", None), (b"h", b"1", None)]
+
+
+def test_a_place_that_is_too_old_is_told_though_others_have_changes():
+    records = made()
+    one, two, _ = records.nodes
+    feed = Feed(one)
+    feed.poll()
+    one.call("put", "t", b"a", b"1")
+    two.call("put", "t", b"h", b"1")
+    two.replicas.tail.forget()
+    two.floor = two.synced()
+    with pytest.raises(TooOld):
+        feed.poll()
