@@ -56,8 +56,6 @@ def test_a_waiting_feed_goes_on(trouble):
     """Another host gives the change, or the same one, within two seconds and a little."""
     came = []
 
-    came = []
-
     async def play(cluster):
         asked = cluster.nodes[ASKED]
         await cluster.until(lambda: len([one for one, _ in cluster.network.links if one == asked.uuid]) == len(HOSTS))
