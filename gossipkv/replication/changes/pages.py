@@ -195,6 +195,11 @@ class ChangePage:
         self._readers: dict[Replica, _PlaceReader] = {}
 
     @property
+    def number(self) -> int:
+        """The number of what the node was told, as of now."""
+        return self._feeds.told(self._watcher)
+
+    @property
     def body(self) -> bytes:
         """The changes as MessagePack, one after the other: `[key, value or nil, expires at or nil]`."""
         packed: bytes = self._packer.bytes()

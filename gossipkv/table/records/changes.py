@@ -146,7 +146,7 @@ class TableChanges:
         arguments.end()
         feeds = self.shared(self.services.service.replicating())
         page = ChangePage(feeds, table, places, bounds_of(prefix), limits=limits, watcher=node)
-        return Later(lambda complete: page.begin(partial(_hand_over, complete, feeds, node)))
+        return Later(lambda complete: page.begin(partial(_hand_over, complete)))
 
     def changed_here(self, arguments: Arguments) -> Value:
         """`table_changed [[[table id, partition], ...]]`: partitions of which a feed of this node may get more."""
@@ -199,7 +199,8 @@ class TableChanges:
     # -- hosts that no longer tell of changes ------------------------------------------------------------------------
 
     def listen(self, replication: Replication) -> None:
-        """Ask hosts for their numbers from now on, each second while there are polls."""
+        """Hear of lost nodes, and ask hosts for their numbers each second while there are polls."""
+        self.shared(replication)
         self._is_polled = True
         if self._listening is None:
             self._listening = replication.waiting.begin(replication.now() + LISTEN_S, 0, self._ask_hosts)
@@ -212,7 +213,7 @@ class TableChanges:
         me = replication.replicas.me
         for node in [*self._hosts]:
             if node == me:
-                self.heard(me, self.shared(replication).told(me))
+                self.heard(me, replication.feeds.told(me))
             else:
                 params: list[Value] = [me, b"", b"", 0, 0, msgpack.packb([])]
                 replication.ask(node, "table_changes", params, partial(self._answered, node), ANSWER_S)
@@ -415,23 +416,19 @@ class ChangeFeed:
                 self._feeds.followers.setdefault((self._table, place.partition), {})[self] = number
             me = self.replication.replicas.me
             if ask.node == me:
-                shared, bounds = self._feeds.shared(self.replication), bounds_of(self.prefix)
+                shared, bounds = self.replication.feeds, bounds_of(self.prefix)
                 page = ChangePage(shared, self._table, places, bounds, limits=limits, watcher=me)
-                page.begin(partial(self._given, ask, shared))
+                page.begin(partial(self._answered, ask))
                 continue
             params: list[Value] = [me, self._table, self.prefix, *limits]
             params.append(msgpack.packb([place.encode() for place in places]))
             self.replication.ask(ask.node, "table_changes", params, partial(self._heard, ask), ANSWER_S)
         self.look()
 
-    def _given(self, ask: _Ask, shared: ChangeFeeds, page: ChangePage) -> None:
-        self._answered(ask, page, shared.told(ask.node))
-
     def _heard(self, ask: _Ask, answer: Value | GossipKVError) -> None:
-        page = _page_of(answer, len(ask.numbers))
-        self._answered(ask, page, page.number)
+        self._answered(ask, _page_of(answer, len(ask.numbers)))
 
-    def _answered(self, ask: _Ask, page: ChangePage | _HostPage, told: int | None) -> None:
+    def _answered(self, ask: _Ask, page: ChangePage | _HostPage) -> None:
         """Take a host's page; ask others for the places that the host refused."""
         if ask not in self._asked or not self.polls:  # The clients are gone, and do not get the page.
             return
@@ -450,8 +447,8 @@ class ChangeFeed:
             self._places[number] = place
         self._count += page.count
         self._bodies.append(page.body)
-        if told is not None:
-            self._feeds.heard(ask.node, told)
+        if page.number is not None:
+            self._feeds.heard(ask.node, page.number)
         self.look()
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -556,10 +553,10 @@ def _meets(place: PartitionRoute, bounds: KeyBounds) -> bool:
     return (bounds.end is None or place.first < bounds.end) and (place.end is None or bounds.first < place.end)
 
 
-def _hand_over(complete: Completion[Value], feeds: ChangeFeeds, node: bytes, page: ChangePage) -> None:
+def _hand_over(complete: Completion[Value], page: ChangePage) -> None:
     """Complete a node's request with a page."""
     rows = [to_wire(one) if isinstance(one, GossipKVError) else (one[0].encode(), one[1]) for one in page.results]
-    complete([msgpack.packb(rows), page.count, page.body, feeds.told(node)])
+    complete([msgpack.packb(rows), page.count, page.body, page.number])
 
 
 def _page_of(answer: Value | GossipKVError, places: int) -> _HostPage:

@@ -43,7 +43,6 @@ from gossipkv.table.controllers.reconciler import Reconciler
 from gossipkv.table.controllers.write_stats import WriteStats
 from gossipkv.table.records.forward import held
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import Later
 from tests.world.metadata.chance import happens
 from tests.world.replication.clients import TABLE, Serving
 from tests.world.replication.eye import Eye
@@ -301,10 +300,11 @@ class Life:
                 told(self.replication.replicas.take_report(node, link, msgpack.unpackb(rows), whole=bool(whole)))
             case "replica_feed", [bytes(node), int(link), bytes(entries)]:
                 self.replication.replicas.take_entries(node, link, msgpack.unpackb(entries), told)
-            case "table_changes" | "table_changed", _:
-                here = {"table_changes": self.feeding.changes_here, "table_changed": self.feeding.changed_here}
-                result = here[method](Arguments(method.encode(), msgpack.packb(params)))
-                result.begin(told) if isinstance(result, Later) else told(result)
+            case "table_changes", _:
+                arguments = Arguments(method.encode(), msgpack.packb(params))
+                self.feeding.changes_here(arguments).begin(lambda page: told(cast("Value", page)))
+            case "table_changed", _:
+                told(self.feeding.changed_here(Arguments(method.encode(), msgpack.packb(params))))
             case "replica_load", [bytes(), bytes(table), int(partition), int(space), int(position), bytes(key)]:
                 copy = self.replication.replicas.by_partition.get((table, partition))
                 if copy is None:

@@ -441,3 +441,19 @@ def test_a_place_that_is_too_old_is_told_though_others_have_changes():
     two.floor = two.synced()
     with pytest.raises(TooOld):
         feed.poll()
+
+
+def test_a_node_that_holds_none_of_the_table_asks_again_when_a_connection_ends():
+    records = Records(3)
+    one, two, three = records.nodes
+    records.make("t", RANGE, firsts=(b"", b"g"), holders=lambda at: [(two, three)[at]])
+    feed = Feed(one)
+    feed.poll()
+    answers = one.begin("changes", "t", {"token": feed.token, "wait_ms": 60_000})
+    one.hangs = True  # The word does not arrive.
+    two.call("put", "t", b"a", b"1")
+    records.pass_s(0.1)
+    one.hangs = False
+    one.feeds.lost(two.uuid)
+    records.until(lambda: answers, most_s=0.1)
+    assert keys(answers[0]) == [b"a"]
