@@ -302,7 +302,7 @@ class Replication:
     def keep_places(self, *, is_read: bool = False) -> None:
         """Save changed resume positions, and the time of expiry. Raises Overloaded, StorageError.
 
-        After a restart with a slower clock, an expired record must not be read again. `is_read`: clients have read since
+        After a restart with a slower clock, an expired record must not be read again. `is_read`: clients read since
         the last call.
         """
         places = {node: msgpack.packb(place) for node, place in self.replicas.kept_places().items()}

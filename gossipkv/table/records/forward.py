@@ -37,7 +37,7 @@ from gossipkv.table.session.token import NOTHING, encode_body
 from gossipkv.wire.results import NotAnswered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Sequence
 
     from gossipkv.replication.deadlines import ParkedRequest
     from gossipkv.replication.replica.replica import Replica
@@ -85,25 +85,27 @@ class RecordRequest(ABC, Generic[T]):
     wanted: WantedClock  # The token that a replica must cover to answer.
     deadline: float
     local: bool  # True: ask no other node.
-    _parts: Iterator[HostRequest[T]] = iter(())  # Those that are still to begin.
+    # Parts that are still to begin, the first one last.
+    waiting_parts: list[HostRequest[T]] = []  # noqa: RUF012  # The shared list stays empty: nothing is added to it.
     _under_way_bytes = 0
     _begins = False
 
-    def begin_parts(self, parts: Iterable[HostRequest[T]]) -> None:
+    def begin_parts(self, parts: Sequence[HostRequest[T]]) -> None:
         """Begin the parts of the request, later ones after the ends of earlier ones if they are large."""
-        self._parts = iter(parts)
-        self._begin_more()
+        *self.waiting_parts, first = parts[::-1]
+        self._under_way_bytes = first.size_bytes
+        first.begin()
+        if self.waiting_parts:
+            self.begin_more()
 
-    def part_over(self, part: HostRequest[T]) -> None:
-        """Begin further parts."""
-        self._under_way_bytes -= part.size_bytes
-        self._begin_more()
-
-    def _begin_more(self) -> None:
+    def begin_more(self, ended_bytes: int = 0) -> None:
+        """Begin further parts, after the end of one of that size."""
+        self._under_way_bytes -= ended_bytes
         if self._begins:  # A part has ended at once, in the loop below.
             return
         self._begins = True
-        while self._under_way_bytes < UNDER_WAY_BYTES and (part := next(self._parts, None)) is not None:
+        while self.waiting_parts and self._under_way_bytes < UNDER_WAY_BYTES:
+            part = self.waiting_parts.pop()
             self._under_way_bytes += part.size_bytes
             part.begin()
         self._begins = False
@@ -293,7 +295,8 @@ class HostRequest(ABC, Generic[T]):
             if self._waiter is not None:
                 self._wait_no_more()
             self.request.part_done(self, result)
-            self.request.part_over(self)
+            if self.request.waiting_parts:
+                self.request.begin_more(self.size_bytes)
 
     def _wait_no_more(self) -> None:
         if self._waiter is not None:

@@ -153,8 +153,9 @@ class ReadRequest(ClientRequest[FoundRecords]):
                 parts.append(part)
             part.add(at, key, place.partition)
         self._unanswered = len(parts)
-        self.begin_parts(parts)
-        if not parts:
+        if parts:
+            self.begin_parts(parts)
+        else:
             self.complete(self._answer((), self.services.tokens.write(self.wanted.token), b""))
 
     def part_done(self, part: HostRequest[FoundRecords], result: FoundRecords | GossipKVError) -> None:

@@ -258,8 +258,9 @@ class WriteRequest(ClientWrite["Token"]):
             write = RecordWrite(key, value, expiry=self.expiries.get(key, self._expiry))
             batches[added(write, self, self.level, place, begun)] = None
         self._batches = self._unanswered = len(batches)
-        self.begin_parts(batches)
-        if not batches:
+        if batches:
+            self.begin_parts([*batches])
+        else:
             self._answer()
 
     def _check_times(self) -> None:
