@@ -144,8 +144,11 @@ class NodePeers:
             elif line.peer == peer:
                 continue
             else:
+                is_declared_dead = line.peer.state < LOST <= peer.state
                 line.peer = peer
                 line.move()  # A dead member may live now.
+                if is_declared_dead:
+                    self._give_up(line)
             self._ways.set_peer(line.column, name, peer.state)
 
     def watch(self, *, begun: OnConnection | None = None, ended: OnConnection | None = None) -> None:
@@ -199,6 +202,8 @@ class NodePeers:
     def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
         """Process the events of connections and the replies since the last call."""
         for token, result, error in replies:
+            if token not in self._questions:
+                continue  # The member was declared dead before it answered.
             line, epoch, complete = self._questions.pop(token)
             name = line.peer.name
             if line.epoch != epoch or (result is None and error is None):
@@ -218,6 +223,13 @@ class NodePeers:
                 self._events.damaged(detail)
             else:
                 self._events.not_served()
+
+    def _give_up(self, line: _PeerConnection) -> None:
+        """Wait no longer for the answers of a member that was declared dead: if it is frozen, its connection stays."""
+        for token, (asked, _, complete) in [*self._questions.items()]:
+            if asked is line:
+                del self._questions[token]
+                complete(NotAnswered(f"{line.peer.name} did not answer before it was declared dead"))
 
     def _lost(self, column: int, why: str) -> None:
         line = self._columns[column]

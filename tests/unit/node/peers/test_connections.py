@@ -366,6 +366,22 @@ async def test_a_question_and_its_answer(autojump_clock, world):
     assert [*map(type, heard[4:])] == [NotAnswered], "the answer of a connection that is gone proves nothing"
 
 
+async def test_a_member_that_is_declared_dead_is_waited_for_no_longer(autojump_clock, world):
+    """A frozen node keeps its connections, so its answer may come after all; it is dropped then."""
+    heard: list[NodeAnswer | GossipKVError] = []
+    world.network.answers += [greeting(), greeting(THEIRS._replace(node="c", uuid=b"c" * 16))]
+    world.peers.tell([B, B._replace(name="c", uuid=b"c" * 16)])
+    await trio.sleep(0.1)
+    for name in ("b", "c", "b"):
+        world.peers.ask(name, "table_write", [], 20_000, heard.append)
+    world.peers.tell([B._replace(state=1), B._replace(name="c", uuid=b"c" * 16)])
+    assert heard == [], "a suspect may answer"
+    world.peers.tell([B._replace(state=2), B._replace(name="c", uuid=b"c" * 16)])
+    assert [*map(str, heard)] == 2 * ["b did not answer before it was declared dead"]
+    world.peers.hear([], [(1, b"\x01", None), (2, b"\x02", None), (3, None, None)])
+    assert heard[2:] == [NodeAnswer(b"\x02", 9)]
+
+
 def test_a_hello_is_checked_by_both():
     """Both sides refuse another protocol or cluster, and missing or wrong fields."""
     MINE.check(THEIRS)
