@@ -447,8 +447,8 @@ class ChangeFeed:
             self._places[number] = place
         self._count += page.count
         self._bodies.append(page.body)
-        if page.number is not None:
-            self._feeds.heard(ask.node, page.number)
+        if (told := page.number) is not None:
+            self._feeds.heard(ask.node, told)
         self.look()
 
     # -- the end -----------------------------------------------------------------------------------------------------
