@@ -51,7 +51,7 @@ TELL_S: Final = 0.005  # Changes of so long are told together: pages of single c
 PAUSE_S: Final = 0.05  # Time between two words to a node, so that pages of a busy table are large.
 MAX_READS: Final = 8  # Reads of the log for a page; each reads a part of 128 KiB.
 SCAN_ROWS: Final = 256  # Rows of a snapshot that are read at a time.
-NUMBER_BITS: Final = 20  # Of the count of words that a node missed, below the time at which the feeds began.
+NUMBER_BITS: Final = 20  # They count what a node missed, below the time at which the feeds began.
 # States of a place after a page: it has all; it has more at once; or more, which a majority lacks yet.
 AT_END: Final = 0
 HAS_MORE: Final = 1
