@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "gossipkv" / "client"
 FORMS = {"awaited": True, "plain": False}  # True: its methods are awaited.
 SHOWN = {"Client": ("calls", "Calls"), "Dataset": ("dataset", "Dataset"), "Table": ("table", "Table")}
+SPECIAL = {"__init__", "__getitem__"}
 WIDTH = 120
 
 # The types of a scan without columns and with them, by whether methods are awaited.
@@ -59,8 +60,10 @@ class Stub:
             if name != "Client":  # The shells have the rest of a client.
                 self._lines.append("    name: str")
             for member in source.classes[of].body:
-                if isinstance(member, Function) and (member.name == "__init__" or not member.name.startswith("_")):
+                if isinstance(member, Function) and (member.name in SPECIAL or not member.name.startswith("_")):
                     self._function(member, "    ", source)
+            if name != "Client" and not is_awaited:  # `in` cannot be awaited.
+                self._lines.append("    def __contains__(self, key: Key) -> bool: ...")
 
     def text(self) -> str:
         imports: dict[str, list[str]] = {}
@@ -70,16 +73,22 @@ class Stub:
         lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(imports.items())]
         lines.sort(key=lambda line: line.startswith("from gossipkv"))
         lines.insert(sum(not line.startswith("from gossipkv") for line in lines), "")
+        lines += ["", '_Default = TypeVar("_Default")']
         return "\n".join(["# Made by .ci/stubs.py (`make stubs`).", "", *lines, *self._lines, ""])
 
     def _function(self, node: Function, indent: str, source: Source) -> None:
-        if not any(argument.arg == "into" for argument in node.args.kwonlyargs):
-            return self._signature(node, indent, source)
-        self._used["overload"] = "typing"
-        for into in (True, False):
-            self._lines.append(f"{indent}@overload")
-            self._signature(overload(node, into=into, is_awaited=self._is_awaited), indent, source)
-        return None
+        names = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+        forms = [node]
+        if "into" in names:
+            forms = [overload(node, into=into, is_awaited=self._is_awaited) for into in (True, False)]
+        elif "default" in names:
+            self._used["TypeVar"] = "typing"
+            forms = [with_default(node, is_given=is_given) for is_given in (False, True)]
+        for form in forms:
+            if len(forms) > 1:
+                self._used["overload"] = "typing"
+                self._lines.append(f"{indent}@overload")
+            self._signature(form, indent, source)
 
     def _signature(self, node: Function, indent: str, source: Source) -> None:
         arguments = node.args
@@ -118,6 +127,23 @@ def overload(node: Function, *, into: bool, is_awaited: bool) -> Function:
     returns = ast.unparse(only.returns).replace("Scanned", columns if into else lists)
     returns = returns.replace("list[bytes | None] | Column", "Column" if into else "list[bytes | None]")
     only.returns = ast.parse(returns, mode="eval").body
+    return only
+
+
+def with_default(node: Function, *, is_given: bool) -> Function:
+    """Return a read with a default in place of None, or without one."""
+    only = copy.deepcopy(node)
+    arguments = only.args
+    assert only.returns is not None
+    assert arguments.args[-1].arg == "default"
+    arguments.defaults = []
+    returns = ast.unparse(only.returns)
+    if is_given:
+        arguments.args[-1].annotation = ast.Name("_Default")
+        only.returns = ast.parse(returns.replace(" | None", ""), mode="eval").body
+    else:
+        del arguments.args[-1]
+        only.returns = ast.parse(returns.replace(" | _Default", ""), mode="eval").body
     return only
 
 

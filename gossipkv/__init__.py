@@ -26,20 +26,20 @@ from gossipkv import errors, unbuilt
 
 if TYPE_CHECKING:
     from gossipkv.client import aio, blocking
-    from gossipkv.client.trio_client import connect
+    from gossipkv.client.trio_client import Client, connect
 
 unbuilt.install()  # Installed first, so that any missing extension is reported.
 
-__all__ = ["aio", "blocking", "connect", "errors"]
+__all__ = ["Client", "aio", "blocking", "connect", "errors"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Load a client on first use; `connect` loads Trio."""
+    """Load a client on first use; `connect` and `Client` load Trio."""
     if name in {"aio", "blocking"}:
         return import_module(f"gossipkv.client.{name}")
-    if name == "connect":
-        return import_module("gossipkv.client.trio_client").connect
+    if name in {"connect", "Client"}:
+        return getattr(import_module("gossipkv.client.trio_client"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,17 +1,19 @@
 # Made by .ci/stubs.py (`make stubs`).
 
 from collections.abc import Iterable
-from typing import Literal, overload
+from typing import Literal, TypeVar, overload
 
 from gossipkv.client._client import Column, Records
 from gossipkv.client.asking import Shell
 from gossipkv.client.changes import Change
 from gossipkv.client.owners import ByMap
-from gossipkv.client.reads import Key, Record
+from gossipkv.client.reads import Key, Keys, Record
 from gossipkv.client.scan import Scan
 from gossipkv.client.sessions import Session
 from gossipkv.client.tables import Level
 from gossipkv.wire.rpc import Value
+
+_Default = TypeVar("_Default")
 
 class Client:
     def dataset(self, name: str) -> Dataset: ...
@@ -31,24 +33,29 @@ class Client:
 class Dataset:
     name: str
     def __init__(self, client: Shell, name: str) -> None: ...
+    async def __getitem__(self, key: Key) -> bytes: ...
+    @overload
     async def get(self, key: Key, *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None) -> bytes | None: ...
+    @overload
+    async def get(self, key: Key, default: _Default, *, version: str | None=None, min_version: str | None=None,
+        timeout_ms: int | None=None, session: Session | None=None) -> bytes | _Default: ...
+    async def has(self, key: Key, *, timeout_ms: int | None=None, session: Session | None=None) -> bool: ...
     async def get_with_version(self, key: Key, *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None) -> tuple[bytes | None, str]: ...
     @overload
-    async def get_many(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None, timeout_ms:
+    async def get_many(self, keys: Keys, *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None, into: Literal["arrow"], as_text: bool=False) -> Column: ...
     @overload
-    async def get_many(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None, timeout_ms:
+    async def get_many(self, keys: Keys, *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None) -> list[bytes | None]: ...
     @overload
-    async def get_many_with_version(self, keys: Iterable[Key], *, version: str | None=None, min_version:
-        str | None=None, timeout_ms: int | None=None, session: Session | None=None, into: Literal["arrow"], as_text:
+    async def get_many_with_version(self, keys: Keys, *, version: str | None=None, min_version: str | None=None,
+        timeout_ms: int | None=None, session: Session | None=None, into: Literal["arrow"], as_text:
         bool=False) -> tuple[Column, str]: ...
     @overload
-    async def get_many_with_version(self, keys: Iterable[Key], *, version: str | None=None, min_version:
-        str | None=None, timeout_ms: int | None=None, session:
-        Session | None=None) -> tuple[list[bytes | None], str]: ...
+    async def get_many_with_version(self, keys: Keys, *, version: str | None=None, min_version: str | None=None,
+        timeout_ms: int | None=None, session: Session | None=None) -> tuple[list[bytes | None], str]: ...
     @overload
     def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
         int | None=None, version: str | None=None, timeout_ms: int | None=None, session: Session | None=None, into:
@@ -61,15 +68,22 @@ class Dataset:
 class Table:
     name: str
     def __init__(self, client: Shell, name: str, by_map: ByMap | None=None) -> None: ...
+    async def __getitem__(self, key: Key) -> bytes: ...
+    @overload
     async def get(self, key: Key, *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> bytes | None: ...
+    @overload
+    async def get(self, key: Key, default: _Default, *, wait_ms: int=0, timeout_ms: int | None=None, session:
+        Session | None=None) -> bytes | _Default: ...
+    async def has(self, key: Key, *, wait_ms: int=0, timeout_ms: int | None=None, session:
+        Session | None=None) -> bool: ...
     async def get_with_expiry(self, key: Key, *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> tuple[bytes | None, int | None]: ...
     @overload
-    async def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
-        Session | None=None, into: Literal["arrow"], as_text: bool=False) -> Column: ...
+    async def get_many(self, keys: Keys, *, wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None,
+        into: Literal["arrow"], as_text: bool=False) -> Column: ...
     @overload
-    async def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
+    async def get_many(self, keys: Keys, *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> list[bytes | None]: ...
     def changes(self, *, token: bytes | None=None, prefix: Key | None=None, start: Literal["snapshot"] | None=None,
         wait_ms: int=..., timeout_ms: int | None=None) -> Scan[Change]: ...
@@ -88,7 +102,7 @@ class Table:
     async def put_many(self, records: Iterable[tuple[Key, bytes] | tuple[Key, bytes, int]], *, level: Level="majority",
         ttl_ms: int | None=None, expires_at: int | None=None, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> None: ...
-    async def delete_many(self, keys: Iterable[Key], *, level: Level="majority", wait_ms: int=0, timeout_ms:
-        int | None=None, session: Session | None=None) -> None: ...
+    async def delete_many(self, keys: Keys, *, level: Level="majority", wait_ms: int=0, timeout_ms: int | None=None,
+        session: Session | None=None) -> None: ...
     async def delete_range(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, level:
         Level="majority", wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None) -> int: ...

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from gossipkv.client._client import Request
-    from gossipkv.client.reads import OneKey, Stamp
+    from gossipkv.client.reads import OneKey, Several, Stamp
     from gossipkv.client.route import Named
 
 __all__ = ["Client", "Dataset", "Table", "connect"]
@@ -99,7 +99,7 @@ class Dataset(plain.Dataset):
 
     def iter_get(
         self,
-        keys: Iterable[OneKey],
+        keys: Iterator[OneKey] | Several[OneKey],
         in_flight: int = IN_FLIGHT,
         *,
         version: str | None = None,

@@ -56,7 +56,7 @@ class BlockingShell:
         """Begin without a connection; `follows`: members of the cluster are asked when the given nodes are gone."""
         route, backoff = AddressRoute(addresses_of(addresses)), Backoff(random.random)
         stage_s = reads.stage_s(stage_timeout_ms)
-        self._timeout_ms = reads.positive(timeout_ms)
+        self._timeout_ms = reads.number("timeout_ms", timeout_ms)
         self._channels = Channels(lambda: Channel(route, backoff, credentials, stage_s=stage_s, follows=follows))
 
     def __enter__(self) -> Self:
@@ -94,7 +94,7 @@ class BlockingShell:
 
     def allowed_ms(self, timeout_ms: int | None) -> int:
         """Return the time of a request with this `timeout_ms`, or the client's if None."""
-        return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
+        return self._timeout_ms if timeout_ms is None else reads.number("timeout_ms", timeout_ms)
 
     def now(self) -> float:
         return monotonic()
@@ -172,17 +172,18 @@ class BlockingShell:
         client's timeout from the moment it is the oldest.  The loop may be left early, and may make other requests
         inside. Raises as `call`, at the request that failed.
         """
+        reads.check_text("the method", method)
         if method not in REPEATABLE:
             raise ValueError(
                 f"{method} cannot be pipelined, because repeating it may not be safe; send one request at a time"
             )
-        return self.ask_all((call_request(method, params) for params in requests), in_flight)
+        return self.ask_all(
+            (call_request(method, params) for params in reads.iterable("requests", requests)), in_flight
+        )
 
     def ask_all(self, requests: Iterator[Request[_Result]], in_flight: int) -> Iterator[_Result]:
         """Do the same as `pipeline` for ready-made requests, all of them repeatable."""
-        if in_flight < 1:
-            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
-        return self._answers(requests, in_flight)
+        return self._answers(requests, int(reads.number("in_flight", in_flight)))
 
     def _answers(self, requests: Iterator[Request[_Result]], in_flight: int) -> Iterator[_Result]:
         window: deque[Request[_Result]] = deque()

@@ -104,6 +104,7 @@ class Calls(Shell):
             Unavailable, TimedOut, ProtocolError: there was no answer.
             Unknown: there was no answer, and the method may not be repeated: the request may have been done.
         """
+        reads.check_text("the method", method)
         return self.ask(call_request(method, params), timeout_ms, _as_it_came)
 
     def _call(self, method: str, params: tuple[Value, ...], finish: Callable[[Value], _Whole]) -> Asked[_Whole]:

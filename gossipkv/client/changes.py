@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 from gossipkv.client import reads
 from gossipkv.client._client import call_request
 from gossipkv.client.route import ClientClosed
-from gossipkv.errors import NotReady, NotServed, Overloaded, TimedOut, Unavailable, Unknown
+from gossipkv.errors import BadRequest, NotReady, NotServed, Overloaded, TimedOut, Unavailable, Unknown
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -55,11 +55,13 @@ class ChangePages:
     def __init__(
         self, table: str, token: bytes | None, prefix: Key | None, start: Literal["snapshot"] | None, wait_ms: int
     ) -> None:
+        if token is not None and not token:
+            raise BadRequest("an empty token is none: omit it to begin now, or give start='snapshot'")
         self._table = table
         self._options: dict[str, Value] = {} if prefix is None else {"prefix": reads.key_bytes(prefix)}
         if start is not None:
             self._options["start"] = start
-        self.token, self.wait_ms = token or b"", wait_ms
+        self.token, self.wait_ms = token or b"", int(reads.number("wait_ms", wait_ms, least=0))
         self._failures = 0
         self._has_begun = self._is_over = False
 
@@ -71,6 +73,8 @@ class ChangePages:
         if self.token:
             options.pop("start", None)
             options["token"] = self.token
+        else:
+            options["limit"] = 0  # So each change has a token before it, also those of the first page.
         return call_request("changes", [self._table, options])
 
     def items(self, result: Page) -> list[Change]:

@@ -9,14 +9,15 @@ from gossipkv.client._client import get_request
 from gossipkv.client.pages import ScanPages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Literal, TypeVar
 
     from gossipkv.client._client import Column
     from gossipkv.client.asking import Asked, Scanned, Shell
-    from gossipkv.client.reads import Key, Stamp
+    from gossipkv.client.reads import Key, Keys, Stamp
     from gossipkv.client.sessions import Session
 
+    _Default = TypeVar("_Default")
     _Found = TypeVar("_Found")
 
 
@@ -37,16 +38,21 @@ class Dataset(reads.ReadOnly):
     def __repr__(self) -> str:
         return f"<{self._client.PLACE}.Dataset {self.name!r} of {self._client!r}>"
 
+    def __getitem__(self, key: Key) -> Asked[bytes]:
+        """Return the value of `key`; raise KeyError if there is none."""
+        return self._client.ask(get_request(self._database, key), None, reads.or_error(reads.of_dataset, key))
+
     def get(
         self,
         key: Key,
+        default: _Default | None = None,
         *,
         version: str | None = None,
         min_version: str | None = None,
         timeout_ms: int | None = None,
         session: Session | None = None,
-    ) -> Asked[bytes | None]:
-        """Return the value of `key`, or None if there is none (an empty value is `b""`).
+    ) -> Asked[bytes | _Default | None]:
+        """Return the value of `key`, or `default` if there is none (an empty value is `b""`).
 
         Raises:
             UnknownDatabase, UnknownVersion, NotReady, Corrupt: the node's answer.
@@ -56,7 +62,16 @@ class Dataset(reads.ReadOnly):
         finish: Callable[[tuple[bytes | None, Stamp]], bytes | None] = reads.of_dataset
         if session is not None:
             finish = lambda answer: sessions.saw_version(session, self.name, answer)[0]  # noqa: E731  # It is one of two.
-        return self._client.ask(request, timeout_ms, finish)
+        whole = finish if default is None else reads.or_default(finish, default)
+        return self._client.ask(request, timeout_ms, whole)
+
+    def has(self, key: Key, *, timeout_ms: int | None = None, session: Session | None = None) -> Asked[bool]:
+        """Return True if there is a value of `key`.  Raises as `get`."""
+        request, saw = (
+            get_request(self._database, key, sessions.read_options(session, self.name, None, None)),
+            self._saw,
+        )
+        return self._client.ask(request, timeout_ms, lambda answer: saw(session)(answer)[0] is not None)
 
     def get_with_version(
         self,
@@ -73,7 +88,7 @@ class Dataset(reads.ReadOnly):
 
     def get_many(
         self,
-        keys: Iterable[Key],
+        keys: Keys,
         *,
         version: str | None = None,
         min_version: str | None = None,
@@ -94,7 +109,7 @@ class Dataset(reads.ReadOnly):
 
     def get_many_with_version(
         self,
-        keys: Iterable[Key],
+        keys: Keys,
         *,
         version: str | None = None,
         min_version: str | None = None,
@@ -130,8 +145,7 @@ class Dataset(reads.ReadOnly):
         """
         pages = ScanPages(
             self.name, reads.span_options(start, end, prefix, reverse=reverse), limit=limit, version=version,
-            check=self._saw(session), least=None if session is None else session.version(self.name), into=into,
-            as_text=as_text,
+            check=self._saw(session), least=sessions.seen_version(session, self.name), into=into, as_text=as_text,
         )  # fmt: skip
         return self._client.scanned(pages, timeout_ms)
 

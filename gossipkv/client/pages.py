@@ -87,7 +87,7 @@ class ScanPages:
         as_text: bool = False,
     ) -> None:
         self.has_columns, self.as_text = reads.into_columns(into, as_text=as_text), as_text
-        if limit is not None and limit < 0:
+        if limit is not None and reads.number("limit", limit, least=-(1 << 63)) < 0:
             raise BadRequest(f"limit must not be negative, got {limit}")
         self._database = database
         self._check = check

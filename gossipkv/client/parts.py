@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gossipkv.client._client import Request
     from gossipkv.client.range_deletion import DeletionPages
-    from gossipkv.client.reads import Key, Stamp
+    from gossipkv.client.reads import Key, Keys, Stamp
     from gossipkv.wire.rpc import Value
 
     _Yield = TypeVar("_Yield")
@@ -46,7 +46,7 @@ Many = tuple[Values, "Stamp"]
 
 def reading(
     database: bytes,
-    keys: Iterable[Key],
+    keys: Keys,
     options: bytes | None,
     version: str | None = None,
     *,
@@ -139,7 +139,7 @@ def writing(
     table: str, records: Iterable[tuple[Key, bytes] | tuple[Key, bytes, int]], options: dict[str, Value]
 ) -> Generator[Request[Value], Value, None]:
     """Put `records` in their order.  The `details` of an error have the outcome of the other parts."""
-    rows = [(reads.key_bytes(record[0]), tables.value_bytes(record[1]), record[2:]) for record in records]
+    rows = [_row(record) for record in reads.iterable("records", records)]
     sizes = [len(key) + len(value) + 2 * OVERHEAD_BYTES for key, value, _ in rows]
     most = PART_EXPIRING if any(own for _, _, own in rows) else PART_RECORDS
 
@@ -149,7 +149,18 @@ def writing(
     yield from _writes("put_many", make, sizes, most, ("records", "put"))
 
 
-def deleting(table: str, keys: Iterable[Key], options: dict[str, Value]) -> Generator[Request[Value], Value, None]:
+def _row(record: tuple[Key, bytes] | tuple[Key, bytes, int]) -> tuple[bytes, bytes, list[int]]:
+    """Return the key, the value and perhaps the expiry of a record.  Raises TypeError."""
+    try:
+        key, value, *own = record
+    except (TypeError, ValueError):  # It is no tuple, or too short.
+        own = [0, 0]
+    if len(own) > 1:
+        raise TypeError(f"a record must be (key, value) or (key, value, expires_at), not {record!r:.80}")
+    return reads.key_bytes(key), tables.value_bytes(value), own
+
+
+def deleting(table: str, keys: Keys, options: dict[str, Value]) -> Generator[Request[Value], Value, None]:
     """Delete `keys`.  The `details` of an error have the outcome of the other parts."""
     whole = [reads.key_bytes(key) for key in reads.several(keys)]
     sizes = [len(key) + OVERHEAD_BYTES for key in whole]

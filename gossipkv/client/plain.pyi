@@ -1,17 +1,19 @@
 # Made by .ci/stubs.py (`make stubs`).
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, overload
+from typing import Literal, TypeVar, overload
 
 from gossipkv.client._client import Column
 from gossipkv.client.asking import Shell
 from gossipkv.client.changes import Change
 from gossipkv.client.owners import ByMap
 from gossipkv.client.pages import Batches
-from gossipkv.client.reads import Key, Record
+from gossipkv.client.reads import Key, Keys, Record
 from gossipkv.client.sessions import Session
 from gossipkv.client.tables import Level
 from gossipkv.wire.rpc import Value
+
+_Default = TypeVar("_Default")
 
 class Client:
     def dataset(self, name: str) -> Dataset: ...
@@ -31,23 +33,29 @@ class Client:
 class Dataset:
     name: str
     def __init__(self, client: Shell, name: str) -> None: ...
+    def __getitem__(self, key: Key) -> bytes: ...
+    @overload
     def get(self, key: Key, *, version: str | None=None, min_version: str | None=None, timeout_ms: int | None=None,
         session: Session | None=None) -> bytes | None: ...
+    @overload
+    def get(self, key: Key, default: _Default, *, version: str | None=None, min_version: str | None=None, timeout_ms:
+        int | None=None, session: Session | None=None) -> bytes | _Default: ...
+    def has(self, key: Key, *, timeout_ms: int | None=None, session: Session | None=None) -> bool: ...
     def get_with_version(self, key: Key, *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None) -> tuple[bytes | None, str]: ...
     @overload
-    def get_many(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None, timeout_ms:
+    def get_many(self, keys: Keys, *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None, into: Literal["arrow"], as_text: bool=False) -> Column: ...
     @overload
-    def get_many(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None, timeout_ms:
+    def get_many(self, keys: Keys, *, version: str | None=None, min_version: str | None=None, timeout_ms:
         int | None=None, session: Session | None=None) -> list[bytes | None]: ...
     @overload
-    def get_many_with_version(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None,
-        timeout_ms: int | None=None, session: Session | None=None, into: Literal["arrow"], as_text:
+    def get_many_with_version(self, keys: Keys, *, version: str | None=None, min_version: str | None=None, timeout_ms:
+        int | None=None, session: Session | None=None, into: Literal["arrow"], as_text:
         bool=False) -> tuple[Column, str]: ...
     @overload
-    def get_many_with_version(self, keys: Iterable[Key], *, version: str | None=None, min_version: str | None=None,
-        timeout_ms: int | None=None, session: Session | None=None) -> tuple[list[bytes | None], str]: ...
+    def get_many_with_version(self, keys: Keys, *, version: str | None=None, min_version: str | None=None, timeout_ms:
+        int | None=None, session: Session | None=None) -> tuple[list[bytes | None], str]: ...
     @overload
     def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
         int | None=None, version: str | None=None, timeout_ms: int | None=None, session: Session | None=None, into:
@@ -56,19 +64,26 @@ class Dataset:
     def scan(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, reverse: bool=False, limit:
         int | None=None, version: str | None=None, timeout_ms: int | None=None, session:
         Session | None=None) -> Iterator[Record]: ...
+    def __contains__(self, key: Key) -> bool: ...
 
 class Table:
     name: str
     def __init__(self, client: Shell, name: str, by_map: ByMap | None=None) -> None: ...
+    def __getitem__(self, key: Key) -> bytes: ...
+    @overload
     def get(self, key: Key, *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> bytes | None: ...
+    @overload
+    def get(self, key: Key, default: _Default, *, wait_ms: int=0, timeout_ms: int | None=None, session:
+        Session | None=None) -> bytes | _Default: ...
+    def has(self, key: Key, *, wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None) -> bool: ...
     def get_with_expiry(self, key: Key, *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> tuple[bytes | None, int | None]: ...
     @overload
-    def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
-        Session | None=None, into: Literal["arrow"], as_text: bool=False) -> Column: ...
+    def get_many(self, keys: Keys, *, wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None, into:
+        Literal["arrow"], as_text: bool=False) -> Column: ...
     @overload
-    def get_many(self, keys: Iterable[Key], *, wait_ms: int=0, timeout_ms: int | None=None, session:
+    def get_many(self, keys: Keys, *, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> list[bytes | None]: ...
     def changes(self, *, token: bytes | None=None, prefix: Key | None=None, start: Literal["snapshot"] | None=None,
         wait_ms: int=..., timeout_ms: int | None=None) -> Iterator[Change]: ...
@@ -88,7 +103,8 @@ class Table:
     def put_many(self, records: Iterable[tuple[Key, bytes] | tuple[Key, bytes, int]], *, level: Level="majority",
         ttl_ms: int | None=None, expires_at: int | None=None, wait_ms: int=0, timeout_ms: int | None=None, session:
         Session | None=None) -> None: ...
-    def delete_many(self, keys: Iterable[Key], *, level: Level="majority", wait_ms: int=0, timeout_ms: int | None=None,
-        session: Session | None=None) -> None: ...
+    def delete_many(self, keys: Keys, *, level: Level="majority", wait_ms: int=0, timeout_ms: int | None=None, session:
+        Session | None=None) -> None: ...
     def delete_range(self, *, start: Key | None=None, end: Key | None=None, prefix: Key | None=None, level:
         Level="majority", wait_ms: int=0, timeout_ms: int | None=None, session: Session | None=None) -> int: ...
+    def __contains__(self, key: Key) -> bool: ...

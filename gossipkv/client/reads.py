@@ -5,22 +5,27 @@ Answers are bytes of a peer: each function here returns an answer with its type,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar
 
 import msgpack
 
 from gossipkv.errors import WRITES_ARE, BadRequest, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from gossipkv.wire.rpc import Value
 
-Key = bytes | bytearray | memoryview | str
+Buffer = bytes | bytearray | memoryview
+Key = Buffer | str
 Record = tuple[bytes, bytes]
 OneKey = TypeVar("OneKey", bound=Key)
 Stamp = str | bytes  # The version of a dataset, or the token of a table, that an answer comes from.
 _Found = TypeVar("_Found")
+_Whole = TypeVar("_Whole")
+_Default = TypeVar("_Default")
+_Several_co = TypeVar("_Several_co", covariant=True)
 
 TIMEOUT_MS: Final = 1000  # The interface's default: far above any healthy answer, and well below a person's patience.
 STAGE_TIMEOUT_MS: Final = 50  # Then another node is asked as well: few healthy answers take as long.
@@ -31,10 +36,40 @@ REPEATABLE: Final = frozenset({
     "partition_map", "partitions", "metadata_status", "verify_table", "verdict", "report",
 })  # fmt: skip
 
+# The ports of a node that a client may be given by mistake: the first bytes of their answers, and the settings.
+OTHER_PORTS: Final = ((b"HTTP/", "HTTP", "http_listen"), (b"-ERR ", "RESP, Redis's protocol", "resp_listen"))
+
 SHOWN_CHARACTERS: Final = 80  # Characters of a wrong answer in an error: enough to recognise it.
 
 
-class ReadOnly:
+class Several(Protocol[_Several_co]):
+    """A collection of keys; text is none for type checkers, since text can only contain text."""
+
+    def __iter__(self) -> Iterator[_Several_co]: ...
+    def __contains__(self, item: object, /) -> bool: ...
+
+
+if TYPE_CHECKING:  # In place of `Iterable[Key]`, which a single text would be.
+    Keys = Iterable[Buffer] | Iterator[Key] | Several[Key]
+
+
+class Container:
+    """A dataset or a table as a container of keys."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+
+        def has(self, key: Key) -> object: ...
+
+    def __contains__(self, key: Key) -> bool:
+        found = self.has(key)
+        if isinstance(found, bool):
+            return found
+        found.close()  # type: ignore[attr-defined]  # It is a coroutine.
+        raise TypeError(f"`in` cannot be awaited; write: await {type(self).__name__.lower()}.has(key)")
+
+
+class ReadOnly(Container):
     """A dataset; its missing write methods raise an error that names the alternatives."""
 
     __slots__ = ()
@@ -54,7 +89,7 @@ def key_bytes(key: Key) -> bytes:
         BadRequest: text that has no UTF-8 form.
         TypeError: neither bytes nor text.
     """
-    if isinstance(key, (bytes, bytearray, memoryview)):
+    if isinstance(key, Buffer):
         return bytes(key)  # A copy of mutable buffers; `bytes` are not copied.
     if isinstance(key, str):
         try:
@@ -76,7 +111,9 @@ def name_bytes(name: str) -> bytes:
 
     Raises:
         BadRequest: text that has no UTF-8 form.
+        TypeError: no text.
     """
+    check_text("the name of a database", name)
     try:
         return msgpack.packb(name)
     except UnicodeEncodeError as error:
@@ -98,7 +135,49 @@ def several(keys: Iterable[OneKey]) -> Iterable[OneKey]:
     """Return `keys`; refuse a single key, which by mistake would be iterated by character."""
     if isinstance(keys, Key):
         raise TypeError(f"expected an iterable of keys, got the single key {keys!r}; put it in a list")
-    return keys
+    return iterable("keys", keys)
+
+
+def iterable(name: str, items: Iterable[_Found]) -> Iterable[_Found]:
+    """Return items.  Raises TypeError: they are not iterable."""
+    if not hasattr(items, "__iter__"):
+        raise TypeError(f"{name} must be an iterable, such as a list, not {type(items).__name__}")
+    return items
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise TypeError if the value is no text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+
+
+def or_default(finish: Callable[[_Whole], bytes | None], default: _Default) -> Callable[[_Whole], bytes | _Default]:
+    """Return `finish` with the default in place of None."""
+
+    def found(answer: _Whole) -> bytes | _Default:
+        return default if (value := finish(answer)) is None else value
+
+    return found
+
+
+def or_error(finish: Callable[[_Whole], bytes | None], key: Key) -> Callable[[_Whole], bytes]:
+    """Return `finish`, which raises KeyError in place of None."""
+
+    def found(answer: _Whole) -> bytes:
+        if (value := finish(answer)) is None:
+            raise KeyError(key)
+        return value
+
+    return found
+
+
+def other_protocol(begin: bytes) -> ProtocolError | None:
+    """Return the error for a port of another protocol, by the first bytes that come from it."""
+    for first, protocol, setting in OTHER_PORTS:
+        if begin.startswith(first):
+            words = f"this port speaks {protocol}; connect to the node's port for clients (`listen`, by default 7070)"
+            return ProtocolError(f"{words}, not to `{setting}`", {"protocol": protocol})
+    return None
 
 
 def into_columns(into: str | None, *, as_text: bool) -> bool:
@@ -107,7 +186,7 @@ def into_columns(into: str | None, *, as_text: bool) -> bool:
     Raises:
         BadRequest: `into` is neither None nor `"arrow"`, or `as_text` is of no use without it.
     """
-    if into not in {None, "arrow"}:
+    if into is not None and into != "arrow":
         raise BadRequest(
             f"into must be 'arrow' or None, not {into!r}; other libraries can import the result of into='arrow'"
         )
@@ -116,20 +195,25 @@ def into_columns(into: str | None, *, as_text: bool) -> bool:
     return into is not None
 
 
-def positive(timeout_ms: int) -> int:
-    """Return a timeout.
+def number(name: str, value: int, *, least: int = 1) -> int:
+    """Return a number.
 
     Raises:
-        ValueError: it is not positive.
+        TypeError: it is no number.
+        ValueError: it is less than `least`, or not finite.
     """
-    if timeout_ms <= 0:
-        raise ValueError(f"timeout_ms must be positive, not {timeout_ms}")
-    return timeout_ms
+    try:
+        is_valid = least <= value < inf
+    except TypeError:
+        raise TypeError(f"{name} must be a number, not {value!r}") from None
+    if not is_valid:
+        raise ValueError(f"{name} must be {'positive' if least else 'at least 0'}, not {value}")
+    return value
 
 
 def stage_s(stage_timeout_ms: int | None) -> float | None:
-    """Return the seconds after which a silent read is asked elsewhere as well; None: never.  Raises as `positive`."""
-    return None if stage_timeout_ms is None else positive(stage_timeout_ms) / 1000
+    """Return the seconds after which a silent read is asked elsewhere as well; None: never.  Raises as `number`."""
+    return None if stage_timeout_ms is None else number("stage_timeout_ms", stage_timeout_ms) / 1000
 
 
 def value_of(result: Value) -> tuple[bytes | None, Stamp]:

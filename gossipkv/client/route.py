@@ -33,7 +33,8 @@ def addresses_of(given: Iterable[Named | Iterable[Named]]) -> list[Address]:
     """
     found: list[Address] = []
     for item in given:
-        for address in (item,) if isinstance(item, (str, bytes, Address)) else item:
+        is_one = isinstance(item, (str, bytes, Address)) or not hasattr(item, "__iter__")
+        for address in (item,) if is_one else item:
             if not isinstance(address, (str, Address)):
                 raise TypeError(f"an address must be a str, such as '127.0.0.1:7070', not {type(address).__name__}")
             found.append(parse_address(address) if isinstance(address, str) else address)

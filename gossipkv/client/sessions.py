@@ -95,8 +95,9 @@ class SessionTurn:
     __slots__ = ("_sent", "_session")
 
     def __init__(self, session: Session | None) -> None:
+        """Raise TypeError if there is something else in place of a session."""
         self._session = session
-        self._sent = () if session is None else session.tokens
+        self._sent = () if session is None else _checked(session).tokens
 
     @property
     def token(self) -> bytes:
@@ -122,10 +123,28 @@ class SessionTurn:
 
 
 def read_options(session: Session | None, dataset: str, version: str | None, least: str | None) -> bytes | None:
-    """Return the options of a dataset read; without a `version` the session's version is the least allowed."""
-    if session is not None and version is None:
-        least = max(filter(None, (least, session.version(dataset))), default=None)
+    """Return the options of a dataset read; without a `version` the session's version is the least allowed.
+
+    Raises:
+        TypeError: no session, or no text as a version.
+    """
+    for name, given in (("version", version), ("min_version", least)):
+        if given is not None:
+            reads.check_text(name, given)
+    if (seen := seen_version(session, dataset)) is not None and version is None:
+        least = seen if least is None else max(least, seen)
     return reads.read_options(version, least)
+
+
+def seen_version(session: Session | None, dataset: str) -> str | None:
+    """Return the newest version that the session has seen, if any.  Raises TypeError: it is no session."""
+    return None if session is None else _checked(session).version(dataset)
+
+
+def _checked(session: Session) -> Session:
+    if not isinstance(session, Session):
+        raise TypeError(f"session must be one that `client.session(text)` returns, not {type(session).__name__}")
+    return session
 
 
 def saw_version(session: Session | None, dataset: str, answer: tuple[_Whole, reads.Stamp]) -> tuple[_Whole, str]:
@@ -167,6 +186,6 @@ def _read(text: str) -> tuple[dict[str, str], tuple[bytes, ...]]:
                 whole = tuple(token for token in tokens if isinstance(token, bytes))
                 if (len(named), len(whole)) == (len(versions), len(tokens)):
                     return named, whole
-    except ValueError:  # From base64, MessagePack or UTF-8.
+    except (TypeError, ValueError):  # From base64, MessagePack or UTF-8.
         pass
     raise BadRequest("the text is not a saved session; pass the result of `Session.to_text`")

@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     from gossipkv.client._client import Column, Request
     from gossipkv.client.asking import Asked, Followed, Scanned, Shell
     from gossipkv.client.owners import ByMap
-    from gossipkv.client.reads import Key, Stamp
+    from gossipkv.client.reads import Key, Keys, Stamp
     from gossipkv.client.sessions import Session
     from gossipkv.client.tables import Level
     from gossipkv.wire.rpc import Value
 
+    _Default = TypeVar("_Default")
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
 
 
-class Table:
+class Table(reads.Container):
     """A table's reads and writes; `Client.table` makes one.
 
     A key is bytes, or text, which means its UTF-8 bytes.  A write returns when as many replicas as its `level` says
@@ -47,24 +48,36 @@ class Table:
     def __repr__(self) -> str:
         return f"<{self._client.PLACE}.Table {self.name!r} of {self._client!r}>"
 
+    def __getitem__(self, key: Key) -> Asked[bytes]:
+        """Return the value of `key`; raise KeyError if there is none."""
+        turn = SessionTurn(None)
+        return self._read(key, turn, reads.or_error(turn.found, key))
+
     def get(
-        self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
-    ) -> Asked[bytes | None]:
-        """Return the value of `key`, or None if there is none (an empty value is `b""`).
+        self,
+        key: Key,
+        default: _Default | None = None,
+        *,
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+    ) -> Asked[bytes | _Default | None]:
+        """Return the value of `key`, or `default` if there is none (an empty value is `b""`).
 
         Raises:
             UnknownDatabase, NotReady, Corrupt: the node's answer.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        turn, by_map = SessionTurn(session), self._by_map
-        if by_map is None:
-            request = get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms))
-            return self._client.ask(request, timeout_ms, turn.found)
+        turn = SessionTurn(session)
+        finish = turn.found if default is None else reads.or_default(turn.found, default)
+        return self._read(key, turn, finish, wait_ms, timeout_ms)
 
-        def make(config: int) -> Request[tuple[bytes | None, Stamp]]:
-            return get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms, config))
-
-        return self._asked(by_map, key, make, timeout_ms, turn.found)
+    def has(
+        self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
+    ) -> Asked[bool]:
+        """Return True if there is a value of `key`.  Raises as `get`."""
+        turn = SessionTurn(session)
+        return self._read(key, turn, lambda answer: turn.found(answer) is not None, wait_ms, timeout_ms)
 
     def get_with_expiry(
         self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
@@ -85,7 +98,7 @@ class Table:
 
     def get_many(
         self,
-        keys: Iterable[Key],
+        keys: Keys,
         *,
         wait_ms: int = 0,
         timeout_ms: int | None = None,
@@ -125,7 +138,7 @@ class Table:
             Overloaded: where the feed begins: the node, or the connection, has too many feeds.
         """
         pages = ChangePages(self.name, token, prefix, start, wait_ms)
-        return self._client.followed(pages, wait_ms + self._client.allowed_ms(timeout_ms))
+        return self._client.followed(pages, pages.wait_ms + self._client.allowed_ms(timeout_ms))
 
     def scan(
         self,
@@ -233,7 +246,7 @@ class Table:
 
     def delete_many(
         self,
-        keys: Iterable[Key],
+        keys: Keys,
         *,
         level: Level = "majority",
         wait_ms: int = 0,
@@ -273,6 +286,24 @@ class Table:
         deletion = DeletionPages(self.name, span, options)
         return self._client.ask_steps(parts.deleting_range(deletion, turn.saw), timeout_ms)
 
+    def _read(
+        self,
+        key: Key,
+        turn: SessionTurn,
+        finish: Callable[[tuple[bytes | None, Stamp]], _Whole],
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+    ) -> Asked[_Whole]:
+        """Return `finish` of the answer to a `get`."""
+        if self._by_map is None:
+            request = get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms))
+            return self._client.ask(request, timeout_ms, finish)
+
+        def make(config: int) -> Request[tuple[bytes | None, Stamp]]:
+            return get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms, config))
+
+        return self._asked(self._by_map, key, make, timeout_ms, finish)
+
     def _write(
         self,
         method: str,
@@ -301,7 +332,7 @@ class Table:
         smears: bool = False,
     ) -> Asked[_Whole]:
         """Return `finish` of the answer to a request for one key, from the nodes that `owners` names."""
-        of = key if isinstance(key, bytes) else reads.key_bytes(key)
+        of = reads.key_bytes(key)
         owner = by_map.owner(of, smears=smears)
         if owner is None:
             return self._client.ask_steps(parts.finished(by_map.asking(of, make, smears=smears), finish), timeout_ms)

@@ -67,7 +67,7 @@ class TaskShell:
         `patient`: connect only on demand, as for a gateway that starts before its node.  `stays`: the connection can be
         dialled only once, so it is kept after a silence.
         """
-        self._timeout_ms = reads.positive(timeout_ms)
+        self._timeout_ms = reads.number("timeout_ms", timeout_ms)
         self._credentials = credentials
         self._is_patient = patient
         self._generation = forks.generation
@@ -81,7 +81,7 @@ class TaskShell:
         return self._dispatcher.address
 
     def allowed_ms(self, timeout_ms: int | None) -> int:
-        return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
+        return self._timeout_ms if timeout_ms is None else reads.number("timeout_ms", timeout_ms)
 
     async def ask_steps(self, steps: Generator[Request[_Result], _Result, _Whole], timeout_ms: int | None) -> _Whole:
         return await self._driven(steps, self.deadline(timeout_ms))

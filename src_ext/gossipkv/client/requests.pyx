@@ -12,13 +12,13 @@ until their deadline).
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
 from libc.math cimport INFINITY
 from libc.stdint cimport uint8_t
 
 from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve, buffer_size
-from gossipkv.wire._wire cimport FRAME_BYTES, HEAD_BYTES, put_bin
+from gossipkv.wire._wire cimport HEAD_BYTES, put_bin
 
 from types import GenericAlias
 
@@ -30,7 +30,7 @@ from gossipkv.errors import BadRequest, TooLarge
 cdef enum:
     FIXED_BYTES = 32  # of a frame without the database, the keys and the options
 
-cdef Py_ssize_t MAX_BYTES = FRAME_BYTES
+cdef Py_ssize_t MAX_BYTES = 17 * 1024 * 1024  # A node's default `max_frame`: a longer request would end the connection.
 
 
 cdef class Deadlines
@@ -114,15 +114,15 @@ cdef class Request:
 
 
 cdef inline object as_key(object key):
-    """Return the key as it is sent; `bytes` are not copied."""
-    return key if PyBytes_Check(key) else reads.key_bytes(key)
+    """Return the key as it is sent; `bytes` are not copied, unlike those of a subclass, such as NumPy's."""
+    return key if PyBytes_CheckExact(key) else reads.key_bytes(key)
 
 
 cdef int bound(Request request) except -1:
     """Refuse a request that is larger than a frame."""
     if request.size_bytes > MAX_BYTES:
         raise TooLarge(
-            f"{request.method}: the request has {request.size_bytes} bytes; a frame has at most {MAX_BYTES} bytes",
+            f"{request.method}: the request has {request.size_bytes} bytes; a node takes at most {MAX_BYTES} bytes",
             {"limit": MAX_BYTES, "size": request.size_bytes},
         )
     return 0

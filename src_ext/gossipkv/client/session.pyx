@@ -42,6 +42,7 @@ from gossipkv.wire.frames import refusal
 cdef enum:
     # Limit on ids whose answers no task awaits; a node that never answers is left before they pile up.
     MAX_ABANDONED_REQUESTS = 10000
+    LONGEST_GREETING = 16  # Of these bytes, the first ones tell another protocol.
     LONG_ANSWER = 65536  # Longer answers are worth a place of their own.
 
 MAX_ABANDONED = MAX_ABANDONED_REQUESTS
@@ -348,7 +349,8 @@ cdef class Session:
             try:
                 self.answer(data + taken, self.state.position, done)
             except ProtocolError as error:
-                self.failure = error
+                first = (<const char*>data)[:min(size, LONGEST_GREETING)] if self.offset == 0 else b""
+                self.failure = reads.other_protocol(first) or error
                 break
             taken += self.state.position
             self.offset += self.state.position

@@ -51,8 +51,10 @@ class TableNode:
         return [found[begin : begin + 2], begin + 2 if len(found) > begin + 2 else None, b"token"]
 
     def changes(self, options: dict[str, object]) -> object:
-        """Give the records behind the number in the token, two at a time."""
+        """Give the records behind the number in the token, two at a time; with the limit 0, only the token."""
         begin = int(options.get("token", b"0"))
+        if options.get("limit") == 0:
+            return [[], b"%d" % begin]
         found = [[key, value, None] for key, value in sorted(self.records.items())][begin : begin + 2]
         return [found, b"%d" % (begin + len(found))]
 

@@ -12,7 +12,7 @@ from gossipkv.client import reads
 from gossipkv.client._client import Deadlines, Request, Session, call_request, get_many_request, get_request
 from gossipkv.client.pages import ScanPages
 from gossipkv.errors import BadRequest, TimedOut, TooLarge
-from gossipkv.wire.frames import MAX_FRAME_BYTES
+from gossipkv.settings.config import Config
 from tests.oracle import deadlines as oracle
 
 STEPS = st.lists(
@@ -132,13 +132,14 @@ def test_wrong_keys():
 
 
 def test_a_request_that_no_node_would_read():
-    """A frame over the maximal size is refused by the client."""
-    largest = MAX_FRAME_BYTES - 32 - len(b"\xa3geo")
-    assert get_request(b"\xa3geo", bytes(largest)).size_bytes == MAX_FRAME_BYTES
+    """A frame over the maximal size of a node is refused by the client."""
+    most_bytes = Config().max_frame
+    largest = most_bytes - 32 - len(b"\xa3geo")
+    assert get_request(b"\xa3geo", bytes(largest)).size_bytes == most_bytes
     with pytest.raises(TooLarge) as caught:
         get_request(b"\xa3geo", bytes(largest + 1))
-    assert caught.value.details == {"limit": MAX_FRAME_BYTES, "size": MAX_FRAME_BYTES + 1}
+    assert caught.value.details == {"limit": most_bytes, "size": most_bytes + 1}
     with pytest.raises(TooLarge):
         get_many_request(b"\xa3geo", [bytes(1 << 20)] * 33)
     with pytest.raises(TooLarge):
-        call_request("put", [bytes(MAX_FRAME_BYTES)])
+        call_request("put", [bytes(most_bytes)])
