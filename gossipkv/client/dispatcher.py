@@ -354,7 +354,9 @@ class Dispatcher:
         else:
             self._backoff.failed(link.address, now)
         self._learn_soon(now)
-        moving = []
+        moving, odd = [], None
+        if (failure := session.failure) is not None:
+            odd = ProtocolError(f"{link.address}: {failure.message}", failure.details)
         for request in session.outstanding():
             has_begun = session.has_begun(request)
             session.withdraw(request)
@@ -363,12 +365,14 @@ class Dispatcher:
                     self._dialled.discard(link.address)
                 self._lose(request)
             elif has_begun and not request.is_repeatable:
-                self._finish(request, unknown(request, link.address, reason, session.failure))
+                if odd is None or "protocol" not in odd.details:  # A port of another protocol has done nothing.
+                    self._finish(request, unknown(request, link.address, reason, failure))
+                else:
+                    self._finish(request, copy(odd))
             else:
                 history = _history(request)
                 lane = self._lane_of(request)
-                if session.failure is not None:
-                    history.odd = ProtocolError(f"{link.address}: {session.failure.message}", session.failure.details)
+                history.odd = odd or history.odd
                 history.breaks += 1  # The first one may be none of its fault, nor of the address.
                 has_failed = not session.answered or history.breaks > 1 or session.failure is not None
                 if not (has_failed and self._note_failure(request, lane, link.address, reason)):

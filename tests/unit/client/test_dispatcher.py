@@ -457,6 +457,19 @@ def test_a_silent_link_is_left_and_keeps_its_writes():
     assert not following.is_closed
 
 
+def test_a_write_to_a_port_of_another_protocol_is_not_done():
+    """Any other bytes that are no answer leave the outcome unknown."""
+    for answer, kind in ((b"HTTP/1.1 400 Bad Request", ProtocolError), (b"garbage", Unknown)):
+        world = World(A)
+        link = world.link(A)
+        write = world.ask("put")
+        link.flush()
+        link.session.receive(answer)
+        world.dispatcher.on_broken(link, link.session.failure.message, 0.0)
+        with pytest.raises(kind, match="speaks HTTP" if kind is ProtocolError else "may or may not have been done"):
+            write.take()
+
+
 @pytest.mark.parametrize("ends", ["cancelled", "late"])
 def test_the_node_is_told_that_no_task_waits_for_a_poll(ends):
     """The answers to both come late, and are dropped; other requests cost no second message."""

@@ -334,7 +334,7 @@ def test_other_protocols_are_told_what_speaks_here(published, size):
     answer, ends = told(core, rpc.request(7, "ping", []))
     assert answer.startswith(b"\x94\x01\x07")
     assert msgpack.unpackb(answer) == [
-        1, 7, ["BAD_REQUEST", "this port of the node speaks RESP, as Redis does, not MessagePack-RPC", {}], None,
+        1, 7, ["BAD_REQUEST", "this port of the node speaks RESP, as Redis does, not MessagePack-RPC: use that of `listen`", {}], None,
     ]  # fmt: skip
     assert ends
     assert core.counters()["closed_bad_message"] == 1
