@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-UNDER_WAY_BYTES: Final = 1 << 20  # Of a request's parts; hosts answer OVERLOADED to more, and queues have a limit.
+UNDER_WAY_BYTES: Final = 1 << 20  # Hosts refuse more parts of a request at once, since the queues to them have limits.
 MAX_RETRY_S: Final = 0.5  # The pause doubles up to this while stores have no room.
 RETRY_S: Final = 0.02  # Hosts adopt a new map within 100 ms; ask those that lack the partition again at this interval.
 WAIT_PART: Final = 0.9  # A host may wait for this part of the time left, so that its answer arrives in time.

@@ -18,7 +18,7 @@ from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.node.report_methods import ReportMethods
-from gossipkv.serving._serving import Refusal
+from gossipkv.serving._serving import ProvenResult, Refusal
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.settings.serving import ServingSettings
@@ -163,8 +163,9 @@ class MadeUpCluster:
         return self.entries(path, keys, everything=everything)
 
 
-def decoded(answer: bytes | Refusal | DeferredResult) -> rpc.Response:
+def decoded(answer: bytes | Refusal | ProvenResult | DeferredResult) -> rpc.Response:
     """Return the answer as a client reads it, under the id 5."""
+    answer = answer.body if isinstance(answer, ProvenResult) else answer
     assert isinstance(answer, bytes | Refusal)
     if isinstance(answer, Refusal):
         return rpc.decode_response(b"\x94\x01\x05" + answer.error + b"\xc0")

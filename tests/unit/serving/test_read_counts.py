@@ -162,7 +162,7 @@ def test_what_is_given_up_is_a_request(tmp_path: Path) -> None:
     """Python answers and counts the error."""
     asker = Asker(tmp_path)
     asker.get(AWAY[0])
-    assert len(asker.wait(95)) == 1
+    assert len(asker.wait(1000)) == 1
     assert told(asker) == counts(requests=1, forwarded=1)
 
 
