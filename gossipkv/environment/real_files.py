@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Path, Threads
 
 SYNCS_AT_ONCE: Final = 16  # A disk gains little from more.
+ZEROS_BYTES: Final = 1 << 20  # Per write, where the file system cannot allocate without writing.
+_CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EPERM})
 
 
 class RealClock:
@@ -78,15 +80,19 @@ class RealFiles:
                 done += os.pwrite(descriptor, view[done:], offset + done)
 
     def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
-        if not hasattr(os, "posix_fallocate"):
-            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        before = os.fstat(descriptor).st_size
+        before, end = os.fstat(descriptor).st_size, offset + size_bytes
         status = os.fstatvfs(descriptor)
         # The system would take all free room before it refuses, and starve other writers meanwhile.
-        if offset + size_bytes - before > status.f_bavail * status.f_frsize:
+        if end - before > status.f_bavail * status.f_frsize:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
-            os.posix_fallocate(descriptor, offset, size_bytes)
+            try:
+                os.posix_fallocate(descriptor, offset, size_bytes)
+            except (AttributeError, OSError) as error:  # Not each system has the function.
+                if getattr(error, "errno", errno.ENOSYS) not in _CANNOT_ALLOCATE:
+                    raise
+                for at in range(max(offset, before), end, ZEROS_BYTES):
+                    self.pwrite(descriptor, bytes(min(ZEROS_BYTES, end - at)), at)
         except OSError:
             os.ftruncate(descriptor, before)
             raise

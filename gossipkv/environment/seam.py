@@ -97,8 +97,8 @@ class Files(Protocol):
     def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
         """Reserve a range of the file: unwritten parts are zeros, and the file reaches at least to the range's end.
 
-        Raises ENOSPC if there is no room for all of it; later writes into it need no room. Systems without support
-        refuse.
+        Raises ENOSPC if there is no room for all of it; later writes into it need no room. Where the file system cannot
+        reserve, zeros are written behind the present end.
         """
 
     def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:

@@ -65,7 +65,7 @@ class VerdictReport:
 
     async def make(self) -> dict[str, Value]:
         """Return the report as of now."""
-        cluster, is_lost, closed = self.cluster, self.store.is_lost, self.store.closed
+        cluster, is_lost, closed = self.cluster, self.store.is_lost, self.store.trouble
         # The certificate is judged by this node's own clock, which is the one that counts for it.
         ends_s, left_s, ends = self.certificate(), inf, ""
         if ends_s is not None:

@@ -127,6 +127,7 @@ class TableStore:
         self._reopens = False  # True: the store failed, and is retried.
         self._wanted = False  # True: make a store if there is none.
         self._refused: str | None = None  # The reason why no store could be made.
+        self._unmade: str | None = None  # The same, until one is made.
         self._look = trio.Event()  # Set to try another opening.
         self._settled = trio.Event()  # Set when an attempt to open has ended.
         self._end, self._ended = trio.Event(), trio.Event()
@@ -187,7 +188,7 @@ class TableStore:
                 self._log.info("tables_open", store=f"{manifest.store:016x}", life=manifest.life)
                 if store.log_damage is not None:
                     self._log.warning("tables_log_damaged", reason=store.log_damage)
-                self._store, self._why, self._reopens = store, None, False
+                self._store, self._why, self._unmade, self._reopens = store, None, None, False
                 self._settle()
                 opened_at = trio.current_time()
                 if await self._has_failed(store):
@@ -240,7 +241,7 @@ class TableStore:
         if was_there or self._store is not None:
             self._stay_closed(words, may_pass=_may_pass(error))
         else:
-            self._refused = words
+            self._refused = self._unmade = words
 
     def _words(self, error: GossipKVError | OSError) -> str:
         if isinstance(error, OSError):
@@ -305,6 +306,11 @@ class TableStore:
         if self._store is not None and self._store.closed is not None:
             return f"{self._store.closed}; {AGAIN}"
         return self._why
+
+    @property
+    def trouble(self) -> str | None:
+        """The reason why the store is closed, or why the last attempt to make one failed."""
+        return self.closed or self._unmade
 
     @property
     def state(self) -> str:

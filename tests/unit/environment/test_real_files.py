@@ -51,15 +51,24 @@ def test_what_is_allocated_has_room(tmp_path):
     files.close(descriptor)
 
 
-def test_a_system_without_allocation_refuses(tmp_path, monkeypatch):
-    """A full disk would break the promise of an allocation."""
-    monkeypatch.delattr(seam.os, "posix_fallocate")
+@pytest.mark.parametrize("error", [None, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM])
+def test_a_file_system_that_cannot_allocate_gets_zeros(tmp_path, monkeypatch, error):
+    """The space is written behind the bytes that are there, so that later writes need no room."""
+
+    def refuses(*_):
+        raise OSError(error, os.strerror(error))
+
+    if error is None:
+        monkeypatch.delattr(seam.os, "posix_fallocate")
+    else:
+        monkeypatch.setattr(seam.os, "posix_fallocate", refuses)
     files = RealFiles()
     descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)) as caught:
-        files.allocate(descriptor, 0, 10)
-    assert caught.value.errno == errno.ENOSYS
-    assert files.size(descriptor) == 0
+    files.pwrite(descriptor, b"hello", 0)
+    files.allocate(descriptor, 2, 3 << 20)
+    assert files.size(descriptor) == 2 + (3 << 20)
+    assert os.fstat(descriptor).st_blocks * 512 >= 3 << 20
+    assert files.pread(descriptor, 6, 0) == b"hello\0"
     files.close(descriptor)
 
 

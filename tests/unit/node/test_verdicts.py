@@ -47,7 +47,7 @@ class Made:
             claimed_twice=list,
         )  # fmt: skip
         tables = SimpleNamespace(conditions=self.no_tables, acceptors=lambda: ["n1"], copies_aside=int)
-        self.store = SimpleNamespace(closed="EIO", is_lost=False, log_damage=None)
+        self.store = SimpleNamespace(trouble="EIO", is_lost=False, log_damage=None)
         self.report = VerdictReport(
             node="n1",
             has_source=True,
@@ -95,7 +95,7 @@ async def test_a_report_has_only_what_is_so():
         "draining": True,
         "databases": {"geo": {"active": "1"}},
     }
-    made.unreached, made.store.closed, made.store.is_lost = {"n2": "no answer"}, "damaged", True
+    made.unreached, made.store.trouble, made.store.is_lost = {"n2": "no answer"}, "damaged", True
     told = await made.report.make()
     assert (told["unreached"], told["tables_lost"], told.get("tables_closed")) == ({"n2": "no answer"}, "damaged", None)
 
