@@ -104,6 +104,12 @@ def cluster() -> None:
     help=("Use exactly the ports P, P+1, ... for HTTP."),
 )
 @click.option(
+    "--resp-base-port",
+    type=click.IntRange(1, 65_535),
+    metavar="P",
+    help="Answer RESP (Redis clients) at exactly the ports P, P+1, ...",
+)
+@click.option(
     "--set", "settings", type=_pair, multiple=True, metavar="NAME=VALUE", help=("Setting for all nodes; repeatable.")
 )
 @click.option("--detach", is_flag=True, help="Return when the nodes are ready, and leave them running.")
@@ -118,6 +124,7 @@ def up(
     base_port: int | None,
     http: bool | None,
     http_base_port: int | None,
+    resp_base_port: int | None,
     settings: tuple[tuple[str, str], ...],
     detach: bool,
     as_json: bool,
@@ -138,6 +145,7 @@ def up(
         base_port=base_port,
         http=True if http is None and load(directory) is None else http,
         http_base_port=http_base_port,
+        resp_base_port=resp_base_port,
         settings=remembered,
     )
     _hear_signals()

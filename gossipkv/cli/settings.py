@@ -87,8 +87,7 @@ def _database_rows(name: str, settings: DatabaseSettings, effective: Config) -> 
         if setting.name in {"storage_options", "catalog"}:
             yield from _option_rows(path, value or {}, effective)
         else:
-            value = asdict(value) if setting.name == "csv" else value
-            shown = mask_url(value) if setting.name == "table" else value
+            shown = asdict(value) if setting.name == "csv" else mask_url(value) if setting.name == "table" else value
             yield _file_row(path, shown, effective.origin(path), setting)
 
 
@@ -102,7 +101,7 @@ def _option_rows(path: str, options: Mapping[str, Option], effective: Config) ->
 STORAGE_OPTION: Final = DatabaseSetting("storage_options", "none", "options of the store", "an option of the store", "")
 
 
-def _file_row(path: str, value: str, origin: str, setting: DatabaseSetting) -> dict[str, Value]:
+def _file_row(path: str, value: Value, origin: str, setting: DatabaseSetting) -> dict[str, Value]:
     return _row_of(path, value, origin, setting, unit="text")
 
 
@@ -113,7 +112,7 @@ def _row(setting: Setting, effective: Config) -> dict[str, Value]:
     return {**row, "environment": setting.variable, "flag": setting.flag}
 
 
-def _row_of(path: str, value: str | None, origin: str, of: Setting | DatabaseSetting, *, unit: str) -> dict[str, Value]:
+def _row_of(path: str, value: Value, origin: str, of: Setting | DatabaseSetting, *, unit: str) -> dict[str, Value]:
     return {
         "setting": path,
         "value": value,

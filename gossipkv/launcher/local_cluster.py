@@ -58,6 +58,7 @@ class Cluster:
         places: Sequence[Place] = (),
         http: bool | None = None,
         http_base_port: int | None = None,
+        resp_base_port: int | None = None,
         environ: Mapping[str, str] = os.environ,
         ready_timeout_s: float | None = None,
     ) -> None:
@@ -73,6 +74,7 @@ class Cluster:
             places: Places of nodes that are not on 127.0.0.1.
             http: True if each node answers HTTP and shows its page.
             http_base_port: Like `base_port`, for HTTP; omitted: from 8080 on.
+            resp_base_port: Like `base_port`, for RESP; omitted: as before, else no RESP.
             environ: The nodes' environment, including `GOSSIPKV_...` variables.
             ready_timeout_s: Seconds until a node that is not ready counts as failed; omitted: 60, and 4 for each.
         """
@@ -86,6 +88,7 @@ class Cluster:
             places=list(places),
             http=http,
             http_base_port=http_base_port,
+            resp_base_port=resp_base_port,
         )
         self._environ = environ
         self._ready_timeout_s = ready_timeout_s

@@ -61,6 +61,7 @@ class ClusterOrder:
     places: list[Place] = field(default_factory=list)
     http: bool | None = None
     http_base_port: int | None = None
+    resp_base_port: int | None = None
     leash: int | None = None  # A descriptor; None: the nodes outlive the launcher.
 
     def to_line(self) -> bytes:
@@ -85,6 +86,9 @@ class ClusterOrder:
         nodes = before.nodes + [NodePlan(index, 0) for index in range(planned + 1, self._count(planned) + 1)]
         for at, place in enumerate(self.places[: len(nodes)]):
             nodes[at] = dataclasses.replace(nodes[at], **asdict(place))
+        for at, node in enumerate(nodes if self.resp_base_port is not None else ()):
+            resp = {"resp_listen": f"{node.host}:{(self.resp_base_port or 0) + at}"}
+            nodes[at] = dataclasses.replace(node, settings=node.settings | resp)
         check_names(self.settings)
         plan = ClusterPlan(
             nodes,
