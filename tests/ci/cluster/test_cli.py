@@ -14,13 +14,13 @@ from gossipkv.client import blocking
 from tests.ci.cluster.node_process import NodeProcess, wait_for
 
 
-def gossipkv(*arguments, node="", stdin=b""):
+def gossipkv(*arguments, node="", stdin=b"", more=None):
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
     arguments += ("--timeout", "60s") if node else ()
     return subprocess.run(
         [sys.executable, "-m", "gossipkv", *map(str, arguments)],
         input=stdin, capture_output=True, timeout=120, check=False,
-        env=environ | ({"GOSSIPKV_NODE": node} if node else {}),
+        env=environ | ({"GOSSIPKV_NODE": node} if node else {}) | (more or {}),
     )  # fmt: skip
 
 
@@ -159,3 +159,16 @@ def test_a_reader_survives_a_restart_of_its_node(source, tmp_path):
                     first.process.kill()
             assert number == len(keys) - 1
             assert str(client.address) == second.address
+
+
+def test_ping_asks_the_node_of_its_own_environment(tmp_path):
+    """The health check of a container reaches a node with another port and TLS, whatever name its certificate has."""
+    assert gossipkv("certificates", "new", tmp_path).returncode == 0
+    assert gossipkv("certificates", "new", tmp_path, "n1", "--host", "elsewhere.example").returncode == 0
+    pair = [str(tmp_path / "n1.pem"), str(tmp_path / "n1.key")]
+    (tmp_path / "n1").mkdir()
+    with NodeProcess(tmp_path / "n1", "--tls-certificate", pair[0], "--tls-key", pair[1]) as node:
+        node.ready()
+        settings = {"GOSSIPKV_LISTEN": node.address, "GOSSIPKV_TLS_CERTIFICATE": pair[0], "GOSSIPKV_TLS_KEY": pair[1]}
+        assert b"pong" in gossipkv("ping", "--own", more=settings).stdout
+        assert node.stop() == 0

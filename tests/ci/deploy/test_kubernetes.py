@@ -142,6 +142,18 @@ def test_the_manifests_fit_the_program(release: str) -> None:
     assert node["readinessProbe"]["httpGet"]["scheme"] == ("HTTPS" if config.tls_certificate else "HTTP")
 
 
+@needs_helm
+def test_numbers_of_a_values_file_are_whole(tmp_path: Path) -> None:
+    """Helm reads numbers as floating ones, and would write a large one as 2e+06."""
+    values = tmp_path / "values.yaml"
+    values.write_text("settings: {split_rows: 2000000, min_ratio: 0.5, allow_empty: true}")
+    command = [HELM, "template", "gossipkv", CHART, "--values", values]
+    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+    environ = environ_of(text, "gossipkv-1", "10.0.0.5")
+    assert environ["GOSSIPKV_SPLIT_ROWS"] == "2000000"
+    assert (environ["GOSSIPKV_MIN_RATIO"], environ["GOSSIPKV_ALLOW_EMPTY"]) == ("0.5", "true")
+
+
 def test_the_page_names_what_there_is() -> None:
     """Each command of ours on the page exists, and each value of the chart that the page sets."""
     text = PAGE.read_text()

@@ -221,3 +221,12 @@ def test_places():
     order = ClusterOrder(places=[Place("10.0.0.1", 70, ["w"]), Place("10.0.0.2", 70)])
     assert ClusterOrder.from_line(order.to_line()) == order
     assert order.plan(None).nodes == [NodePlan(1, 70, "10.0.0.1", {}, ["w"]), NodePlan(2, 70, "10.0.0.2")]
+
+
+def test_each_node_answers_resp_at_a_port_of_its_own():
+    """The ports stay for later starts, and a new node gets the next one if the option is repeated."""
+    made = ClusterOrder(nodes=2, resp_base_port=6380).plan(None)
+    assert [node.settings for node in made.nodes] == [{"resp_listen": f"127.0.0.1:{port}"} for port in (6380, 6381)]
+    assert ClusterOrder().plan(made).nodes == made.nodes
+    grown = ClusterOrder(nodes=3, resp_base_port=6380).plan(made)
+    assert grown.nodes[2].settings == {"resp_listen": "127.0.0.1:6382"}

@@ -104,6 +104,20 @@ async def test_made_on_demand_and_opened_from_then_on(tmp_path):
     assert not stores.open
 
 
+async def test_a_store_that_cannot_be_made_is_a_trouble(tmp_path):
+    """The reason stays until a store is made, though no table needs the store."""
+    stores = FakeStores()
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            assert tables.trouble is None
+            stores.refuses = [OSError(28, "No space left on device")]
+            with pytest.raises(Unavailable, match="No space left"):
+                await tables.create()
+            assert (tables.state, "No space left" in tables.trouble) == ("none", True)
+            await tables.create()
+            assert tables.trouble is None
+
+
 async def test_damage_in_log_that_only_readers_need_is_told(tmp_path):
     """The damage is logged and shown in `info`, and the tables are open."""
     stores = FakeStores()
