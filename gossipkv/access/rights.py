@@ -111,7 +111,7 @@ METHODS: Final = _lines({
 
 # Commands of RESP. Without a selected database, `scan` and `dbsize` cover all that the user may read.
 COMMANDS: Final = _lines({
-    Right.NONE: "auth hello ping echo select client command reset quit",
+    Right.NONE: "auth hello ping echo select client command reset quit multi exec discard watch unwatch",
     Right.READ: "get mget exists strlen getrange substr type ttl pttl expiretime pexpiretime scan dbsize",
     Right.WRITE: "set setex psetex mset expire pexpire expireat pexpireat persist del unlink getdel",
     Right.SEE: "info",

@@ -7,13 +7,15 @@ protocol version. The loop writes errors of GossipKV, with the code first.
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
 
 from gossipkv import __version__
-from gossipkv.errors import GossipKVError, Unauthorized
-from gossipkv.serving.resp_expiry import READERS, WRITERS, RecordWrite, planned
+from gossipkv.errors import BadRequest, GossipKVError, Unauthorized
+from gossipkv.serving.resp_batches import batches_of, words_of, write_all
+from gossipkv.serving.resp_expiry import OK, READERS, WRITERS, RecordWrite, planned
 from gossipkv.serving.resp_scan import USUAL_COUNT, ScanReader, Scans, read_pattern
 from gossipkv.serving.resp_words import MAX_NUMBER, NEWER, RefusedError, RespLine, RespRefusal, say, whole
 from gossipkv.wire.arguments import Arguments
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 
 REDIS_VERSION: Final = "7.0.0"  # Some clients look for the version of Redis whose answers they get.
-LONGEST_WORD: Final = 1 << 32
+MAX_WORDS: Final = 1024  # As the loop hands off; only the keys of a write may be more.
 MAX_TOLD: Final = 128  # Bytes shown of an unknown command, as in Redis.
 NO_DATABASE: Final = (
     "ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases"
@@ -42,6 +44,7 @@ NO_DATABASE: Final = (
 WRONG: Final = RespRefusal("WRONGPASS invalid username-password pair or user is disabled.")
 # These commands are authorised by the databases that they read or write.
 OF_DATABASES: Final = frozenset({b"scan", b"dbsize", b"getdel", *READERS, *WRITERS})
+WRITES_OF_MANY: Final = {b"mset": b"put_many", b"del": b"delete_many", b"unlink": b"delete_many"}
 
 
 class RespCaller(NamedTuple):
@@ -181,12 +184,20 @@ class RespCommands:
         }
 
     def answer(self, arguments: Arguments, asker: Asker) -> Value | ProvenUser | DeferredResult | Later:
-        """Return the answer to `[connection, protocol, database, name, [words], token]`: RESP, or `[RESP, token]`."""
+        """Return the answer to `[connection, protocol, database, client name, command, words, token]`.
+
+        The answer is RESP, or `[RESP, token]`.
+        """
         connection, protocol = arguments.whole("connection", MAX_NUMBER), arguments.whole("protocol", NEWER)
         database, called = arguments.whole("database", len(self._databases)), arguments.blob("name")
-        name, *words = arguments.keys("words", LONGEST_WORD) or [b""]
+        name, data = arguments.blob("command"), arguments.blob("words")
         caller = RespCaller(connection, protocol, database, called, arguments.blob("token"), asker)
         arguments.end()
+        if name.lower() in WRITES_OF_MANY:
+            return DeferredResult(partial(self._write_many, name.lower(), caller, data))
+        words = [*islice(words_of(data), MAX_WORDS + 1)]
+        if len(words) > MAX_WORDS:
+            raise BadRequest(f"the command has more than {MAX_WORDS} words")
         command = self._commands.get(name.lower())
         if command is None:
             return say(_unknown(name, words), protocol)
@@ -266,6 +277,17 @@ class RespCommands:
         if not colon:
             raise RefusedError(NO_DATABASE)
         return name.decode("ascii", "replace"), key
+
+    async def _write_many(self, name: bytes, caller: RespCaller, data: bytes) -> Value:
+        """Answer a write of keys of several tables, or of more keys than one request takes."""
+        method = WRITES_OF_MANY[name]
+        batches = partial(batches_of, data, partial(self._divided, caller), has_values=method == b"put_many")
+        check = partial(self._access.judge_command, name, caller.asker)
+        try:
+            count, token = await write_all(batches, check, partial(self._call, method), caller.token)
+        except RefusedError as refused:
+            return say(RespRefusal(str(refused)), caller.protocol)
+        return _packed(OK if method == b"put_many" else count, token, caller.protocol)
 
     def _getdel(self, caller: RespCaller, words: Sequence[bytes]) -> MethodCall:
         """Return the value of a key, and delete it if there is one."""

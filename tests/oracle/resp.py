@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LONGEST_LINE = 65536
-MAX_PARTS = 64
+MAX_DATABASES = 64
 BAD_COUNT, BAD_SIZE = "invalid multibulk length", "invalid bulk length"
-TOO_LARGE = "the command is larger than the node accepts"
+TOO_LARGE = "the command is larger than max_frame, which is {} bytes"
 INTEGER = b"-ERR value is not an integer or out of range\r\n"
 NO_DATABASE = (
     b"-ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases\r\n"
@@ -82,16 +81,14 @@ def number_at(data: bytes, at: int, reason: str) -> tuple[int, int] | None:
     return int(token), end + 2
 
 
-def split_words(line: bytes, limit: int) -> list[bytes]:
-    """Return the words of a line with Redis's quoting; at most as many as an array may have."""
+def split_words(line: bytes) -> list[bytes]:
+    """Return the words of a line with Redis's quoting."""
     plain = rb"""[^\s"']"""
     double = rb'"(?:\\x[0-9a-fA-F]{2}|\\[\s\S]|[^"\\])*"(?=\s|$)'
     single = rb"'(?:\\'|[^'])*'(?=\s|$)"
     words = []
     at = 0
     while line[at:].strip(b" \t\n\r\v\f"):
-        if len(words) == limit:
-            raise BrokenError(BAD_COUNT)
         found = re.compile(rb"\s*((?:" + plain + rb"|" + double + rb"|" + single + rb")+)(?=\s|$)").match(line, at)
         if found is None:
             raise BrokenError("unbalanced quotes in request")
@@ -140,7 +137,6 @@ class Connection:
     ask: Callable[[bytes, list[object]], object]
     selectable: list[bytes]
     max_frame: int
-    max_elements: int
     protocol: int = 2
     database: int = 0
     name: bytes = b""
@@ -176,16 +172,16 @@ class Connection:
     def _line(self, data: bytes, at: int) -> tuple[list[bytes], int] | None:
         end = data.find(b"\n", at, at + LONGEST_LINE)
         if end < 0 and len(data) - at >= LONGEST_LINE:
-            raise BrokenError("too big inline request")
-        return None if end < 0 else (split_words(data[at : end + 1], self.max_elements), end + 1)
+            raise BrokenError("too big inline request, of more than 65536 bytes")
+        return None if end < 0 else (split_words(data[at : end + 1]), end + 1)
 
     def _array(self, data: bytes, begin: int) -> tuple[list[bytes], int] | None:
         found = number_at(data, begin + 1, BAD_COUNT)
         if found is None:
             return None
         count, at = found
-        if count > self.max_elements:
-            raise BrokenError(BAD_COUNT)
+        if count > self.max_frame:
+            raise BrokenError(TOO_LARGE.format(self.max_frame))
         words: list[bytes] = []
         while len(words) < count and at < len(data):
             if data[at : at + 1] != b"$":
@@ -198,31 +194,33 @@ class Connection:
             words.append(data[at : at + size])
             at += size + 2
         if len(words) < count and at - begin >= self.max_frame:
-            raise BrokenError(TOO_LARGE)
+            raise BrokenError(TOO_LARGE.format(self.max_frame))
         return (words, at) if len(words) >= count and at <= len(data) else None
 
     def _check(self, size: int, whole: int) -> None:
-        if not 0 <= size <= self.max_frame:
+        if size < 0:
             raise BrokenError(BAD_SIZE)
         if whole > self.max_frame:
-            raise BrokenError(TOO_LARGE)
+            raise BrokenError(TOO_LARGE.format(self.max_frame))
 
     def answer(self, words: list[bytes]) -> bytes:
         name, arguments = words[0].lower(), words[1:]
         least, most = ONE_KEY.get(name, LEAST.get(name, 1)), ONE_KEY.get(name, MOST.get(name, len(words)))
-        if not least <= len(words) <= most or (name == b"mset" and len(words) % 2 == 0):
+        if not least <= len(words) <= most:
             return b"-ERR wrong number of arguments for '%s' command\r\n" % name
         if name == b"watch" or (self.in_multi and name not in TAKEN_IN_MULTI):
             return NO_TRANSACTIONS
         if name in ONE_KEY or (name == b"exists" and len(words) == 2):
             return self._one(name, arguments)
+        if name in {b"mget", b"exists"}:
+            return self._reads(name, arguments)
         lifetime = _lifetime(name, arguments)
         if lifetime is not None:
-            return self._many(b"set", [(arguments[0], lifetime[0])], lifetime[1])
-        if name in WRITES_AND_READS and not (name == b"set" and len(words) > 3):
-            step = 2 if name in {b"set", b"mset"} else 1
-            values = arguments[1::2] if step == 2 else [None] * len(arguments)
-            return self._many(b"del" if name == b"unlink" else name, [*zip(arguments[::step], values, strict=True)])
+            return self._write(b"put", arguments[0], lifetime[0], lifetime[1])
+        if name == b"set" and len(words) == 3:
+            return self._write(b"put", *arguments)
+        if name in {b"del", b"unlink"} and len(words) == 2:
+            return self._write(b"delete", *arguments)
         own = getattr(self, f"_{name.decode()}") if name in OWN else self._nothing
         said: bytes | None = own(arguments)
         return self._handed_over(words) if said is None else said
@@ -263,48 +261,34 @@ class Connection:
             b"exists": b":%d\r\n" % (found is not None),
         }[name]
 
-    def _many(self, name: bytes, pairs: list[tuple[bytes, bytes | None]], *options: object) -> bytes:
-        divided = [(self._divided(word), value) for word, value in pairs]
-        runs = [
-            [*group]
-            for _, group in groupby(
-                enumerate(divided), lambda one: one[0] if name == b"del" else one[1][0] and one[1][0][0]
-            )
-        ]
-        first_bad = next((at for at, (one, _) in enumerate(divided) if one is None), None)
-        if first_bad is not None and sum(run[0][0] < first_bad for run in runs) <= MAX_PARTS:
+    def _write(self, method: bytes, word: bytes, *rest: object) -> bytes:
+        divided = self._divided(word)
+        if divided is None:
             return NO_DATABASE
-        if len(runs) > MAX_PARTS:
-            return (
-                b"-ERR the command has more than 64 deletes or changes of database; split it into several commands\r\n"
-            )
-        results = [self._asked(name, [one for _, one in run], *options) for run in runs]
-        wrong = next((result for result in results if isinstance(result, Error)), None)
-        return self._refused(wrong) if wrong is not None else self._together(name, results)
+        result = self.ask(method, [*divided, *rest])
+        if isinstance(result, Error):
+            return self._refused(result)
+        return b"+OK\r\n" if method == b"put" else b":1\r\n"
 
-    def _together(self, name: bytes, results: list[object]) -> bytes:
-        if name in {b"set", b"mset"}:
-            return b"+OK\r\n"
-        if name == b"del":
-            return b":%d\r\n" % len(results)
-        values = [value for result in results if isinstance(result, list) for value in result[0]]
+    def _reads(self, name: bytes, words: list[bytes]) -> bytes:
+        """Read the keys of each database by a request of its own."""
+        divided = [self._divided(word) for word in words]
+        keys: dict[bytes, list[bytes]] = {}
+        for one in divided:
+            if one is None:
+                return NO_DATABASE
+            keys.setdefault(one[0], []).append(one[1])
+            if len(keys) > MAX_DATABASES:
+                return b"-ERR the command has keys of more than 64 databases; split it into several commands\r\n"
+        results = {database: self.ask(b"get_many", [database, asked]) for database, asked in keys.items()}
+        wrong = next((result for result in results.values() if isinstance(result, Error)), None)
+        if wrong is not None:
+            return self._refused(wrong)
+        found = {database: iter(result[0]) for database, result in results.items() if isinstance(result, list)}
+        values = [next(found[one[0]]) for one in divided if one is not None]
         if name == b"exists":
             return b":%d\r\n" % sum(value is not None for value in values)
         return b"*%d\r\n" % len(values) + b"".join(self._null() if one is None else bulk(one) for one in values)
-
-    def _asked(
-        self, name: bytes, run: list[tuple[tuple[bytes, bytes] | None, bytes | None]], *options: object
-    ) -> object:
-        keys = [divided[1] for divided, _ in run if divided is not None]
-        assert run[0][0] is not None
-        database = run[0][0][0]
-        if name == b"set":
-            return self.ask(b"put", [database, keys[0], run[0][1], *options])
-        if name == b"del":
-            return self.ask(b"delete", [database, keys[0]])
-        if name == b"mset":
-            return self.ask(b"put_many", [database, [[key, value] for key, (_, value) in zip(keys, run, strict=True)]])
-        return self.ask(b"get_many", [database, keys])
 
     @staticmethod
     def _refused(error: Error) -> bytes:
@@ -313,7 +297,8 @@ class Connection:
     # About the connection
 
     def _handed_over(self, words: list[bytes]) -> bytes:
-        result = self.ask(b"resp", [self.protocol, self.database, self.name, words, b""])
+        data = b"".join(map(bulk, words[1:]))
+        result = self.ask(b"resp", [self.protocol, self.database, self.name, words[0], data, b""])
         assert isinstance(result, bytes)
         return result
 
@@ -389,6 +374,5 @@ class Connection:
         return None
 
 
-WRITES_AND_READS = {b"mget", b"exists", b"set", b"mset", b"del", b"unlink"}
 TAKEN_IN_MULTI = {b"multi", b"exec", b"discard", b"reset", b"quit"}
 OWN = {b"multi", b"exec", b"discard", b"unwatch", b"ping", b"echo", b"quit", b"reset", b"select", b"client", b"hello"}

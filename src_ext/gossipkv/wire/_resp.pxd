@@ -67,8 +67,8 @@ cdef inline int resp_scan(
         width = read_number(data + 1, size - 1, &number)
         if width <= 0:
             return RESP_PARTIAL if width == 0 else RESP_BAD_COUNT
-        if number > limits.max_elements:
-            return RESP_BAD_COUNT
+        if number > limits.max_size:  # A word has several bytes.
+            return RESP_TOO_LARGE
         state.position = 1 + width
         state.elements = <Py_ssize_t>max(number, <int64_t>0)  # A count of zero or less is no command.
         state.missing[0] = <uint32_t>state.elements
@@ -82,7 +82,7 @@ cdef inline int resp_scan(
         width = read_number(data + state.position + 1, size - state.position - 1, &number)
         if width <= 0:
             return RESP_PARTIAL if width == 0 else RESP_BAD_SIZE
-        if number < 0 or number > limits.max_size:
+        if number < 0:
             return RESP_BAD_SIZE
         if state.position + 3 + width + number > limits.max_size:
             return RESP_TOO_LARGE

@@ -47,7 +47,7 @@ class Arguments:
         self.options = ["limit", "version", "timeout_ms", "wait_ms", "config", "level", "token"]
         self.kept: dict[tuple[str, str], list[list[object]]] = {("wire", name.decode()): [[]] for name in METHODS}
         self.kept |= {("resp", name.decode()): [[]] for name in COMMANDS}
-        self.kept["wire", "resp"] += [[1, 3, 0, b"", [name]] for name in COMMANDS]
+        self.kept["wire", "resp"] += [[1, 3, 0, b"", name, b"$1\r\na\r\n", b""] for name in COMMANDS]
         self.kept["resp", "scan"].append([b"0", b"count", b"10"])
         self.kinds: set[tuple[object, ...]] = set()
         self.sent: Counter[tuple[str, str]] = Counter()

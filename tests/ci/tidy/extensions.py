@@ -56,6 +56,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving.resp.answers": Proof("tests/unit/serving/test_resp.py", "tests.oracle.resp"),
     "gossipkv.serving.resp.commands": Proof("tests/unit/serving/test_resp.py", "tests.oracle.resp"),
     "gossipkv.serving.resp.intake": Proof("tests/unit/serving/test_resp.py", "tests.oracle.resp"),
+    "gossipkv.serving.resp.reads": Proof("tests/unit/serving/test_resp.py", "tests.oracle.resp"),
     "gossipkv.serving.resp.session": Proof("tests/unit/serving/test_resp_session.py", "tests.oracle.token"),
     "gossipkv.serving.http.answers": Proof("tests/unit/serving/http_judging.py", "tests.oracle.http"),
     "gossipkv.serving.http.intake": Proof("tests/unit/serving/http_judging.py", "tests.oracle.http"),

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.serving.published import publish
+from gossipkv.serving.resp_batches import words_of
 from gossipkv.serving.resp_words import RespLine, RespRefusal, say
 from gossipkv.wire import rpc
 from tests.oracle.resp import Connection, Error
@@ -44,10 +45,11 @@ def result_of(method: bytes, params: Sequence[object]) -> object:
             return [[DATABASES[database](key) for key in keys], "v1"]
         case b"put", [b"carts", _, _, {**options}]:
             return Error("OPTIONS", f"{options}")
-        case b"put" | b"delete" | b"put_many", [b"carts", *_]:
+        case b"put" | b"delete", [b"carts", *_]:
             return b"token"
-        case b"resp", [*_, protocol, database, name, list(words), _]:
-            return b"+%d %d %s %s\r\n" % (protocol, database, name, b" ".join(words).hex().encode())
+        case b"resp", [*_, protocol, database, name, command, data, _]:
+            words = b" ".join([command, *words_of(data)]).hex().encode()
+            return b"+%d %d %s %s\r\n" % (protocol, database, name, words)
     return Error("UNKNOWN_DATABASE", "no such database")
 
 
@@ -115,7 +117,7 @@ def make(published, **limits: int) -> Core:
 def expected(data: bytes, max_frame: int = LIMITS["max_frame"]) -> tuple[bytes, bool]:
     """Return the oracle's answers, and whether the connection ends."""
     selectable = [name.encode() for name in SELECTABLE]
-    oracle = Connection(result_of, selectable, max_frame, LIMITS["max_elements"])
+    oracle = Connection(result_of, selectable, max_frame)
     return oracle.answers(data), oracle.ended
 
 
@@ -243,6 +245,46 @@ def test_a_command_is_the_same_wherever_it_is_cut(published):
     assert talk.finish() == whole
 
 
+@pytest.mark.parametrize("name", [b"MGET", b"EXISTS"])
+@pytest.mark.parametrize("count", [2, 1_100, 16_001, 33_000])
+def test_reads_have_any_number_of_keys(published, name, count):
+    """Keys of several databases, in turns, are answered in their order; so are more keys than Python takes at once."""
+    keys = [(b"db:k", b"carts:%d" % number, b"other:k", b"carts:")[number % 4] for number in range(count)]
+    for words in (keys, [b"carts:%d" % number for number in range(count)], [b"db:k", b"db:no"] * (count // 2)):
+        data = array(name, *words)
+        talk = Talk(make(published))
+        talk.send(data)
+        assert talk.finish() == expected(data)[0]
+
+
+def test_reads_have_keys_of_64_databases(published):
+    for count, refused in ((64, False), (65, True)):
+        data = array(b"MGET", *(b"carts:a" if number == 0 else b"no%d:a" % number for number in range(count)))
+        talk = Talk(make(published))
+        talk.send(data)
+        assert talk.finish() == expected(data)[0]
+        assert (b"more than 64 databases" in talk.received) is refused
+
+
+def test_a_write_of_many_keys_is_one_request(published):
+    """It waits for the commands before it, and those behind it wait, so that all happen in their order."""
+    words = [word for number in range(5_000) for word in (b"carts:%d" % number, b"v")]
+    data = array(b"SET", b"carts:a", b"1") + array(b"MSET", *words) + array(b"SET", b"carts:a", b"2")
+    driver = Driver(make(published))
+    handle = driver.open(1, listener=1)
+    waiting = driver.feed(handle, data, 1)
+    for method in (b"put", b"resp", b"put"):
+        ((_, msgid, asked, params),) = waiting
+        assert asked == method
+        if method == b"resp":
+            *_, command, sent, _ = msgpack.unpackb(params)
+            assert [command, *words_of(sent)] == [b"MSET", *words]
+        driver.reply(handle, msgid, rpc.response(msgid, b"+OK\r\n" if method == b"resp" else b"token"))
+        waiting = driver.run(1)
+    assert driver.take_output(handle, 1 << 20, 1) == b"+OK\r\n" * 3
+    driver.close(handle)
+
+
 mutations = st.lists(
     st.tuples(
         st.integers(0, 10_000),
@@ -293,14 +335,18 @@ def told(core: Core, data: bytes, pieces_of: int = 1 << 16) -> tuple[bytes, bool
     ("data", "said", "counter"),
     [
         (b"*9223372036854775808\r\n", b"invalid multibulk length", "frames_too_many_elements"),
-        (b"*2147483648\r\n", b"invalid multibulk length", "frames_too_many_elements"),
+        (b"*2147483648\r\n", b"larger than max_frame, which is 1048576 bytes", "frames_too_large"),
         (b"*" + b"0" * 40, b"invalid multibulk length", "frames_too_many_elements"),
         (b"*1\r\n$9223372036854775807\r\n", b"invalid bulk length", "frames_too_large"),
+        (b"*1\r\n$1048577\r\n", b"larger than max_frame, which is 1048576 bytes", "frames_too_large"),
         (b"*1\r\n$-1\r\n", b"invalid bulk length", "frames_too_large"),
         (b"*1\r\n*1\r\n$4\r\nPING\r\n", b"expected '$': a command is an array of strings", "frames_malformed"),
-        (b"*2\r\n$600000\r\n%s\r\n$600000\r\n" % (b"x" * 600_000), b"larger than the node accepts", "frames_too_large"),
+        (
+            b"*2\r\n$600000\r\n%s\r\n$600000\r\n" % (b"x" * 600_000),
+            b"larger than max_frame, which is 1",
+            "frames_too_large",
+        ),
         (b"x" * 70_000, b"too big inline request", "frames_too_large"),
-        (b"x " * 20_000 + b"\r\n", b"invalid multibulk length", "frames_too_many_elements"),
         (b"GET 'a\r\n", b"unbalanced quotes in request", "frames_malformed"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.errors import BadRequest, GossipKVError, Unavailable, Unknown, WriteLost
+from gossipkv.errors import BadRequest, GossipKVError, Unauthorized, Unavailable, Unknown, WriteLost
 from gossipkv.serving.loop import Caller
 from gossipkv.serving.resp import COMMANDS, RespCommands
 from gossipkv.serving.resp_scan import MAX_CURSORS, ScanReader, Scans, read_pattern
@@ -115,8 +115,11 @@ def told(
     token: bytes = b"",
     asker=STRANGER,
 ) -> object:
-    params = msgpack.packb([7, protocol, database, name, [*words], token])
-    answer = commands.answer(Arguments(b"resp", params), asker)
+    command, *rest = words or (b"",)
+    sent = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in rest)
+    answer = commands.answer(
+        Arguments(b"resp", msgpack.packb([7, protocol, database, name, command, sent, token])), asker
+    )
     found: list[object] = []
     if isinstance(answer, Later):
         answer.begin(found.append)
@@ -250,7 +253,7 @@ def test_a_page_that_fails():
 
     commands = make()
     commands._methods = {b"scan": refuse}
-    answer = commands.answer(Arguments(b"resp", msgpack.packb([7, 2, 0, b"", [b"SCAN", b"0"], b""])), STRANGER)
+    answer = commands.answer(Arguments(b"resp", msgpack.packb([7, 2, 0, b"", b"SCAN", b"$1\r\n0\r\n", b""])), STRANGER)
     found: list[object] = []
     assert isinstance(answer, Later)
     answer.begin(found.append)
@@ -436,3 +439,124 @@ def test_a_scan_shows_the_session_to_tables_alone():
     assert told(commands, b"scan", b"0", database=2, token=b"t") == [b"*2\r\n$1\r\n0\r\n*0\r\n", b"s"]
     assert told(commands, b"scan", b"0", database=1, token=b"t") == b"*2\r\n$1\r\n0\r\n*0\r\n"
     assert shown == [("carts", b"t"), ("geo", None)]
+
+
+# Writes of many keys ------------------------------------------------------------------------------------------------
+
+
+class Tables:
+    """Two tables whose writes are done later, and a log of them."""
+
+    def __init__(self, rights=None):
+        self.rows: dict[bytes, dict[bytes, bytes]] = {b"carts": {}, b"orders": {}}
+        self.shown: list[bytes] = []
+        self.fails_at = -1
+        self.commands = make()
+        self.commands._methods = {b"put_many": self.write, b"delete_many": self.write}
+        self.commands._access = rights or self.commands._access
+
+    def write(self, arguments: Arguments) -> Later:
+        table = arguments.text("table").encode()
+        if table not in self.rows:
+            raise BadRequest(f"{table.decode()} is a dataset")
+        rows = arguments.rows("rows", 1000)
+        if any(len(row if isinstance(row, bytes) else row[0]) > 9 for row in rows):
+            raise BadRequest("a key of at most 9 bytes")
+        token = arguments.options("token").blob("token") or b""
+
+        def begin(on_result) -> None:
+            self.shown.append(token)
+            if len(self.shown) == self.fails_at:
+                on_result(Unavailable("nobody"))
+                return
+            for row in rows:
+                if isinstance(row, bytes):
+                    self.rows[table].pop(row, None)
+                else:
+                    self.rows[table][row[0]] = row[1]
+            on_result(Packed(msgpack.packb(b"token%d" % len(self.shown))))
+
+        return Later(begin)
+
+    async def do(self, *words: bytes, token: bytes = b"", database: int = 0) -> object:
+        command, *rest = words
+        sent = b"".join(b"$%05d\r\n%s\r\n" % (len(word), word) for word in rest)
+        params = msgpack.packb([7, 2, database, b"", command, sent, token])
+        answer = self.commands.answer(Arguments(b"resp", params), STRANGER)
+        assert isinstance(answer, DeferredResult)
+        return await answer.result()
+
+
+@pytest.mark.parametrize("count", [1, 999, 1000, 1001, 5000])
+async def test_many_keys_are_written_in_their_order(count):
+    """Each batch shows the token of the one before; the last value of a key counts."""
+    tables = Tables()
+    keys = [(b"carts:%d" if number % 3 else b"orders:%d") % (number % 1500) for number in range(count)]
+    values = {key: b"%d" % number for number, key in enumerate(keys)}
+    words = [word for number, key in enumerate(keys) for word in (key, b"%d" % number)]
+    assert await tables.do(b"MSET", *words, token=b"seen") == [b"+OK\r\n", b"token%d" % len(tables.shown)]
+    assert {name + b":" + key: value for name, rows in tables.rows.items() for key, value in rows.items()} == values
+    assert tables.shown == [b"seen", *(b"token%d" % number for number in range(1, len(tables.shown)))]
+    told = await tables.do(b"UNLINK", *keys[: count // 2], *keys[: count // 2 + 1], token=b"seen")
+    assert told == [b":%d\r\n" % (count // 2 * 2 + 1), b"token%d" % len(tables.shown)]
+    assert sum(map(len, tables.rows.values())) == len({*keys} - {*keys[: count // 2 + 1]})
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        ([b"MSET", *[b"carts:a", b"1"] * 2500, b"geo:a", b"1"], "geo is a dataset"),
+        ([b"MSET", *[b"carts:a", b"1"] * 2500, b"orders:too-long-here", b"1"], "a key of at most 9 bytes"),
+        ([b"MSET", *[b"carts:a", b"1"] * 2500, b"carts:b"], "wrong number of arguments for 'mset' command"),
+        ([b"MSET", *[b"carts:a", b"1"] * 2500, b"colon", b"1"], "no colon"),
+        ([b"DEL", *[b"carts:a"] * 2500, b"geo:a"], "geo is a dataset"),
+    ],
+)
+async def test_no_part_is_written_if_one_is_refused(words, match):
+    tables = Tables()
+    try:
+        said = await tables.do(*words)
+    except BadRequest as error:
+        said = error.message.encode()
+    assert match.encode() in said
+    assert tables.shown == []
+
+
+async def test_no_part_is_written_without_the_right_to_all():
+    class Rights:
+        def judge_command(self, command, _caller, database):
+            if (command, database) != (b"mset", "carts"):
+                raise Unauthorized("not allowed")
+
+    tables = Tables(Rights())
+    with pytest.raises(Unauthorized):
+        await tables.do(b"MSET", b"carts:a", b"1", b"orders:a", b"1")
+    assert tables.shown == []
+
+
+async def test_a_batch_that_fails_ends_the_command():
+    tables = Tables()
+    tables.fails_at = 2
+    with pytest.raises(Unavailable, match="nobody"):
+        await tables.do(b"DEL", *[b"carts:a"] * 5000)
+    assert len(tables.shown) == 2
+
+
+@pytest.mark.parametrize("sent", [b"$", b"$1", b"$a\r\n", b"$-1\r\na\r\n", b"$%s\r\n" % (b"1" * 99), b"1\r\n\r\nx"])
+@pytest.mark.parametrize("name", [b"DEL", b"SCAN"])
+async def test_words_that_the_loop_did_not_check(name, sent):
+    """A client of MessagePack-RPC may send anything."""
+    arguments = Arguments(b"resp", msgpack.packb([7, 2, 0, b"", name, sent, b""]))
+
+    async def ask() -> None:
+        answer = make().answer(arguments, STRANGER)
+        assert isinstance(answer, DeferredResult)
+        await answer.result()
+
+    with pytest.raises(BadRequest, match="bulk strings"):
+        await ask()
+
+
+def test_only_writes_have_many_words():
+    with pytest.raises(BadRequest, match="more than 1024 words"):
+        told(make(), b"SCAN", *[b"0"] * 1025)

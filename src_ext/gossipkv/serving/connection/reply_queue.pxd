@@ -8,7 +8,7 @@ from gossipkv.wire._wire cimport FRAME_COMPLETE, FRAME_DEPTH, Cursor, FrameLimit
 cdef enum:
     # An idle connection may keep this much of each of its buffers.
     SPARE_ANSWER_BYTES = 4096
-    MAX_PARTS = 64  # Requests of one command, each for another database than the one before.
+    MAX_PARTS = 256  # Requests of one command; RESP divides no command into more.
 
 cdef struct PendingReply:  # the pending reply to a request
     uint8_t form  # how to write the reply, in the dialect's own numbers

@@ -18,7 +18,7 @@ cdef enum AnswerForm:  # how an answer is written
     VALUES = 6  # values of `get_many`
     FOUND_OF = 7  # number of keys found
     DONE = 8  # success of a write
-    DELETED = 9  # number of deletes
+    DELETED = 9  # success of a delete
     SAID_OF_WRITE = 10  # as SAID, and the request may have written
 
 cdef struct RespState:  # state of a connection

@@ -86,7 +86,7 @@ cdef int write_resp_answer(ReplyQueue* replies, const Cursor* bodies, int parts,
         if not take_nil(&results[i]):
             return write_resp_refusal(results[i], out)
     if reply.form == VALUES:
-        return write_values(reply, results, parts, out)
+        return write_values(replies, reply, results, parts, out)
     if buffer_reserve(out, size + BULK_BYTES) < 0:
         return -1
     if FOUND_OF <= reply.form <= DELETED:
@@ -157,33 +157,36 @@ cdef void put_one(const PendingReply* reply, Cursor result, Buffer* out) noexcep
         put_line(out, 0x3A, value.size if reply.form == LENGTH else found)
 
 
-cdef int write_values(const PendingReply* reply, Cursor* results, int parts, Buffer* out) noexcept nogil:
-    """Write the values of all `get_many` results as one array."""
-    cdef Py_ssize_t counts[MAX_PARTS]
+cdef int write_values(
+    const ReplyQueue* replies, const PendingReply* reply, Cursor* results, int parts, Buffer* out
+) noexcept nogil:
+    """Write the values of all `get_many` results as one array, in the order of the keys."""
+    cdef const uint8_t* order = replies.notes.data + replies.notes.start
+    cdef Cursor* result = results
     cdef Py_ssize_t room = BULK_BYTES
     cdef Py_ssize_t count = 0
     cdef Blob value
-    cdef int i
+    cdef Py_ssize_t i
     for i in range(parts):
         take_array(&results[i])
-        counts[i] = max(take_array(&results[i]), <Py_ssize_t>0)
-        count += counts[i]
+        count += max(take_array(&results[i]), <Py_ssize_t>0)
         room += results[i].end - results[i].at
     if buffer_reserve(out, room + count * BULK_BYTES) < 0:
         return -1
     put_line(out, 0x2A, count)
-    for i in range(parts):
-        for _ in range(counts[i]):
-            if take_blob(&results[i], &value):
-                put_bulk(out, value.data, value.size)
-            else:
-                take_nil(&results[i])
-                put_null(out, reply.protocol)
+    for i in range(count):
+        if reply.note_size > 0:
+            result = &results[order[i]]
+        if take_blob(result, &value):
+            put_bulk(out, value.data, value.size)
+        else:
+            take_nil(result)
+            put_null(out, reply.protocol)
     return 0
 
 
 cdef void put_sum(const PendingReply* reply, Cursor* results, int parts, Buffer* out) noexcept nogil:
-    """Write success, the number of found keys, or the number of deletes."""
+    """Write success, the number of found keys, or one delete."""
     cdef Blob value
     cdef int64_t found = 0
     cdef int i
@@ -191,7 +194,7 @@ cdef void put_sum(const PendingReply* reply, Cursor* results, int parts, Buffer*
         put_bytes(out, <const uint8_t*>b"+OK\r\n", 5)
         return
     if reply.form == DELETED:
-        put_line(out, 0x3A, parts)
+        put_line(out, 0x3A, 1)
         return
     for i in range(parts):
         take_array(&results[i])

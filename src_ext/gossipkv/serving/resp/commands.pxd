@@ -13,8 +13,8 @@ cdef enum Verb:
     ONE_KEY = 2  # a `get`
     MANY_KEYS = 3  # a `get_many` for each database
     SET = 4
-    SET_MANY = 5
-    DELETE = 6
+    DELETE = 5
+    WRITE_MANY = 6  # Python takes its keys in batches
     PING = 7
     ECHO = 8
     SELECT = 9

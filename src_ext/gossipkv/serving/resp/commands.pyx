@@ -1,8 +1,8 @@
 """Commands of RESP, translated to the core's few requests; commands about the connection are answered here.
 
     GET STRLEN GETRANGE TYPE, EXISTS of one key ──> get
-    MGET, EXISTS of several ──> a get_many for each run of keys of one database
-    SET SETEX PSETEX ──> put          MSET ──> a put_many for each run       DEL UNLINK ──> a delete for each key
+    MGET, EXISTS of several ──> a get_many for each database
+    SET SETEX PSETEX ──> put          DEL and UNLINK of one key ──> delete
     each with the tokens that the connection's session has seen of the table (`session.pyx`)
     PING ECHO SELECT HELLO RESET QUIT, CLIENT SETNAME ──> the connection's own
     any other ──> `resp`, which Python answers in RESP (`gossipkv.serving.resp`)
@@ -44,9 +44,9 @@ COMMAND_RULES[:] = [
     CommandRule(b"getrange", ONE_KEY, RANGE, 4, 4),
     CommandRule(b"type", ONE_KEY, TYPE, 2, 2),
     CommandRule(b"set", SET, DONE, 3, 0),
-    CommandRule(b"mset", SET_MANY, DONE, 3, 0),
-    CommandRule(b"del", DELETE, DELETED, 2, 0),
-    CommandRule(b"unlink", DELETE, DELETED, 2, 0),
+    CommandRule(b"mset", WRITE_MANY, SAID_OF_WRITE, 3, 0),
+    CommandRule(b"del", WRITE_MANY, SAID_OF_WRITE, 2, 0),
+    CommandRule(b"unlink", WRITE_MANY, SAID_OF_WRITE, 2, 0),
     CommandRule(b"ping", PING, SAID, 1, 2),
     CommandRule(b"echo", ECHO, SAID, 2, 2),
     CommandRule(b"select", SELECT, SAID, 2, 2),
@@ -91,9 +91,6 @@ cdef const char* NO_DATABASE = (
     b"-ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases\r\n"
 )
 cdef const char* BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
-cdef const char* TOO_MANY_KEYS = (
-    b"-ERR the command has more than 64 deletes or changes of database; split it into several commands\r\n"
-)
 # Clients know the codes; a client that sends `MULTI` must hear of no success.
 cdef const char* NO_TRANSACTIONS = (
     b"-ERR transactions are not supported, and this command did nothing; see "
@@ -104,7 +101,6 @@ cdef const char* ABORTED = (
     b"https://github.com/gossipkv/gossipkv/blob/main/docs/users/redis.md#transactions\r\n"
 )
 cdef const char* BAD_QUOTES = b"-ERR Protocol error: unbalanced quotes in request\r\n"
-cdef const char* BAD_COUNT = b"-ERR Protocol error: invalid multibulk length\r\n"
 cdef const char* NO_INTEGER = b"-ERR value is not an integer or out of range\r\n"
 
 
@@ -153,11 +149,8 @@ cdef const uint8_t* write_quoted(const uint8_t* at, const uint8_t* end, Buffer* 
     return at + 1
 
 
-cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Py_ssize_t limit, Buffer* out) noexcept nogil:
-    """Write the words of an inline command as those of an array. Return their number.
-
-    Return -1 if the quotes are unbalanced, -2 for more words than `limit`, which is that of an array.
-    """
+cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Buffer* out) noexcept nogil:
+    """Write the words of an inline command as those of an array. Return their number, or -1 for unbalanced quotes."""
     cdef const uint8_t* end = at + size
     cdef Py_ssize_t count = 0
     cdef Py_ssize_t begin
@@ -167,8 +160,6 @@ cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Py_ssize_t limit
         if is_space(at[0]):
             at += 1
             continue
-        if count == limit:
-            return -2
         begin = out.end
         out.end += 8  # Reserve `$`, five digits and the line's end, which suffice for the longest line.
         while at < end and not is_space(at[0]):
@@ -206,10 +197,10 @@ cdef void read_command(
     if data[0] == 0x2A:
         command.words = Cursor(data + 1 + read_number(data + 1, size - 1, &number), data + size)
     else:
-        command.count = write_words(data, size, core.frame_limits.max_elements, &core.words)
+        command.count = write_words(data, size, &core.words)
         command.words = params_from(&core.words, begin)
         if command.count < 0:
-            refuse(command, BAD_QUOTES if command.count == -1 else BAD_COUNT)
+            refuse(command, BAD_QUOTES)
     if command.count > 0:
         take_word(&command.words, &command.name)
         find_command_rule(command, resp_of(connection.replies).in_multi)
@@ -250,6 +241,9 @@ cdef void find_command_rule(Command* command, bint in_multi) noexcept nogil:
         if command.form == FOUND_OF and command.count == 2:
             command.verb = ONE_KEY
             command.form = FOUND
+    elif command.verb == WRITE_MANY and command.count == 2:
+        command.verb = DELETE
+        command.form = DELETED
 
 
 cdef bint read_lifetime(Command* command) noexcept nogil:
@@ -305,7 +299,7 @@ cdef void read_key(Core core, RespState* resp, Command* command) noexcept nogil:
 
 
 cdef bint queue_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil:
-    """Queue the reply to the next request in the command's form; False if out of memory."""
+    """Queue the reply to the next request in the command's form, for `parts` requests; False if out of memory."""
     cdef PendingReply* reply = queue_reply(connection.replies, command.form, parts)
     if reply == NULL:
         core.connections.doom(connection, CLOSED_MEMORY)
@@ -318,10 +312,10 @@ cdef bint queue_answer(Core core, Connection* connection, const Command* command
     return True
 
 
-cdef void ask(Core core, Connection* connection, Command* command, int parts) noexcept nogil:
-    """Serve the command's request; one reply is written for `parts` requests."""
+cdef void ask(Core core, Connection* connection, Command* command) noexcept nogil:
+    """Serve the command's only request."""
     command.request.msgid = next_id(connection.replies)
-    if queue_answer(core, connection, command, parts):
+    if queue_answer(core, connection, command, 1):
         take_request(core, connection, &command.request)
 
 
@@ -332,152 +326,76 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
     """Answer the command, or serve its requests."""
     if command.verb == ONE_KEY:
         core.elements = 2
-        ask(core, connection, command, 1)
-    elif command.verb == MANY_KEYS or command.verb == DELETE:
-        take_runs(core, connection, command, 1)
-    elif command.verb == SET_MANY and command.count % 2 == 0:
-        refuse_count(core, connection, command)
-    elif command.verb == SET or command.verb == SET_MANY:
-        take_runs(core, connection, command, 2)
+        ask(core, connection, command)
+    elif command.verb == MANY_KEYS:
+        take_reads(core, connection, command)
+    elif command.verb == SET or command.verb == DELETE:
+        take_write(core, connection, command)
     elif command.verb == REFUSED:
         core.counts[BAD_REQUESTS] += 1
         if command.why != NULL:
             write_line(core, connection, command.why)
         else:
             refuse_count(core, connection, command)
-    elif command.verb == OTHER or command.verb == AUTH:
+    elif command.verb == OTHER or command.verb == WRITE_MANY or command.verb == AUTH:
         hand_over(core, connection, command)
     elif command.verb != NOTHING:
         take_word_of_connection(core, connection, command)
 
 
-cdef int count_runs(Core core, const RespState* resp, const Command* command, int step) noexcept nogil:
-    """Count the requests that the words make; -1 if a word names no database."""
-    cdef Cursor words = command.words
-    cdef Blob word
-    cdef Blob database
-    cdef Blob key
-    cdef Blob former = Blob(NULL, -1)
-    cdef Py_ssize_t left = (command.count - 1) // step
-    cdef int count = 0
-    if resp.database > 0 and command.verb != DELETE:  # All keys are of the selected database.
-        return 1
-    while left > 0 and count <= MAX_PARTS:
-        left -= 1
-        take_word(&words, &word)
-        if not divide_key(core, resp, &word, &database, &key):
-            return -1
-        if step == 2:
-            take_word(&words, &word)
-        count += command.verb == DELETE or not blob_is(&former, <const char*>database.data, database.size)
-        former = database
-    return count
-
-
-cdef void take_runs(Core core, Connection* connection, Command* command, int step) noexcept nogil:
-    """Serve a request for each run of keys of one database; `step` is 2 for writes of pairs."""
-    cdef int parts = count_runs(core, resp_of(connection.replies), command, step)
-    cdef Py_ssize_t left = (command.count - 1) // step
-    cdef int part
-    if not 0 <= parts <= MAX_PARTS:
-        write_line(core, connection, NO_DATABASE if parts < 0 else TOO_MANY_KEYS)
-        return
-    for part in range(parts):
-        left -= ask_run(core, connection, command, step, left, parts if part == 0 else 0)
-
-
-cdef Py_ssize_t ask_run(
-    Core core, Connection* connection, Command* command, int step, Py_ssize_t left, int parts
-) noexcept nogil:
-    """Serve the next run of at most `left` keys. Return its number of keys."""
+cdef void take_write(Core core, Connection* connection, Command* command) noexcept nogil:
+    """Serve a write of one key."""
     cdef Buffer* out = &core.words
     cdef RespState* resp = resp_of(connection.replies)
-    cdef Cursor ahead = command.words
-    cdef Py_ssize_t shown = 0
+    cdef bint has_lifetime = command.lifetime_option != NULL
     cdef Py_ssize_t begin = out.end
-    cdef Py_ssize_t count = 0
-    cdef Blob word
-    cdef Blob database = Blob(NULL, 0)
-    cdef Blob former = Blob(NULL, 0)
-    cdef Blob key = Blob(NULL, 0)
-    if parts == 1:
-        count = left
-        take_word(&ahead, &word)
-        divide_key(core, resp_of(connection.replies), &word, &former, &key)
-    while count < left:  # The number of keys is written before the keys, so count first.
-        take_word(&ahead, &word)
-        divide_key(core, resp_of(connection.replies), &word, &database, &key)
-        if step == 2:
-            take_word(&ahead, &word)
-        if count > 0 and (command.verb == DELETE or not blob_is(&former, <const char*>database.data, database.size)):
-            break
-        former = database
-        count += 1
-    if command.verb == SET or command.verb == DELETE:  # `params_to_ask` shows it.
-        resp.is_shown = False
-    elif buffer_size(&resp.replies.seen) > 0:
-        shown = shown_bytes(core, resp, &former)
-    core.elements = 2 + count * (3 if step == 2 else 1) + 3 * <int>(shown > 0 or command.lifetime_option != NULL)
-    begin_params(
-        out, (3 if command.verb == SET else 2) + <int>(shown > 0 or command.lifetime_option != NULL), &former
-    )
-    if command.verb == MANY_KEYS or command.verb == SET_MANY:
-        put_array(out, count)
-    for _ in range(count):
+    cdef Blob word, database, key
+    take_word(&command.words, &word)
+    if not divide_key(core, resp, &word, &database, &key):
+        write_line(core, connection, NO_DATABASE)
+        return
+    resp.is_shown = False  # `params_to_ask` shows it.
+    begin_params(out, 2 + <int>(command.verb == SET) + <int>has_lifetime, &database)
+    put_bin(out, key.data, key.size)
+    if command.verb == SET:
+        if command.name.size > 3:  # SETEX has the lifetime before the value.
+            take_word(&command.words, &word)
         take_word(&command.words, &word)
-        divide_key(core, resp_of(connection.replies), &word, &database, &key)
-        if command.verb == SET_MANY:
-            put_array(out, 2)
-        put_bin(out, key.data, key.size)
-        if command.verb == SET and command.name.size > 3:  # SETEX has the lifetime before the value.
-            take_word(&command.words, &word)
-        if step == 2:
-            take_word(&command.words, &word)
-            put_bin(out, word.data, word.size)
-    if shown > 0:
-        put_map(out, 1)
-        put_shown(resp, shown, out)
-    elif command.lifetime_option != NULL:
+        put_bin(out, word.data, word.size)
+    if has_lifetime:
         put_map(out, 1)
         put_text(out, command.lifetime_option)
         put_unsigned(out, command.lifetime_ms)
-    if command.verb == SET:
-        command.request.method = Blob(<const uint8_t*>b"put", 3)
-    elif command.verb == SET_MANY:
-        command.request.method = Blob(<const uint8_t*>b"put_many", 8)
-    elif command.verb == DELETE:
+    core.elements = 3 + 3 * <int>has_lifetime
+    command.request.method = Blob(<const uint8_t*>b"put", 3)
+    if command.verb == DELETE:
         command.request.method = Blob(<const uint8_t*>b"delete", 6)
     command.request.params = params_from(out, begin)
-    ask(core, connection, command, parts)
-    return count
+    ask(core, connection, command)
 
 
 cdef void hand_over(Core core, Connection* connection, Command* command) noexcept nogil:
-    """Let Python answer: `resp [connection, protocol, database, name, [words], token]`."""
+    """Let Python answer: `resp [connection, protocol, database, client name, command, words, token]`.
+
+    The words stay as they came, so that Python can take those of a large write little by little.
+    """
     cdef RespState* resp = resp_of(connection.replies)
     cdef Buffer* out = &core.words
     cdef Py_ssize_t begin = out.end
-    cdef Cursor words = command.words
-    cdef Py_ssize_t left = command.count - 1
-    cdef Blob word = command.name
-    core.elements = 6 + command.count
-    put_array(out, 6)
+    core.elements = 7 + (0 if command.verb == WRITE_MANY else command.count)
+    put_array(out, 7)
     put_unsigned(out, connection.handle)
     put_unsigned(out, <uint32_t>resp.protocol)
     put_unsigned(out, resp.database)
     put_bin(out, resp.name, resp.name_size)
-    put_array(out, command.count)
-    put_bin(out, word.data, word.size)
-    while left > 0:
-        left -= 1
-        take_word(&words, &word)
-        put_bin(out, word.data, word.size)
+    put_bin(out, command.name.data, command.name.size)
+    put_bin(out, command.words.at, command.words.end - command.words.at)
     put_bin(out, resp.replies.seen.data + resp.replies.seen.start, buffer_size(&resp.replies.seen))
     resp.is_shown = True
     resp.shown_table = 0
     command.request.method = Blob(<const uint8_t*>b"resp", 4)
     command.request.params = params_from(out, begin)
-    ask(core, connection, command, 1)
+    ask(core, connection, command)
 
 
 # The connection's own ---------------------------------------------------------------------------------------------

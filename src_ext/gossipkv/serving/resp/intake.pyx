@@ -5,6 +5,7 @@ and the connection ends.
 """
 
 from libc.stdint cimport uint8_t
+from libc.stdio cimport snprintf
 from libc.string cimport memcmp
 
 from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_size
@@ -12,8 +13,7 @@ from gossipkv.wire._wire cimport BAD_REQUEST, FIX_MAP, IS_REQUEST, Blob, Envelop
 from gossipkv.wire._resp cimport RESP_COMPLETE, RESP_PARTIAL, resp_scan, scan_get
 
 cdef enum:
-    # Bytes of parameters beside the words: a database and heads for each of 64 parts.
-    RESP_PARAMS_BYTES = 64 * 300
+    RESP_PARAMS_BYTES = 400  # Bytes of a request's parameters beside its words: a database and heads.
     # Words of an inline command grow at most by this factor, as words of an array and as parameters.
     LINE_GROWTH = 16
     SPARE_WORDS_BYTES = 4 * 1024 * 1024
@@ -25,8 +25,8 @@ WHY[:] = [
     b"-ERR Protocol error: expected '$': a command is an array of strings\r\n",
     b"-ERR Protocol error: invalid bulk length\r\n",
     b"-ERR Protocol error: invalid multibulk length\r\n",
-    b"-ERR Protocol error: too big inline request\r\n",
-    b"-ERR Protocol error: the command is larger than the node accepts\r\n",
+    b"-ERR Protocol error: too big inline request, of more than 65536 bytes\r\n",
+    b"-ERR Protocol error: the command is larger than max_frame, which is %zd bytes\r\n",
 ]
 cdef int COUNTED[6]
 COUNTED[:] = [
@@ -67,8 +67,8 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
             length = connection.scan.position
             core.elements = connection.scan.elements
             is_read = find_room(
-                core, connection, (length if data[at] == 0x2A else LINE_GROWTH * length) + RESP_PARAMS_BYTES
-                + MAX_PARTS * buffer_size(&connection.replies.seen)
+                core, connection, (length if data[at] == 0x2A else LINE_GROWTH * length)
+                + min(length, <Py_ssize_t>MAX_PARTS) * (RESP_PARAMS_BYTES + buffer_size(&connection.replies.seen))
             )
             if is_read:
                 read_command(core, connection, data + at, length, &command)
@@ -103,9 +103,7 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
         connection.spoken = True
         at += length
         if command.verb == REFUSED and command.count < 0:
-            break_stream(
-                core, connection, FRAMES_MALFORMED if command.count == -1 else FRAMES_TOO_MANY_ELEMENTS
-            )
+            break_stream(core, connection, FRAMES_MALFORMED)
     answer_gathered(core, connection, data, &at)
     if core.words.capacity > SPARE_WORDS_BYTES:
         buffer_release(&core.words)
@@ -116,17 +114,20 @@ cdef inline bint must_be_held(
     Core core, Connection* connection, const Command* command, bint awaits_write
 ) noexcept nogil:
     """Return True if a command waits for room or for what was sent before it."""
-    if must_wait(core, &command.request) or (
-        (command.verb == AUTH or command.verb == HELLO or command.verb == RESET) and awaits_others(connection)
-    ):
+    if must_wait(core, &command.request) or (is_alone(command) and awaits_others(connection)):
         return True
-    # A read sees the writes before it.  An `MSET` shows what they answered, so that its long token replaces theirs.
-    if awaits_write and (
-        command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == SET_MANY or command.verb == OTHER
-    ):
-        awaits_others(connection)
+    if awaits_write and (command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == OTHER):
+        awaits_others(connection)  # A read sees the writes before it.
         return True
     return False
+
+
+cdef inline bint is_alone(const Command* command) noexcept nogil:
+    """True if a command waits for those before it, and those behind it wait: it changes the user, or writes in steps."""
+    return (
+        command.verb == AUTH or command.verb == HELLO or command.verb == RESET or command.verb == WRITE_MANY
+        or (command.verb == OTHER and command.form == SAID_OF_WRITE)
+    )
 
 
 cdef inline Py_ssize_t gather_get(
@@ -164,7 +165,9 @@ cdef inline void break_stream(Core core, Connection* connection, int counter) no
 
 cdef void refuse_stream(Core core, Connection* connection, int result) noexcept nogil:
     """Answer, as Redis does, why no further command can be found."""
-    write_line(core, connection, WHY[-result])
+    cdef char line[ERROR_LINE_BYTES]
+    snprintf(line, ERROR_LINE_BYTES, WHY[-result], core.frame_limits.max_size)
+    write_line(core, connection, line)
     break_stream(core, connection, COUNTED[-result])
 
 
