@@ -48,6 +48,9 @@ LEAST = {
     b"auth": 2,
 }
 MOST = {b"auth": 3, b"getdel": 2, b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
+EXPIRIES = {b"ttl", b"pttl", b"expiretime", b"pexpiretime"}
+LEAST |= dict.fromkeys(EXPIRIES, 2)
+MOST |= dict.fromkeys(EXPIRIES, 2)
 MOST |= {b"setex": 4, b"psetex": 4, b"persist": 2, b"multi": 1, b"exec": 1, b"discard": 1, b"unwatch": 1}
 
 
@@ -137,6 +140,7 @@ class Connection:
     ask: Callable[[bytes, list[object]], object]
     selectable: list[bytes]
     max_frame: int
+    datasets: frozenset[bytes] = frozenset()
     protocol: int = 2
     database: int = 0
     name: bytes = b""
@@ -203,13 +207,17 @@ class Connection:
         if whole > self.max_frame:
             raise BrokenError(TOO_LARGE.format(self.max_frame))
 
-    def answer(self, words: list[bytes]) -> bytes:
+    def answer(self, words: list[bytes]) -> bytes:  # noqa: PLR0911  # One return for each kind of command.
         name, arguments = words[0].lower(), words[1:]
         least, most = ONE_KEY.get(name, LEAST.get(name, 1)), ONE_KEY.get(name, MOST.get(name, len(words)))
         if not least <= len(words) <= most:
             return b"-ERR wrong number of arguments for '%s' command\r\n" % name
         if name == b"watch" or (self.in_multi and name not in TAKEN_IN_MULTI):
             return NO_TRANSACTIONS
+        if name in EXPIRIES and (divided := self._divided(arguments[0])) and divided[0] in self.datasets:
+            found = self.ask(b"get", [*divided])
+            assert isinstance(found, list)
+            return b":-2\r\n" if found[0] is None else b":-1\r\n"
         if name in ONE_KEY or (name == b"exists" and len(words) == 2):
             return self._one(name, arguments)
         if name in {b"mget", b"exists"}:

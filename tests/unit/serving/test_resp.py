@@ -117,7 +117,7 @@ def make(published, **limits: int) -> Core:
 def expected(data: bytes, max_frame: int = LIMITS["max_frame"]) -> tuple[bytes, bool]:
     """Return the oracle's answers, and whether the connection ends."""
     selectable = [name.encode() for name in SELECTABLE]
-    oracle = Connection(result_of, selectable, max_frame)
+    oracle = Connection(result_of, selectable, max_frame, frozenset(RECORDS))
     return oracle.answers(data), oracle.ended
 
 
@@ -136,7 +136,7 @@ KEYS = [
     b"other:\r\n",
 ]
 NAMES = [
-    b"GET", b"get", b"MGET", b"EXISTS", b"STRLEN", b"GETRANGE", b"SUBSTR", b"TYPE", b"TTL", b"EXPIRE", b"SET", b"MSET",
+    b"GET", b"get", b"MGET", b"EXISTS", b"STRLEN", b"GETRANGE", b"SUBSTR", b"TYPE", b"TTL", b"PTTL", b"EXPIRE", b"SET", b"MSET",
     b"DEL", b"UNLINK", b"PING", b"ECHO", b"SELECT", b"HELLO", b"RESET", b"AUTH", b"CLIENT", b"INFO", b"lpush",
     b"MULTI", b"EXEC", b"DISCARD", b"WATCH", b"UNWATCH",
 ]  # fmt: skip
@@ -264,6 +264,30 @@ def test_reads_have_keys_of_64_databases(published):
         talk.send(data)
         assert talk.finish() == expected(data)[0]
         assert (b"more than 64 databases" in talk.received) is refused
+
+
+@pytest.mark.parametrize(
+    "first", [(b"SET", b"carts:a", b"1"), (b"DEL", b"carts:a"), (b"SETEX", b"carts:a", b"9", b"1")]
+)
+@pytest.mark.parametrize("second", [(b"SET", b"carts:a", b"2"), (b"UNLINK", b"carts:a")])
+def test_writes_of_one_key_happen_in_their_order(published, first, second):
+    """Another node may take each at another time; writes of other keys wait for none."""
+    driver = Driver(make(published))
+    handle = driver.open(1, listener=1)
+    other = [array(b"SET", b"carts:%d" % number, b"1") for number in range(50)]
+    waiting = driver.feed(handle, array(*first) + b"".join(other) + array(*second) + array(b"PING"), 1)
+    assert len(waiting) == 51
+    for _, msgid, _, _ in reversed(waiting):
+        assert not driver.run(1)
+        driver.reply(handle, msgid, rpc.response(msgid, b"token"))
+    driver.take_output(handle, 1 << 20, 1)
+    ((_, msgid, _, params),) = driver.run(1)
+    assert msgpack.unpackb(params)[:2] == [b"carts", b"a"]
+    driver.reply(handle, msgid, rpc.response(msgid, b"token"))
+    said = driver.take_output(handle, 1 << 20, 1)
+    driver.run(1)
+    assert (said + driver.take_output(handle, 1 << 20, 1)).endswith((b"+OK\r\n+PONG\r\n", b":1\r\n+PONG\r\n"))
+    driver.close(handle)
 
 
 def test_a_write_of_many_keys_is_one_request(published):

@@ -14,12 +14,13 @@ cdef enum AnswerForm:  # how an answer is written
     LENGTH = 2  # length of the value
     RANGE = 3  # a range of the value
     TYPE = 4
-    FOUND = 5  # 1 or 0
-    VALUES = 6  # values of `get_many`
-    FOUND_OF = 7  # number of keys found
-    DONE = 8  # success of a write
-    DELETED = 9  # success of a delete
-    SAID_OF_WRITE = 10  # as SAID, and the request may have written
+    EXPIRES = 5  # -1, since a record of a dataset never expires; -2 if there is none
+    FOUND = 6  # 1 or 0
+    VALUES = 7  # values of `get_many`
+    FOUND_OF = 8  # number of keys found
+    DONE = 9  # success of a write
+    DELETED = 10  # success of a delete
+    SAID_OF_WRITE = 11  # as SAID, and the request may have written
 
 cdef struct RespState:  # state of a connection
     ReplyQueue replies  # first member, so that the pointers can be cast

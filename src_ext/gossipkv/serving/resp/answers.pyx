@@ -153,6 +153,8 @@ cdef void put_one(const PendingReply* reply, Cursor result, Buffer* out) noexcep
             put_bulk(out, out.data, 0)
     elif reply.form == TYPE:
         put_bytes(out, <const uint8_t*>(b"+string\r\n" if found else b"+none\r\n"), 9 if found else 7)
+    elif reply.form == EXPIRES:
+        put_line(out, 0x3A, -1 if found else -2)
     else:
         put_line(out, 0x3A, value.size if reply.form == LENGTH else found)
 

@@ -38,7 +38,7 @@ cdef struct Command:
     const char* known_name  # the name as spelled in `COMMAND_RULES`, if it is there
     Cursor words  # the words behind the name
     const char* why
-    int64_t first  # first and last byte of a range of a value
+    int64_t first  # first and last byte of a range of a value; of a write, the hash of its key
     int64_t last
     const char* lifetime_option  # the option of `put` for a record that expires; NULL: there is none
     uint64_t lifetime_ms

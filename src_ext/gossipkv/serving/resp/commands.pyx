@@ -17,6 +17,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, strlen
 
+from gossipkv.storage._storage cimport hash64_of
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport (
     HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_map, put_text, put_unsigned,
@@ -25,7 +26,7 @@ from gossipkv.wire._resp cimport put_bulk, read_number, take_word
 from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is
 
 cdef enum:
-    COMMANDS = 32
+    COMMANDS = 36
     ERROR_LINE_BYTES = 256  # limit of the error lines written here
 
 cdef struct CommandRule:
@@ -64,6 +65,10 @@ COMMAND_RULES[:] = [
     CommandRule(b"expireat", OTHER, SAID_OF_WRITE, 3, 0),
     CommandRule(b"pexpireat", OTHER, SAID_OF_WRITE, 3, 0),
     CommandRule(b"persist", OTHER, SAID_OF_WRITE, 2, 2),
+    CommandRule(b"ttl", OTHER, EXPIRES, 2, 2),
+    CommandRule(b"pttl", OTHER, EXPIRES, 2, 2),
+    CommandRule(b"expiretime", OTHER, EXPIRES, 2, 2),
+    CommandRule(b"pexpiretime", OTHER, EXPIRES, 2, 2),
     CommandRule(b"multi", MULTI, SAID, 1, 1),
     CommandRule(b"exec", EXEC, SAID, 1, 1),
     CommandRule(b"discard", DISCARD, SAID, 1, 1),
@@ -204,6 +209,8 @@ cdef void read_command(
     if command.count > 0:
         take_word(&command.words, &command.name)
         find_command_rule(command, resp_of(connection.replies).in_multi)
+        if command.verb == SET or command.verb == DELETE or command.verb == OTHER and command.form == EXPIRES:
+            look_at_key(core, resp_of(connection.replies), command)
         if command.verb == ONE_KEY:
             read_key(core, resp_of(connection.replies), command)
 
@@ -279,6 +286,25 @@ cdef const LifetimeOption* find_lifetime_option(const Blob* word) noexcept nogil
         if word_is(word, LIFETIME_OPTIONS[i].name):
             return &LIFETIME_OPTIONS[i]
     return NULL
+
+
+cdef void look_at_key(Core core, const RespState* resp, Command* command) noexcept nogil:
+    """Note the hash of a write's key; read a dataset's record for its expiry, which Python finds of a table's."""
+    cdef Cursor words = command.words
+    cdef Blob word
+    cdef Blob database = Blob(NULL, 0)
+    cdef Blob key = Blob(NULL, 0)
+    cdef DatabaseRow* row
+    take_word(&words, &word)
+    divide_key(core, resp, &word, &database, &key)
+    if command.form != EXPIRES:
+        command.first = <int64_t>hash64_of(key.data, key.size, 0)
+        return
+    row = core.published.find_database(&database)
+    if row != NULL and row.table == NULL:
+        command.verb = ONE_KEY
+    else:
+        command.form = SAID
 
 
 cdef void read_key(Core core, RespState* resp, Command* command) noexcept nogil:

@@ -4,7 +4,7 @@ A broken stream (invalid size, endless line, open quotes, another protocol) gets
 and the connection ends.
 """
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp
 
@@ -113,12 +113,34 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
 cdef inline bint must_be_held(
     Core core, Connection* connection, const Command* command, bint awaits_write
 ) noexcept nogil:
-    """Return True if a command waits for room or for what was sent before it."""
+    """Return True if a command waits for room or for what was sent before it.
+
+    Reads wait for all writes before them, so if a write is not answered, only writes are in flight.
+    """
+    cdef bint waits
     if must_wait(core, &command.request) or (is_alone(command) and awaits_others(connection)):
         return True
-    if awaits_write and (command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == OTHER):
-        awaits_others(connection)  # A read sees the writes before it.
-        return True
+    if command.verb == SET or command.verb == DELETE:  # No read sees a later write, and the last write of a key counts.
+        waits = (
+            is_being_written(connection.replies, command.first) if awaits_write else connection.in_flight.count > 0
+        )
+    else:
+        waits = awaits_write and (
+            command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == OTHER
+        )
+    if waits:
+        awaits_others(connection)
+    return waits
+
+
+cdef inline bint is_being_written(const ReplyQueue* replies, int64_t hash) noexcept nogil:
+    """True if a write of a key with that hash is not answered."""
+    cdef const PendingReply* reply
+    cdef uint32_t i
+    for i in range(reply_count(replies)):
+        reply = reply_at(replies, i)
+        if reply.first == hash and is_of_write(reply.form) and not reply.is_kept:
+            return True
     return False
 
 
