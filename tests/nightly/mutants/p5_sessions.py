@@ -34,6 +34,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/serving/test_resp_session.py",
     ),
     planted(
+        "a write of RESP overtakes one of its key",
+        "gossipkv.serving.resp._intake:must_be_held",
+        "is_being_written(connection.replies, command.first) if awaits_write else connection.in_flight.count > 0",
+        "False if awaits_write else connection.in_flight.count > 0",
+        "tests/unit/serving/test_resp.py",
+    ),
+    planted(
+        "a write of RESP overtakes a read",
+        "gossipkv.serving.resp._intake:must_be_held",
+        "is_being_written(connection.replies, command.first) if awaits_write else connection.in_flight.count > 0",
+        "is_being_written(connection.replies, command.first) if awaits_write else False",
+        "tests/unit/serving/test_resp_session.py",
+    ),
+    planted(
         "a read adds the dot without its dependencies",
         "gossipkv.table.session.token:seen_of",
         "return merged({table: TableSeen(config, clock.of(counters.items()))}, *map(decode_body, bodies))",

@@ -136,8 +136,8 @@ KEYS = [
     b"other:\r\n",
 ]
 NAMES = [
-    b"GET", b"get", b"MGET", b"EXISTS", b"STRLEN", b"GETRANGE", b"SUBSTR", b"TYPE", b"TTL", b"PTTL", b"EXPIRE", b"SET", b"MSET",
-    b"DEL", b"UNLINK", b"PING", b"ECHO", b"SELECT", b"HELLO", b"RESET", b"AUTH", b"CLIENT", b"INFO", b"lpush",
+    b"GET", b"get", b"MGET", b"EXISTS", b"STRLEN", b"GETRANGE", b"SUBSTR", b"TYPE", b"TTL", b"EXPIRE", b"SET", b"MSET",
+    b"PTTL", b"DEL", b"UNLINK", b"PING", b"ECHO", b"SELECT", b"HELLO", b"RESET", b"AUTH", b"CLIENT", b"INFO", b"lpush",
     b"MULTI", b"EXEC", b"DISCARD", b"WATCH", b"UNWATCH",
 ]  # fmt: skip
 OTHERS = [b"0", b"1", b"2", b"3", b"-1", b"4", b"SETNAME", b"AUTH", b"99999999999999999999", b"x y", b"me"]
