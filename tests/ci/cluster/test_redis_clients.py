@@ -50,6 +50,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         addresses = [node.address for node in cluster.status()]
         with connect(addresses[0]) as client:
             client.call("create_table", "carts", {"kind": "hash"}, timeout_ms=1000 * PATIENCE_S)
+            alone = {"kind": "hash", "partitions": 4, "replication": 1}
+            client.call("create_table", "alone", alone, timeout_ms=1000 * PATIENCE_S)
         yield Nodes(addresses, records)
 
 
