@@ -38,6 +38,8 @@ BUDGETS: dict[str, float] = {
     "tests/smoke": 22,
     "tests/ci/cluster": 620,
     "tests/ci/deploy": 4,
+    "tests/ci/leaving": 60,
+    "tests/ci/matrix": 60,
     "tests/ci/simulation": 105,
     "tests/ci/tidy": 50,
 }

@@ -51,8 +51,8 @@ def of_tables(*more: object) -> list[Step]:
     return [Step((name, *more), UNKNOWN) for name in ("days", "nosuch")]
 
 
-def said(name: str, value: object) -> Callable[[object], bool]:
-    return lambda result: result[name] == value
+def said(**fields: object) -> Callable[[object], bool]:
+    return lambda result: all(result[name] == value for name, value in fields.items())
 
 
 def hosts(result: object) -> set[str]:
@@ -81,28 +81,28 @@ METHODS: dict[str, list[Step]] = {
     "refresh": [Step(("days",), lambda result: result == {"days": ["1"]}), *of_tables()[1:], Step(("hash",), UNKNOWN),
                 Step((None,), lambda result: result == {"days": ["1"]})],
     "hold": [
-        Step(("days", "1"), said("hold", "1")),
+        Step(("days", "1"), said(hold="1")),
         at_other("status", {"database": "days"}, holds=lambda result: result["days"]["hold"] == "1"),
         first("release", "days"),
         Step(("days", "9"), "UNKNOWN_VERSION"), Step(("hash", "1"), BAD), Step(("nosuch", "1"), UNKNOWN),
     ],
     "release": [
         first("hold", "days", "1"),
-        Step(("days",), said("hold", None)),
+        Step(("days",), said(hold=None)),
         at_other("status", {"database": "days"}, holds=lambda result: result["days"]["hold"] is None),
         Step(("hash",), BAD), Step(("nosuch",), UNKNOWN),
     ],
-    "backup": [RANGE, RECORD, Step(("{backups}", {"tables": ["{made}"]}), said("records", 1)),
+    "backup": [RANGE, RECORD, Step(("{backups}", {"tables": ["{made}"]}), said(records=1)),
                at_other("backup_list", "{backups}", holds=len), Step(("{backups}", {"tables": ["nosuch"]}), UNKNOWN)],
     "restore": [
-        *BACKUP, Step(("{backups}", {"as": "{made}-2"}), said("records", 1)),
+        *BACKUP, Step(("{backups}", {"as": "{made}-2"}), said(records=1)),
         at_other("get", "{made}-2", b"a", holds=lambda result: result[0] == b"1"),
         Step(("{backups}",), CONFLICT), Step(("{backups}/none",), BAD),
     ],
     "backup_list": [*BACKUP, Step(("{backups}",), lambda result: len(result) == 1), Step(("{backups}/none",), lambda
                                                                                     result: result == [])],
-    "backup_verify": [*BACKUP, Step(("{backups}",), said("state", "done")), Step(("{backups}/none",), BAD)],
-    "backup_expire": [*BACKUP, Step(("{backups}", {"keep": 1}), said("expired", [])), Step(("{backups}",), BAD)],
+    "backup_verify": [*BACKUP, Step(("{backups}",), said(state="done")), Step(("{backups}/none",), BAD)],
+    "backup_expire": [*BACKUP, Step(("{backups}", {"keep": 1}), said(expired=[])), Step(("{backups}",), BAD)],
     "info": [Step((), lambda result: result["version"])],
     "verdict": [Step((), lambda result: result["level"]), Step(({"database": "nosuch"},), UNKNOWN),
                 *(Step(({"database": name},), lambda result: result["text"]) for name in sorted(NAMES))],
@@ -123,11 +123,11 @@ METHODS: dict[str, list[Step]] = {
                    at_other("databases", holds=lambda result: result)],
     "partition_map": [
         *(Step((kind,), lambda result: len(hosts(result)) == 2) for kind in KINDS[1:]),
-        Step(("days",), said("partitions", 4)), Step(("nosuch",), UNKNOWN),
+        Step(("days",), said(partitions=4)), Step(("nosuch",), UNKNOWN),
     ],
     "partitions": [*(Step((kind,), lambda result: result["partitions"][0]["hosts"]) for kind in KINDS[1:]),
                    *of_tables()],
-    "verify_table": [RANGE, RECORD, Step(("{made}",), said("verdict", "equal")), *of_tables()],
+    "verify_table": [RANGE, RECORD, Step(("{made}",), said(verdict="equal")), *of_tables()],
     "split": [
         RANGE, Step(("{made}", b"m"), lambda result: len(result["partitions"]) == 2),
         at_other("partition_map", "{made}", holds=lambda result: len(result["partitions"]) == 2),
@@ -136,38 +136,39 @@ METHODS: dict[str, list[Step]] = {
         *of_tables(b"m"),
     ],
     "join": [
-        RANGE, RECORD, Step(("{made}", b"a", "{guest}"), said("changed", True)),
+        RANGE, RECORD, Step(("{made}", b"a", "{guest}"), said(changed=True)),
         at_other("get", "{made}", b"a", holds=lambda result: result[0] == b"1"),
         Step(("hash", b"a", "{me}"), BAD), *of_tables(b"a", "{me}"),
     ],
     "leave": [
-        RANGE, RECORD, Step(("{made}", b"a", "{host}"), said("changed", True)),
+        RANGE, RECORD, Step(("{made}", b"a", "{host}"), said(changed=True)),
         at_other("get", "{made}", b"a", holds=lambda result: result[0] == b"1"),
         Step(("hash", b"a", "{me}"), BAD), *of_tables(b"a", "{me}"),
     ],
     "force_join": [RANGE, Step(("{made}", b"a", "{me}"), CONFLICT), Step(("hash", b"a", "{me}"), BAD),
                    *of_tables(b"a", "{me}")],
     "reshard": [
-        SHARDS, Step(("{hash}", 2), said("changed", True)), Step(("{hash}", 0), said("changed", True)),
+        SHARDS, Step(("{hash}", 2), said(changed=True)), Step(("{hash}", 0), said(changed=True)),
         Step(("{hash}", 5), BAD), Step(("range", 0), BAD), *of_tables(0),
     ],
     "plan": [Step((None,), lambda result: {one["table"] for one in result} >= NAMES - {"days"}),
              Step(("hash",), lambda result: result[0]["table"] == "hash"), *of_tables()],
     "placement_nodes": [Step((), lambda result: len(result["nodes"]) == 4)],
-    "add_node": [Step(("{other}",), said("changed", False)), Step(("nosuch",), AWAY)],
+    "add_node": [Step(("{other}",), said(changed=False)), Step(("nosuch",), AWAY)],
     "remove_node": [Step(("{other}", {"force": True}), CONFLICT), Step(("nosuch",), BAD)],
     "replace_node": [Step(("nosuch", "{other}"), BAD)],
-    "set_weight": [Step(("{other}", 1), said("changed", False)), Step(("{other}", 0), BAD),
+    "set_weight": [Step(("{other}", 1), said(changed=False)), Step(("{other}", 0), BAD),
                    Step(("{other}", 1_001), BAD), Step(("nosuch", 1), BAD)],
     "quarantine_list": [Step((), lambda result: result == []), Step(({"node": "{other}"},), lambda r: r == [])],
     "quarantine_drop": [Step(("{other}", "nosuch"), BAD), Step(("nosuch", "nosuch"), AWAY)],
     "metadata_status": [Step((None,), lambda result: len(result) >= len(NAMES)),
-                        *(Step((kind,), lambda result: len(acceptors(result)) == 3) for kind in KINDS[1:]), *of_tables()],
+                        *(Step((kind,), lambda result: len(acceptors(result)) == 3) for kind in KINDS[1:]),
+                        *of_tables()],
     "metadata_join": [RANGE, Step(("{made}", "{spare}"), lambda _: True), Step(("{made}", "nosuch"), AWAY),
                       at_other("metadata_status", "{made}", holds=lambda result: len(acceptors(result)) == 4)],
     "metadata_leave": [RANGE, Step(("{made}", "{acceptor}"), lambda _: True), Step(("{made}", "nosuch"), AWAY),
                        at_other("metadata_status", "{made}", holds=lambda result: len(acceptors(result)) == 2)],
-    "metadata_replace": [RANGE, Step(("{made}", "{acceptor}", "{spare}"), said("replaced", True)),
+    "metadata_replace": [RANGE, Step(("{made}", "{acceptor}", "{spare}"), said(replaced=True)),
                          at_other("metadata_status", "{made}", holds=lambda result: len(acceptors(result)) == 3)],
     "metadata_force": [RANGE, Step(("{made}", ["{me}"]), CONFLICT)],
 }  # fmt: skip

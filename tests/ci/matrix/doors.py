@@ -1,8 +1,7 @@
 """The doors of a node: our three clients and single requests for MessagePack, curl for HTTP, redis-py for RESP.
 
 Each door does the same actions and answers in the same form, so that a row of the matrix states an action once. A
-refusal is `Refused` with the code of `docs/reference/errors.md`, with the status of HTTP, or with the first word of
-RESP.
+refusal is `Refused` with the code of the error, for HTTP behind the status.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ from gossipkv.client import aio, blocking, trio_client
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 TIMEOUT_MS = 20_000  # Answers come in milliseconds; a busy machine needs more.
-PATIENCE_S = 30.0
 TIME = {"timeout_ms": TIMEOUT_MS}
-STREAMS = {"scan", "changes"}
+PATIENCE_S = 30.0
 MSGPACK = {"Content-Type": "application/msgpack"}
 
 
@@ -35,30 +33,29 @@ class Place(NamedTuple):
     """The addresses of one node."""
 
     address: str
-    http: str
-    resp: str
+    http: str = ""
+    resp: str = ""
 
 
 class Database(NamedTuple):
-    """A database, and keys that the asked node holds, or keys that it does not hold."""
-
     name: str
     kind: str  # `dataset`, `hash`, `range`, or `expiring`: a hash table whose records expire.
-    keys: Sequence[bytes] = ()
+    keys: Sequence[bytes] = ()  # Of a dataset: those that the asked node holds, or those that it does not hold.
 
 
-class Refused(Exception):  # noqa: N818  # A documented outcome, no error of the test.
+class Action(NamedTuple):
+    """A method of the wire as every door can do it; scans and feeds have a prefix and a number of records."""
+
+    database: Database
+    method: str
+    args: tuple[object, ...]
+    lifetime: dict[str, int] = {}  # noqa: RUF012  # Never changed: the option of the records' lifetime.
+
+
+class Refused(Exception):  # A documented outcome.
     def __init__(self, code: str, message: object = "") -> None:
         super().__init__(f"{code}: {str(message)[:200]}")
         self.code = code
-
-
-Action = "Callable[[Place, Database, str, tuple[object, ...], dict[str, int]], object]"
-
-
-def perform(door: str, place: Place, database: Database, method: str, args: tuple, options: dict[str, int]) -> object:
-    """Return the answer of one door; an answer that does not come fails, and stops nothing else."""
-    return patiently(lambda: DOORS[door](place, database, method, args, options))
 
 
 def patiently(work: Callable[[], object], within_s: float = PATIENCE_S) -> object:
@@ -68,7 +65,7 @@ def patiently(work: Callable[[], object], within_s: float = PATIENCE_S) -> objec
     def run() -> None:
         try:
             ended.append((work(), None))
-        except BaseException as error:  # Raised again below.
+        except BaseException as error:  # noqa: BLE001  # Raised again below.
             ended.append((None, error))
 
     thread = threading.Thread(target=run, daemon=True)
@@ -83,108 +80,88 @@ def patiently(work: Callable[[], object], within_s: float = PATIENCE_S) -> objec
     return result
 
 
-def dial(place: Place) -> blocking.Client:
+def dial(address: str) -> blocking.Client:
     """Return a client that asks this node only."""
-    return blocking.Client([place.address], timeout_ms=TIMEOUT_MS, follows=False)
+    return blocking.Client([address], timeout_ms=TIMEOUT_MS, follows=False)
 
 
-# The wire, request by request: nothing divides large ones.
+def wire(place: Place, action: Action) -> object:
+    """Ask request by request: nothing divides large ones, and each page is asked for."""
+    with dial(place.address) as client:
+        name, method, args = action.database.name, action.method, action.args
+        if method in {"get", "get_many"}:
+            return client.call(method, name, *args, TIME)[0]
+        if method in {"put", "delete", "put_many", "delete_many"}:
+            client.call(method, name, *args, {**TIME, **action.lifetime})
+            return None
+        found, more = [], {"start": "snapshot"} if method == "changes" else {**TIME}
+        if method == "scan":
+            more["limit"] = args[1]
+        while more is not None and len(found) < (args[1] if method != "delete_range" else len(found) + 1):
+            if method == "delete_range":
+                deleted, cursor, _ = client.call(method, name, {"prefix": args[0]}, more)
+                found += [None] * deleted
+            elif method == "scan":
+                rows, cursor, _ = client.call(method, name, {"prefix": args[0], **more})
+                found += [(key, value) for key, value in rows]
+            else:
+                prefix = {"prefix": args[0]} if "start" in more else {}
+                rows, token = client.call(method, name, {**prefix, **more})
+                found += [(key, value) for key, value, _ in rows]
+                more = {"token": token, "wait_ms": 1000}
+                continue
+            more = None if cursor is None else {**more, "cursor": cursor}
+        return len(found) if method == "delete_range" else found[: args[1]] if method == "scan" else sorted(found)
 
 
-def wire(place: Place, database: Database, method: str, args: tuple, options: dict[str, int]) -> object:
-    with dial(place) as client:
-
-        def pages(name: str, asked: dict[str, object]) -> Iterator[list[object]]:
-            while True:
-                page = client.call(name, database.name, asked)
-                yield page
-                if page[1] is None:
-                    return
-                asked = asked | {"cursor": page[1]}
-
-        match method, args:
-            case "get" | "get_many", [asked]:
-                return client.call(method, database.name, asked, TIME)[0]
-            case "scan", [prefix, count]:
-                found = []
-                for rows, *_ in pages(method, {"prefix": prefix, "limit": count, **TIME}):
-                    found += [tuple(row) for row in rows]
-                    if len(found) >= count:
-                        return found[:count]
-                return found
-            case "changes", [prefix, count]:
-                rows, token = client.call(method, database.name, {"prefix": prefix, "start": "snapshot"})
-                while len(rows) < count:
-                    more, token = client.call(method, database.name, {"token": token, "wait_ms": 1000})
-                    rows += more
-                return sorted((key, value) for key, value, _ in rows)
-            case "delete_range", [prefix]:
-                span = [database.name, {"prefix": prefix}]
-                deleted, cursor, _ = client.call(method, *span, TIME)
-                while cursor is not None:
-                    more, cursor, _ = client.call(method, *span, {**TIME, "cursor": cursor})
-                    deleted += more
-                return deleted
-        client.call(method, database.name, *args, {**TIME, **options})
-        return None
+def _begun(client: object, action: Action) -> object:
+    """Return the request or the stream of a client."""
+    reads = action.database.kind == "dataset" and action.method in {"get", "get_many", "scan"}
+    handle = (client.dataset if reads else client.table)(action.database.name)
+    match action.method, action.args:
+        case "scan", [prefix, count]:
+            return handle.scan(prefix=prefix, limit=count)
+        case "changes", [prefix, _]:
+            return handle.changes(prefix=prefix, start="snapshot")
+        case "delete_range", [prefix]:
+            return handle.delete_range(prefix=prefix)
+    return getattr(handle, action.method)(*action.args, **action.lifetime)
 
 
-# Our clients: any size.
+def _found(action: Action, items: list[tuple]) -> list[tuple]:
+    return items if action.method == "scan" else sorted((change.key, change.value) for change in items)
 
 
-def _handle(client: object, database: Database, method: str) -> object:
-    reads = database.kind == "dataset" and method in {"get", "get_many", "scan"}
-    return client.dataset(database.name) if reads else client.table(database.name)
-
-
-def _stream(method: str, args: tuple) -> dict[str, object]:
-    prefix, count = args
-    return {"prefix": prefix, **({"limit": count} if method == "scan" else {"start": "snapshot"})}
-
-
-def _found(method: str, items: list[tuple]) -> list[tuple]:
-    return items if method == "scan" else sorted((change.key, change.value) for change in items)
-
-
-def by_blocking(place: Place, database: Database, method: str, args: tuple, options: dict[str, int]) -> object:
-    with dial(place) as client:
-        handle = _handle(client, database, method)
-        if method == "delete_range":
-            return handle.delete_range(prefix=args[0])
-        if method not in STREAMS:
-            return getattr(handle, method)(*args, **options)
-        items = []
-        for item in getattr(handle, method)(**_stream(method, args)):
+def by_blocking(place: Place, action: Action) -> object:
+    with dial(place.address) as client:
+        begun, items = _begun(client, action), []
+        if action.method not in {"scan", "changes"}:
+            return begun
+        for item in begun:
             items.append(item)
-            if len(items) == args[1]:
+            if len(items) == action.args[1]:
                 break
-        return _found(method, items)
+        return _found(action, items)
 
 
-async def _awaited(client: object, database: Database, method: str, args: tuple, options: dict[str, int]) -> object:
+async def _awaited(client: object, action: Action) -> object:
     async with client:
-        handle = _handle(client, database, method)
-        if method == "delete_range":
-            return await handle.delete_range(prefix=args[0])
-        if method not in STREAMS:
-            return await getattr(handle, method)(*args, **options)
-        items = []
-        async for item in getattr(handle, method)(**_stream(method, args)):
+        begun, items = _begun(client, action), []
+        if action.method not in {"scan", "changes"}:
+            return await begun
+        async for item in begun:
             items.append(item)
-            if len(items) == args[1]:
+            if len(items) == action.args[1]:
                 break
-        return _found(method, items)
+        return _found(action, items)
 
 
-def by_aio(place: Place, *asked: object) -> object:
-    return asyncio.run(_awaited(aio.Client([place.address], timeout_ms=TIMEOUT_MS), *asked))
+def by_aio(place: Place, action: Action) -> object:
+    return asyncio.run(_awaited(aio.Client([place.address], **TIME), action))
 
 
-def by_trio(place: Place, *asked: object) -> object:
-    return trio.run(_awaited, trio_client.Client([place.address], timeout_ms=TIMEOUT_MS), *asked)
-
-
-# HTTP
+def by_trio(place: Place, action: Action) -> object:
+    return trio.run(_awaited, trio_client.Client([place.address], **TIME), action)
 
 
 class Reply(NamedTuple):
@@ -194,62 +171,70 @@ class Reply(NamedTuple):
 
 
 def curl(place: Place, path: str, *flags: str, body: bytes | None = None, **headers: str) -> Reply:
-    """Return the answer to a request by curl, whatever its status is."""
+    """Return the answer to a request by curl; a status of an error is `Refused`."""
     lines = {"Expect": "", "X-GossipKV-Timeout-Ms": str(TIMEOUT_MS)} | headers
-    command = ["curl", "-sS", "-i", "--path-as-is", "--max-time", f"{PATIENCE_S:.0f}", *flags]
-    command += [word for name, value in lines.items() for word in ("-H", f"{name}: {value}" if value else f"{name}:")]
+    command = [
+        "curl",
+        "-sS",
+        "-i",
+        "--path-as-is",
+        "--max-time",
+        f"{PATIENCE_S:.0f}",
+        *flags,
+        f"http://{place.http}{path}",
+    ]
+    command += [word for name, value in lines.items() for word in ("-H", f"{name}: {value}".rstrip())]
     command += [] if body is None else ["--data-binary", "@-"]
-    done = subprocess.run([*command, f"http://{place.http}{path}"], input=body, capture_output=True, check=False)
+    done = subprocess.run(command, input=body, capture_output=True, check=False)
     assert done.returncode == 0, (path[:80], done.stderr)
     head, _, said = done.stdout.partition(b"\r\n\r\n")
     first, *rest = head.decode().split("\r\n")
-    return Reply(int(first.split()[1]), {line.partition(": ")[0].lower(): line.partition(": ")[2] for line in rest}, said)
+    found = Reply(int(first.split()[1]), {line.lower().split(": ")[0]: line.split(": ", 1)[1] for line in rest}, said)
+    if found.status >= 400:
+        raise Refused(f"{found.status} {found.headers.get('x-gossipkv-error', '')}".strip(), said)
+    return found
 
 
-def _served(reply: Reply) -> Reply:
-    if reply.status >= 400:
-        raise Refused(f"{reply.status} {reply.headers.get('x-gossipkv-error', '')}".strip(), reply.body)
-    return reply
-
-
-def http(place: Place, database: Database, method: str, args: tuple, options: dict[str, int]) -> object:
-    top, lifetime = f"/{database.name}/", {"GossipKV-TTL": str(ms // 1000) for ms in options.values()}
-    match method, args:
+def http(place: Place, action: Action) -> object:
+    top, lifetime = f"/{action.database.name}/", {}
+    if action.lifetime:
+        lifetime = {"GossipKV-TTL": str(action.lifetime["ttl_ms"] // 1000)}
+    match action.method, action.args:
         case "get", [key]:
-            reply = curl(place, top + urllib.parse.quote(key))
-            if reply.status == 404 and "x-gossipkv-error" not in reply.headers:
-                return None
-            return _served(reply).body
+            try:
+                return curl(place, top + urllib.parse.quote(key)).body
+            except Refused as refused:
+                if refused.code == "404":
+                    return None
+                raise
         case "get_many", [keys]:
-            return msgpack.unpackb(_served(curl(place, f"{top}_mget", body=msgpack.packb(keys), **MSGPACK)).body)
+            return msgpack.unpackb(curl(place, f"{top}_mget", body=msgpack.packb(keys), **MSGPACK).body)
         case "scan", [prefix, count]:
-            asked = json.dumps({"prefix": prefix.decode(), "limit": count}).encode()
-            reply = _served(curl(place, f"{top}_scan", body=asked, **{"Content-Type": "application/json"}))
-            *rows, last = map(json.loads, reply.body.splitlines())
-            if "error" in last:
-                raise Refused(last["error"], last["message"])
-            return [(row["key"].encode(), row["value"].encode()) for row in rows]
+            asked = json.dumps({"prefix": prefix.decode(), "limit": count})
+            *rows, last = curl(
+                place, f"{top}_scan", "-H", "Content-Type: application/json", "-d", asked
+            ).body.splitlines()
+            assert b"error" not in last, last
+            return [(row["key"].encode(), row["value"].encode()) for row in map(json.loads, rows)]
         case "changes", [prefix, count]:
             return sorted(events(place, f"{top}?prefix={prefix.decode()}&start=snapshot", count))
         case "put", [key, value]:
-            _served(curl(place, top + urllib.parse.quote(key), "-X", "PUT", body=value, **lifetime))
+            curl(place, top + urllib.parse.quote(key), "-X", "PUT", body=value, **lifetime)
         case "delete", [key]:
-            _served(curl(place, top + urllib.parse.quote(key), "-X", "DELETE"))
+            curl(place, top + urllib.parse.quote(key), "-X", "DELETE")
         case "put_many", [rows]:
-            _served(curl(place, f"{top}_mput", body=msgpack.packb(rows), **MSGPACK, **lifetime))
+            curl(place, f"{top}_mput", body=msgpack.packb(rows), **MSGPACK, **lifetime)
     return None
 
 
 def events(place: Place, path: str, count: int) -> list[tuple[bytes, bytes | None]]:
-    """Return the first changes of an event stream."""
+    """Return the first changes of an event stream; curl fails on a refusal, and prints its head."""
     command = ["curl", "-sS", "-N", "-i", "-H", "Accept: text/event-stream", f"http://{place.http}{path}"]
     found: list[tuple[bytes, bytes | None]] = []
     with subprocess.Popen([*command, "--max-time", f"{PATIENCE_S:.0f}"], stdout=subprocess.PIPE) as stream:
-        status = stream.stdout.readline().split()[1:2]
-        lines = [*iter(stream.stdout.readline, b"\r\n")]
-        if status != [b"200"]:
-            status += [line.split()[1] for line in lines if line.lower().startswith(b"x-gossipkv-error:")]
-            raise Refused(b" ".join(status).decode(), stream.stdout.read())
+        head = b"".join(iter(stream.stdout.readline, b"\r\n")).decode().split()
+        if head[1] != "200":
+            raise Refused(f"{head[1]} {head[head.index('X-GossipKV-Error:') + 1]}")
         while len(found) < count and (line := stream.stdout.readline()):
             if line.startswith(b"data: "):
                 told = json.loads(line[6:])
@@ -258,53 +243,43 @@ def events(place: Place, path: str, count: int) -> list[tuple[bytes, bytes | Non
     return found
 
 
-# RESP
-
-
 def connect(place: Place) -> redis.Redis:
     host, port = place.resp.split(":")
     return redis.Redis(host, int(port), socket_timeout=PATIENCE_S, protocol=2)
 
 
-def resp(place: Place, database: Database, method: str, args: tuple, options: dict[str, int]) -> object:
-    top = f"{database.name}:".encode()
+def resp(place: Place, action: Action) -> object:
     with connect(place) as client:
+        try:
+            return _by_commands(client.execute_command, f"{action.database.name}:".encode(), action)
+        except redis.ResponseError as error:
+            code = str(error).split()[0]  # The client takes `ERR` off.
+            raise Refused(code if code.isupper() else "ERR", error) from error
 
-        def say(*words: object) -> object:
-            try:
-                return client.execute_command(*words)
-            except redis.ResponseError as error:
-                code = str(error).split()[0]  # The client takes `ERR` off.
-                raise Refused(code if code.isupper() else "ERR", error) from error
 
-        match method, args:
-            case "get", [key]:
-                return say("GET", top + key)
-            case "get_many", [keys]:
-                return say("MGET", *(top + key for key in keys))
-            case "scan", [prefix, count]:
-                cursor, keys = say("SCAN", 0, "MATCH", top + prefix + b"*", "COUNT", count)
-                while len(keys) < count and cursor not in {b"0", 0}:
-                    cursor, more = say("SCAN", cursor, "MATCH", top + prefix + b"*", "COUNT", count)
-                    keys += more
-                values = say("MGET", *keys[:count]) if keys else []
-                return [(key[len(top) :], value) for key, value in zip(keys, values, strict=False)]
-            case "put", [key, value]:
-                say("SET", top + key, value, *(word for ms in options.values() for word in ("PX", ms)))
-            case "put_many", [rows]:
-                say("MSET", *(word for key, value in rows for word in (top + key, value)))
-            case "delete", [key]:
-                say("DEL", top + key)
-            case "delete_many", [keys]:
-                say("DEL", *(top + key for key in keys))
+def _by_commands(say: Callable[..., object], top: bytes, action: Action) -> object:
+    match action.method, action.args:
+        case "get", [key]:
+            return say("GET", top + key)
+        case "get_many", [keys]:
+            return say("MGET", *(top + key for key in keys))
+        case "scan", [prefix, count]:
+            words = ["MATCH", top + prefix + b"*", "COUNT", count]
+            cursor, keys = say("SCAN", 0, *words)
+            while len(keys) < count and int(cursor):
+                cursor, more = say("SCAN", cursor, *words)
+                keys += more
+            values = say("MGET", *keys[:count]) if keys else []
+            return [(key[len(top) :], value) for key, value in zip(keys, values, strict=False)]
+        case "put", [key, value]:
+            say("SET", top + key, value, *(word for ms in action.lifetime.values() for word in ("PX", ms)))
+        case "put_many", [rows]:
+            say("MSET", *(word for key, value in rows for word in (top + key, value)))
+        case "delete", [key]:
+            say("DEL", top + key)
+        case "delete_many", [keys]:
+            say("DEL", *(top + key for key in keys))
     return None
 
 
-DOORS: dict[str, Action] = {
-    "wire": wire,
-    "blocking": by_blocking,
-    "aio": by_aio,
-    "trio": by_trio,
-    "http": http,
-    "resp": resp,
-}
+DOORS = {"wire": wire, "blocking": by_blocking, "aio": by_aio, "trio": by_trio, "http": http, "resp": resp}

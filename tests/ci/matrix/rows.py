@@ -46,9 +46,15 @@ SENSELESS = {
 
 
 class Refusal(NamedTuple):
-    """A documented error."""
+    """A documented error; `said` is its message, and is not documented."""
 
     code: str
+    said: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Refusal) and self.code == other.code
+
+    __hash__ = None
 
 
 class Row(NamedTuple):
@@ -57,9 +63,9 @@ class Row(NamedTuple):
     size: str
     args: tuple[object, ...]
     answer: object = None
-    options: dict[str, int] = {}
-    before: dict[bytes, bytes] = {}
-    after: dict[bytes, bytes | None] = {}
+    lifetime: dict[str, int] = {}  # noqa: RUF012  # Defaults that are never changed.
+    before: dict[bytes, bytes] = {}  # noqa: RUF012
+    after: dict[bytes, bytes | None] = {}  # noqa: RUF012
 
 
 def is_sensible(method: str, door: str, size: str) -> bool:
@@ -68,7 +74,7 @@ def is_sensible(method: str, door: str, size: str) -> bool:
 
 def rows_of(method: str, door: str, database: Database, tag: bytes) -> Iterator[Row]:
     """Generate the rows of one method at one door; keys of writes begin with `tag`."""
-    rows = (ROWS[method](door, database, tag + b"/") if method in ROWS else ())
+    rows = ROWS[method](door, database, tag + b"/") if method in ROWS else ()
     for row in rows:
         if is_sensible(method, door, row.size.split()[0]):
             is_refused = _is_of_tables(method, database) and row.answer != Refusal("ERR")  # Redis counts words first.
@@ -91,7 +97,7 @@ def _longest_key(door: str, database: Database) -> tuple[int, Refusal]:
     return (65_535 if database.kind == "dataset" else LONGEST_KEY), Refusal("BAD_REQUEST")
 
 
-def _most(method: str, door: str, options: dict[str, int], width: int) -> tuple[int, Refusal]:
+def _most(method: str, door: str, lifetime: dict[str, int], width: int) -> tuple[int, Refusal]:
     """Return how many keys or records a request takes, and the refusal of one more."""
     if door == "http":
         return 10_000, Refusal("413 TOO_LARGE")
@@ -99,7 +105,7 @@ def _most(method: str, door: str, options: dict[str, int], width: int) -> tuple[
         return {"get_many": 8_000, "put_many": 2_000, "delete_many": 2_000}[method], Refusal("")
     if door != "wire":  # More than two parts.
         return {"get_many": 20_001, "put_many": 700, "delete_many": 1_900}[method], Refusal("")
-    most = (FRAME_ELEMENTS if method == "get_many" else ELEMENTS) - ENVELOPE - 2 * len(options)
+    most = (FRAME_ELEMENTS if method == "get_many" else ELEMENTS) - ENVELOPE - 2 * len(lifetime)
     return most // width, Refusal("BAD_REQUEST")
 
 
@@ -139,12 +145,12 @@ def _changes(_door: str, _database: Database, tag: bytes) -> Iterator[Row]:
 
 def _put(door: str, database: Database, tag: bytes) -> Iterator[Row]:
     length, refusal = _longest_key(door, database)
-    options = {"ttl_ms": HOUR_MS} if database.kind == "expiring" else {}
+    lifetime = {"ttl_ms": HOUR_MS} if database.kind == "expiring" else {}
     longest, value = (tag * length)[:length], tag * 20
-    yield Row("none", (tag + b"empty", b""), options=options, after={tag + b"empty": b""})
-    yield Row("one", (tag + b"1", b"v"), options=options, after={tag + b"1": b"v"})
-    yield Row("limit", (longest, value), options=options, after={longest: value})
-    yield Row("more", (longest + b"k", value), refusal, options)
+    yield Row("none", (tag + b"empty", b""), lifetime=lifetime, after={tag + b"empty": b""})
+    yield Row("one", (tag + b"1", b"v"), lifetime=lifetime, after={tag + b"1": b"v"})
+    yield Row("limit", (longest, value), lifetime=lifetime, after={longest: value})
+    yield Row("more", (longest + b"k", value), refusal, lifetime)
     if database.kind == "hash" and door not in CLIENTS:  # The value's way is the same for all kinds and clients.
         most = LONGEST_BODY if door == "http" else LONGEST_VALUE
         large = (tag * most)[: most + 1]
@@ -163,13 +169,13 @@ def _delete(door: str, database: Database, tag: bytes) -> Iterator[Row]:
 def _put_many(door: str, database: Database, tag: bytes) -> Iterator[Row]:
     expires = database.kind == "expiring"
     own = (EXPIRES_MS,) if expires and door not in {"http", "resp"} else ()
-    options = {"ttl_ms": HOUR_MS} if expires and door != "resp" else {}
-    most, refusal = _most("put_many", door, options, 4 if own else 3)
+    lifetime = {"ttl_ms": HOUR_MS} if expires and door != "resp" else {}
+    most, refusal = _most("put_many", door, lifetime, 4 if own else 3)
     records = [(tag + b"%d" % number, b"v%d" % number, *own) for number in range(most + 1)]
-    yield Row("none", ([],), Refusal("ERR") if door == "resp" else None, options)
+    yield Row("none", ([],), Refusal("ERR") if door == "resp" else None, lifetime)
     for size, part in (("one", records[:1]), ("limit", records[:most])):
-        yield Row(size, (part,), options=options, after={key: value for key, value, *_ in (part[0], part[-1])})
-    yield Row("more", (records,), refusal, options)
+        yield Row(size, (part,), lifetime=lifetime, after={key: value for key, value, *_ in (part[0], part[-1])})
+    yield Row("more", (records,), refusal, lifetime)
 
 
 def _delete_many(door: str, _database: Database, tag: bytes) -> Iterator[Row]:

@@ -78,8 +78,7 @@ class Stage:
 
     def _meet(self, *indexes: int) -> None:
         for index in indexes:
-            node = Place(self.cluster.node(index).address, "", "")
-            self.clients[index] = self._stack.enter_context(dial(node))
+            self.clients[index] = self._stack.enter_context(dial(self.cluster.node(index).address))
 
     def _place(self, index: int) -> Place:
         node = self.cluster.node(index)
@@ -107,9 +106,7 @@ def running(place: Path, settings: dict[str, str] | None = None) -> Iterator[Sta
         lines = [b"%b\t%b\n" % record for record in [*RECORDS.items()][part::4]]
         (version / f"part-{part}.tsv").write_bytes(b"".join(lines))
     given = SETTINGS | (settings or {})
-    cluster = Cluster(
-        place / "c", nodes=len(NODES), source=place / "source", replication=2, http=True, settings=given
-    )
+    cluster = Cluster(place / "c", nodes=len(NODES), source=place / "source", replication=2, http=True, settings=given)
     with cluster, ExitStack() as stack:
         yield Stage(cluster, stack)
 
