@@ -43,7 +43,9 @@ if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Long tests come first: a long test at the end would keep one worker busy while the other is idle.
-LONG = ("tests/smoke/", "tests/simulation/", "tests/nightly/", "tests/ci/cluster/")
+LONG = tuple(
+    f"tests/{folder}/" for folder in ("smoke", "simulation", "nightly", "ci/cluster", "ci/matrix", "ci/leaving")
+)
 
 # Each run has the same inputs, so that a red run means changed code; `make fuzz` looks for new ones. Hypothesis also
 # draws from the constants of all loaded modules, so no test may rely on a particular draw.

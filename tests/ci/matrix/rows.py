@@ -46,15 +46,9 @@ SENSELESS = {
 
 
 class Refusal(NamedTuple):
-    """A documented error; `said` is its message, and is not documented."""
+    """A documented error."""
 
     code: str
-    said: str = ""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Refusal) and self.code == other.code
-
-    __hash__ = None
 
 
 class Row(NamedTuple):

@@ -59,12 +59,13 @@ class Case(NamedTuple):
                 if {*refused.code.split()} & PASSING and time.monotonic() < give_up_s:
                     time.sleep(0.05)
                     continue
-                answer = Refusal(refused.code, str(refused))
+                answer, said = Refusal(refused.code), str(refused)
             except AssertionError as error:
-                answer = error
+                answer, said = error, str(error)
+            else:
+                said = repr(answer)[:200]
             if answer != self.row.answer:
-                said, documented = repr(answer)[:200], repr(self.row.answer)[:100]
-                return f"{name}, {self.where}, {self.row.size}: {said}; documented is {documented}"
+                return f"{name}, {self.where}, {self.row.size}: {said}; documented is {self.row.answer!r:.100}"
             return self._unseen(stage)
 
     def _unseen(self, stage: Stage) -> str | None:
@@ -107,7 +108,8 @@ def test_records(
     stage: Stage, after_start: dict[str, dict[str, list[str]]], door: str, method: str, where: str
 ) -> None:
     if where != STARTED:
-        assert faults_of(stage, cases_of(stage, door, method, [where], "steady")) == []
+        found = faults_of(stage, cases_of(stage, door, method, [where], "steady"))
+        assert not found, "\n".join(found)
         return
     if door not in after_start:
         cases = {method: cases_of(stage, door, method, [HOST, NO_HOST], "started") for method in ROWS}
@@ -115,7 +117,7 @@ def test_records(
         with ThreadPoolExecutor(len(cases)) as pool:
             found = pool.map(lambda item: (item[0], faults_of(stage, item[1])), cases.items())
             after_start[door] = dict(found)
-    assert after_start[door][method] == []
+    assert not after_start[door][method], "\n".join(after_start[door][method])
 
 
 class Names(dict[str, str]):
