@@ -67,28 +67,27 @@ class Again:
     def fault(self, since_s: float, *, succeeds: bool) -> str | None:
         """Return why the request did not end, or did not go on, within the promise after an event."""
         bound_s = PROMISE_S + SLACK_S
-        give_up_s = since_s + bound_s
-        while time.monotonic() < give_up_s + PAUSE_S:
-            if self.trouble:
-                return self.trouble
+        while True:
+            over_s = time.monotonic() - since_s
+            after = [one for one in self.done if one.ended_s > since_s]
+            if late := [one for one in after if one.ended_s - max(one.began_s, since_s) > bound_s]:
+                return f"took longer than {bound_s:.0f} s: {late}"
             if any(
-                one.ended_s > since_s and one.began_s > since_s and not (succeeds and one.code) for one in self.done
+                one.began_s > since_s and one.ended_s < since_s + bound_s and not (succeeds and one.code)
+                for one in after
             ):
-                break
+                return None
+            if self.trouble or over_s > bound_s:
+                codes = f"{[one.code for one in after]} {self.trouble}"
+                return f"no success within {bound_s:.0f} s, but {codes}; {self.under_way_s():.1f} s under way"
             time.sleep(PAUSE_S)
-        else:
-            codes = [one.code for one in self.done if one.ended_s > since_s]
-            return f"no success within {bound_s:.0f} s, but {codes}; one is under way since {self.under_way_s():.1f} s"
-        longest_s = max(one.ended_s - max(one.began_s, since_s) for one in self.done if one.ended_s > since_s)
-        return f"one request took {longest_s:.1f} s" if longest_s > bound_s else None
 
     def under_way_s(self) -> float:
         return 0.0 if self.began_s is None else time.monotonic() - self.began_s
 
 
-def requests(place: Place, backups: str) -> dict[str, Callable[[], object]]:
-    """Return each request of a node that waits for other nodes, with a client of its own."""
-    client = blocking.Client([place.address], timeout_ms=TIMEOUT_MS, follows=False)
+def requests(place: Place, client: blocking.Client, backups: str) -> dict[str, Callable[[], object]]:
+    """Return each request of a node that waits for other nodes."""
     call, table = client.call, client.table(SCANNED)
     database, days = Database(SCANNED, "hash"), Database("days", "dataset")
     time_ms = {"timeout_ms": TIMEOUT_MS}
@@ -122,7 +121,7 @@ def requests(place: Place, backups: str) -> dict[str, Callable[[], object]]:
         "MGET": lambda: resp(place, Action(database, "get_many", (KEYS,))),
         "SCAN": lambda: resp(place, Action(database, "scan", (b"key", len(KEYS)))),
         "MSET": lambda: resp(place, Action(database, "put_many", ([(b"w", b"v")],))),
-        "backup": lambda: call("backup", backups, {"tables": [SCANNED]}),
+        "backup": lambda: call("backup", backups, {"tables": [SCANNED]}, timeout_ms=30_000),
     }
 
 

@@ -70,6 +70,7 @@ RECORD = first("put", "{made}", b"a", b"1")
 BACKUP = [RANGE, RECORD, first("backup", "{backups}", {"tables": ["{made}"]})]
 
 METHODS: dict[str, list[Step]] = {
+    "cancel": [Step((7,), lambda result: result is None)],
     "ping": [Step((), lambda result: result == "pong")],
     "auth": [Step(("any",), lambda result: result == "anonymous")],
     "databases": [Step((), lambda result: {one["name"] for one in result} >= NAMES)],

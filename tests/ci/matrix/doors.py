@@ -196,9 +196,7 @@ def curl(place: Place, path: str, *flags: str, body: bytes | None = None, **head
 
 
 def http(place: Place, action: Action) -> object:
-    top, lifetime = f"/{action.database.name}/", {}
-    if action.lifetime:
-        lifetime = {"GossipKV-TTL": str(action.lifetime["ttl_ms"] // 1000)}
+    top = f"/{action.database.name}/"
     match action.method, action.args:
         case "get", [key]:
             try:
@@ -211,20 +209,25 @@ def http(place: Place, action: Action) -> object:
             return msgpack.unpackb(curl(place, f"{top}_mget", body=msgpack.packb(keys), **MSGPACK).body)
         case "scan", [prefix, count]:
             asked = json.dumps({"prefix": prefix.decode(), "limit": count})
-            *rows, last = curl(
-                place, f"{top}_scan", "-H", "Content-Type: application/json", "-d", asked
-            ).body.splitlines()
-            assert b"error" not in last, last
-            return [(row["key"].encode(), row["value"].encode()) for row in map(json.loads, rows)]
+            found = curl(place, f"{top}_scan", "-H", "Content-Type: application/json", "-d", asked).body
+            *rows, last = map(json.loads, found.splitlines())
+            assert "error" not in last, last
+            return [(row["key"].encode(), row["value"].encode()) for row in rows]
         case "changes", [prefix, count]:
             return sorted(events(place, f"{top}?prefix={prefix.decode()}&start=snapshot", count))
+    _write(place, top, action)
+    return None
+
+
+def _write(place: Place, top: str, action: Action) -> None:
+    lifetime = {"GossipKV-TTL": str(ms // 1000) for ms in action.lifetime.values()}  # noqa: B035  # There is one.
+    match action.method, action.args:
         case "put", [key, value]:
             curl(place, top + urllib.parse.quote(key), "-X", "PUT", body=value, **lifetime)
         case "delete", [key]:
             curl(place, top + urllib.parse.quote(key), "-X", "DELETE")
         case "put_many", [rows]:
             curl(place, f"{top}_mput", body=msgpack.packb(rows), **MSGPACK, **lifetime)
-    return None
 
 
 def events(place: Place, path: str, count: int) -> list[tuple[bytes, bytes | None]]:

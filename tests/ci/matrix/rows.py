@@ -71,7 +71,9 @@ def rows_of(method: str, door: str, database: Database, tag: bytes) -> Iterator[
     rows = ROWS[method](door, database, tag + b"/") if method in ROWS else ()
     for row in rows:
         if is_sensible(method, door, row.size.split()[0]):
-            is_refused = _is_of_tables(method, database) and row.answer != Refusal("ERR")  # Redis counts words first.
+            # Redis counts words, and HTTP its limits, before the database is known.
+            is_known_first = row.answer == Refusal("ERR") or (door == "http" and isinstance(row.answer, Refusal))
+            is_refused = _is_of_tables(method, database) and not is_known_first
             yield row._replace(answer=_refusal(method, door), before={}, after={}) if is_refused else row
 
 

@@ -22,6 +22,7 @@ HOST, NO_HOST = "host", "no host"
 SETTINGS = {
     "resp_listen": "127.0.0.1:0",
     "refresh_period": "off",
+    "planner": "off",  # Hosts stay hosts.
     "proxy_timeout": "30s",  # RESP has no time of its own, and a busy machine is slow.
     "proxy_stage_timeout": "500ms",
     "time_to_converge": "1s",

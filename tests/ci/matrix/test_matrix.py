@@ -169,7 +169,7 @@ def test_administration(stage: Stage, after_start: dict[str, dict[str, list[str]
     assert after_start["methods"][method] == []
 
 
-@pytest.mark.parametrize("where", (HOST, NO_HOST))
+@pytest.mark.parametrize("where", [HOST, NO_HOST])
 @pytest.mark.parametrize("method", [method for group in METHODS.values() for method in group], ids=lambda one: one.name)
 def test_parameters(stage: Stage, where: str, method: WireMethod) -> None:
     """No parameters where some are needed, one too many, and an unknown option are refused."""
