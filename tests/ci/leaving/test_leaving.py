@@ -68,7 +68,8 @@ class Stage:
         client = self.clients[self.hosts[0]].table(SCANNED)
         until(lambda: client.put_many([(key, b"v" * 100) for key in KEYS], level="all") is None)
         node = cluster.node(self.asked)
-        self.place = Place(node.address, str(node.http), str(self.clients[self.asked].info()["resp"]))
+        resp = str(self.clients[self.asked].info()["resp"])
+        self.place = Place(node.address, str(node.http), resp, actions.TIMEOUT_MS)
         until(lambda: self.clients[self.asked].dataset("days").get(b"") is None)
 
     def all_alive(self) -> bool:

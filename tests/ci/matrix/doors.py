@@ -35,6 +35,7 @@ class Place(NamedTuple):
     address: str
     http: str = ""
     resp: str = ""
+    time_ms: int = TIMEOUT_MS  # Of requests by HTTP.
 
 
 class Database(NamedTuple):
@@ -172,7 +173,7 @@ class Reply(NamedTuple):
 
 def curl(place: Place, path: str, *flags: str, body: bytes | None = None, **headers: str) -> Reply:
     """Return the answer to a request by curl; a status of an error is `Refused`."""
-    lines = {"Expect": "", "X-GossipKV-Timeout-Ms": str(TIMEOUT_MS)} | headers
+    lines = {"Expect": "", "X-GossipKV-Timeout-Ms": str(place.time_ms)} | headers
     command = [
         "curl",
         "-sS",
