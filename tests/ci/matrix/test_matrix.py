@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from gossipkv.address import parse_address
 from gossipkv.errors import BadRequest
 from gossipkv.wire.method_table import METHODS
 from tests.ci.matrix import administration
-from tests.ci.matrix.doors import DOORS, PATIENCE_S, Action, Refused, patiently
+from tests.ci.matrix.doors import DOORS, PATIENCE_S, Action, Refused, connect, patiently
 from tests.ci.matrix.rows import HOUR_MS, KINDS, LIFETIME_MS, ROWS, Refusal, Row, rows_of
-from tests.ci.matrix.stage import HOST, NO_HOST, NODES, Stage, running, until
+from tests.ci.matrix.stage import HOST, NO_HOST, NODES, OPTIONS, Stage, running, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +28,7 @@ PASSING = {"NOT_READY", "UNAVAILABLE", "OVERLOADED", "TIMEOUT", "UNKNOWN", "503"
 STARTED = "just started"
 PLACES = (HOST, NO_HOST, STARTED)
 AT_ONCE = 8
+FEW = 5  # Pipelines: a wrong order may be a matter of luck.
 EVENTUALLY_S = 10.0  # Any replica answers a read of another node, and it may lag.
 
 
@@ -118,6 +122,24 @@ def test_records(
             found = pool.map(lambda item: (item[0], faults_of(stage, item[1])), cases.items())
             after_start[door] = dict(found)
     assert not after_start[door][method], "\n".join(after_start[door][method])
+
+
+@pytest.mark.parametrize("kind", list(OPTIONS))
+@pytest.mark.parametrize("where", [HOST, NO_HOST])
+def test_pipelines(stage: Stage, where: str, kind: str) -> None:
+    """Requests in one packet are done in their order, by HTTP and by Redis's protocol."""
+    place, path = stage.places[where], f"/{kind}/packet/{where[:1]}"
+    head = f"{path} HTTP/1.1\r\nHost: {place.http}\r\nX-GossipKV-Timeout-Ms: 20000\r\n"
+    said = [f"PUT {head}Content-Length: 1\r\n\r\nv", f"GET {head}\r\n", f"DELETE {head}\r\n"]
+    said += [f"GET {head}Connection: close\r\n\r\n"]
+    for _ in range(FEW):
+        with socket.create_connection(parse_address(place.http), PATIENCE_S) as peer, peer.makefile("rb") as answer:
+            peer.sendall("".join(said).encode())
+            statuses = re.findall(rb"HTTP/1.1 (\d+)", answer.read())
+        assert statuses == [b"204", b"200", b"204", b"404"]
+        with connect(place) as client, client.pipeline(transaction=False) as pipeline:
+            key = f"{kind}:packet/r{where[:1]}"
+            assert pipeline.set(key, b"v").get(key).delete(key).get(key).execute() == [True, b"v", 1, None]
 
 
 class Names(dict[str, str]):
