@@ -58,8 +58,8 @@ class Row(NamedTuple):
     args: tuple[object, ...]
     answer: object = None
     lifetime: dict[str, int] = {}  # noqa: RUF012  # Defaults that are never changed.
-    before: dict[bytes, bytes] = {}  # noqa: RUF012
-    after: dict[bytes, bytes | None] = {}  # noqa: RUF012
+    before: dict[bytes, bytes] = {}  # noqa: RUF012  # As above.
+    after: dict[bytes, bytes | None] = {}  # noqa: RUF012  # As above.
 
 
 def is_sensible(method: str, door: str, size: str) -> bool:
@@ -147,7 +147,8 @@ def _put(door: str, database: Database, tag: bytes) -> Iterator[Row]:
     yield Row("one", (tag + b"1", b"v"), lifetime=lifetime, after={tag + b"1": b"v"})
     yield Row("limit", (longest, value), lifetime=lifetime, after={longest: value})
     yield Row("more", (longest + b"k", value), refusal, lifetime)
-    if database.kind == "hash" and door not in CLIENTS:  # The value's way is the same for all kinds and clients.
+    # The same way for all kinds and clients. RESP allows a second, which is too little on a busy machine.
+    if database.kind == "hash" and door in {"wire", "http"}:
         most = LONGEST_BODY if door == "http" else LONGEST_VALUE
         large = (tag * most)[: most + 1]
         yield Row("limit of value", (tag + b"2", large[:most]), after={tag + b"2": large[:most]})
