@@ -15,7 +15,6 @@ Read in this order:
     scans.py          scans
     writes.py         writes to tables
     changes.py        change feeds as server-sent events
-    streams.py        the limits and the end of such streams
     health.py         /healthz, /livez, /readyz
     metric_table.py   all metrics: name, kind, help, and source in `info`
     samples.py        each metric of one `info`

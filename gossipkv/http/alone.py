@@ -23,9 +23,8 @@ from gossipkv.errors import LocalError
 from gossipkv.http.gateway import HttpGateway
 from gossipkv.http.order import GatewayLimits, Types
 from gossipkv.http.read_options import ReadSession
-from gossipkv.http.reads import ReadContext
+from gossipkv.http.reads import EventStreams, ReadContext
 from gossipkv.http.site import site_of
-from gossipkv.http.streams import EventStreams
 from gossipkv.log import Log
 
 if TYPE_CHECKING:

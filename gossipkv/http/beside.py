@@ -28,9 +28,8 @@ from gossipkv.http.detached import DetachedListener
 from gossipkv.http.gateway import HttpGateway
 from gossipkv.http.order import GatewayOrder, GatewayWord
 from gossipkv.http.permissions import HttpPermissions
-from gossipkv.http.reads import ReadContext
+from gossipkv.http.reads import EventStreams, ReadContext
 from gossipkv.http.site import site_of
-from gossipkv.http.streams import EventStreams
 from gossipkv.log import Log
 from gossipkv.processes import leash, logs
 from gossipkv.processes.program import ProgramLines

@@ -10,28 +10,31 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
+from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import trio
 
+from gossipkv.access.users import address_group
 from gossipkv.errors import (
     WRITES_ARE,
     GossipKVError,
     NotReady,
+    Overloaded,
     ProtocolError,
     UnknownDatabase,
     UnknownVersion,
 )
 from gossipkv.http import conditions
 from gossipkv.http.answers import HttpAnswer, refusal, text
-from gossipkv.http.streams import EventStreams
 from gossipkv.http.target import NAME
 from gossipkv.status.codec import decode_list
 from gossipkv.status.reports import KINDS, DatabaseSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from gossipkv.http.answers import Asker, Header, HttpRequest
     from gossipkv.http.permissions import HttpPermissions
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from gossipkv.http.target import RequestTarget
     from gossipkv.wire.rpc import Value
 
+
+_Result = TypeVar("_Result")
 
 VERSION: Final = b"X-Sequins-Version"
 TTL: Final = b"GossipKV-TTL"  # The remaining lifetime of a record, in seconds.
@@ -96,6 +101,50 @@ class SourceTimes:
         self._unknown = {unknown: until for unknown, until in self._unknown.items() if until > now}
         if name not in self._known:
             self._unknown[name] = now + RETRY_S
+
+
+@final
+class EventStreams:
+    """The open event streams; `max_of_address`: of one address, 0 for no limit."""
+
+    def __init__(self, max_of_address: int = 0) -> None:
+        self._max_of_address, self._open = max_of_address, Counter[str]()
+        self._waits, self._is_over = set[trio.CancelScope](), False
+
+    def check(self, address: str) -> None:
+        """Check that an address may have one more stream.  Raises Overloaded."""
+        limit = self._max_of_address
+        if limit and self._open[address_group(address)] >= limit:
+            words = f"{limit} event streams from this address are open at this node, as many as one address may have"
+            raise Overloaded(f"{words}; close some, or use another node", {"limit": limit})
+
+    @contextmanager
+    def counted(self, address: str) -> Iterator[None]:
+        """Count a stream while the block runs."""
+        group = [address_group(address)]
+        self._open.update(group)
+        try:
+            yield
+        finally:
+            self._open -= Counter(group)  # Drops a count of 0.
+
+    async def wait(self, answer: Awaitable[_Result]) -> _Result | None:
+        """Return a node's answer; None once the streams end."""
+        with trio.CancelScope() as scope:
+            self._waits.add(scope)
+            if self._is_over:
+                scope.cancel()
+            try:
+                return await answer
+            finally:
+                self._waits.discard(scope)
+        return None
+
+    def end(self) -> None:
+        """End all waits, and those that begin later."""
+        self._is_over = True
+        for scope in self._waits:
+            scope.cancel()
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from gossipkv.http import target
 from gossipkv.http.answers import HttpRequest
 from gossipkv.http.changes import changes, wants_changes
 from gossipkv.http.order import GatewayPeer
-from gossipkv.http.streams import EventStreams
+from gossipkv.http.reads import EventStreams
 from tests.unit.http.asking import context_of, whole
 
 ACCEPT = {b"accept": b"text/html, text/event-stream;q=0.9"}
