@@ -127,7 +127,8 @@ def requests(place: Place, client: blocking.Client, backups: str) -> dict[str, C
 
 # While one of three hosts is away, these have no success; they only end.
 FAILING = {"put at all", "get of a newer map", "verify_table"}
-OWN_S = {"backup": 10.0}  # It waits so long for a page, since sources delay pages to keep to `table_transfer`.
+# A backup waits ten seconds for each of two pages, since sources delay pages to keep to `table_transfer`.
+OWN_S = {"backup": 20.0}
 
 
 class Feed:
