@@ -1,7 +1,7 @@
 """Tokens of change feeds: the place of a feed in each partition, opaque to clients.
 
     token    [format 1][body, compressed][CRC-32C u32, of the cluster's id and all before it]
-    body     [table, prefix, config, [place, ...]]    as MessagePack
+    body     [table, prefix, [place, ...], config]    as MessagePack
 
 By the table's map with that config id, a place is of the partition that begins at its first key, up to the first key of
 the next place. After a split, each child begins at its parent's place. A range that took the place of retired ones
@@ -44,7 +44,7 @@ class FeedToken(NamedTuple):
 
 def encode(token: FeedToken, cluster: bytes) -> bytes:
     """Encode a token for a client."""
-    body = msgpack.packb([*token[:3], [place.encode() for place in token.places]])
+    body = msgpack.packb([token.table, token.prefix, [place.encode() for place in token.places], token.config])
     covered = FORMAT + zlib.compress(body, FAST)
     return covered + crc32c(cluster + covered).to_bytes(CHECKSUM_BYTES, "big")
 
@@ -56,7 +56,7 @@ def decode(data: bytes, cluster: bytes) -> FeedToken:
         raise _refused()
     try:
         match msgpack.unpackb(zlib.decompressobj().decompress(covered[1:], MAX_BYTES), strict_map_key=True):
-            case [bytes(table), bytes(prefix), int(config), list(rows)] if len(table) == ID_BYTES:
+            case [bytes(table), bytes(prefix), list(rows), int(config)] if len(table) == ID_BYTES:
                 return FeedToken(table, prefix, config, [*map(decode_place, rows)])
     except (ValueError, TypeError, zlib.error, msgpack.UnpackException, GossipKVError) as error:
         raise _refused() from error
