@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
-WAIT_MS: Final = 60_000  # A node parks a poll for so long.
+WAIT_MS: Final = 2000  # A node parks a poll for so long; one that is frozen is left after that and the timeout.
 # Errors after which a poll is asked again, since each of them passes. All others are final: so does the client show
 # UnknownDatabase (the table was dropped) and TooOld (the token is of no use any more) at once.
 PASSING: Final = (
