@@ -403,9 +403,8 @@ def test_other_protocols_are_told_what_speaks_here(published, size):
     core = make(published)
     answer, ends = told(core, rpc.request(7, "ping", []))
     assert answer.startswith(b"\x94\x01\x07")
-    assert msgpack.unpackb(answer) == [
-        1, 7, ["BAD_REQUEST", "this port of the node speaks RESP, as Redis does, not MessagePack-RPC: use that of `listen`", {}], None,
-    ]  # fmt: skip
+    words = "this port of the node speaks RESP, as Redis does, not MessagePack-RPC: use that of `listen`"
+    assert msgpack.unpackb(answer) == [1, 7, ["BAD_REQUEST", words, {}], None]
     assert ends
     assert core.counters()["closed_bad_message"] == 1
     answer, ends = told(make(published), b"PING\r\n" + http, size)
