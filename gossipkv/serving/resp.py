@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 REDIS_VERSION: Final = "7.0.0"  # Some clients look for the version of Redis whose answers they get.
-MAX_WORDS: Final = 1024  # As the loop hands off; only the keys of a write may be more.
+MAX_WORDS: Final = 1024  # The loop hands off no more, except keys of a write.
 MAX_TOLD: Final = 128  # Bytes shown of an unknown command, as in Redis.
 NO_DATABASE: Final = (
     "ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases"

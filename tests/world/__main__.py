@@ -89,20 +89,26 @@ def simulate(
         if members is not None and members > MAX_WHOLE_MEMBERS:
             raise click.UsageError(f"of whole nodes there are {MAX_WHOLE_MEMBERS} at most, not {members}")
         failed = simulate_whole(whole, seeds, members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
-        context.exit(BROKEN if failed else 0)
+        _end(context, runs, failed, as_json=as_json)
     if metadata or replication or refounding:
         words = "--metadata, --replication and --refounding take --seed and --runs alone"
         _refuse(without, sealed, registers, cold, stored, is_shrunk, members, as_json, words=words)
         _refuse(metadata and (replication or refounding), words=words)
         play = run_metadata if metadata else partial(run_replication, refounds=refounding)
         broken = [number for number in seeds if _tell_counts(play(number))]
-        context.exit(BROKEN if broken else 0)
+        _end(context, runs, len(broken), as_json=False)
     _refuse(sealed and registers, words="--sealed is for members of gossip, not for registers")
     _refuse(cold, stored and not registers, words="--cold is for --whole, --stored is for --registers")
     plans: list[Plan] = [SwarmPlan(number, without, members, sealed) for number in seeds]
     if registers:
         plans = [RegisterPlan(number, without, members, stored) for number in seeds]
     failed = _simulate_members(plans, is_shrunk=is_shrunk, as_json=as_json)
+    _end(context, runs, failed, as_json=as_json)
+
+
+def _end(context: click.Context, runs: int, failed: int, *, as_json: bool) -> None:
+    """Print the verdict as the last line, to standard error if the output is JSON, and leave."""
+    click.echo(f"FAIL: {failed} of {runs} failed" if failed else f"PASS: all promises held; runs: {runs}", err=as_json)
     context.exit(BROKEN if failed else 0)
 
 

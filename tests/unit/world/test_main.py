@@ -21,12 +21,14 @@ def test_several_seeds(run):
     told = run("--seed", SEED, "--runs", 2, "--members", 2).out
     assert f"seed {SEED}: 2 members" in told
     assert f"seed {SEED + 1}: 2 members" in told
+    assert told.endswith("\nPASS: all promises held; runs: 2\n")
 
 
 def test_a_broken_promise(run, wrong):
     """The status, the violation and the replay command with the same faults switched off are reported."""
     told = run("--seed", SEED, "--members", 3, "--without", "loss,crash")
     assert told.status == 3
+    assert told.out.endswith("\nFAIL: 1 of 1 failed\n")
     assert "healed_in_time" in told.out
     assert f"BROKEN; to replay: python -m tests.world --seed {SEED} --members 3 --without crash,loss\n" in told.out
 

@@ -39,7 +39,7 @@ def test_a_run_that_ends_well(run):
     assert first["struck"] == {"cut": 2, "slow lives": 1}
     text = run("--whole", "join", "--members", "2", "--seed", "7")
     head = f"seed 7: join, 2 whole nodes, trace {first['trace']}, {first['virtual_s']:.1f} s"
-    assert text.out == f"{head}\nstruck: cut 2, slow lives 1\n"
+    assert text.out == f"{head}\nstruck: cut 2, slow lives 1\nPASS: all promises held; runs: 1\n"
 
 
 @pytest.mark.usefixtures("scenarios")
