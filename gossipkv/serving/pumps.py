@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _Each = TypeVar("_Each")
 
-MAX_ID = (1 << 32) - 1  # Of a request of MessagePack-RPC.
+MAX_ID = (1 << 32) - 1  # The largest id of a request in MessagePack-RPC.
 
 # At most one line per minute and reason is logged.
 REPORT_PERIOD_S = 60.0

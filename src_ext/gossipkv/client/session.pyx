@@ -42,7 +42,7 @@ from gossipkv.wire.frames import refusal
 cdef enum:
     # Limit on ids whose answers no task awaits; a node that never answers is left before they pile up.
     MAX_ABANDONED_REQUESTS = 10000
-    LONGEST_GREETING = 16  # Of these bytes, the first ones tell another protocol.
+    LONGEST_GREETING = 16  # So many first bytes tell another protocol.
     LONG_ANSWER = 65536  # Longer answers are worth a place of their own.
 
 MAX_ABANDONED = MAX_ABANDONED_REQUESTS
