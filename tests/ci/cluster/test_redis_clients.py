@@ -139,6 +139,30 @@ def run(*command: str, where: Path | None = None, typed: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.skipif(importlib.util.find_spec("redis") is None, reason="redis-py is not installed")
+def test_many_keys_and_their_order_at_hosts_and_other_nodes(nodes: Nodes) -> None:
+    """Each node has some partitions of `alone` and of `geo`, and the other node has the others."""
+    import redis  # noqa: PLC0415  # Only where it is installed.
+
+    keys = [f"{table}:many-{number}" for number in range(2500) for table in ("alone", "carts")]
+    for address in nodes.resp:
+        with redis.Redis(address.host, address.port, socket_timeout=PATIENCE_S) as client:
+            assert client.mset({key: key for key in keys})
+            assert client.mget([*keys, "geo:key00001", "alone:no"]) == [*map(str.encode, keys), b"v1 1", None]
+            assert client.exists(*keys) == len(keys)
+            assert client.unlink(*keys[:3001]) == 3001
+            assert client.exists(*keys) == len(keys) - 3001
+            assert {client.ttl(f"geo:key{number:05}") for number in range(20)} == {-1}
+            pipeline = client.pipeline(transaction=False)
+            expected: list[object] = []
+            for number in range(100):
+                key = f"alone:order-{number}"
+                pipeline.set(key, 1).get(key).set(key, 2).set(key, 3).get(key).delete(key).get(key)
+                pipeline.set(key, 4).expire(key, 100).set(key, 5).get(key)
+                expected += [True, b"1", True, True, b"3", 1, None, True, True, True, b"5"]
+            assert pipeline.execute() == expected
+
+
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not installed")
 def test_redis_cli(nodes: Nodes) -> None:
     """A single command, lines of commands and a scan work."""
