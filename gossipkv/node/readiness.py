@@ -36,9 +36,13 @@ class NodeReadiness:
 
     def to_map(self, now_ms: int) -> dict[str, bool]:
         """Return the states that `info` tells; a node is ready if it has joined and opened, and is not draining."""
-        self._joined = self._joined or self._joins(now_ms)
         opened = self._datasets.opened and self.tables_opened
-        return {"joined": self._joined, "opened": opened, "draining": self.draining}
+        return {"joined": self.has_joined(now_ms), "opened": opened, "draining": self.draining}
+
+    def has_joined(self, now_ms: int) -> bool:
+        """Return True if the list of members has been still since the start."""
+        self._joined = self._joined or self._joins(now_ms)
+        return self._joined
 
     def _joins(self, now_ms: int) -> bool:
         membership = self._cluster.membership

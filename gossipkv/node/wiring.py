@@ -303,7 +303,7 @@ class _NodeParts:
             environment=self._environment,
             knows_peers=self._access.knows_peers,
             on_names=self._library.names_changed,
-            has_settled=lambda: self._readiness.to_map(int(trio.current_time() * 1000))["joined"],
+            has_settled=lambda: self._readiness.has_joined(int(trio.current_time() * 1000)),
         )
 
     def _make_report(self) -> VerdictReport:

@@ -369,7 +369,7 @@ async def test_a_question_and_its_answer(autojump_clock, world):
 async def test_a_member_that_is_declared_dead_is_waited_for_no_longer(autojump_clock, world):
     """A frozen node keeps its connections, so its answer may come after all; it is dropped then."""
     heard: list[NodeAnswer | GossipKVError] = []
-    world.network.answers += [greeting(), greeting(THEIRS._replace(node="c", uuid=b"c" * 16))]
+    world.network.answers += [greeting(), greeting(THEIRS._replace(uuid=b"c" * 16))]
     world.peers.tell([B, B._replace(name="c", uuid=b"c" * 16)])
     await trio.sleep(0.1)
     for name in ("b", "c", "b"):

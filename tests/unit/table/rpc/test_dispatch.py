@@ -37,7 +37,7 @@ SAMPLES = {
     "[key, …]": [b"k"], "[[key, value], …]": [[b"k", b"v"]], "{start, end, prefix}": {"prefix": b"k"},
     "version": "1", "path": "p", "destination": "/d",
     "destination or one of its backups": "/d", "node": "n1", "old node": "n1", "new node": "n1", "weight": 1,
-    "groups": 0, "copy": "c", "token": b"x", "[node, …]": ["n1"],
+    "groups": 0, "copy": "c", "token": b"x", "[node, …]": ["n1"], "request id": 1,
 }  # fmt: skip
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
