@@ -6,6 +6,7 @@ Answers are bytes of a peer: each function here returns an answer with its type,
 from __future__ import annotations
 
 from math import inf
+from operator import index
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar
 
 import msgpack
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 Buffer = bytes | bytearray | memoryview
-Key = Buffer | str
+Key = Buffer | str | int
 Record = tuple[bytes, bytes]
 OneKey = TypeVar("OneKey", bound=Key)
 Stamp = str | bytes  # The version of a dataset, or the token of a table, that an answer comes from.
@@ -83,11 +84,11 @@ class ReadOnly(Container):
 
 
 def key_bytes(key: Key) -> bytes:
-    """Return the key as it is sent; text means its UTF-8 bytes.
+    """Return the key as it is sent; text means its UTF-8 bytes, and an integer its digits, as in integer columns.
 
     Raises:
         BadRequest: text that has no UTF-8 form.
-        TypeError: neither bytes nor text.
+        TypeError: neither bytes nor text nor an integer.
     """
     if isinstance(key, Buffer):
         return bytes(key)  # A copy of mutable buffers; `bytes` are not copied.
@@ -96,7 +97,9 @@ def key_bytes(key: Key) -> bytes:
             return key.encode()
         except UnicodeEncodeError as error:
             raise BadRequest(f"the key {key!r} cannot be encoded as UTF-8: {error.reason}") from None
-    raise TypeError(f"a key must be bytes or str, not {type(key).__name__}")
+    if hasattr(key, "__index__") and not isinstance(key, bool):  # NumPy's integers are none of Python's.
+        return b"%d" % index(key)
+    raise TypeError(f"a key must be bytes, str or int, not {type(key).__name__}")
 
 
 def span_options(start: Key | None, end: Key | None, prefix: Key | None, *, reverse: bool) -> dict[str, Value]:

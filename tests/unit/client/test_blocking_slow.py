@@ -380,8 +380,8 @@ def test_wrong_use():
     """Mistakes of the caller are reported before anything is sent."""
     with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         data = client.dataset("geo")
-        with pytest.raises(TypeError, match="bytes or str, not int"):
-            data.get(5)
+        with pytest.raises(TypeError, match="bytes, str or int, not float"):
+            data.get(1.5)
         with pytest.raises(BadRequest, match="UTF-8"):
             data.get("\ud800")
         with pytest.raises(TypeError, match="put it in a list"):

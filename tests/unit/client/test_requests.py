@@ -122,9 +122,14 @@ def test_one_key_is_not_several(key):
 
 
 def test_wrong_keys():
-    """A key is bytes or text with a UTF-8 form."""
-    with pytest.raises(TypeError, match="bytes or str, not int"):
-        get_many_request(b"\xa3geo", [b"a", 5])
+    """A key is bytes, text with a UTF-8 form, or an integer, which means its digits."""
+    session, plain = Session(), Session()
+    session.send(get_many_request(b"\xa3geo", [5, -7]))
+    plain.send(get_many_request(b"\xa3geo", ["5", "-7"]))
+    assert session.take_output() == plain.take_output()
+    for wrong in (1.5, True, None):
+        with pytest.raises(TypeError, match="bytes, str or int, not"):
+            get_many_request(b"\xa3geo", [b"a", wrong])
     with pytest.raises(BadRequest, match="UTF-8"):
         get_request(b"\xa3geo", "\ud800")
     with pytest.raises(TypeError, match="has no constructor"):

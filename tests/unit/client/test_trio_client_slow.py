@@ -488,8 +488,8 @@ async def test_wrong_use():
     """Mistakes of the caller are reported before anything is sent."""
     with FakeNode(store(RECORDS)) as node:
         async with connected(node) as (client, data):
-            with pytest.raises(TypeError, match="bytes or str, not int"):
-                await data.get(5)
+            with pytest.raises(TypeError, match="bytes, str or int, not float"):
+                await data.get(1.5)
             with pytest.raises(BadRequest, match="UTF-8"):
                 await data.get("\ud800")
             with pytest.raises(BadRequest, match="UTF-8"):
