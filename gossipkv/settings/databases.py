@@ -181,15 +181,12 @@ DATABASE_SETTINGS: Final = (
             "array",
         "any other bytes could be part of a field",
     ),
-    DatabaseSetting(
-        "encoding", "json", " or ".join(ENCODINGS), "encoding of rows; `csv` has that of the text",
-        "every language can read JSON",
-    ),
+    DatabaseSetting("encoding", "json", " or ".join(ENCODINGS), "encoding of rows", "every language can read JSON"),
     DatabaseSetting(
         "nulls", "omit", " or ".join(NULLS), "treatment of null fields in rows: omitted, or null", "rows stay short"
     ),
     DatabaseSetting(
-        "csv", "header, commas and quotes", "a table", "dialect of CSV",
+        "csv", "header, commas and quotes", "a table", "dialect and encoding of CSV",
         "the dialect of most programs",
     ),
     DatabaseSetting(

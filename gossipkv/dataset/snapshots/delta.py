@@ -20,6 +20,7 @@ import base64
 import json
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final  # Any: the values of JSON.
 from urllib.parse import unquote
 from uuid import UUID
@@ -28,8 +29,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from gossipkv.dataset.formats.columns.arrow_file import ArrowFile
-from gossipkv.dataset.formats.columns.arrow_rows import UNREADABLE
-from gossipkv.dataset.formats.columns.table_rows import FIELD_ID, STORED_NAME, schema_text
+from gossipkv.dataset.formats.columns.table_rows import FIELD_ID, STORED_NAME, schema_text, table_column
 from gossipkv.dataset.snapshots.table_source import MAX_SNAPSHOTS, Snapshot
 from gossipkv.dataset.source.files import DeletedRows, SourceFile, TableFile
 from gossipkv.dataset.source.reader import SourceReader
@@ -123,11 +123,7 @@ class DeltaTable:
     # -- the log -------------------------------------------------------------------------------------------------------
 
     def _log(self) -> tuple[dict[int, SourceFile], dict[int, list[SourceFile]]]:
-        """Return the files of the commits, and those of a complete checkpoint, by number.
-
-        Raises:
-            SourceError: the newest snapshot is in neither.
-        """
+        """Return the files of the commits, and of complete checkpoints, by number; refuse a log without its end."""
         directory = f"{self.place.root}/{LOG}"
         commits: dict[int, SourceFile] = {}
         checkpoints: dict[int, list[SourceFile]] = {}
@@ -203,7 +199,7 @@ class DeltaTable:
         mapping = (metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none")
         columns = {field["name"]: field for field in json.loads(metadata["schemaString"])["fields"]}
         partitions = {name: _stored_name(columns[name], mapping) for name in metadata["partitionColumns"]}
-        fields = [_column(field, mapping) for field in columns.values()]
+        fields = [table_column(name, partial(_field, field, mapping)) for name, field in columns.items()]
         # The values of partition columns are those of the log, whatever a file has.
         fields = [field.with_metadata({STORED_NAME: b""}) if field.name in partitions else field for field in fields]
         return schema_text(pa.schema(fields)), partitions
@@ -274,13 +270,6 @@ def _z85(text: str) -> bytes:
 
 def _stored_name(column: Action, mapping: str) -> str:
     return str(column["name"] if mapping == "none" else column["metadata"]["delta.columnMapping.physicalName"])
-
-
-def _column(column: Action, mapping: str) -> pa.Field:
-    try:
-        return _field(column, mapping)
-    except ValueError as error:
-        return pa.field(column["name"], pa.null(), metadata={UNREADABLE: str(error)})
 
 
 def _field(column: Action, mapping: str) -> pa.Field:

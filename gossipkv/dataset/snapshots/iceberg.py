@@ -15,6 +15,7 @@ import gzip
 import io
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import pyarrow as pa
@@ -28,8 +29,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, StructType
 
-from gossipkv.dataset.formats.columns.arrow_rows import UNREADABLE
-from gossipkv.dataset.formats.columns.table_rows import FIELD_ID, NAMES_WITHOUT_ID, schema_text
+from gossipkv.dataset.formats.columns.table_rows import FIELD_ID, NAMES_WITHOUT_ID, schema_text, table_column
 from gossipkv.dataset.snapshots.table_source import MAX_SNAPSHOTS, Snapshot, TablePlace
 from gossipkv.dataset.source.files import DeletedRows, SourceFile, TableFile
 from gossipkv.dataset.source.reader import SourceReader
@@ -77,7 +77,9 @@ class IcebergTable:
         scan = table.scan(snapshot_id=snapshot.id)
         names = _names(mapping) if (mapping := metadata.name_mapping()) is not None else {}
         schema = scan.projection()
-        text = schema_text(pa.schema([_column(field, names) for field in schema.fields]))
+        text = schema_text(
+            pa.schema([table_column(field.name, partial(_field, field, names)) for field in schema.fields])
+        )
         modified_ns = (snapshot.time_ms or 0) * 1_000_000
         return text, [self._data_file(task, metadata, schema, reader, modified_ns) for task in scan.plan_files()]
 
@@ -151,13 +153,6 @@ def _names(fields: Iterable[MappedField]) -> dict[int, list[str]]:
         if field.field_id is not None:
             found[field.field_id] = field.names
     return found
-
-
-def _column(field: NestedField, names: Mapping[int, list[str]]) -> pa.Field:
-    try:
-        return _field(field, names)
-    except ValueError as error:
-        return pa.field(field.name, pa.null(), metadata={UNREADABLE: str(error)})
 
 
 def _field(field: NestedField, names: Mapping[int, list[str]]) -> pa.Field:

@@ -179,27 +179,22 @@ def _annotated(schema: pa.Schema, stored: pq.ParquetSchema) -> pa.Schema:
     """Return the schema with what it lacks of the file's: names of types that have no meaning in Arrow, and texts."""
     kinds = {stored.column(at).path: str(stored.column(at).logical_type) for at in range(len(stored))}
     lost = {path: kind.upper() for path, kind in kinds.items() if kind in UNREADABLE_KINDS}
-    fields = []
-    for field in schema:
-        inner = (kind for path, kind in lost.items() if path == field.name or path.startswith(f"{field.name}."))
+    for at, field in enumerate(schema):
+        inner = (kind for path, kind in lost.items() if f"{path}.".startswith(f"{field.name}."))
         kind = next(inner, "VARIANT" if _has_variant(field.type) else None)
         if kind is not None:
-            field = field.with_metadata({UNREADABLE: kind})  # noqa: PLW2901
+            schema = schema.set(at, field.with_metadata({UNREADABLE: kind}))
         elif kinds.get(field.name) == "Enum":
-            field = field.with_type(pa.string())  # noqa: PLW2901
-        fields.append(field)
-    return pa.schema(fields)
+            schema = schema.set(at, field.with_type(pa.string()))
+    return schema
 
 
 def _has_variant(kind: pa.DataType) -> bool:
     """Return True for a group of VARIANT, by its form: Arrow has no name for it, and some writers give none."""
-    if not TYPES.is_nested(kind):
-        return False
     inner = {kind.field(number).name: kind.field(number).type for number in range(kind.num_fields)}
-    is_form = inner.keys() in ({"metadata", "value"}, {"metadata", "value", "typed_value"})
-    if TYPES.is_struct(kind) and is_form and TYPES.is_binary(inner["metadata"]) and TYPES.is_binary(inner["value"]):
-        return True
-    return any(map(_has_variant, inner.values()))
+    is_form = TYPES.is_struct(kind) and {"metadata", "value"} <= inner.keys() <= {"metadata", "value", "typed_value"}
+    is_variant = is_form and TYPES.is_binary(inner["metadata"]) and TYPES.is_binary(inner["value"])
+    return is_variant or any(map(_has_variant, inner.values()))
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

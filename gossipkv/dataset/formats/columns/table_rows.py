@@ -16,12 +16,12 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from gossipkv.dataset.formats.columns.arrow_rows import refusing
+from gossipkv.dataset.formats.columns.arrow_rows import UNREADABLE, refusing
 from gossipkv.dataset.formats.columns.arrow_values import TYPES, is_binary, is_bytes, is_uuid
 from gossipkv.dataset.formats.reading import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.dataset.formats.reading import FileReading
 
@@ -34,6 +34,14 @@ NAMES_WITHOUT_ID: Final = b"names"
 def schema_text(schema: pa.Schema) -> str:
     """Return a schema as `FileReading` has it."""
     return base64.b64encode(schema.serialize()).decode()
+
+
+def table_column(name: str, make: Callable[[], pa.Field]) -> pa.Field:
+    """Return the field that `make` returns; one that cannot be read if it raises ValueError, which names its type."""
+    try:
+        return make()
+    except ValueError as error:
+        return pa.field(name, pa.null(), metadata={UNREADABLE: str(error)})
 
 
 class TableRows:
