@@ -58,6 +58,7 @@ class Container:
     """A dataset or a table as a container of keys."""
 
     __slots__ = ()
+    __iter__ = None  # Else Python would ask for the keys 0, 1 and so on.
     if TYPE_CHECKING:
 
         def has(self, key: Key) -> object: ...

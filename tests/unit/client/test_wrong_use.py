@@ -42,10 +42,10 @@ def test_connect(connect, addresses, options, kind, words):
 
 @pytest.mark.parametrize("database", ["dataset", "table"])
 @pytest.mark.parametrize(("method", "arguments", "options", "refusal"), [
-    ("get", [42], {}, (TypeError, "a key must be bytes or str, not int")),
+    ("get", [4.2], {}, (TypeError, "a key must be bytes, str or int, not float")),
     ("get", ["k"], {"session": "abc"}, (TypeError, SESSION)),
     ("get", ["k"], {"timeout_ms": "5s"}, (TypeError, "timeout_ms must be a number, not '5s'")),
-    ("has", [None], {}, (TypeError, "a key must be bytes or str, not NoneType")),
+    ("has", [None], {}, (TypeError, "a key must be bytes, str or int, not NoneType")),
     ("get_many", ["abc"], {}, (TypeError, "the single key 'abc'; put it in a list")),
     ("get_many", [None], {}, (TypeError, "keys must be an iterable, such as a list, not NoneType")),
     ("get_many", [["k"]], {"into": ["arrow"]}, (BadRequest, "into must be 'arrow' or None")),
