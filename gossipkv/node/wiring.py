@@ -343,24 +343,22 @@ class _NodeParts:
 
     def _make_handlers(self, measures: Measures) -> Handlers:
         at = None if (resp := self._listeners.resp) is None else str(bound_to(resp))
-        node = self._directory.record.node
-        identity = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
+        node, config = self._directory.record.node, self._config
+        identity = NodeInfo(version=__version__, cluster=config.cluster, node=node, resp=at)
         gossiping, access, verdicts, random = self._gossiping, self._access, self._verdicts, self._environment.random
         library, tables, names, report = self._library, self._table_methods, self._names, self._report.make
         info = Info(library, self._tables, identity, gossiping, measures).to_map
         reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
-        data = DataMethods(
-            library, self._reads, tables, names, cluster=gossiping, verdicts=verdicts,
-            max_polls=max(1, self._config.max_in_flight // 2),
-        )  # fmt: skip
-        proofs = Proofs(self._pumps.proven if self._config.tls_peers else None)
+        polls, reads = max(1, config.max_in_flight // 2), self._reads
+        data = DataMethods(library, reads, tables, names, cluster=gossiping, verdicts=verdicts, max_polls=polls)
+        proofs = Proofs(self._pumps.proven if config.tls_peers else None)
         cluster = ClusterMethods(
             gossiping, self._participant.words, access, serves=self._sharing.answer, prove=proofs.check
         )
         commands = RespCommands(
-            self._config.resp_databases,
+            config.resp_databases,
             names=names.all,
-            records=self._reads.records,
+            records=reads.records,
             methods=data.methods,
             is_table=names.is_table,
             info=info,
@@ -376,7 +374,7 @@ class _NodeParts:
             b"status": reports.status,
             b"resp": commands.answer,
         }
-        return Handlers(methods, of_callers, access, self._reads.unanswered, random, writer=tables.begin_writes)
+        return Handlers(methods, of_callers, access, reads.unanswered, random, writer=tables.begin_writes)
 
     def _cluster(self) -> DatasetCluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)

@@ -111,7 +111,8 @@ class Nodes:
         with trio.move_on_after(timeout_s):
             await invitations.run()
         wanted, found = invitations.wanted, invitations.found
-        if wanted // 2 < len(found) < wanted:  # The table is usable, and the other nodes catch up when they are back.
+        # With a majority the table is usable, and the other nodes catch up when they are back.
+        if wanted // 2 < len(found) < wanted:
             found |= dict([*invitations.shut().items()][: wanted - len(found)])
         least = wanted if is_exact else wanted // 2 + 1
         if len(found) < least:

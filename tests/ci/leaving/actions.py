@@ -42,7 +42,7 @@ class Again:
         self.name, self._act = name, act
         self.done: list[Done] = []
         self.trouble = ""
-        self.began_s: float | None = None  # Of the request under way.
+        self.began_s: float | None = None  # The node of the request under way.
         self._is_over = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 

@@ -35,7 +35,7 @@ class Place(NamedTuple):
     address: str
     http: str = ""
     resp: str = ""
-    time_ms: int = TIMEOUT_MS  # Of requests by HTTP.
+    time_ms: int = TIMEOUT_MS  # Requests by HTTP have this time.
 
 
 class Database(NamedTuple):

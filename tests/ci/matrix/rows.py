@@ -18,7 +18,7 @@ KINDS = ("dataset", "hash", "range", "expiring")
 READS = ("get", "get_many", "scan", "changes")
 WRITES = ("put", "delete", "put_many", "delete_many", "delete_range")
 CLIENTS = ("blocking", "aio", "trio")
-LIFETIME_MS = 7_200_000  # Of the table of expiring records.
+LIFETIME_MS = 7_200_000  # The table of expiring records has this lifetime.
 HOUR_MS = 3_600_000
 EXPIRES_MS = (int(time.time()) + 3_600) * 1000
 

@@ -474,8 +474,7 @@ def test_a_write_to_a_port_of_another_protocol_is_not_done():
 def test_the_node_is_told_that_no_task_waits_for_a_poll(ends):
     """The answers to both come late, and are dropped; other requests cost no second message."""
     world = World(A, follows=False)
-    link = world.link(A)
-    read, poll = world.ask(due=1.0), world.ask("changes", due=2.0)
+    link, read, poll = world.link(A), world.ask(due=1.0), world.ask("changes", due=2.0)
     if ends == "cancelled":
         world.dispatcher.cancel(read)
         world.dispatcher.cancel(poll)

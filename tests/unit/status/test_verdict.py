@@ -378,13 +378,6 @@ SITUATIONS = [
         None,
     ),
     (
-        "members are missing",
-        said(n1={"carts": {**TABLE, "missing": 64, "fewest": 2, "replication": 3, "absent": ["n4"]}}),
-        ATTENTION,
-        "carts: 2 of 3 wanted replicas: n4 is missing",
-        None,
-    ),
-    (
         "smeared",
         said(n2={"carts": {**TABLE, "smeared": {"puts": 1, "bytes": 5, "until_s": 95.2}}}),
         WELL,

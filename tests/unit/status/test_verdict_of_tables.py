@@ -42,6 +42,13 @@ def test_how_far_moves_are(told, words):
     assert verdict_of(made.to_map()).advice == []
 
 
+def test_members_without_which_a_table_lacks_replicas_are_named():
+    """A node that was late for a new table, or is dead, is missing."""
+    lacks = {**TABLE, "missing": 64, "fewest": 2, "replication": 3, "absent": ["n4"]}
+    (reason,) = judge(said(n1={"carts": lacks})).reasons
+    assert (reason.level, reason.text) == (ATTENTION, "carts: 2 of 3 wanted replicas: n4 is missing")
+
+
 def test_who_is_waited_for_is_told_once():
     """The advice is to start the node or to declare it lost."""
     told = {**TABLE, "waits_for": ["n9"]}

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import msgpack
 
+from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.serving._serving import PublishedTable
 from gossipkv.storage.engine._engine import Batch, Memtable, ReadGate
 from gossipkv.table.calm import CalmTables, OpenedTables
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import NODE, Peer, make_core
-from tests.unit.table.record_nodes import CLUSTER, MEMTABLE_BYTES, packed
+from tests.unit.table.record_nodes import CLUSTER, MEMTABLE_BYTES, Records, packed
 
 RESPONSE = msgpack.packb([1, 0, None, None])[:2]  # The head of an array, and the kind of message.
 
@@ -97,3 +98,17 @@ class CalmNode:
         for replica in replicas:
             replica.requests += 0 if replica.calm is None else replica.calm.take_requests()
         return sum(replica.requests for replica in replicas)
+
+
+def made_node(hosts):
+    records = Records(hosts)
+    records.make("hashed", firsts=4, holders=lambda _: records.nodes)
+    records.make("ranges", RANGE, firsts=[b"", b"g", b"p"], holders=lambda _: records.nodes)
+    return CalmNode(records, records.nodes[0])
+
+
+def put(calm, table, key, value, **options):
+    """Write here, and return the token."""
+    token = calm.node.call("put", table, key, value, {"level": "one", **options})
+    calm.look()
+    return token

@@ -20,7 +20,7 @@ from libc.string cimport memcpy, strlen
 from gossipkv.storage._storage cimport hash64_of
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport (
-    HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_map, put_text, put_unsigned,
+    HEAD_BYTES, Blob, Cursor, put, put_answer, put_array, put_bin, put_map, put_text, put_unsigned,
 )
 from gossipkv.wire._resp cimport put_bulk, read_number, take_word
 from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is

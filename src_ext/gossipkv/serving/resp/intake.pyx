@@ -145,7 +145,7 @@ cdef inline bint is_being_written(const ReplyQueue* replies, int64_t hash) noexc
 
 
 cdef inline bint is_alone(const Command* command) noexcept nogil:
-    """True if a command waits for those before it, and those behind it wait: it changes the user, or writes in steps."""
+    """True if a command waits for those before it, and those behind it wait: it sets the user, or writes in steps."""
     return (
         command.verb == AUTH or command.verb == HELLO or command.verb == RESET or command.verb == WRITE_MANY
         or (command.verb == OTHER and command.form == SAID_OF_WRITE)
