@@ -33,7 +33,9 @@ COUNTED[:] = [
     FRAMES_MALFORMED, FRAMES_MALFORMED, FRAMES_TOO_LARGE, FRAMES_TOO_MANY_ELEMENTS, FRAMES_TOO_LARGE, FRAMES_TOO_LARGE,
 ]
 
-cdef const char* NO_MESSAGES = b"this port of the node speaks RESP, as Redis does, not MessagePack-RPC: use that of `listen`"
+cdef const char* NO_MESSAGES = (
+    b"this port of the node speaks RESP, as Redis does, not MessagePack-RPC: use that of `listen`"
+)
 cdef const char* NO_HTTP = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This port of a GossipKV node speaks RESP, as Redis does, not HTTP.\r\n"

@@ -1,4 +1,4 @@
-"""MGET, and EXISTS of several keys: a `get_many` for the keys of each database, and one answer in the order of the keys."""
+"""MGET, and EXISTS of several keys: a `get_many` for the keys of each database, and one answer in the keys' order."""
 
 from libc.stdint cimport uint8_t
 
@@ -31,7 +31,7 @@ cdef inline bint takes_key(const Part* part, const Blob* database) noexcept nogi
 cdef int divide_reads(
     Core core, const RespState* resp, const Command* command, Part* parts, uint8_t* order
 ) noexcept nogil:
-    """Note the part of each key. Return the number of parts; -1 if a word names no database, -2 for too many of them."""
+    """Note the part of each key. Return the number of parts; -1: a word names no database, -2: they are too many."""
     cdef Cursor words = command.words
     cdef Blob word, database, key
     cdef DatabaseRow* row
