@@ -80,6 +80,8 @@ class RealFiles:
                 done += os.pwrite(descriptor, view[done:], offset + done)
 
     def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        if offset < 0 or size_bytes <= 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         before, end = os.fstat(descriptor).st_size, offset + size_bytes
         status = os.fstatvfs(descriptor)
         # The system would take all free room before it refuses, and starve other writers meanwhile.

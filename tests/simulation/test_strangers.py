@@ -93,6 +93,7 @@ def requests(true: Hello, me: AcceptorId) -> Iterator[tuple[str, list[Value]]]:
     params: dict[str, list[list[Value]]] = {
         "ping": [[]],
         "auth": [[b"token"], [4000 * b"t"]],
+        "cancel": [[0], [(1 << 32) - 1]],
         "hello": [[hello] for hello in [*hellos, {**hellos[0], "protocol": PROTOCOL, "seen": invented(me)}]],
         "gossip": [[b""], [b"G\x01\x00" + 40 * b"x"]],
     }

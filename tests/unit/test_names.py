@@ -6,7 +6,7 @@ import gossipkv
 
 
 def test_the_package_shows_its_interface():
-    assert dir(gossipkv) == ["__doc__", "__version__", "aio", "blocking", "connect", "errors"]
+    assert dir(gossipkv) == ["Client", "__doc__", "__version__", "aio", "blocking", "connect", "errors"]
     assert all(getattr(gossipkv, name) for name in dir(gossipkv))
 
 

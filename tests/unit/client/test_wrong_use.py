@@ -82,7 +82,7 @@ def test_tables(client, *, method, arguments, options, refusal):
     (lambda client: client.pipeline(["get"], []), "the method must be a str, not list"),
     (lambda client: client.pipeline("get", 7), "requests must be an iterable"),
     (lambda client: client.pipeline("get", [], "1"), "in_flight must be a number"),
-    (lambda client: next(client.dataset("d").iter_get(7)), "keys must be an iterable"),
+    (lambda client: next(client.dataset("d").iter_get(7)), "expected an iterable of keys, got the single key 7"),
     (lambda client: client.dataset("d").get("k", min_version=7), "min_version must be a str, not int"),
 ])  # fmt: skip
 def test_other_calls(client, call, words):

@@ -171,7 +171,7 @@ async def founder_lost(cluster: SimulatedCluster) -> None:
         others = [machine for machine in cluster.machines if machine is not founder]
         for machine in others:
             try:
-                await cluster.ask(machine, "create_table", "a", {"kind": "hash", "replication": 1})
+                await cluster.ask(machine, "create_table", "a", {"kind": "hash", "replication": 1}, timeout_s=60)
             except Unavailable as error:
                 if "metadata force" not in error.message:
                     raise Violation(f"{machine.name} does not say what to do: {error.message}") from error

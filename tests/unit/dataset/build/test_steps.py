@@ -73,7 +73,7 @@ def test_doubtful_text_is_served_and_the_manifest_says_so(job):
     assert manifest.records == 2
     (warning,) = manifest.warnings
     assert warning.startswith(
-        f"{one.files[1].path}: the first line looks like a header; if the file is CSV, set format"
+        f"{one.files[1].path}: the first line looks like a header; if the file is CSV, or text of another encoding"
     )
     assert read_manifest(RealFiles(), Path(one.directory)) == manifest
 
