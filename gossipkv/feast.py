@@ -40,7 +40,7 @@ from gossipkv.client import aio, blocking
 from gossipkv.dataset import write_frame
 from gossipkv.errors import BadRequest, ProtocolError, UnknownDatabase
 from gossipkv.settings.databases import MAX_NAME_CHARACTERS, is_name
-from gossipkv.settings.tables import MIN_EXPIRES_MS
+from gossipkv.settings.tables import CREATION_MS, MIN_EXPIRES_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -171,7 +171,7 @@ class GossipKVOnlineStore(OnlineStore):
         for view in tables_to_keep:
             name = _name(config, view)
             if view.name not in store.datasets and name not in there:
-                client.call("create_table", name, options, timeout_ms=_DECISION_MS)
+                client.call("create_table", name, options, timeout_ms=CREATION_MS)
         for view in tables_to_delete:
             self._drop(config, view)
 

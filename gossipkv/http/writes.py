@@ -49,7 +49,7 @@ async def put_many(request: DataRequest) -> HttpAnswer:
     packed = media.given(request.http.headers, KNOWN) is Media.MESSAGEPACK
     rows: list[Value] = _packed_rows(request.http.body) if packed else [*_rows_in_lines(request.http.body)]
     tokens = list[bytes | None]()
-    for done in range(0, len(rows), PART_RECORDS):
+    for done in range(0, max(1, len(rows)), PART_RECORDS):  # The node is asked without records, too: it may refuse.
         try:
             tokens.append(await _write(request, "put_many", rows[done : done + PART_RECORDS]))
         except GossipKVError as error:

@@ -215,7 +215,8 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
             "create_table", "table",
             "kind partitions partitioner replication bounds time_key smear ttl_ms retention_ms operation timeout_ms",
             "Create a table.",
-            "a map: `table` (its id, 32 hexadecimal digits, never used again), `config`",
+            "a map: `table` (its id, 32 hexadecimal digits, never used again), `config`, `replication` (the wanted "
+            "replicas), `replicas` (of each partition), `partition_count`, `left_out` (members without a replica)",
             "CONFLICT: a table or a known dataset has that name, or the operation id was used for another request; "
             "UNAVAILABLE: the time is over, and nothing was done; UNKNOWN: the time is over, and the table may "
             "appear",
@@ -434,7 +435,7 @@ OPTIONS: Final[Mapping[str, tuple[WireOption, ...]]] = MappingProxyType({
             "of a hash table: the shard is the key's hash modulo `partitions`; a `sha1` digest counts as a "
             "big-endian number",
         ),
-        WireOption("replication", "1 to 9; three, or the number of nodes", "replicas of each partition"),
+        WireOption("replication", "1 to 9; three, or the number of members", "replicas of each partition"),
         WireOption(
             "bounds", "list of bytes",
             "of a range table: the starts of all partitions but the first; at most 10,000 ascending keys of 1 to "
