@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 20.0  # In the end, until a feed has all.
 TOLD_S: Final = 1.0  # In the end, until feeds that wait have a change.
 PAUSE_S: Final = 0.05
+MAX_SAVED: Final = 12  # Feeds that clients save, to go on with them in the end.
 MAX_TWINS: Final = 4  # Feeds that begin at the token of another one.
 WAYS: Final = ("poll", "poll", "poll", "twice", "together", "leaves", "loses")
 
@@ -145,6 +146,7 @@ class Following:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._feeds: list[Feed] = []
+        self._saved: list[Feed] = []
         self._twins = 0
 
     async def follow(self, random: Random) -> None:
@@ -153,11 +155,17 @@ class Following:
         node = random.choice(self._cluster.nodes)
         while True:
             await trio.sleep(random.expovariate(1 / PAUSE_S))
+            self._save(feed)
             if happens(random, 0.3):
                 node = random.choice(self._cluster.nodes)
             if feed.table != self._cluster.table or not await self._go_on(feed, node, random):
                 self._feeds.remove(feed)
                 feed = self._begin(is_snapshot=True)
+
+    def _save(self, feed: Feed) -> None:
+        """Let the client save its feed now and then: in the end it goes on from there as well."""
+        if feed.token and len(self._saved) < MAX_SAVED and happens(self._cluster.streams["saved"], 0.1):
+            self._saved.append(feed.twin())
 
     def _begin(self, *, is_snapshot: bool) -> Feed:
         feed = Feed(self._cluster.table, is_snapshot)
@@ -210,18 +218,25 @@ class Following:
 
     async def end(self) -> None:
         """Let all feeds come to the end, with all replicas equal, and judge them."""
-        there = []
-        for feed in self._feeds if not self._cluster.is_short else ():
-            if feed.table == self._cluster.table:
-                if await self._ends(feed):
-                    self._judge(feed)
-                    there.append(feed)
-                else:
-                    self._cluster.witness.counts["feeds: too old in the end"] += 1
+        if self._cluster.is_short:
+            return
+        there = [feed for feed in self._feeds if await self._is_judged(feed)]
         random = self._cluster.streams["told"]
         for node in self._cluster.nodes if len(there) > 1 else ():
             if (life := self._life(node)) is not None:
                 await self._are_told(there, life, random)
+        for feed in self._saved:
+            await self._is_judged(feed)
+
+    async def _is_judged(self, feed: Feed) -> bool:
+        """Let a feed come to the end and judge it; return False if it would have to begin anew."""
+        if feed.table != self._cluster.table:
+            return False
+        if not await self._ends(feed):
+            self._cluster.witness.counts["feeds: too old in the end"] += 1
+            return False
+        self._judge(feed)
+        return True
 
     async def _are_told(self, feeds: Sequence[Feed], life: Life, random: Random) -> None:
         """Check that feeds which wait at a node get a change soon, though another one there reads it first."""
@@ -297,7 +312,8 @@ class Following:
             if newest is not None and record.expires_ms(newest) and (not shown or shown[-1] is None):
                 continue
             of_key = {value: order for (one, value), order in puts.items() if one == key}
-            is_due = key in due or (feed.is_snapshot and last is not None)
+            # A snapshot may begin late at a partition, without the keys that are gone by then.
+            is_due = last is not None if feed.is_snapshot else key in due
             for fault in faults_of(shown, of_key, sorted(deletes[key]), last, is_due=is_due):
                 witness.found("feeds", f"{key!r}: {fault}; shown were {shown}")
 
