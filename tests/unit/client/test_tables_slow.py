@@ -223,7 +223,7 @@ def test_what_is_no_record_is_refused_before_anything_is_sent(ask):
     """A value must be bytes; one invalid record prevents the whole put."""
     node = TableNode()
     with FakeNode(node) as listening:
-        for call in ("put", "k", "v"), ("put", 1, b"v"), ("put_many", [("k", b"v"), ("k", "v")]), ("get_many", "key"):
+        for call in ("put", "k", "v"), ("put", 1.5, b"v"), ("put_many", [("k", b"v"), ("k", "v")]), ("get_many", "key"):
             with pytest.raises(TypeError):
                 ask([listening.address], call)
         for call in ("put", "k", b"v", {"level": object()}), ("get", "k", {"wait_ms": 1 << 64}):

@@ -60,6 +60,7 @@ LIVE_S: Final = 60.0  # After healing: until the wanted map is reached, and all 
 MOVER_S: Final = 1.5  # A little more than the time between two looks of the mover.
 SETTLE_S: Final = 3.0  # Afterwards, until the world is quiet.
 QUIET_S: Final = 2.0
+QUIET_ROUNDS: Final = 4  # Of that length; in the last one at least nothing is sent or appended.
 GIVEN_UP_S: Final = 8.0  # Additional time until moves to a lost node are given up.
 LIMIT_S: Final = 300.0
 EXPIRED_MS: Final = 300.0  # Expired records may leave so much later.
@@ -436,7 +437,7 @@ async def _world(seed: int, witness: Witness, *, refounds: bool) -> None:
 
 async def _calm(cluster: Cluster, faults: Faults) -> None:
     """Heal all, and check the promises that must hold soon after."""
-    witness, counts = cluster.witness, cluster.witness.counts
+    witness = cluster.witness
     faults.heal()
     await cluster.operator.heal()
     until_s = trio.current_time() + LIVE_S
@@ -453,20 +454,28 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
     if not cluster.is_placed:
         witness.found("wanted", f"the map is not as it is wanted: {cluster.partitions}")
     for node in cluster.nodes:
+        if node.life is not None and node.life.replication.digests.differ:
+            witness.found("digests", f"they differ: {node.life.replication.digests.differ}")
+    await _quiet(cluster)
+    for node in cluster.nodes:
         if node.life is not None:
             witness.check_litter(node.life.store)
-            if node.life.replication.digests.differ:
-                witness.found("digests", f"they differ: {node.life.replication.digests.differ}")
+            witness.check_turn(node.life.replication.replicas)
+
+
+async def _quiet(cluster: Cluster) -> None:
+    """Check that nothing is sent or written any more, and that nodes rest."""
+    witness, counts = cluster.witness, cluster.witness.counts
 
     def done() -> tuple[int, ...]:
         told = counts["replica_tell"] + counts["replica_load"]
         return counts["replica_feed"], told, cluster.appends, cluster.register.transactions
 
-    before, turns, times_asked = done(), counts["turns"], cluster.network.times_asked.copy()
-    await trio.sleep(QUIET_S)
+    for _ in range(QUIET_ROUNDS):  # What replicas left behind is deleted page by page, and the log is trimmed later.
+        before, turns, times_asked = done(), counts["turns"], cluster.network.times_asked.copy()
+        await trio.sleep(QUIET_S)
+        if done() == before:
+            break
     asked_since = cluster.network.times_asked - times_asked
     witness.check_quiet(before, done())
     witness.check_rest(len(cluster.nodes), counts["turns"] - turns, max(asked_since.values(), default=0))
-    for node in cluster.nodes:
-        if node.life is not None:
-            witness.check_turn(node.life.replication.replicas)
