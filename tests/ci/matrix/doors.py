@@ -41,7 +41,7 @@ class Place(NamedTuple):
 class Database(NamedTuple):
     name: str
     kind: str  # `dataset`, `hash`, `range`, or `expiring`: a hash table whose records expire.
-    keys: Sequence[bytes] = ()  # Of a dataset: those that the asked node holds, or those that it does not hold.
+    keys: Sequence[bytes] = ()  # Those of a dataset that the asked node holds, or does not hold.
 
 
 class Action(NamedTuple):

@@ -22,13 +22,13 @@ LIFETIME_MS = 7_200_000  # The table of expiring records has this lifetime.
 HOUR_MS = 3_600_000
 EXPIRES_MS = (int(time.time()) + 3_600) * 1000
 
-LONGEST_KEY = 65_522  # Of a table; of a dataset 65,535.
+LONGEST_KEY = 65_522  # The limit of a table; a dataset has 65,535.
 LONGEST_VALUE = 16_711_616
 LONGEST_BODY = 2 << 20
 LONGEST_TARGET = 8 << 10
 PAGE = 1_000  # `scan_limit`, and the changes of a poll.
 FRAME_ELEMENTS = 16_384
-ELEMENTS = 1_024  # Of a request that is not answered at once.
+ELEMENTS = 1_024  # The limit of a request that is not answered at once.
 ENVELOPE = 9  # The elements of a request with one option that are no keys or values.
 
 SENSELESS = {
