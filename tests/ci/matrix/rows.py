@@ -58,8 +58,8 @@ class Row(NamedTuple):
     args: tuple[object, ...]
     answer: object = None
     lifetime: dict[str, int] = {}  # noqa: RUF012  # Defaults that are never changed.
-    before: dict[bytes, bytes] = {}  # noqa: RUF012  # As above.
-    after: dict[bytes, bytes | None] = {}  # noqa: RUF012  # As above.
+    before: dict[bytes, bytes] = {}  # noqa: RUF012  # No row changes it.
+    after: dict[bytes, bytes | None] = {}  # noqa: RUF012  # No row changes it.
 
 
 def is_sensible(method: str, door: str, size: str) -> bool:

@@ -60,7 +60,7 @@ LIVE_S: Final = 60.0  # After healing: until the wanted map is reached, and all 
 MOVER_S: Final = 1.5  # A little more than the time between two looks of the mover.
 SETTLE_S: Final = 3.0  # Afterwards, until the world is quiet.
 QUIET_S: Final = 2.0
-QUIET_ROUNDS: Final = 4  # Of that length; in the last one at least nothing is sent or appended.
+QUIET_ROUNDS: Final = 4  # They are tried until nothing is sent or appended in one.
 GIVEN_UP_S: Final = 8.0  # Additional time until moves to a lost node are given up.
 LIMIT_S: Final = 300.0
 EXPIRED_MS: Final = 300.0  # Expired records may leave so much later.
@@ -471,7 +471,7 @@ async def _quiet(cluster: Cluster) -> None:
         told = counts["replica_tell"] + counts["replica_load"]
         return counts["replica_feed"], told, cluster.appends, cluster.register.transactions
 
-    for _ in range(QUIET_ROUNDS):  # What replicas left behind is deleted page by page, and the log is trimmed later.
+    for _ in range(QUIET_ROUNDS):  # Replicas delete what others left, page by page, and trim the log later.
         before, turns, times_asked = done(), counts["turns"], cluster.network.times_asked.copy()
         await trio.sleep(QUIET_S)
         if done() == before:
