@@ -39,6 +39,14 @@ def pack(msgid: int, error: object, result: object) -> bytes:
     return msgpack.packb([1, msgid, error, result])
 
 
+def limited(code: object, message: object, limit: int, size: int | None = None) -> list[object]:
+    """Return the error of a limit, whose message and details name the limit and, if it is known, the size."""
+    words = str(message).partition(" (limit ")[0]
+    if size is None:
+        return [code, f"{words} (limit {limit})", {"limit": limit}]
+    return [code, f"{words} (limit {limit}, given {size})", {"limit": limit, "size": size}]
+
+
 # The grace of a silent connection in a crowd, the interval between two scans for such connections, the most at once.
 PROOF_MS, LOOK_MS, MAX_SENT_AWAY = 10_000, 500, 64
 
@@ -121,7 +129,7 @@ class Connection(Conversation):
         if self.node.in_flight >= self.node.limits.max_in_flight_total:
             self.node.counts["overloaded"] += 1
             code, message, _ = self.node.wording["overloaded"]
-            self.out += pack(msgid, [code, message, {"limit": self.node.limits.max_in_flight_total}], None)
+            self.out += pack(msgid, limited(code, message, self.node.limits.max_in_flight_total), None)
             return
         if not self.node.make_room(self, len(method) + len(params) - len(self.input)):
             self.doom("memory")
@@ -397,7 +405,7 @@ class Node:
             code, message, _ = self.wording["reply too large"]
             assert code == "TOO_LARGE"
             self.counts["replies_too_large"] += 1
-            frame = pack(msgid, [code, message, {"limit": self.limits.max_frame, "size": len(frame)}], None)
+            frame = pack(msgid, limited(code, message, self.limits.max_frame, len(frame)), None)
         one.out = frame
         one.hold()
         return True
