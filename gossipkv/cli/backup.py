@@ -10,16 +10,13 @@ import click
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
 from gossipkv.cli import CommandGroup
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, ask_maps, connect, timeout
+from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map, ask_maps, ask_within
 from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.screen import description, progress
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.status.words import plain, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gossipkv.address import Address
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
@@ -28,7 +25,7 @@ ID_BYTES: Final = 20
 DEST: Final = click.argument("destination", metavar="DEST")
 SRC: Final = click.argument("source", metavar="SRC")
 TABLES: Final = click.option("--table", "tables", metavar="T", multiple=True, help="Only this table; again for each.")
-STEP: Final = timeout("10s", "one answer of the node, which reports its progress each second")
+STEP: Final = ask_within("10s", "one answer of the node, which reports its progress each second")
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -44,37 +41,27 @@ def backup() -> None:
 @DEST
 @TABLES
 @click.option("--since", metavar="BACKUP", help="Copy only the changes since BACKUP of the same DEST.")
-@NODE
 @STEP
 @JSON
-def create(
-    destination: str,
-    tables: tuple[str, ...],
-    since: str | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
-    *,
-    as_json: bool,
-) -> None:
+def create(destination: str, tables: tuple[str, ...], since: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
     """Back up all tables of the cluster, or some, to DEST.
 
     The backup has every write that was acknowledged at `majority` or `all` before it began.  An interrupted backup
     leaves nothing that the next one does not remove.
     """
     options: dict[str, Value] = {"tables": [*tables], **({} if since is None else {"since": since})}
-    answer = _job(nodes, timeout_ms, "backup", destination, options)
+    answer = _job(nodes, "backup", destination, options)
     lines = f"{plain(answer.get('backup'))}: {_counted(answer)} of {_named(answer.get('tables'))} in {destination}"
     tell(answer, lines, as_json=as_json)
 
 
 @backup.command(name="list")
 @DEST
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def list_backups(destination: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def list_backups(destination: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """List the complete backups at DEST, the oldest first."""
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         backups = ask_maps(client, "backup_list", destination)
     if as_json:
         print_json([*backups])
@@ -88,12 +75,11 @@ def list_backups(destination: str, nodes: tuple[Address, ...], timeout_ms: int, 
 
 @backup.command()
 @SRC
-@NODE
 @STEP
 @JSON
-def verify(source: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def verify(source: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """Read every byte of a backup: SRC is DEST/BACKUP, or DEST for the newest one."""
-    answer = _job(nodes, timeout_ms, "backup_verify", source, {})
+    answer = _job(nodes, "backup_verify", source, {})
     line = f"{plain(answer.get('backup'))}: {plain(answer.get('files'))} files, {_size(answer.get('bytes'))}: all whole"
     tell(answer, line, as_json=as_json)
 
@@ -102,18 +88,9 @@ def verify(source: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json:
 @DEST
 @click.argument("backups", metavar="[BACKUP]...", nargs=-1)
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Remove all but the N newest backups.")
-@NODE
-@timeout("1m", "all of it")
+@ask_within("1m", "all of it")
 @JSON
-def expire(
-    destination: str,
-    backups: tuple[str, ...],
-    keep: int | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
-    *,
-    as_json: bool,
-) -> None:
+def expire(destination: str, backups: tuple[str, ...], keep: int | None, nodes: AskedNodes, *, as_json: bool) -> None:
     """Delete backups at DEST at once: the named ones or, with --keep N, all but the N newest.
 
     Files that a later backup shares stay until that one is removed.
@@ -121,7 +98,7 @@ def expire(
     if bool(backups) == (keep is not None):
         raise click.UsageError("give either the backups to remove, or --keep N")
     options: dict[str, Value] = {"backups": [*backups]} if keep is None else {"keep": keep}
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         answer = ask_map(client, "backup_expire", destination, options)
     removed = answer.get("expired")
     count = len(removed) if isinstance(removed, list) else 0
@@ -132,18 +109,9 @@ def expire(
 @SRC
 @TABLES
 @click.option("--as", "new_name", metavar="NEW", help="Another name for the only table.")
-@NODE
 @STEP
 @JSON
-def restore(
-    source: str,
-    tables: tuple[str, ...],
-    new_name: str | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
-    *,
-    as_json: bool,
-) -> None:
+def restore(source: str, tables: tuple[str, ...], new_name: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
     """Load the tables of a backup into the running cluster.
 
     SRC is DEST/BACKUP, or DEST for its newest backup.  The tables appear when all of their records are in; the cluster
@@ -151,7 +119,7 @@ def restore(
     versions on which they were held.
     """
     options: dict[str, Value] = {"tables": [*tables], **({} if new_name is None else {"as": new_name})}
-    answer = _job(nodes, timeout_ms, "restore", source, options)
+    answer = _job(nodes, "restore", source, options)
     named = answer.get("tables")
     restored = sorted(named) if isinstance(named, dict) else []
     tell(answer, f"{plain(answer.get('backup'))}: {_counted(answer)} in {_named([*restored])}", as_json=as_json)
@@ -161,13 +129,11 @@ def restore(
             note(f"gossipkv: dataset {name}: {plain(why)}")
 
 
-def _job(
-    nodes: Sequence[Address], timeout_ms: int, method: str, place: str, options: dict[str, Value]
-) -> dict[str, Value]:
+def _job(nodes: AskedNodes, method: str, place: str, options: dict[str, Value]) -> dict[str, Value]:
     """Start a job at a node, show its progress, and return its result; an interruption cancels it."""
     operation = os.urandom(ID_BYTES)
     with (
-        connect(nodes, timeout_ms) as client,
+        nodes.connect() as client,
         progress(description(), BarColumn(), TextColumn("{task.fields[moved]}"), TimeElapsedColumn()) as bar,
     ):
         task = bar.add_task(method.replace("_", " "), total=None, moved="")

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gossipkv.cli import CommandGroup
-from gossipkv.cli.options import JSON, NODE, ask_map, connect, timeout
+from gossipkv.cli.options import JSON, AskedNodes, ask_map, ask_within
 from gossipkv.cli.output import tell
 from gossipkv.errors import UnknownVersion
 from gossipkv.status.reports import status_report
 from gossipkv.status.words import plain
 
 if TYPE_CHECKING:
-    from gossipkv.address import Address
     from gossipkv.client.blocking import Client
 
 LOCAL: Final = click.option("--local", is_flag=True, help="Change only the asked node, not the cluster.")
-TIMEOUT: Final = timeout("10s", "one request")
+NODES: Final = ask_within("10s", "one request")
 
 
 @click.group(cls=CommandGroup)
@@ -30,47 +29,44 @@ def databases() -> None:
 @click.argument("name", metavar="NAME")
 @click.argument("version", metavar="VERSION")
 @LOCAL
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def hold(name: str, version: str, nodes: tuple[Address, ...], timeout_ms: int, *, local: bool, as_json: bool) -> None:
+def hold(name: str, version: str, nodes: AskedNodes, *, local: bool, as_json: bool) -> None:
     """Make all nodes serve VERSION of the dataset NAME until `databases release`.
 
     The order survives restarts, and nodes that join later follow it. The setting `hold` of a node's settings file takes
     precedence at that node. `gossipkv status --wait` returns when VERSION serves.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         _order(client, "hold", name, version, local=local, as_json=as_json)
 
 
 @databases.command()
 @click.argument("name", metavar="NAME")
 @LOCAL
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def release(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, local: bool, as_json: bool) -> None:
+def release(name: str, nodes: AskedNodes, *, local: bool, as_json: bool) -> None:
     """Release the held version of the dataset NAME: the newest version serves again.
 
     With --local, the asked node follows the other nodes again.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         _order(client, "release", name, local=local, as_json=as_json)
 
 
 @click.command()
 @click.argument("name", metavar="DB")
 @click.argument("version", metavar="[VERSION]", required=False)
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def rollback(name: str, version: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def rollback(name: str, version: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
     """Return to VERSION of DB on all nodes, and hold it until `gossipkv databases release DB`.
 
     Without VERSION, return to the newest version before the active one that the node knows. Before you release, remove
     the bad version from the source, or publish a newer version.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         _order(client, "hold", name, version or _before(client, name), local=False, as_json=as_json)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.cli import WRONG_USE
-from gossipkv.cli.options import ask_map, timeout
+from gossipkv.cli.options import ask_map, ask_within
 from gossipkv.cli.output import note
 from gossipkv.errors import GossipKVError, Unknown
 from gossipkv.settings.tables import DECISION_MS
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
-DECISION: Final = timeout("10s", "the decision, and as long again to ask for its outcome")
+DECISION: Final = ask_within("10s", "the decision, and as long again to ask for its outcome")
 
 
 def allowed(timeout_ms: int, default_ms: int = DECISION_MS) -> dict[str, Value]:

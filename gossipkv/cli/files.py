@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED, contents
-from gossipkv.cli.options import JSON, NODE, ask_map, connect, timeout
+from gossipkv.cli.options import JSON, AskedNodes, ask_map, ask_within
 from gossipkv.cli.output import print_json
 from gossipkv.cli.screen import add_row, columns, draw, progress
 from gossipkv.dataset.local.manifest import MANIFEST
@@ -26,7 +26,6 @@ from gossipkv.table.records.verify import EQUAL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.address import Address
     from gossipkv.wire.rpc import Value
 
 
@@ -139,10 +138,9 @@ def _write(description: Mapping[str, Value], *, as_json: bool) -> None:
 @click.command()
 @click.argument("path", type=click.Path(exists=True, path_type=Path), required=False)
 @click.option("--table", metavar="TABLE", help="Compare the replicas of TABLE instead.")
-@NODE
-@timeout("10s", "each partition of a table")
+@ask_within("10s", "each partition of a table")
 @JSON
-def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, as_json: bool) -> int:
+def verify(path: Path | None, *, table: str | None, nodes: AskedNodes, as_json: bool) -> int:
     """Check all checksums below PATH, or compare the replicas of a table.
 
     PATH is a sorted file, a document, a data directory, its table store, the directory of a cluster,
@@ -156,7 +154,7 @@ def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], 
     if (path is None) == (table is None):
         raise click.UsageError("give either PATH or --table TABLE")
     if table is not None:
-        return _verify_table(table, nodes, timeout_ms, as_json=as_json)
+        return _verify_table(table, nodes, as_json=as_json)
     assert path is not None
     place = contents.look(path)
     if place is None:
@@ -180,11 +178,12 @@ def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], 
     return FAILED if troubled else 0
 
 
-def _verify_table(table: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
+def _verify_table(table: str, nodes: AskedNodes, *, as_json: bool) -> int:
     verified: list[dict[str, Value]] = []
-    with connect(nodes, timeout_ms) as client, progress(TextColumn("verify"), TextColumn("{task.completed}")) as bar:
+    with nodes.connect() as client, progress(TextColumn("verify"), TextColumn("{task.completed}")) as bar:
         task = bar.add_task("verify")
-        asked: dict[str, Value] = {"timeout_ms": timeout_ms * 9 // 10}  # The node answers before the client's timeout.
+        # The node answers before the client's timeout.
+        asked: dict[str, Value] = {"timeout_ms": nodes.timeout_ms * 9 // 10}
         while True:
             partition = ask_map(client, "verify_table", table, asked)
             verified += [partition] if partition else []

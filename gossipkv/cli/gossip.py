@@ -11,7 +11,7 @@ import msgpack
 from rich.text import Text
 
 from gossipkv.cli import NOT_FOUND
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
+from gossipkv.cli.options import JSON, NODES, AskedNodes
 from gossipkv.cli.output import json_line, note, print_json
 from gossipkv.cli.screen import add_row, columns, draw, write_table
 from gossipkv.errors import ServiceError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from gossipkv.address import Address
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
@@ -36,15 +35,14 @@ STYLES: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red", "lef
 
 @click.command()
 @click.option("--watch", is_flag=True, help="Keep running, and write a line for each change.")
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def members(nodes: tuple[Address, ...], timeout_ms: int, *, watch: bool, as_json: bool) -> None:
+def members(nodes: AskedNodes, *, watch: bool, as_json: bool) -> None:
     """List the members of the cluster with their states: alive, suspect, dead or left.
 
     With --watch and --json, each member is a JSON object on its own line, written again after each change.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         answer = client.members()
         if not watch:
             write_table([*answer], _member_table(answer), "no members", as_json=as_json)
@@ -110,15 +108,14 @@ def _member_table(members: list[Row]) -> Table:
 @click.command()
 @click.argument("path", default="")
 @click.option("--all", "everything", is_flag=True, help="Include keys of members that are suspect, dead or left.")
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: bool, as_json: bool) -> int:
+def tree(path: str, nodes: AskedNodes, *, everything: bool, as_json: bool) -> int:
     """List the keys at and below PATH that members publish, with owner, age, state and value.
 
     The exit status is 1 if there are no keys.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         path = path.strip("/")
         found = [*_at(client, path, everything=everything), *_below(client, path, everything=everything)]
     if as_json:

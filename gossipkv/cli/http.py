@@ -8,7 +8,7 @@ import click
 import trio
 
 from gossipkv.cli.credentials import credentials
-from gossipkv.cli.options import NODE, TIMEOUT, duration_ms, node_address, nodes_or_usual
+from gossipkv.cli.options import NODES, AskedNodes, duration_ms, node_address, nodes_or_usual
 from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.http import alone
 from gossipkv.http.order import GatewayLimits, Types
@@ -31,7 +31,7 @@ def _content_type(text: str) -> tuple[str | None, str]:
 
 
 @click.command()
-@NODE
+@NODES
 @click.option(
     "--listen",
     type=node_address,
@@ -67,16 +67,14 @@ def _content_type(text: str) -> tuple[str | None, str]:
     help="Time for requests in flight when the gateway ends.",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@TIMEOUT
 def http(
     *,
-    nodes: tuple[Address, ...],
+    nodes: AskedNodes,
     listen: Address,
     types: tuple[tuple[str | None, str], ...],
     max_connections: int,
     drain_timeout_ms: int,
     log_format: str,
-    timeout_ms: int,
     share_port: bool,
 ) -> None:
     """Run an HTTP gateway in front of a cluster.
@@ -90,9 +88,9 @@ def http(
     kinds = dict(types)
     usual = kinds.pop(None, USUAL_MEDIA_TYPE)
     settings = alone.Alone(
-        tuple(nodes_or_usual(nodes)),
+        tuple(nodes_or_usual(nodes.addresses)),
         Types(usual, {database: kind for database, kind in kinds.items() if database is not None}),
-        timeout_ms,
+        nodes.timeout_ms,
         drain_timeout_ms,
         GatewayLimits(max_connections=max_connections),
         credentials(),

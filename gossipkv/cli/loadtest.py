@@ -15,7 +15,7 @@ import click
 from gossipkv.cli import FAILED
 from gossipkv.cli.credentials import credential_options, credentials, tls_files
 from gossipkv.cli.loadtest_view import LiveView, compared, outcome
-from gossipkv.cli.options import DEFAULT_NODE, JSON, connect, duration_ms, node_address, nodes_or_usual, usual_nodes
+from gossipkv.cli.options import DEFAULT_NODE, JSON, AskedNodes, duration_ms, node_address, nodes_or_usual, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw
 from gossipkv.errors import ConfigError, GossipKVError, TimedOut
@@ -346,7 +346,7 @@ def _first_keys(nodes: Sequence[Address], database: str, *, is_table: bool) -> l
     """
     keys: list[bytes] = []
     silences = 0  # Consecutive timeouts.
-    with connect(nodes, ASKING_TIMEOUT_MS) as client:
+    with AskedNodes(nodes, ASKING_TIMEOUT_MS).connect() as client:
         while (left := DRAWN_KEYS - len(keys)) > 0:
             try:
                 start = keys[-1] + b"\0" if keys else None
@@ -370,7 +370,7 @@ def _without_database(asked: Sequence[LoadTarget]) -> str:
     if not nodes:
         return f"{advice}, such as --db geo"
     try:
-        with connect(nodes, ASKING_TIMEOUT_MS) as client:
+        with AskedNodes(nodes, ASKING_TIMEOUT_MS).connect() as client:
             listed = [database for database in client.databases() if database.get("kind") == "dataset"]
             names = sorted(dict.fromkeys(printable(str(database.get("name"))) for database in listed))
             shown = ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" * (len(names) > MAX_NAMED))

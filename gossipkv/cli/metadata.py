@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED, WRONG_USE, CommandGroup
 from gossipkv.cli.decisions import DECISION
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, ask_maps, connect
+from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map, ask_maps
 from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.screen import add_row, columns, description, progress, write_table
 from gossipkv.errors import ServiceError, UnknownDatabase
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from gossipkv.address import Address
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
@@ -76,16 +75,15 @@ def metadata() -> None:
 
 @metadata.command()
 @click.argument("table", metavar="[TABLE]", required=False)
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def status(table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
+def status(table: str | None, nodes: AskedNodes, *, as_json: bool) -> int:
     """Show the acceptors of the catalogue, or of TABLE, those that answer, and the last decision.
 
     The exit status is 3 if too few acceptors answer, so that nothing can be decided.
     """
-    with connect(nodes, timeout_ms) as client:
-        answer = ask_maps(client, "metadata_status", table, {"timeout_ms": timeout_ms})
+    with nodes.connect() as client:
+        answer = ask_maps(client, "metadata_status", table, {"timeout_ms": nodes.timeout_ms})
     registers = decode_list(RegisterReport, answer)
     write_table([*answer], _table(registers), "no decisions yet: no table was ever created", as_json=as_json)
     stuck = [register for register in registers if not decides(register)]
@@ -100,34 +98,31 @@ def status(table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as
 @metadata.command()
 @click.argument("node")
 @OF_TABLE
-@NODE
 @DECISION
 @JSON
-def join(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def join(node: str, table: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
     """Make the node NODE an acceptor."""
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         _tell(ask_map(client, "metadata_join", table, node), as_json=as_json)
 
 
 @metadata.command()
 @click.argument("node")
 @OF_TABLE
-@NODE
 @DECISION
 @JSON
-def leave(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def leave(node: str, table: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
     """Remove the node NODE from the acceptors. The last acceptor cannot leave."""
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         _tell(ask_map(client, "metadata_leave", table, node), as_json=as_json)
 
 
 @metadata.command()
 @click.argument("old")
 @click.argument("new")
-@NODE
 @DECISION
 @JSON
-def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
+def replace(old: str, new: str, nodes: AskedNodes, *, as_json: bool) -> int:
     """Replace the acceptor OLD by the node NEW, for the catalogue and every table.
 
     If the command is interrupted, repeat it: it continues. If a node has a new store, give its name twice: the node
@@ -137,7 +132,7 @@ def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, 
     """
     shown = description(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     answers, failures = list["Value"](), 0
-    with connect(nodes, timeout_ms) as client, progress(*shown) as bar:
+    with nodes.connect() as client, progress(*shown) as bar:
         task = bar.add_task(f"{old} to {new}")
         waiting: list[str | None] = [None]
         done: set[str | None] = set()
@@ -189,27 +184,18 @@ def _tables(client: Client) -> list[str | None]:
 )
 @OF_TABLE
 @click.option("--yes", is_flag=True, help="Do it. Without this, the command only says what may be lost.")
-@NODE
 @DECISION
 @JSON
-def force(
-    survivors: tuple[str, ...],
-    table: str | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
-    *,
-    yes: bool,
-    as_json: bool,
-) -> int:
+def force(survivors: tuple[str, ...], table: str | None, nodes: AskedNodes, *, yes: bool, as_json: bool) -> int:
     """Let the survivors decide alone, because a majority of the acceptors is lost for good.
 
     Decisions that only the lost acceptors knew are lost. Without --yes, nothing is done: the command says what may be
     lost, with exit status 2. The request is refused while a majority of the acceptors answers, or if a survivor does
     not answer.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         if not yes:
-            _warn(client, table, survivors, timeout_ms)
+            _warn(client, table, survivors, nodes.timeout_ms)
             return WRONG_USE
         _tell(ask_map(client, "metadata_force", table, [*survivors]), as_json=as_json)
     return 0

@@ -9,7 +9,7 @@ import click
 
 from gossipkv.address import Address
 from gossipkv.cli.flags import load_settings
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, connect
+from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map
 from gossipkv.cli.output import print_json, tell
 from gossipkv.client import blocking
 from gossipkv.client.credentials import Credentials
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--own", is_flag=True, help="Ask the node that `serve` runs with this environment, also by TLS.")
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def ping(nodes: tuple[Address, ...], timeout_ms: int, *, own: bool, as_json: bool) -> None:
+def ping(nodes: AskedNodes, *, own: bool, as_json: bool) -> None:
     """Ask whether a node answers, and how fast."""
-    with _own(timeout_ms) if own else connect(nodes, timeout_ms) as client:
+    with _own(nodes.timeout_ms) if own else nodes.connect() as client:
         begin_ns = perf_counter_ns()
         client.ping()
         taken_ms = (perf_counter_ns() - begin_ns) / 1e6
@@ -50,12 +49,11 @@ def _own(timeout_ms: int) -> blocking.Client:
 
 @click.command()
 @click.argument("database", metavar="[DB]", required=False)
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def refresh(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def refresh(database: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
     """Make the node look at its source now, for DB or for all databases, and write the versions it sees."""
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         seen = ask_map(client, "refresh", database)
     if as_json:
         print_json(seen)

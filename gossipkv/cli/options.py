@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 import click
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-HEX_KEY: Final = "gossipkv.hex"  # Key in click's context that marks `--hex` as given.
+# Keys in click's context: `--hex` was given, and the time of `--timeout`.
+HEX_KEY: Final = "gossipkv.hex"
+TIMEOUT: Final = "gossipkv.timeout"
 DEFAULT_NODE: Final = "127.0.0.1:7070"
 
 
@@ -84,27 +87,29 @@ def _hex(does: str, *, is_told: bool) -> Callable[[FC], FC]:
     return option(expose_value=is_told, help=f"{does}Read keys that begin with 0x as hexadecimal digits.")
 
 
-def _node(command: FC) -> FC:
-    """Add the options for the nodes to ask and their authentication."""
-    return click.option(
-        "--node",
-        "nodes",
-        type=node_address,
-        multiple=True,
-        metavar="HOST:PORT",
-        help=(
-            f"Node to ask; repeatable, and the first that answers is used.  [default: ${NODE_VARIABLE}, "
-            f"then {DEFAULT_NODE}]"
-        ),
-    )(credential_options(command))
+@final
+@dataclass(frozen=True, slots=True)
+class AskedNodes:
+    """The nodes of `--node`, which may be none, and the time of `--timeout`."""
+
+    addresses: Sequence[Address]
+    timeout_ms: int
+
+    def connect(self) -> blocking.Client:
+        """Return a client for the given nodes, or else those of the environment, or else the one of this machine.
+
+        No other node is asked: an answer must be of a node that the user named.
+        """
+        asked = nodes_or_usual(self.addresses)
+        return blocking.Client(asked, timeout_ms=self.timeout_ms, credentials=credentials(), follows=False).dial()
 
 
-NODE: Final = _node
+def ask_within(default: str, what: str) -> Callable[[FC], FC]:
+    """Return the options for the nodes to ask, their authentication and the time allowed for `what`.
 
-
-def timeout(default: str, what: str) -> Callable[[FC], FC]:
-    """Return the option `--timeout`."""
-    return click.option(
+    The command gets them as its parameter `nodes`.
+    """
+    timeout = click.option(
         "--timeout",
         "timeout_ms",
         type=duration_ms,
@@ -112,10 +117,26 @@ def timeout(default: str, what: str) -> Callable[[FC], FC]:
         show_default=True,
         metavar="DURATION",
         help=f"Time allowed for {what}.",
+        is_eager=True,
+        expose_value=False,
+        callback=lambda context, _, value: context.meta.update({TIMEOUT: value}),
     )
+    return lambda command: _node(credential_options(timeout(command)))
 
 
-TIMEOUT: Final = timeout("1s", "one request")
+_node: Final = click.option(
+    "--node",
+    "nodes",
+    type=node_address,
+    multiple=True,
+    metavar="HOST:PORT",
+    help=(
+        f"Node to ask; repeatable, and the first that answers is used.  [default: ${NODE_VARIABLE}, "
+        f"then {DEFAULT_NODE}]"
+    ),
+    callback=lambda context, _, addresses: AskedNodes(addresses, context.meta[TIMEOUT]),
+)
+NODES: Final = ask_within("1s", "one request")
 VERSION: Final = click.option("--version", metavar="VERSION", help="Read exactly this version.")
 HEX: Final = _hex("Write keys and values as hexadecimal digits. ", is_told=True)
 HEX_KEYS: Final = _hex("", is_told=False)
@@ -141,15 +162,6 @@ def nodes_or_usual(nodes: Sequence[Address]) -> Sequence[Address]:
 def usual_nodes() -> list[str]:
     """Return the default nodes, as text."""
     return [str(node) for node in nodes_or_usual(())]
-
-
-def connect(nodes: Sequence[Address], timeout_ms: int) -> blocking.Client:
-    """Return a client for the given nodes, or else those of the environment, or else the one of this machine.
-
-    No other node is asked: an answer must be of a node that the user named.
-    """
-    asked = nodes_or_usual(nodes)
-    return blocking.Client(asked, timeout_ms=timeout_ms, credentials=credentials(), follows=False).dial()
 
 
 def ask_map(client: blocking.Client, method: str, *params: Value) -> dict[str, Value]:

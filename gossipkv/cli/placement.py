@@ -13,7 +13,7 @@ import click
 
 from gossipkv.cli import CommandGroup
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, ask_maps, connect, timeout
+from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map, ask_maps, ask_within
 from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.screen import add_row, columns, draw, write_table
 from gossipkv.register.metadata.partitions import MAX_SHARDS
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from click.decorators import FC
     from rich.table import Table
 
-    from gossipkv.address import Address
     from gossipkv.wire.rpc import Value
 
-PLAN: Final = timeout("60s", "the plans; a table with thousands of partitions takes a second or two")
+PLAN: Final = ask_within("60s", "the plans; a table with thousands of partitions takes a second or two")
 ISOLATION_GROUP: Final = click.option(
     "--isolation-group",
     metavar="G",
@@ -113,24 +112,17 @@ def node() -> None:
 @click.argument("name", metavar="NODE")
 @ISOLATION_GROUP
 @_weight("its settings")
-@NODE
 @DECISION
 @JSON
-def add(
-    name: str,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
-    *,
-    isolation_group: str | None,
-    weight: int | None,
-    as_json: bool,
-) -> None:
+def add(name: str, nodes: AskedNodes, *, isolation_group: str | None, weight: int | None, as_json: bool) -> None:
     """Add the node NODE to the nodes that hold tables.
 
     If the node was added before, only the given options are changed.
     """
-    with connect(nodes, timeout_ms) as client:
-        answer = decided(client, "add_node", name, _options(timeout_ms, isolation_group=isolation_group, weight=weight))
+    with nodes.connect() as client:
+        answer = decided(
+            client, "add_node", name, _options(nodes.timeout_ms, isolation_group=isolation_group, weight=weight)
+        )
     _tell(answer, f"{name}: {_place(answer, name)}", as_json=as_json)
 
 
@@ -138,10 +130,9 @@ def add(
 @click.argument("name", metavar="NODE")
 @_force("NODE")
 @YES
-@NODE
 @DECISION
 @JSON
-def remove(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, force: bool, yes: bool, as_json: bool) -> int:
+def remove(name: str, nodes: AskedNodes, *, force: bool, yes: bool, as_json: bool) -> int:
     """Remove NODE from the nodes that hold tables.
 
     Its partitions move to other nodes. While NODE is down, they wait for its records, unless --force is given. Name a
@@ -149,8 +140,8 @@ def remove(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, force: boo
     """
     if force and not yes:
         return _warn(name)
-    with connect(nodes, timeout_ms) as client:
-        answer = decided(client, "remove_node", name, _options(timeout_ms, force=force or None))
+    with nodes.connect() as client:
+        answer = decided(client, "remove_node", name, _options(nodes.timeout_ms, force=force or None))
     how = "lost for good; no node waits for its records" if force else "its partitions move to other nodes"
     _tell(answer, f"{name}: {how}", as_json=as_json)
     return 0
@@ -163,14 +154,12 @@ def remove(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, force: boo
 @YES
 @ISOLATION_GROUP
 @_weight("that of OLD")
-@NODE
 @DECISION
 @JSON
 def replace(
     old: str,
     new: str,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    nodes: AskedNodes,
     *,
     isolation_group: str | None,
     weight: int | None,
@@ -185,8 +174,8 @@ def replace(
     """
     if force and not yes:
         return _warn(old)
-    options = _options(timeout_ms, force=force or None, isolation_group=isolation_group, weight=weight)
-    with connect(nodes, timeout_ms) as client:
+    options = _options(nodes.timeout_ms, force=force or None, isolation_group=isolation_group, weight=weight)
+    with nodes.connect() as client:
         answer = decided(client, "replace_node", old, new, options)
     _tell(answer, f"{new}: replaces {old}; {_place(answer, new)}", as_json=as_json)
     return 0
@@ -195,29 +184,27 @@ def replace(
 @node.command()
 @click.argument("name", metavar="NODE")
 @click.argument("share", metavar="W", type=WEIGHT)
-@NODE
 @DECISION
 @JSON
-def weight(name: str, share: int, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def weight(name: str, share: int, nodes: AskedNodes, *, as_json: bool) -> None:
     """Change the share of NODE.
 
     NODE holds partitions in proportion to its weight W.
     """
-    with connect(nodes, timeout_ms) as client:
-        answer = decided(client, "set_weight", name, share, _options(timeout_ms))
+    with nodes.connect() as client:
+        answer = decided(client, "set_weight", name, share, _options(nodes.timeout_ms))
     _tell(answer, f"{name}: {_place(answer, name)}", as_json=as_json)
 
 
 @node.command(name="list")
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def list_(nodes: AskedNodes, *, as_json: bool) -> None:
     """List the nodes that hold tables.
 
     The list includes nodes that were removed or are lost for good; they hold no tables.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         answer = ask_map(client, "placement_nodes")
     placement = decode(PlacementReport, answer)
     nothing = "no nodes: the catalogue of tables is empty"
@@ -239,16 +226,15 @@ def _nodes_table(nodes: Iterable[TablesNode]) -> Table:
 
 @click.command()
 @click.argument("name", metavar="[TABLE]", required=False)
-@NODE
 @PLAN
 @JSON
-def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def plan(name: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
     """Show the planned moves of TABLE, or of all tables, that have not begun.
 
     This command moves nothing; `status` shows the moves under way. For range tables, the output has the reasons, and
     the ranges to split.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         answer = ask_maps(client, "plan", name)
     plans = decode_list(PlanReport, answer)
     if as_json:
@@ -309,16 +295,15 @@ def _sum(found: PlanReport) -> str:
 @click.command()
 @click.argument("name")
 @click.argument("groups", type=click.IntRange(0, MAX_SHARDS))
-@NODE
 @DECISION
 @JSON
-def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def reshard(name: str, groups: int, nodes: AskedNodes, *, as_json: bool) -> None:
     """Restrict each shard of the table NAME to one group of nodes.
 
     The nodes form GROUPS groups, and shard s is held only by nodes of group s modulo GROUPS. 0 means no groups.
     """
-    with connect(nodes, timeout_ms) as client:
-        answer = decided(client, "reshard", name, groups, _options(timeout_ms))
+    with nodes.connect() as client:
+        answer = decided(client, "reshard", name, groups, _options(nodes.timeout_ms))
     if as_json:
         print_json(answer)
         return

@@ -18,7 +18,7 @@ from gossipkv.address import parse_address
 from gossipkv.cli import FAILED
 from gossipkv.cli.build import counted, version_of
 from gossipkv.cli.flags import load_settings
-from gossipkv.cli.options import JSON, NODE, ask_map, connect, timeout
+from gossipkv.cli.options import JSON, AskedNodes, ask_map, ask_within
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import description, progress
 from gossipkv.cli.status import PATIENCE_MS, wait_until_served
@@ -40,7 +40,6 @@ from gossipkv.wire.key_text import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gossipkv.address import Address
     from gossipkv.client.blocking import Client
     from gossipkv.dataset.offline.preview import Preview
     from gossipkv.dataset.source.listing import SourceVersion
@@ -103,8 +102,7 @@ class _Given:
     metavar="FILE",
     help="Settings file of the nodes, with the format of DB and access to its store.  [default: $GOSSIPKV_CONFIG]",
 )
-@NODE
-@timeout("10s", "one request; with --wait, if given, for the whole wait")
+@ask_within("10s", "one request; with --wait, if given, for the whole wait")
 @JSON
 @click.pass_context
 def publish(
@@ -115,8 +113,7 @@ def publish(
     version: str | None,
     source: str | None,
     file: Path | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    nodes: AskedNodes,
     wait: bool,
     dry_run: bool,
     link: bool,
@@ -132,8 +129,8 @@ def publish(
     if dry_run:
         return _dry_run(given, path, as_json=as_json)
     is_given = context.get_parameter_source("timeout_ms") is not ParameterSource.DEFAULT
-    deadline_s = time.monotonic() + timeout_ms / 1000 if wait and is_given else math.inf
-    with connect(nodes, timeout_ms if is_given else PATIENCE_MS) as client:
+    deadline_s = time.monotonic() + nodes.timeout_ms / 1000 if wait and is_given else math.inf
+    with AskedNodes(nodes.addresses, nodes.timeout_ms if is_given else PATIENCE_MS).connect() as client:
         root, options = _root(client, given)
         target = SourceDatabase(root, database, options)
         entry = _entry(client, database)
@@ -296,7 +293,7 @@ def _have_nodes_look(client: Client, place: str, version: str) -> None:
         address = plain(member.get("address"))
         if member.get("state") == "alive" and address != str(client.address):
             suppressed = contextlib.suppress(GossipKVError, ValueError)
-            with suppressed, connect([parse_address(address)], PATIENCE_MS) as other:
+            with suppressed, AskedNodes([parse_address(address)], PATIENCE_MS).connect() as other:
                 other.call("refresh", database)
     try:
         seen = ask_map(client, "refresh", database).get(database)

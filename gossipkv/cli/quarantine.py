@@ -11,7 +11,7 @@ import click
 
 from gossipkv.cli import FAILED, CommandGroup
 from gossipkv.cli.decisions import decided, unconfirmed
-from gossipkv.cli.options import JSON, NODE, ask_maps, connect, timeout
+from gossipkv.cli.options import JSON, AskedNodes, ask_maps, ask_within
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, write_table
 from gossipkv.errors import BadRequest
@@ -20,11 +20,10 @@ from gossipkv.status.words import plain, size_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gossipkv.address import Address
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
-PATIENCE: Final = timeout("10s", "one request, including the wait for silent nodes")
+PATIENCE: Final = ask_within("10s", "one request, including the wait for silent nodes")
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,15 +33,14 @@ def quarantine() -> None:
 
 @quarantine.command(name="list")
 @click.argument("name", metavar="[NODE]", required=False)
-@NODE
 @PATIENCE
 @JSON
-def list_(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
+def list_(name: str | None, nodes: AskedNodes, *, as_json: bool) -> int:
     """List the quarantined replicas of NODE, or of all live nodes.
 
     The exit status is 3 if a node did not answer.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         asked: list[Value] = [{"node": name}] if name is not None else []
         answer = ask_maps(client, "quarantine_list", *asked)
     silent, found = [copy for copy in answer if "error" in copy], [copy for copy in answer if "error" not in copy]
@@ -65,12 +63,9 @@ def _table(found: list[dict[str, Value]]) -> Table:
 @click.argument("name", metavar="NODE")
 @click.argument("copies", metavar="COPY...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do it. Without this, the command only says what may be lost.")
-@NODE
 @PATIENCE
 @JSON
-def drop(
-    name: str, copies: tuple[str, ...], nodes: tuple[Address, ...], timeout_ms: int, *, yes: bool, as_json: bool
-) -> int:
+def drop(name: str, copies: tuple[str, ...], nodes: AskedNodes, *, yes: bool, as_json: bool) -> int:
     """Drop quarantined replicas of NODE.
 
     COPY is a name from `list`. Without --yes, nothing is done: the command says what may be lost, with exit status 2.
@@ -80,7 +75,7 @@ def drop(
             f"{_counted(copies)} at {name} would be deleted, with records that no other node has, even if "
             "they were acknowledged"
         )
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         for copy in copies:
             decided(client, "quarantine_drop", name, copy, done=_is_gone)
             if not as_json:

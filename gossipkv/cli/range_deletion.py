@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from gossipkv.cli.options import HEX_KEYS, JSON, NODE, connect, key_bytes, timeout
+from gossipkv.cli.options import HEX_KEYS, JSON, AskedNodes, ask_within, key_bytes
 from gossipkv.cli.output import note, tell
 from gossipkv.cli.screen import description, progress
 from gossipkv.cli.writes import LEVEL
@@ -20,7 +20,6 @@ from gossipkv.errors import GossipKVError, NotReady, Overloaded, TimedOut, Unava
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.address import Address
     from gossipkv.client.blocking import Client
     from gossipkv.client.tables import Level
     from gossipkv.wire.rpc import Value
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 PATIENCE_S: Final = 30.0  # Time without progress; a dead node is detected sooner.
 PAUSE_S: Final = 0.5
 FOR_NOW: Final = (NotReady, Overloaded, TimedOut, Unavailable, Unknown)
-PAGE: Final = timeout("10s", "one page of some thousand records")
+PAGE: Final = ask_within("10s", "one page of some thousand records")
 
 
 @click.command(name="delete-range")
@@ -38,15 +37,13 @@ PAGE: Final = timeout("10s", "one page of some thousand records")
 @click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
 @HEX_KEYS
 @LEVEL
-@NODE
 @PAGE
 @JSON
 def delete_range(
     name: str,
     start: bytes | None,
     end: bytes | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    nodes: AskedNodes,
     *,
     prefix: bytes | None,
     level: Level,
@@ -59,8 +56,8 @@ def delete_range(
     early, repeat it.
     """
     bounds = span_options(start, end, prefix, reverse=False)
-    deletion = DeletionPages(name, bounds, tables.write_options(b"", level, 0, timeout_ms))
-    with connect(nodes, timeout_ms) as client:
+    deletion = DeletionPages(name, bounds, tables.write_options(b"", level, 0, nodes.timeout_ms))
+    with nodes.connect() as client:
         try:
             with progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar:
                 task = bar.add_task(f"{name}: records deleted", total=None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
-from gossipkv.cli.options import HEX_KEYS, JSON, NODE, ask_map, connect, key_bytes, timeout
+from gossipkv.cli.options import HEX_KEYS, JSON, AskedNodes, ask_map, ask_within, key_bytes
 from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, draw
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from click.decorators import FC
     from rich.table import Table
 
-    from gossipkv.address import Address
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
 NO_COPY: Final = "none"
-SIZES: Final = timeout("10s", "one request, including the wait for hosts that do not report sizes")
+SIZES: Final = ask_within("10s", "one request, including the wait for hosts that do not report sizes")
 
 
 def _of_range(*more: str) -> Callable[[FC], FC]:
@@ -44,7 +43,6 @@ def _of_range(*more: str) -> Callable[[FC], FC]:
             HEX_KEYS,
             JSON,
             DECISION,
-            NODE,
             *map(click.argument, reversed(more)),
             key,
             click.argument("name"),
@@ -57,47 +55,47 @@ def _of_range(*more: str) -> Callable[[FC], FC]:
 
 @click.command()
 @_of_range()
-def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def split(name: str, key: bytes, nodes: AskedNodes, *, as_json: bool) -> None:
     """Split the range of the table NAME that contains KEY.
 
     The second child begins at KEY; no data is copied. If KEY is `-`, the key is read from standard input, without one
     final line feed.
     """
-    answer = _decided("split", nodes, timeout_ms, name, key)
+    answer = _decided("split", nodes, name, key)
     ids = names_text([partition.id for partition in decode(TableMap, answer).partitions])
     tell(answer, f"{name}: split at {shown(key)} into {ids}", as_json=as_json)
 
 
 @click.command()
 @_of_range("node")
-def join(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def join(name: str, key: bytes, node: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """Move a slot of the range with KEY to NODE.
 
     The range is the range of the table NAME that contains KEY; `status` shows the progress. If KEY is `-`, the key is
     read from standard input.
     """
-    _tell_move(_decided("join", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
+    _tell_move(_decided("join", nodes, name, key, node), name, key, as_json=as_json)
 
 
 @click.command()
 @_of_range("node")
-def leave(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def leave(name: str, key: bytes, node: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """Move the slot of the range with KEY away from NODE.
 
     The range is the range of the table NAME that contains KEY; the planner picks the new node. If the slot is still
     moving to NODE, that move is cancelled. If KEY is `-`, the key is read from standard input.
     """
-    _tell_move(_decided("leave", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
+    _tell_move(_decided("leave", nodes, name, key, node), name, key, as_json=as_json)
 
 
-def _decided(method: str, nodes: tuple[Address, ...], timeout_ms: int, *params: Value) -> dict[str, Value]:
+def _decided(method: str, nodes: AskedNodes, *params: Value) -> dict[str, Value]:
     """Return the decision on a range; after a repeated request a `Conflict` may say that it was made."""
 
     def done(error: GossipKVError) -> dict[str, Value] | None:
         return {**error.details} if isinstance(error, Conflict) and "partition" in error.details else None
 
-    with connect(nodes, timeout_ms) as client:
-        return decided(client, method, *params, allowed(timeout_ms), done=done)
+    with nodes.connect() as client:
+        return decided(client, method, *params, allowed(nodes.timeout_ms), done=done)
 
 
 def _tell_move(answer: dict[str, Value], name: str, key: bytes, *, as_json: bool) -> None:
@@ -122,15 +120,7 @@ def _tell_move(answer: dict[str, Value], name: str, key: bytes, *, as_json: bool
 )
 @click.option("--yes", is_flag=True, help="Do it. Without this, the command only says what may be lost.")
 def force_join(
-    name: str,
-    key: bytes,
-    node: str,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
-    *,
-    copy: str | None,
-    yes: bool,
-    as_json: bool,
+    name: str, key: bytes, node: str, nodes: AskedNodes, *, copy: str | None, yes: bool, as_json: bool
 ) -> int:
     """Re-create a range on NODE after all its hosts are lost for good.
 
@@ -147,9 +137,9 @@ def force_join(
         )
     options: dict[str, Value] = {
         **({} if copy is None else {"copy": "" if copy == NO_COPY else copy}),
-        **allowed(timeout_ms),
+        **allowed(nodes.timeout_ms),
     }
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         answer = decided(client, "force_join", name, key, node, options)
     if as_json:
         print_json(answer)
@@ -163,17 +153,16 @@ def force_join(
 
 @click.command()
 @click.argument("name")
-@NODE
 @SIZES
 @JSON
-def partitions(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def partitions(name: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """List the partitions of the table NAME with hosts, size and load.
 
     Sizes, rows and rates are estimates by live hosts, or `-` if none reports. Rates are requests per second.
     """
     options: dict[str, Value] = {}
     found: list[Value] = []
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         while True:
             page = ask_map(client, "partitions", name, options)
             found += part if isinstance(part := page.get("partitions"), list) else []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from gossipkv.cli import NOT_FOUND
-from gossipkv.cli.options import HEX, JSON, NODE, OUT, TIMEOUT, VERSION, connect, key_bytes
+from gossipkv.cli.options import HEX, JSON, NODES, OUT, VERSION, AskedNodes, key_bytes
 from gossipkv.cli.output import CommandOutput, json_line, note
 from gossipkv.client import parts
 from gossipkv.client.pages import ScanPages
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from gossipkv.address import Address
     from gossipkv.client.reads import Record, Stamp
     from gossipkv.wire.rpc import Value
 
@@ -38,8 +37,7 @@ KEYS_AT_ONCE: Final = 500  # Keys of one request; an answer with values of 30 Ki
 @click.command()
 @click.argument("database", metavar="DB")
 @click.argument("key", metavar="KEY", type=key_bytes)
-@NODE
-@TIMEOUT
+@NODES
 @VERSION
 @HEX
 @JSON
@@ -47,8 +45,7 @@ KEYS_AT_ONCE: Final = 500  # Keys of one request; an answer with values of 30 Ki
 def get(
     database: str,
     key: bytes,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    nodes: AskedNodes,
     version: str | None,
     *,
     hexadecimal: bool,
@@ -63,7 +60,7 @@ def get(
     key = key_or_input(key)
     with (
         _asked(database, version),
-        connect(nodes, timeout_ms) as client,
+        nodes.connect() as client,
         CommandOutput(out, hexadecimal=hexadecimal) as output,
     ):
         options: list[Value] = [] if version is None else [{"version": version}]
@@ -84,8 +81,7 @@ def get(
 @click.command()
 @click.argument("database", metavar="DB")
 @click.argument("keys", metavar="KEY...", type=key_bytes, nargs=-1, required=True)
-@NODE
-@TIMEOUT
+@NODES
 @VERSION
 @HEX
 @JSON
@@ -93,8 +89,7 @@ def get(
 def mget(
     database: str,
     keys: tuple[bytes, ...],
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    nodes: AskedNodes,
     version: str | None,
     *,
     hexadecimal: bool,
@@ -110,7 +105,7 @@ def mget(
     missing = 0
     with (
         _asked(database, version),
-        connect(nodes, timeout_ms) as client,
+        nodes.connect() as client,
         CommandOutput(out, hexadecimal=hexadecimal) as output,
     ):
         for part in _parts(_lines() if keys == (b"-",) else keys):
@@ -136,8 +131,7 @@ def mget(
 @click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
 @click.option("--reverse", is_flag=True, help="Scan from the last key to the first.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of records.")
-@NODE
-@TIMEOUT
+@NODES
 @VERSION
 @HEX
 @JSON
@@ -149,8 +143,7 @@ def scan(
     end: bytes | None,
     prefix: bytes | None,
     limit: int | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    nodes: AskedNodes,
     version: str | None,
     reverse: bool,
     hexadecimal: bool,
@@ -163,7 +156,7 @@ def scan(
     """
     with (
         _asked(database, version),
-        connect(nodes, timeout_ms) as client,
+        nodes.connect() as client,
         CommandOutput(out, hexadecimal=hexadecimal) as output,
     ):
         span = span_options(start, end, prefix, reverse=reverse)

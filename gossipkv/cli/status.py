@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.text import Text
 
 from gossipkv.cli import FAILED
-from gossipkv.cli.options import JSON, NODE, connect, timeout
+from gossipkv.cli.options import JSON, AskedNodes, ask_within
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, console, description, draw, progress, times
 from gossipkv.status import sentences
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from gossipkv.address import Address
     from gossipkv.client.blocking import Client
     from gossipkv.status.reports import DatasetReport, StatusReport, TableReport, VersionStatus
     from gossipkv.status.verdict import ClusterVerdict, Coming
@@ -58,19 +57,11 @@ MEMBERS: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red"}
 @click.option(
     "--verdict", "is_short", is_flag=True, help=("Write only the verdict, its reasons and the advised actions.")
 )
-@NODE
-@timeout("1s", "one request; with --wait, if given, for the whole wait")
+@ask_within("1s", "one request; with --wait, if given, for the whole wait")
 @JSON
 @click.pass_context
 def status(
-    context: click.Context,
-    database: str | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
-    *,
-    wait: bool,
-    is_short: bool,
-    as_json: bool,
+    context: click.Context, database: str | None, nodes: AskedNodes, *, wait: bool, is_short: bool, as_json: bool
 ) -> int:
     """Show the health of the cluster, and the node's databases, or only DB.
 
@@ -78,8 +69,8 @@ def status(
     --json, the output has all details of each database, version and partition.
     """
     is_given = context.get_parameter_source("timeout_ms") is not ParameterSource.DEFAULT
-    deadline_s = time.monotonic() + timeout_ms / 1000 if wait and is_given else math.inf
-    with connect(nodes, timeout_ms if is_given else PATIENCE_MS) as client:
+    deadline_s = time.monotonic() + nodes.timeout_ms / 1000 if wait and is_given else math.inf
+    with AskedNodes(nodes.addresses, nodes.timeout_ms if is_given else PATIENCE_MS).connect() as client:
         lacking = list(wait_until_served(client, database, deadline_s)) if wait else []
         answer = client.verdict(database)
         verdict = verdict_of(answer)

@@ -19,7 +19,7 @@ from gossipkv.cli import (
     table_import,
 )
 from gossipkv.cli.decisions import DECISION, allowed, decided
-from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, duration_ms, key_bytes, timeout
+from gossipkv.cli.options import HEX_KEYS, JSON, NODES, AskedNodes, ask_map, ask_within, duration_ms, key_bytes
 from gossipkv.cli.output import print_json, tell
 from gossipkv.cli.screen import add_row, columns, draw, write_table
 from gossipkv.errors import NotReady, ProtocolError, UnknownDatabase
@@ -35,13 +35,12 @@ from gossipkv.table.rpc.requests import KINDS
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gossipkv.address import Address
     from gossipkv.client.blocking import Client
     from gossipkv.keyspace.time_key import TimeKey
     from gossipkv.wire.rpc import Value
 
 SEQUENCE_BITS: Final = 48
-CREATION: Final = timeout("30s", "the creation and the wait for members, and as long again to ask for its outcome")
+CREATION: Final = ask_within("30s", "the creation and the wait for members, and as long again to ask for its outcome")
 
 
 def time_key(text: str) -> TimeKey:
@@ -115,15 +114,13 @@ table.add_command(quarantine.quarantine)
     metavar="DURATION",
     help="Drop ranges whose times are older, such as 30d; needs a time key.  [default: never]",
 )
-@NODE
 @CREATION
 @JSON
 def create(
     name: str,
     kind: str,
     bounds: tuple[bytes, ...],
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    nodes: AskedNodes,
     *,
     partitions: int | None,
     partitioner: str | None,
@@ -167,9 +164,9 @@ def create(
         "replication": replication,
         "bounds": [*sorted(bounds)],
         "operation": secrets.token_bytes(OPERATION_ID_BYTES),
-        **allowed(timeout_ms, CREATION_MS),
+        **allowed(nodes.timeout_ms, CREATION_MS),
     }
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         answer = decided(client, "create_table", name, asked)
     found = decode(TableMap, answer)
     tell(answer, f"{name}: made, {_identity(found)}{_replicas(found)}", as_json=as_json)
@@ -177,20 +174,19 @@ def create(
 
 @table.command()
 @click.argument("name")
-@NODE
 @DECISION
 @JSON
-def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def drop(name: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """Drop the table NAME with all its records.
 
     The exit status is 1 if the table does not exist. If no answer comes, the command asks once more for the same table,
     so a new table of that name is never dropped.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         table = None
         with contextlib.suppress(UnknownDatabase, NotReady):  # The node may not have heard of the table yet.
             table = ask_map(client, "partition_map", name).get("table")
-        asked: dict[str, Value] = {"table": table, **allowed(timeout_ms)}
+        asked: dict[str, Value] = {"table": table, **allowed(nodes.timeout_ms)}
         answer = decided(
             client, "drop_table", name, asked, done=lambda error: asked if isinstance(error, UnknownDatabase) else None
         )
@@ -198,15 +194,14 @@ def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
 
 
 @table.command(name="list")
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def list_(nodes: AskedNodes, *, as_json: bool) -> None:
     """List the tables that the node knows, with their kinds.
 
     The exit status is 0 even if there are none.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         answer = [database for database in client.databases() if database.get("kind") in KINDS]
     tables = sorted(answer, key=lambda database: plain(database.get("name")))
     made = columns("table", "kind")
@@ -217,15 +212,14 @@ def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None
 
 @table.command()
 @click.argument("name")
-@NODE
-@TIMEOUT
+@NODES
 @JSON
-def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+def show(name: str, nodes: AskedNodes, *, as_json: bool) -> None:
     """Show the partitions of the table NAME and their nodes.
 
     The exit status is 1 if the table does not exist.
     """
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         answer = _whole(client, name)
     if as_json:
         print_json(answer)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import sys
 from base64 import b64decode, b64encode
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import click
 
-from gossipkv.cli.options import HEX_KEYS, NODE, TIMEOUT, connect, key_bytes
+from gossipkv.cli.options import HEX_KEYS, NODES, AskedNodes, key_bytes
 from gossipkv.cli.output import json_line, note
-
-if TYPE_CHECKING:
-    from gossipkv.address import Address
 
 
 def _token(text: str) -> bytes:
@@ -31,17 +27,9 @@ def _token(text: str) -> bytes:
 @click.option("--token", type=_token, metavar="TOKEN", help="Go on after an earlier run.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after so many changes.")
 @HEX_KEYS
-@NODE
-@TIMEOUT
+@NODES
 def changes(
-    name: str,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
-    *,
-    prefix: bytes | None,
-    start: str | None,
-    token: bytes | None,
-    limit: int | None,
+    name: str, nodes: AskedNodes, *, prefix: bytes | None, start: str | None, token: bytes | None, limit: int | None
 ) -> None:
     """Write each change of TABLE as a line {"key", "value", "expires_at"}; a deleted record has the value null.
 
@@ -51,7 +39,7 @@ def changes(
     if start is not None and token is not None:
         raise click.UsageError("--start is for a run without --token")
     reached = token or b""
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         feed = client.table(name).changes(token=token, prefix=prefix, start="snapshot" if start else None)
         try:
             for change in islice(feed, limit):

@@ -18,7 +18,7 @@ import click
 import lz4.frame
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from gossipkv.cli.options import HEX_KEYS, JSON, NODE, connect, key_bytes, timeout
+from gossipkv.cli.options import HEX_KEYS, JSON, AskedNodes, ask_within, key_bytes
 from gossipkv.cli.output import json_line, tell
 from gossipkv.cli.screen import description, progress
 from gossipkv.client.tables import explained
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from gossipkv.address import Address
     from gossipkv.client import blocking
     from gossipkv.wire.rpc import Value
 
@@ -48,7 +47,7 @@ COMPRESSED: Final[dict[str, Callable[[BinaryIO], contextlib.AbstractContextManag
     ".zst": lambda stream: zstd.ZstdFile(stream, "wb"),
     ".lz4": lambda stream: lz4.frame.LZ4FrameFile(stream, mode="wb"),
 }
-PAGE: Final = timeout("10s", "one page")
+PAGE: Final = ask_within("10s", "one page")
 
 
 class Stream(Protocol):
@@ -124,7 +123,6 @@ class Parquet:
 @click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys with this prefix.")
 @click.option("--expiry", is_flag=True, help="Write times of expiry too, as expires_at; this reads records twice.")
 @HEX_KEYS
-@NODE
 @PAGE
 @JSON
 def export(
@@ -136,8 +134,7 @@ def export(
     end: bytes | None,
     prefix: bytes | None,
     expiry: bool,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    nodes: AskedNodes,
     as_json: bool,
 ) -> None:
     """Write the records of TABLE to FILE in key order, as TSV, JSON lines or Parquet.
@@ -153,7 +150,7 @@ def export(
         raise click.UsageError("TSV has no place for --expiry: write JSON lines or Parquet")
     records = 0
     with (
-        connect(nodes, timeout_ms) as client,
+        nodes.connect() as client,
         _whole_file(path) as stream,
         _writer(form, stream, expiry=expiry) as write,
         progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar,

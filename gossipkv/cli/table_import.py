@@ -11,7 +11,6 @@ import contextlib
 import json
 from collections import deque
 from dataclasses import replace
-from functools import partial
 from itertools import repeat
 from pathlib import Path
 from time import monotonic
@@ -22,7 +21,7 @@ import trio
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gossipkv.cli.credentials import credentials
-from gossipkv.cli.options import JSON, NODE, duration_ms, nodes_or_usual, timeout
+from gossipkv.cli.options import JSON, AskedNodes, ask_within, duration_ms, nodes_or_usual
 from gossipkv.cli.output import note, tell
 from gossipkv.cli.range_deletion import FOR_NOW, PATIENCE_S, PAUSE_S
 from gossipkv.cli.screen import description, progress
@@ -41,7 +40,6 @@ from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gossipkv.address import Address
     from gossipkv.client.tables import Level
     from gossipkv.client.trio_client import Table
     from gossipkv.storage.batch import RecordBatch
@@ -55,7 +53,7 @@ CHUNK_RECORDS: Final = WRITERS * 250  # Divided by keys, each part is one reques
 CHUNK_BYTES: Final = 4 << 20
 SAVE_S: Final = 1.0  # Interval between saves of the position.
 STATE_FILE: Final = small_file.Kind("state of an import", 1 << 20, is_private=False)
-BATCH: Final = timeout("10s", "one batch")
+BATCH: Final = ask_within("10s", "one batch")
 
 
 class ImportPosition(NamedTuple):
@@ -312,7 +310,6 @@ class Importer:
     help="File for the progress; if the file exists, continue from there.",
 )
 @LEVEL
-@NODE
 @BATCH
 @JSON
 def import_(
@@ -326,8 +323,7 @@ def import_(
     ttl: int | None,
     state_path: Path | None,
     level: Level,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    nodes: AskedNodes,
     as_json: bool,
 ) -> None:
     """Put the records of each FILE into TABLE. All formats of sources are read.
@@ -361,7 +357,7 @@ def import_(
 
         importer = Importer(files, position, level, on_done, ttl_ms=ttl_ms)
         try:
-            trio.run(partial(_run, importer, name, nodes_or_usual(nodes), timeout_ms))
+            trio.run(_run, importer, name, nodes)
         except BaseException:
             state.save(importer.progress.position, now=True)
             again = "puts them again" if state_path is None else "continues from there"
@@ -378,12 +374,12 @@ def import_(
     )
 
 
-async def _run(importer: Importer, name: str, nodes: Sequence[Address], timeout_ms: int) -> None:
+async def _run(importer: Importer, name: str, nodes: AskedNodes) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        tables = []
-        for number in range(min(len(nodes), WRITERS)):
-            order = [*nodes[number:], *nodes[:number]]
-            client = Client(order, timeout_ms=timeout_ms, credentials=credentials())
+        tables, addresses = [], nodes_or_usual(nodes.addresses)
+        for number in range(min(len(addresses), WRITERS)):
+            order = [*addresses[number:], *addresses[:number]]
+            client = Client(order, timeout_ms=nodes.timeout_ms, credentials=credentials())
             tables.append((await stack.enter_async_context(client)).table(name))
         await importer.run(tables)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli.options import HEX_KEYS, NODE, TIMEOUT, connect, duration_ms, key_bytes
+from gossipkv.cli.options import HEX_KEYS, NODES, AskedNodes, duration_ms, key_bytes
 from gossipkv.cli.reads import input_bytes, key_or_input
 from gossipkv.client.tables import LEVELS
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from click.decorators import FC
 
-    from gossipkv.address import Address
     from gossipkv.client.tables import Level
 
 STDIN: Final = b"-"
@@ -40,18 +39,9 @@ LEVEL: Final = level("majority", "Replicas that must confirm before the command 
     "--ttl", type=duration_ms, metavar="DURATION", help="Lifetime of the record.  [default: as the table says]"
 )
 @HEX_KEYS
-@NODE
-@TIMEOUT
+@NODES
 def put(
-    table: str,
-    key: bytes,
-    value: bytes,
-    *,
-    level: Level | None,
-    no_smear: bool,
-    ttl: int | None,
-    nodes: tuple[Address, ...],
-    timeout_ms: int,
+    table: str, key: bytes, value: bytes, *, level: Level | None, no_smear: bool, ttl: int | None, nodes: AskedNodes
 ) -> None:
     """Put the record KEY, VALUE into TABLE.
 
@@ -64,7 +54,7 @@ def put(
     if value == STDIN:
         value = input_bytes(MAX_VALUE_BYTES, "a value of a table")
     key = key_or_input(key, MAX_KEY_BYTES)
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         client.table(table).put(key, value, level=level, smear=not no_smear, ttl_ms=ttl)
 
 
@@ -73,14 +63,13 @@ def put(
 @click.argument("key", metavar="KEY", type=key_bytes)
 @LEVEL
 @HEX_KEYS
-@NODE
-@TIMEOUT
-def delete(table: str, key: bytes, *, level: Level, nodes: tuple[Address, ...], timeout_ms: int) -> None:
+@NODES
+def delete(table: str, key: bytes, *, level: Level, nodes: AskedNodes) -> None:
     """Delete KEY from TABLE; absent keys are no error.
 
     If KEY is `-`, the key is read from standard input, without one final line feed. The request is sent once: without
     an answer, the delete may or may not have been done.
     """
     key = key_or_input(key, MAX_KEY_BYTES)
-    with connect(nodes, timeout_ms) as client:
+    with nodes.connect() as client:
         client.table(table).delete(key, level=level)
