@@ -30,13 +30,14 @@ def test_the_three_forms(value):
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
+        (b"Sun, 6 Nov 1994 8:49:37 GMT", 784_111_777),
         (b"Thursday, 01-Jan-70 00:00:00 GMT", 0),
         (b"Friday, 01-Jan-68 00:00:00 GMT", 3_092_601_600),
         (b"Sat, 31 Dec 2016 23:59:60 GMT", 1_483_228_800),
     ],
 )
-def test_short_years_and_leap_seconds(value, seconds):
-    """Two-digit years mean 1970 to 2069, and second 60 is the first of the next minute."""
+def test_short_numbers_and_leap_seconds(value, seconds):
+    """One digit is enough, two-digit years mean 1969 to 2068, and second 60 is the first of the next minute."""
     assert http_date.read(value) == seconds
 
 
@@ -48,10 +49,8 @@ def test_short_years_and_leap_seconds(value, seconds):
         b"0",
         b"Sun, 31 Feb 1994 08:49:37 GMT",
         b"Sun, 06 Nov 1994 24:49:37 GMT",
-        b"Sun, 06 Nov 1994 08:49:61 GMT",
         b"Sun, 06 Nov 1994 08:49:37 CET",
         b"Sun, 06 Nov 0000 08:49:37 GMT",
-        b"Sun, 6 Nov 1994 08:49:37 GMT",
         b"Sun, 06 Nov 1994 08:49:37 GMT ",
         "Sun, 0٦ Nov 1994 08:49:37 GMT".encode(),
         b"\xff" * 30,
