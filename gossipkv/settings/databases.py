@@ -269,11 +269,8 @@ def read_options(table: object, name: str, where: Where) -> Mapping[str, Option]
 
 
 def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings:
-    texts: dict[str, str] = {}
-    columns: dict[str, str | tuple[str, ...]] = {}
+    values: dict[str, object] = {}
     minimum: dict[str, int] = {}
-    options: dict[str, Mapping[str, Option]] = {}
-    csv = CsvDialect()
     for key, value in table.items():
         path = f"databases.{name}.{key}"
         if key not in _ALLOWED:
@@ -283,17 +280,17 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
                 {"setting": path, "where": where(name, key)},
             )
         if key in {"storage_options", "catalog"}:
-            options[key] = read_options(value, path, lambda *rest, key=key: where(name, key, *rest))
+            values[key] = read_options(value, path, lambda *rest, key=key: where(name, key, *rest))
         elif key == "csv":
-            csv = _read_csv(value, path, where(name, key))
+            values[key] = _read_csv(value, path, where(name, key))
         elif key in MINIMUM:
             minimum[key] = _read_minimum(MINIMUM[key], value, path, where(name, key))
         elif isinstance(value, list) and key in {"key", "value"}:
-            columns[key] = _read_columns(key, value, path, where(name, key))
+            values[key] = _read_columns(key, value, path, where(name, key))
         else:
-            texts[key] = _read_text(key, value, path, where(name, key))
+            values[key] = _read_text(key, value, path, where(name, key))
     kinds = ("iceberg",) if "catalog" in table else TABLE_FORMATS
-    if ("table" in table or "catalog" in table) and texts.get("format") not in kinds:
+    if ("table" in table or "catalog" in table) and values.get("format") not in kinds:
         given = "catalog" if "catalog" in table else "table"
         path = f"databases.{name}.{given}"
         raise _wrong(path, where(name, given), f"needs format = {' or '.join(map(repr, kinds))}")
@@ -304,19 +301,7 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
             "needs the table's name in the catalog: set table = ...",
         )
     return DatabaseSettings(
-        format=texts.get("format"),
-        table=texts.get("table"),
-        catalog=options.get("catalog"),
-        key=columns.get("key") or texts.get("key") or "key",
-        value=columns.get("value") or texts.get("value") or "value",
-        separator=texts.get("separator"),
-        encoding=texts.get("encoding") or "json",
-        nulls=texts.get("nulls") or "omit",
-        csv=csv,
-        hold=texts.get("hold"),
-        presharded=texts.get("presharded"),
-        content_type=texts.get("content_type"),
-        storage_options=options.get("storage_options"),
+        **values,  # type: ignore[arg-type]  # Each reader gives the type of its field.
         minimum=MappingProxyType(minimum),
     )
 
