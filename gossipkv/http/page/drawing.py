@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.http.page import placement_map as cells
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 HEIGHT: Final = 8
 FEW_CELLS: Final = 64
@@ -27,62 +27,20 @@ class Shape(NamedTuple):
     path: str
 
 
-def _full(x: int, width: int) -> str:
-    return f"M{x} 0h{width}v8h-{width}z"
-
-
-def _half(x: int, width: int) -> str:
-    return f"M{x} 4h{width}v4h-{width}z"
-
-
-def _stripes(x: int, width: int) -> str:
-    return f"M{x} 0h{width}v2h-{width}zm0 3h{width}v2h-{width}zm0 3h{width}v2h-{width}z"
-
-
-def _baseline(x: int, width: int) -> str:
-    return f"M{x} 6h{width}v2h-{width}z"
-
-
-def _split(x: int, width: int) -> str:
-    """Draw a block with its top cut off: a copy is lacking."""
-    return f"M{x} 0h{width}v2h-{width}zm0 3h{width}v5h-{width}z"
-
-
-def _line(x: int, width: int) -> str:
-    return f"M{x} 3h{width}v2h-{width}z"
-
-
-def _bars(x: int, width: int) -> str:
-    return f"M{x} 0h{width}v3h-{width}zm0 5h{width}v3h-{width}z"
-
-
-def _wedge(x: int, width: int) -> str:
-    return f"M{x} 0v8h{width}z"
-
-
-def _hourglass(x: int, width: int) -> str:
-    return f"M{x} 0h{width}l-{width} 8h{width}z"
-
-
-def _frame(x: int, width: int) -> str:
-    """Draw a box with a hole: its inner path runs the other way round."""
-    return f"M{x} 0h{width}v8h-{width}zm2 2v4h{width - 4}v-4z"
-
-
-# Shapes that may span adjacent cells, and shapes that are drawn cell by cell.
-_WIDE: Final[dict[str, Callable[[int, int], str]]] = {
-    cells.READY: _full,
-    cells.PART: _half,
-    cells.FEW: _split,
-    cells.BUILDING: _stripes,
-    cells.PROPOSED: _line,
-    cells.LOADING: _bars,
-    cells.GONE: _baseline,
+# Shapes that may span adjacent cells, and shapes that are drawn cell by cell, at `{x}` with the width `{w}`.
+_WIDE: Final = {
+    cells.READY: "M{x} 0h{w}v8h-{w}z",
+    cells.PART: "M{x} 4h{w}v4h-{w}z",
+    cells.FEW: "M{x} 0h{w}v2h-{w}zm0 3h{w}v5h-{w}z",  # A block with its top cut off: a copy is lacking.
+    cells.BUILDING: "M{x} 0h{w}v2h-{w}zm0 3h{w}v2h-{w}zm0 3h{w}v2h-{w}z",
+    cells.PROPOSED: "M{x} 3h{w}v2h-{w}z",
+    cells.LOADING: "M{x} 0h{w}v3h-{w}zm0 5h{w}v3h-{w}z",
+    cells.GONE: "M{x} 6h{w}v2h-{w}z",
 }
-_SINGLE: Final[dict[str, Callable[[int, int], str]]] = {
-    cells.LEAVING: _wedge,
-    cells.DISPUTED: _hourglass,
-    cells.MISSING: _frame,
+_SINGLE: Final = {
+    cells.LEAVING: "M{x} 0v8h{w}z",
+    cells.DISPUTED: "M{x} 0h{w}l-{w} 8h{w}z",
+    cells.MISSING: "M{x} 0h{w}v8h-{w}zm2 2v4h{inner}v-4z",  # A box with a hole: its inner path runs backwards.
 }
 
 
@@ -93,10 +51,11 @@ def shapes(row: str) -> list[Shape]:
     for run in re.finditer(r"(.)\1*", row):
         letter, (first, end) = run[1], run.span()
         if letter in _WIDE and not has_gaps:
-            found.setdefault(letter, []).append(_WIDE[letter](first * STEP, (end - first) * STEP))
-        elif draw := (_WIDE | _SINGLE).get(letter):
-            width = STEP - GAP if has_gaps else STEP
-            found.setdefault(letter, []).extend(draw(cell * STEP, width) for cell in range(first, end))
+            found.setdefault(letter, []).append(_WIDE[letter].format(x=first * STEP, w=(end - first) * STEP))
+        elif path := (_WIDE | _SINGLE).get(letter):
+            w = STEP - GAP if has_gaps else STEP
+            drawn = (path.format(x=cell * STEP, w=w, inner=w - 4) for cell in range(first, end))
+            found.setdefault(letter, []).extend(drawn)
     return [Shape(letter, "".join(paths)) for letter, paths in found.items()]
 
 
