@@ -21,6 +21,7 @@ from gossipkv.access.rights import Right
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
 from gossipkv.http import json_lines
 from gossipkv.http.answers import HttpAnswer
+from gossipkv.http.media import qualities
 from gossipkv.http.reads import NOT_KEPT, check_name
 from gossipkv.http.reads import refused as refused_data
 from gossipkv.wire.json_form import json_form
@@ -41,8 +42,7 @@ _KNOWN: Final = ("prefix", "start", "token")
 
 def wants_changes(request: HttpRequest, target: RequestTarget) -> bool:
     """Return True if a request is for the changes of a table."""
-    accepted = request.headers.get(b"accept", b"").split(b",")
-    is_of_events = any(media.partition(b";")[0].strip().lower() == EVENTS for media in accepted)
+    is_of_events = EVENTS in qualities(request.headers.get(b"accept", b""))
     return is_of_events and request.method == b"GET" and target.database is not None and target.key == b""
 
 

@@ -63,26 +63,27 @@ def wanted(headers: Mapping[bytes, bytes], spoken: Sequence[Media], usual: Media
     header = headers.get(b"accept")
     if header is None or header.strip() == b"*/*":
         return usual
-    accepted = [_accepted(item) for item in header.split(b",")[:_MAX_ACCEPTED]]
+    accepted = qualities(header)
     best = max([usual, *spoken], key=lambda media: _quality(media, accepted))  # `max` takes the first of equals.
     if _quality(best, accepted) > 0:
         return best
     raise RefusedRequest(text(406, f"the header Accept allows none of the supported types: {_listed(spoken)}"))
 
 
-def _accepted(item: bytes) -> tuple[bytes, float]:
-    name, *parameters = item.split(b";")
-    found = (_QUALITY.fullmatch(parameter.strip()) for parameter in parameters)
-    return name.strip().lower(), next((float(match[1]) for match in found if match is not None), 1.0)
+def qualities(accept: bytes) -> dict[bytes, float]:
+    """Return the types that `Accept` names, in lower case, and how much each is wanted; malformed parts count as 1."""
+    found: dict[bytes, float] = {}
+    for item in accept.split(b",")[:_MAX_ACCEPTED]:
+        name, *parameters = (part.strip() for part in item.split(b";"))
+        given = filter(None, map(_QUALITY.fullmatch, parameters))
+        found[name.lower()] = next((float(match[1]) for match in given), 1.0)
+    return found
 
 
-def _quality(media: Media, accepted: Sequence[tuple[bytes, float]]) -> float:
+def _quality(media: Media, accepted: Mapping[bytes, float]) -> float:
     """Return the quality of a form: its own name precedes its kind, and that `*/*`."""
-    named = [quality for name, quality in accepted if _NAMES.get(name) in _same(media)]
-    if named:
-        return max(named)
-    of_kind = [quality for name, quality in accepted if name == b"application/*"]
-    return max(of_kind or [quality for name, quality in accepted if name == b"*/*"], default=0.0)
+    named = [quality for name, quality in accepted.items() if _NAMES.get(name) in _same(media)]
+    return max(named, default=accepted.get(b"application/*", accepted.get(b"*/*", 0.0)))
 
 
 def _same(media: Media) -> tuple[Media, ...]:

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from gossipkv.errors import GossipKVError
 from gossipkv.http.answers import HttpAnswer, document, refusal
+from gossipkv.http.media import qualities
 from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, METRICS, MetricKind
 from gossipkv.http.samples import Histogram, samples
 
@@ -88,8 +89,8 @@ def _wants_openmetrics(accept: bytes) -> bool:
 
     Prometheus names both and takes the text.  The library's own test of the header fails on unusual versions.
     """
-    kinds = {kind.partition(b";")[0].strip().lower() for kind in accept.split(b",")}
-    return OPENMETRICS.encode() in kinds and not kinds & {b"text/plain", b"text/*", b"*/*"}
+    kinds = qualities(accept)
+    return OPENMETRICS.encode() in kinds and kinds.keys().isdisjoint({b"text/plain", b"text/*", b"*/*"})
 
 
 def _identity(info: Mapping[str, object]) -> dict[str, str]:

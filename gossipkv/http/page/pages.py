@@ -17,6 +17,7 @@ import trio
 from gossipkv.errors import GossipKVError, Internal
 from gossipkv.http import target
 from gossipkv.http.answers import STATUS_BY_CODE, HttpAnswer, document, refusal
+from gossipkv.http.media import qualities
 from gossipkv.http.page import rendering
 from gossipkv.http.page.history import NodeHistory
 from gossipkv.http.page.survey import NODE_MS, FoundKey, look_up, status_of, take_survey
@@ -163,23 +164,8 @@ class StatusPages:
 
 def wants_json(accept: bytes) -> bool:
     """True if a client with this `Accept` prefers JSON to HTML."""
-    quality = {"application/json": 0.0, "text/html": 0.0}
-    for part in accept.decode("latin-1").lower().split(","):
-        kind, *parameters = (word.strip() for word in part.split(";"))
-        if kind in quality:
-            quality[kind] = _quality(parameters)
-    return quality["application/json"] > quality["text/html"]
-
-
-def _quality(parameters: list[str]) -> float:
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip() == "q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
+    wanted = qualities(accept)
+    return wanted.get(b"application/json", 0.0) > wanted.get(b"text/html", 0.0)
 
 
 def failure(error: GossipKVError) -> HttpAnswer:
