@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
@@ -12,6 +11,7 @@ import click
 
 from gossipkv.address import Address, parse_address
 from gossipkv.cli.credentials import credential_options, credentials
+from gossipkv.cli.output import CommandOutput
 from gossipkv.client import blocking, reads
 from gossipkv.settings import quantity
 from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
@@ -76,15 +76,16 @@ def key_bytes(text: str) -> bytes:
     return os.fsencode(text)
 
 
-def _hex(does: str, *, is_told: bool) -> Callable[[FC], FC]:
+def _hex(does: str) -> Callable[[FC], FC]:
     """Return the option `--hex`, which click reads before the keys."""
-
-    def note(context: click.Context, _: click.Parameter, value: object) -> object:
-        context.meta[HEX_KEY] = value
-        return value
-
-    option = partial(click.option, "--hex", "hexadecimal", is_flag=True, is_eager=True, callback=note)
-    return option(expose_value=is_told, help=f"{does}Read keys that begin with 0x as hexadecimal digits.")
+    return click.option(
+        "--hex",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=lambda context, _, value: context.meta.update({HEX_KEY: value}),
+        help=f"{does}Read keys that begin with 0x as hexadecimal digits.",
+    )
 
 
 @final
@@ -138,14 +139,16 @@ _node: Final = click.option(
 )
 NODES: Final = ask_within("1s", "one request")
 VERSION: Final = click.option("--version", metavar="VERSION", help="Read exactly this version.")
-HEX: Final = _hex("Write keys and values as hexadecimal digits. ", is_told=True)
-HEX_KEYS: Final = _hex("", is_told=False)
+HEX: Final = _hex("Write keys and values as hexadecimal digits. ")
+HEX_KEYS: Final = _hex("")
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 OUT: Final = click.option(
     "--out",
+    "output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write to FILE, which is made at the first output.",
+    callback=lambda context, _, file: CommandOutput(file, hexadecimal=context.meta[HEX_KEY]),
 )
 
 

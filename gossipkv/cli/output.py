@@ -79,7 +79,7 @@ def note(line: str) -> None:
 class CommandOutput:
     """The output of values: `--out FILE`, or else standard output.  The file is created at the first write."""
 
-    def __init__(self, file: Path | None, *, hexadecimal: bool = False) -> None:
+    def __init__(self, file: Path | None, *, hexadecimal: bool) -> None:
         self._file = file
         self._hexadecimal = hexadecimal
         self._stream: BinaryIO | None = None if file is not None else sys.stdout.buffer

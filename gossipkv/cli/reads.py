@@ -25,7 +25,6 @@ from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from gossipkv.client.reads import Record, Stamp
     from gossipkv.wire.rpc import Value
@@ -43,14 +42,7 @@ KEYS_AT_ONCE: Final = 500  # Keys of one request; an answer with values of 30 Ki
 @JSON
 @OUT
 def get(
-    database: str,
-    key: bytes,
-    nodes: AskedNodes,
-    version: str | None,
-    *,
-    hexadecimal: bool,
-    as_json: bool,
-    out: Path | None,
+    database: str, key: bytes, nodes: AskedNodes, version: str | None, *, as_json: bool, output: CommandOutput
 ) -> int:
     """Write the value of KEY in DB, byte for byte.
 
@@ -58,11 +50,7 @@ def get(
     does not exist.
     """
     key = key_or_input(key)
-    with (
-        _asked(database, version),
-        nodes.connect() as client,
-        CommandOutput(out, hexadecimal=hexadecimal) as output,
-    ):
+    with _asked(database, version), nodes.connect() as client, output:
         options: list[Value] = [] if version is None else [{"version": version}]
         value, stamp = value_of(client.call("get", database, key, *options))
         if as_json:
@@ -92,9 +80,8 @@ def mget(
     nodes: AskedNodes,
     version: str | None,
     *,
-    hexadecimal: bool,
     as_json: bool,
-    out: Path | None,
+    output: CommandOutput,
 ) -> int:
     """Write a line `key TAB value` for each existing KEY in DB, in the requested order.
 
@@ -103,11 +90,7 @@ def mget(
     they are listed on standard error.
     """
     missing = 0
-    with (
-        _asked(database, version),
-        nodes.connect() as client,
-        CommandOutput(out, hexadecimal=hexadecimal) as output,
-    ):
+    with _asked(database, version), nodes.connect() as client, output:
         for part in _parts(_lines() if keys == (b"-",) else keys):
             reading = parts.reading(name_bytes(database), part, read_options(version, None), version)
             values, stamp = client.ask_steps(reading, None)
@@ -146,19 +129,14 @@ def scan(
     nodes: AskedNodes,
     version: str | None,
     reverse: bool,
-    hexadecimal: bool,
     as_json: bool,
-    out: Path | None,
+    output: CommandOutput,
 ) -> None:
     """Write the records of DB in key order, each as a line `key TAB value`.
 
     All records of a dataset come from one version. With --json, each record is a line {"key", "value"}.
     """
-    with (
-        _asked(database, version),
-        nodes.connect() as client,
-        CommandOutput(out, hexadecimal=hexadecimal) as output,
-    ):
+    with _asked(database, version), nodes.connect() as client, output:
         span = span_options(start, end, prefix, reverse=reverse)
         pages = ScanPages(database, span, limit=limit, version=version)
         for key, value in cast("Iterator[Record]", client.scanned(pages, None)):

@@ -56,18 +56,12 @@ def table() -> None:
     """Manage tables, their partitions and their replicas."""
 
 
-table.add_command(placement.plan)
-table.add_command(placement.reshard)
-table.add_command(ranges.split)
-table.add_command(ranges.join)
-table.add_command(ranges.leave)
-table.add_command(ranges.force_join)
-table.add_command(ranges.partitions)
-table.add_command(range_deletion.delete_range)
-table.add_command(table_import.import_)
-table.add_command(table_export.export)
-table.add_command(table_changes.changes)
-table.add_command(quarantine.quarantine)
+for command in (
+    placement.plan, placement.reshard, ranges.split, ranges.join, ranges.leave, ranges.force_join, ranges.partitions,
+    range_deletion.delete_range, table_import.import_, table_export.export, table_changes.changes,
+    quarantine.quarantine,
+):  # fmt: skip
+    table.add_command(command)
 
 
 @table.command()
