@@ -256,13 +256,8 @@ class LimitExceeded(LocalError):
 
 
 _BY_CODE: dict[str, type[GossipKVError]] = {
-    kind.code: kind
-    for kind in (
-        BadRequest, UnknownMethod, UnknownDatabase, UnknownVersion, TooLarge,
-        Unavailable, NotReady, NotServed, StaleConfig, Conflict, WriteLost, TooOld, TimedOut, Unknown, Overloaded,
-        Unauthorized, Internal,
-    )
-}  # fmt: skip
+    kind.code: kind for group in (RequestError, ServiceError) for kind in group.__subclasses__()
+}
 
 
 def first_of(errors: BaseExceptionGroup[Failure]) -> Failure:

@@ -32,6 +32,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import BadRequest, Conflict, SourceError
 from gossipkv.settings.databases import is_name
+from gossipkv.storage.directories import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -303,16 +304,7 @@ class SourceDatabase:
             found = _HIDDEN.fullmatch(name)
             if found is not None and found[1] == version:
                 with self._refusals():
-                    self._remove(f"{self._directory}/{name}")
-
-    def _remove(self, directory: str) -> None:
-        for entry in self._files.list_directory(directory):
-            path = f"{directory}/{entry.name}"
-            if entry.kind == "directory":
-                self._remove(path)
-            else:
-                self._files.unlink(path)
-        self._files.remove_directory(directory)
+                    remove_tree(self._files, Path(self._directory, name))
 
     def _refusals(self) -> contextlib.AbstractContextManager[None]:
         return refusals(self._directory, "publish")
