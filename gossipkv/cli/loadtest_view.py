@@ -28,7 +28,6 @@ from gossipkv.status.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from rich.console import RenderableType
     from rich.table import Table
@@ -61,14 +60,12 @@ class LiveView:
 
     def __enter__(self) -> Self:
         if self._live is not None:
-            self._live.__enter__()
+            self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+            self._live.stop()
 
     def __call__(self, progress: RunProgress) -> None:
         for event in progress.events:

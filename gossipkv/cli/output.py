@@ -17,7 +17,6 @@ from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from gossipkv.address import Address
     from gossipkv.wire.rpc import Value
@@ -87,9 +86,7 @@ class CommandOutput:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._stream is not None and self._file is not None:
             self._stream.close()
 

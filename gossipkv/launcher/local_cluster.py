@@ -25,7 +25,6 @@ from gossipkv.processes.program import command, environment
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     OnWait = Callable[[list[NodeStatus]], None]
 
@@ -100,9 +99,7 @@ class Cluster:
         self.up()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         nodes = []
         try:
             with contextlib.suppress(NotUp):  # The cluster may have been ended inside.

@@ -17,7 +17,6 @@ from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from gossipkv.address import Address
     from gossipkv.client.credentials import Credentials
@@ -127,9 +126,7 @@ class RunWatch:
                 self._begin(number, str(address))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:  # No thread starts after this.
             self._ended.set()
         for thread in self._threads:

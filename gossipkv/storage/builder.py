@@ -25,7 +25,6 @@ from gossipkv.storage.compression import COMPRESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import TracebackType
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage._storage import OrderedRecords, RunReader
@@ -122,9 +121,7 @@ class LaneBuilder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
 
     @property
