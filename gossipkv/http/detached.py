@@ -52,7 +52,8 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
             else:
                 connection = trio.socket.from_stdlib_socket(socket.socket(fileno=passed.descriptor))
                 peer, begun = GatewayPeer.of(passed.data)
-                return BegunStream(begun, trio.SocketStream(connection), peer)
+                stream = trio.SocketStream(connection)
+                return trio.StapledStream(stream, BegunInput(begun, stream, peer))
 
     async def aclose(self) -> None:
         """Receive no more connections; waiting ones stay with the node."""
@@ -62,33 +63,24 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
 
 
 @final
-class BegunStream(trio.abc.HalfCloseableStream):
-    """A stream with bytes that were read before, which come first; `peer` is at its other end."""
+class BegunInput(trio.abc.ReceiveStream):
+    """Bytes that were read before, and behind them those of a stream; `peer` is at its other end."""
 
-    def __init__(self, begun: bytes, stream: trio.abc.HalfCloseableStream, peer: GatewayPeer) -> None:
+    def __init__(self, begun: bytes, stream: trio.abc.ReceiveStream, peer: GatewayPeer) -> None:
         self.peer = peer
-        self.stream = stream
         self._begun = begun
+        self._stream = stream
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Return up to `max_bytes` of the earlier bytes, then the stream's own."""
         if not self._begun:
-            return await self.stream.receive_some(max_bytes)
+            return await self._stream.receive_some(max_bytes)
         await trio.lowlevel.checkpoint()
         begun, self._begun = self._begun[:max_bytes], b"" if max_bytes is None else self._begun[max_bytes:]
         return begun
 
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self.stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self.stream.wait_send_all_might_not_block()
-
-    async def send_eof(self) -> None:
-        await self.stream.send_eof()
-
     async def aclose(self) -> None:
-        await self.stream.aclose()
+        await self._stream.aclose()
 
 
 def _check_that_one_is_free(open_one: socket.socket) -> None:
@@ -98,8 +90,8 @@ def _check_that_one_is_free(open_one: socket.socket) -> None:
 
 def peer_of(stream: trio.abc.Stream) -> GatewayPeer:
     """Return the client at the other end of a stream."""
-    if isinstance(stream, BegunStream):
-        return stream.peer
+    if isinstance(stream, trio.StapledStream) and isinstance(stream.receive_stream, BegunInput):
+        return stream.receive_stream.peer
     return GatewayPeer(stream.socket.getpeername()[0], ANONYMOUS) if isinstance(stream, trio.SocketStream) else NOBODY
 
 
@@ -107,7 +99,7 @@ def ended_streams(streams: Iterable[trio.abc.Stream]) -> list[trio.abc.Stream]:
     """Return the streams whose clients have ended or reset the connection, also behind unread data."""
     poll, by_descriptor = select.poll(), dict[int, trio.abc.Stream]()
     for stream in streams:
-        inner = stream.stream if isinstance(stream, BegunStream) else stream
+        inner = stream.send_stream if isinstance(stream, trio.StapledStream) else stream
         if isinstance(inner, trio.SocketStream) and (descriptor := inner.socket.fileno()) >= 0:
             by_descriptor[descriptor] = stream
             poll.register(descriptor, select.POLLRDHUP)

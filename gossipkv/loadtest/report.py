@@ -21,6 +21,7 @@ from gossipkv.loadtest.compare import rounds_of, spread
 from gossipkv.loadtest.judgement import is_anecdote, judge
 from gossipkv.loadtest.measures import ALL, COUNTS, LATENCIES, MEASURES, counted, latency_at, measured
 from gossipkv.loadtest.report_plots import moments, percentile_plots, rate_plots, time_plots
+from gossipkv.status.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -136,9 +137,7 @@ def _parts(item: Json) -> list[tuple[str, Json]]:
 
 def _printable(value: object) -> object:
     """Escape unprintable characters, including those that change the direction of text."""
-    if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
-        return value
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in value)
+    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _pace(result: Result) -> str:

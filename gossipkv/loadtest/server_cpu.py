@@ -5,7 +5,6 @@ A port may have several processes: a node and its child for HTTP hold the same s
 
 from __future__ import annotations
 
-import os
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv import name_service
 from gossipkv.address import Address
 from gossipkv.loadtest.watch import info_of
+from gossipkv.processes.usage import activity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.plan import LoadTarget
 
 LISTENS: Final = "0A"
-USER_TICKS, SYSTEM_TICKS = 11, 12  # Fields of `stat`, counted behind the name.
-TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Spent(NamedTuple):
@@ -68,9 +66,9 @@ def _of_listeners(address: Address) -> Spent | None:
     if not _is_here(address):
         return None
     inodes = set(_listening(address.port))
-    times = [(process, seconds) for process in _holders(inodes) if (seconds := _processor_s(process)) is not None]
+    processes = sorted(_holders(inodes))
     return (
-        Spent(sum(seconds for _, seconds in times), tuple(sorted(process for process, _ in times))) if times else None
+        Spent(sum(activity_of(process).processor_s for process in processes), tuple(processes)) if processes else None
     )
 
 
@@ -112,10 +110,3 @@ def _link(descriptor: Path) -> str:
     with suppress(OSError):
         return str(descriptor.readlink())
     return ""
-
-
-def _processor_s(process: int) -> float | None:
-    with suppress(OSError):
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])) / TICKS_PER_S
-    return None
