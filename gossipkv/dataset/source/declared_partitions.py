@@ -16,7 +16,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES
+from gossipkv.dataset.source.listing import MAX_FILES
 from gossipkv.errors import SourceError
 from gossipkv.keyspace.partitioner import FUNCTIONS
 
@@ -54,23 +54,17 @@ class Declared:
         return self.files.get(name)
 
 
-def read_declared(source: RandomAccess | bytes, name: str = DECLARED_FILE) -> Declared:
-    """Read the declaration from its bytes, or from the file; errors call the bytes `name`.
+def read_declared(source: RandomAccess) -> Declared:
+    """Read the declaration from its file.
 
     Raises:
         SourceError: it is too long, no JSON, or a field is missing, unknown or wrong; names the file and the field.
     """
-    if isinstance(source, bytes):
-        data = source
-        size_bytes = len(data)
-    else:
-        name, size_bytes, data = source.name, source.size_bytes, b""
+    name, size_bytes = source.name, source.size_bytes
     if size_bytes > MAX_DECLARED_BYTES:
         raise _wrong(name, None, f"the file has {size_bytes:,} bytes; the limit is {MAX_DECLARED_BYTES:,} bytes")
-    if not isinstance(source, bytes):
-        data = source.read_at(0, size_bytes)
     try:
-        body: Json = json.loads(data, object_pairs_hook=_each_once)
+        body: Json = json.loads(source.read_at(0, size_bytes), object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise _wrong(name, None, f"the file is not JSON: {error}") from error
     if not isinstance(body, dict):

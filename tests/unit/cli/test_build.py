@@ -14,6 +14,7 @@ import pytest
 from gossipkv.dataset import finish_version, partition_of, write_partition
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.storage.sorted_file import SortedFile
+from tests.unit.dataset.formats.cut_reader import CutReader
 
 RECORDS = {f"key {n}".encode(): f"value {n}".encode() for n in range(400)}
 
@@ -69,7 +70,7 @@ def test_the_result_is_a_version(run, source, tmp_path):
         "_MANIFEST", "_PARTITIONS.json", "_SUCCESS", "part-00000.gkv", "part-00001.gkv", "part-00002.gkv"
     ]  # fmt: skip
     assert records(dest) == RECORDS
-    assert read_declared((dest / "_PARTITIONS.json").read_bytes()) == Declared(
+    assert read_declared(CutReader((dest / "_PARTITIONS.json").read_bytes())) == Declared(
         "text", 3, {f"part-0000{n}.gkv": (n,) for n in range(3)}
     )
     before = {path.name: path.read_bytes() for path in dest.glob("*.gkv")}

@@ -10,6 +10,7 @@ from pathlib import Path
 from gossipkv.dataset import partition_of
 from gossipkv.dataset.source.declared_partitions import read_declared
 from gossipkv.storage.sorted_file import SortedFile
+from tests.unit.dataset.formats.cut_reader import CutReader
 
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "users" / "offline-builds.md").read_text(encoding="utf-8")
@@ -46,6 +47,6 @@ def test_the_example_writes_a_version(tmp_path):
 def test_the_declaration_of_the_page_is_one():
     """The declaration parses, with the content that the page states."""
     (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    declared = read_declared(example.encode())
+    declared = read_declared(CutReader(example.encode()))
     assert declared.files["part-00002"] == (1, 3)
     assert json.loads(example)["function"] == declared.function
