@@ -94,7 +94,7 @@ class Asker:
 
     def __init__(self, directory: Path, peers: int = 1, *, files: list[SortedFile | None] | None = None, **limits: int):
         self.files = files or make_version(directory, "db", "v1", RECORDS, PARTITIONS).files
-        self.core = make_core(proxy_timeout_ms=90, proxy_stage_timeout_ms=30, **limits)
+        self.core = make_core(**{"proxy_timeout_ms": 90, "proxy_stage_timeout_ms": 30, **limits})
         self.publish(table([self.files[0], None, None, None]))
         self.client = Peer(self.core)
         self.links = [self.link(column) for column in range(peers)]

@@ -218,7 +218,7 @@ def test_silence_has_the_next_owners_asked_as_well(tmp_path: Path) -> None:
 
 def test_who_is_silent_to_a_part_is_not_asked_again(tmp_path: Path) -> None:
     """A silent peer is not asked again, in later rounds either, until it has a new connection."""
-    asker = Asker(tmp_path, 2)
+    asker = Asker(tmp_path, 2, proxy_timeout_ms=1000)
     ask_many(asker, AWAY, timeout_ms=1000)
     first, second = asker.links if asker.links[0].has_requests() else asker.links[::-1]
     late = part(first)

@@ -52,14 +52,17 @@ def test_nobody_is_waited_for_once_all_have_refused(tmp_path: Path, end: str) ->
     assert outcomes == {"NOT_READY", "NOT_READY" if end == "refused" else "lost"}
 
 
+@pytest.mark.parametrize("options", [{}, {"timeout_ms": 5000}])
 @pytest.mark.parametrize("method", ["get", "get_many"])
-def test_a_lost_partition_is_reported_after_the_proxy_timeout(tmp_path: Path, method: str) -> None:
+def test_a_lost_partition_is_reported_after_the_proxy_timeout(
+    tmp_path: Path, method: str, options: dict[str, int]
+) -> None:
     """Its owners are dead: neither their silence nor the lack of connections is waited for."""
     asker = Asker(tmp_path, 2)
     for link in asker.links:
         asker.core.set_peer(link.column, f"peer{link.column}:1", 2)
     asker.links[1].close()
     subject = AWAY[0] if method == "get" else [AWAY[0]]
-    assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
+    assert asker.client.send(rpc.request(1, method, ["db", subject, options])) == []
     assert asker.wait(89) == []
     assert [(msgid, name) for _, msgid, name, _ in asker.wait(1)] == [(1, None)]

@@ -185,10 +185,7 @@ cdef void count_asking(RelayDriver driver, GetMany* batch) noexcept nogil:
     cdef VersionRow* version = driver.published.heir_of(batch.reading.version)
     if not batch.head.forwarded:
         batch.head.forwarded = True
-        batch.head.whole_ns = batch.head.limit_ns
         limit_asking(driver, &batch.head)
-        if batch.head.whole_ns == NEVER:
-            batch.head.whole_ns = min(driver.connections.now_ns + driver.whole_ns, batch.head.limit_ns)
         driver.counts[FORWARDED] += 1
         if version != NULL:
             count_forwarded(version, batch.reading.by_name)

@@ -88,7 +88,6 @@ cdef void go_elsewhere(RelayDriver driver, Relay* relay, const Lookup* lookup) n
     """Ask an owner instead of reading here."""
     relay.kind = READ
     limit_asking(driver, relay)
-    relay.whole_ns = min(driver.connections.now_ns + driver.whole_ns, relay.limit_ns)
     if not relay.forwarded:  # The get may have waited for the disk since it was first forwarded.
         relay.forwarded = True
         driver.counts[FORWARDED] += 1

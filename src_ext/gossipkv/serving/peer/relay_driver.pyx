@@ -82,9 +82,10 @@ cdef int set_version(RelayDriver driver, Relay* relay, const Lookup* lookup) noe
 
 
 cdef void limit_asking(RelayDriver driver, Relay* relay) noexcept nogil:
-    """Set a time limit for a relay that asks other nodes and has no limit of its client."""
+    """Set how long a relay may ask further owners, and its end unless its client has set one."""
     if relay.limit_ns == NEVER:
         relay.limit_ns = driver.connections.now_ns + max(<int64_t>READ_TIMEOUT_NS, driver.whole_ns)
+    relay.whole_ns = min(driver.connections.now_ns + driver.whole_ns, relay.limit_ns)
 
 
 cdef void ask_next(RelayDriver driver, Relay* relay) noexcept nogil:
