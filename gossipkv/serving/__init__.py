@@ -13,7 +13,6 @@ Read in this order:
     scan_elsewhere.py  scan pages from several nodes
     resp_words.py      values, lines and errors of RESP
     resp_scan.py       SCAN of RESP
-    resp_batches.py    writes of RESP with many keys
     resp_expiry.py     commands of RESP about the expiry of records
     resp.py            commands of RESP that the loop hands off
 

@@ -6,29 +6,28 @@ protocol version. The loop writes errors of GossipKV, with the code first.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
+import trio
 
 from gossipkv import __version__
-from gossipkv.errors import BadRequest, GossipKVError, Unauthorized
-from gossipkv.serving.resp_batches import batches_of, words_of, write_all
+from gossipkv.errors import BadRequest, Unauthorized
 from gossipkv.serving.resp_expiry import OK, READERS, WRITERS, RecordWrite, planned
 from gossipkv.serving.resp_scan import USUAL_COUNT, ScanReader, Scans, read_pattern
 from gossipkv.serving.resp_words import MAX_NUMBER, NEWER, RefusedError, RespLine, RespRefusal, say, whole
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
+from gossipkv.wire.results import DeferredResult, ProvenUser, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gossipkv.environment.seam import Environment
     from gossipkv.serving._serving import Caller as Asker
-    from gossipkv.serving.resp_expiry import Step
     from gossipkv.serving.resp_words import Said
-    from gossipkv.wire.results import Completion
+    from gossipkv.wire.results import Later, Packed
     from gossipkv.wire.rpc import Value
 
     Answer = Value | Packed | DeferredResult | Later
@@ -36,18 +35,20 @@ if TYPE_CHECKING:
 
 
 REDIS_VERSION: Final = "7.0.0"  # Some clients look for the version of Redis whose answers they get.
-MAX_WORDS: Final = 1024  # The loop hands off no more, except keys of a write.
+LONGEST_WORD: Final = 1 << 32
+MAX_WORDS: Final = 1024  # Of a command that has no list of keys.
+BATCH_KEYS: Final = 1000  # Python takes some 10 µs for each, and serves others between batches.
 MAX_TOLD: Final = 128  # Bytes shown of an unknown command, as in Redis.
 NO_DATABASE: Final = (
     "ERR the key has no colon; with SELECT 0, a key is DATABASE:KEY; else SELECT a number of resp_databases"
 )
 WRONG: Final = RespRefusal("WRONGPASS invalid username-password pair or user is disabled.")
-# These commands are authorised by the databases that they read or write.
-OF_DATABASES: Final = frozenset({b"scan", b"dbsize", b"getdel", *READERS, *WRITERS})
 WRITES_OF_MANY: Final = {b"mset": b"put_many", b"del": b"delete_many", b"unlink": b"delete_many"}
 
 
-class RespCaller(NamedTuple):
+@final
+@dataclass(slots=True)
+class RespCaller:
     """A caller: the connection's number, protocol, selected database and name, its session, and the core's caller."""
 
     connection: int
@@ -129,17 +130,11 @@ def _unknown(name: bytes, words: Sequence[bytes]) -> RespRefusal:
     return RespRefusal(f"ERR unknown command '{shown}', with args beginning with: {shown_words}")
 
 
-def _check_count(name: str, words: int) -> None:
-    needed = COMMANDS[name].words
-    if words != needed if needed > 0 else words < -needed:
-        raise RefusedError(f"ERR wrong number of arguments for '{name}' command")
-
-
-class MethodCall(NamedTuple):
-    """A request to the node's own methods, and the conversion of its result, which may have a token of its own."""
-
-    answer: Answer
-    convert: Callable[[Value | Packed], tuple[Said, bytes | None]]
+def _check_count(name: bytes, words: Sequence[bytes]) -> None:
+    """Raise RefusedError if the command has too few words, too many, or a key without its value."""
+    listed, count = COMMANDS[name.decode()], 1 + len(words)
+    if count != listed.words if listed.words > 0 else count < -listed.words or len(words) % (listed.step or 1):
+        raise RefusedError(f"ERR wrong number of arguments for '{name.decode()}' command")
 
 
 @final
@@ -160,7 +155,7 @@ class RespCommands:
     ) -> None:
         """`databases` can be selected; `names` returns all; `records` estimates the records of a dataset.
 
-        `methods`: those of the wire to `scan`, `get`, `put` and `delete`.
+        `methods`: those of the wire to read and to write.
         """
         self._databases = databases
         self._names = names
@@ -169,13 +164,14 @@ class RespCommands:
         self._methods, self._is_table = methods, is_table
         self._info_of, self._wall_ms = info, environment.clock.wall_ms
         self._scans = Scans(environment.random)
-        self._commands: Mapping[
-            bytes, Callable[[RespCaller, Sequence[bytes]], Said | MethodCall | ProvenUser | DeferredResult]
-        ] = {
+        # Commands about data are authorised by the databases that they read or write.
+        self._of_data: Mapping[bytes, Callable[[RespCaller, Sequence[bytes]], Awaitable[Said]]] = {
             b"scan": self._scan,
             b"dbsize": self._dbsize,
-            b"getdel": self._getdel,
-            **{name: partial(self._of_expiry, name) for name in (*READERS, *WRITERS)},
+            **{name: partial(self._of_record, name) for name in (*READERS, *WRITERS)},
+            **{name: partial(self._write_many, name) for name in WRITES_OF_MANY},
+        }
+        self._others: Mapping[bytes, Callable[[RespCaller, Sequence[bytes]], Said | ProvenUser | DeferredResult]] = {
             b"info": self._info,
             b"auth": self._auth,
             b"hello": self._hello,
@@ -183,37 +179,37 @@ class RespCommands:
             b"client": self._client,
         }
 
-    def answer(self, arguments: Arguments, asker: Asker) -> Value | ProvenUser | DeferredResult | Later:
-        """Return the answer to `[connection, protocol, database, client name, command, words, token]`.
-
-        The answer is RESP, or `[RESP, token]`.
-        """
+    def answer(self, arguments: Arguments, asker: Asker) -> Value | ProvenUser | DeferredResult:
+        """Return the answer to `[connection, protocol, database, name, [words], token]`: RESP, or `[RESP, token]`."""
         connection, protocol = arguments.whole("connection", MAX_NUMBER), arguments.whole("protocol", NEWER)
         database, called = arguments.whole("database", len(self._databases)), arguments.blob("name")
-        name, data = arguments.blob("command"), arguments.blob("words")
+        command, *words = arguments.keys("words", LONGEST_WORD) or [b""]
         caller = RespCaller(connection, protocol, database, called, arguments.blob("token"), asker)
         arguments.end()
-        if name.lower() in WRITES_OF_MANY:
-            return DeferredResult(partial(self._write_many, name.lower(), caller, data))
-        words = [*islice(words_of(data), MAX_WORDS + 1)]
-        if len(words) > MAX_WORDS:
-            raise BadRequest(f"the command has more than {MAX_WORDS} words")
-        command = self._commands.get(name.lower())
-        if command is None:
-            return say(_unknown(name, words), protocol)
-        if name.lower() not in OF_DATABASES:
-            self._access.judge_command(name, asker)
+        name = command.lower()
+        if len(words) > MAX_WORDS and name not in WRITES_OF_MANY:
+            raise BadRequest(f"the command has {len(words)} words, more than {MAX_WORDS}", {"limit": MAX_WORDS})
+        if name in self._of_data:
+            return DeferredResult(partial(self._answer, name, caller, words))
+        if name not in self._others:
+            return say(_unknown(command, words), protocol)
+        self._access.judge_command(name, asker)
         try:
-            _check_count(name.lower().decode(), 1 + len(words))
-            reply = command(caller, words)
+            _check_count(name, words)
+            said = self._others[name](caller, words)
         except RefusedError as refused:
-            reply = RespRefusal(str(refused))
-        if isinstance(reply, ProvenUser | DeferredResult):
-            return reply
-        if isinstance(reply, MethodCall):
-            convert = reply.convert
-            return _then(reply.answer, lambda result: _packed(*convert(result), protocol))
-        return say(reply, caller.protocol)
+            said = RespRefusal(str(refused))
+        return said if isinstance(said, ProvenUser | DeferredResult) else say(said, protocol)
+
+    async def _answer(self, name: bytes, caller: RespCaller, words: Sequence[bytes]) -> Value:
+        """Return the answer to a command about data."""
+        seen, said = caller.token, None
+        try:
+            _check_count(name, words)
+            said = await self._of_data[name](caller, words)
+        except RefusedError as refused:
+            said = RespRefusal(str(refused))
+        return say(said, caller.protocol) if caller.token is seen else [say(said, caller.protocol), caller.token]
 
     # About data
 
@@ -225,7 +221,7 @@ class RespCommands:
         """Return the names of all databases that the caller may read; a listing must not reveal other ones."""
         return [name for name in self._names() if self._access.may_read(caller.asker.user, name)]
 
-    def _scan(self, caller: RespCaller, words: Sequence[bytes]) -> Said | MethodCall:
+    async def _scan(self, caller: RespCaller, words: Sequence[bytes]) -> Said:
         if len(words) % 2 == 0:
             raise RefusedError("ERR syntax error")
         options = {word.lower(): value for word, value in zip(words[1::2], words[2::2], strict=True)}
@@ -243,30 +239,33 @@ class RespCommands:
             return [b"0", []]
         self._access.judge_command(b"scan", caller.asker, page.database)
 
-        def made(result: Value | Packed) -> tuple[Said, bytes | None]:
-            keys, cursor, token = _keys_of(result)
-            if pattern.is_whole:
-                keys = [key for key in keys if key == page.options.get("prefix", b"")]
-            number = self._scans.next(names, reader, page, pattern, cursor)
-            return [b"%d" % number, [page.shown_before + key for key in keys]], token
-
-        seen = {"token": caller.token} if caller.token and self._is_table(page.database) else {}
-        return MethodCall(self._call(b"scan", page.database, {**page.options, **seen}), made)
+        match await self._ask(caller, b"scan", page.database, page.options):
+            case [list(records), (None | bytes()) as cursor, *_]:
+                found = [row[0] for row in records if isinstance(row, list) and isinstance(row[0], bytes)]
+            case answer:
+                raise AssertionError(f"a scan answers records and a cursor, not {answer!r}")
+        keys = [key for key in found if not pattern.is_whole or key == page.options.get("prefix", b"")]
+        number = self._scans.next(names, reader, page, pattern, cursor)
+        return [b"%d" % number, [page.shown_before + key for key in keys]]
 
     def _call(self, method: bytes, *params: Value) -> Answer:
         return self._methods[method](Arguments(method, msgpack.packb(params)))
 
-    def _ask(self, complete: Completion[Value | Packed], method: bytes, *params: Value) -> None:
-        """Ask a table, which answers later, or at once if its replica is here; an error is the answer."""
-        try:
-            answer = self._call(method, *params)
-            if isinstance(answer, Later):
-                answer.begin(complete)
-            else:
-                assert not isinstance(answer, DeferredResult), "tables answer otherwise"
-                complete(answer)
-        except GossipKVError as error:
-            complete(error)
+    async def _ask(self, caller: RespCaller, method: bytes, *params: Value) -> Value:
+        """Ask a database: `params` are its name, those of the method, and options; return the result.
+
+        A table is asked within the session, which has seen the result then.
+        """
+        database, *others, options = params
+        assert isinstance(database, str)
+        assert isinstance(options, dict)
+        if caller.token and self._is_table(database):
+            options = {**options, "token": caller.token}
+        result = await value_of(self._call(method, database, *others, options))
+        origin = result[2 if method == b"scan" else 1] if isinstance(result, list) else result
+        if isinstance(origin, bytes) and origin:  # That of a dataset is a version.
+            caller.token = origin
+        return result
 
     def _divided(self, caller: RespCaller, word: bytes) -> tuple[str, bytes]:
         """Return the database and the key of a word."""
@@ -278,85 +277,54 @@ class RespCommands:
             raise RefusedError(NO_DATABASE)
         return name.decode("ascii", "replace"), key
 
-    async def _write_many(self, name: bytes, caller: RespCaller, data: bytes) -> Value:
-        """Answer a write of keys of several tables, or of more keys than one request takes."""
-        method = WRITES_OF_MANY[name]
-        batches = partial(batches_of, data, partial(self._divided, caller), has_values=method == b"put_many")
-        check = partial(self._access.judge_command, name, caller.asker)
-        try:
-            count, token = await write_all(batches, check, partial(self._call, method), caller.token)
-        except RefusedError as refused:
-            return say(RespRefusal(str(refused)), caller.protocol)
-        return _packed(OK if method == b"put_many" else count, token, caller.protocol)
+    async def _write_many(self, name: bytes, caller: RespCaller, words: Sequence[bytes]) -> Said:
+        """Write keys of several tables in batches, one after the other, so the last value of a key counts.
 
-    def _getdel(self, caller: RespCaller, words: Sequence[bytes]) -> MethodCall:
-        """Return the value of a key, and delete it if there is one."""
-        database, key = self._divided(caller, words[0])
+        All are checked before the first one is written, so that no limit or missing right refuses a part of a command.
+        """
+        method, step = WRITES_OF_MANY[name], COMMANDS[name.decode()].step
+        for is_checked in (False, True):
+            for begin in range(0, len(words), step * BATCH_KEYS):
+                batch: dict[str, list[Value]] = {}
+                for at in range(begin, min(begin + step * BATCH_KEYS, len(words)), step):
+                    table, key = self._divided(caller, words[at])
+                    batch.setdefault(table, []).append(key if step == 1 else [key, words[at + 1]])
+                for table, rows in batch.items():
+                    if is_checked:
+                        await self._ask(caller, method, table, rows, {})
+                    else:
+                        self._access.judge_command(name, caller.asker, table)
+                        self._call(method, table, rows)  # Checks the rows; they are not written unless it is awaited.
+                await trio.lowlevel.checkpoint()
+        return OK if step > 1 else len(words)
 
-        def step(value: bytes | None, _expires_at: int | None) -> RecordWrite | Said:
-            return None if value is None else RecordWrite(b"delete", (), {}, value)
+    async def _of_record(self, name: bytes, caller: RespCaller, words: Sequence[bytes]) -> Said:
+        """Answer a command about a record that may read it, and then write it in a request of its own.
 
-        return self._changed(b"del", caller, database, key, step)
-
-    def _of_expiry(self, name: bytes, caller: RespCaller, words: Sequence[bytes]) -> MethodCall:
-        """Answer a command that reads or writes the expiry of a record."""
+        Others may write between the two.
+        """
         database, key = self._divided(caller, words[0])
         step = planned(name, words[1:], self._wall_ms())
-        if isinstance(step, RecordWrite) or name in WRITERS:
-            return self._changed(name, caller, database, key, step)
-        self._access.judge_command(name, caller.asker, database)
-        seen: dict[str, Value] = {"token": caller.token} if caller.token and self._is_table(database) else {}
+        for command in (name,) if isinstance(step, RecordWrite) else (b"get", name):
+            self._access.judge_command(command, caller.asker, database)
+        if name in WRITERS and not self._is_table(database):
+            await self._ask(caller, b"delete", database, key, {})  # The refusal says what it is instead.
+        said = step if isinstance(step, RecordWrite) else step(*await self._found(caller, database, key))
+        if isinstance(said, RecordWrite):
+            await self._ask(caller, said.method, database, key, *said.params, said.options)
+            return said.said
+        return said
 
-        def made(result: Value | Packed) -> tuple[Said, bytes | None]:
-            value, expires_at, token = _explained(result)
-            said = step(value, expires_at)
-            assert not isinstance(said, RecordWrite), "a reader writes nothing"
-            return said, token
+    async def _found(self, caller: RespCaller, database: str, key: bytes) -> tuple[bytes | None, int | None]:
+        """Return the value of a record and its expiry; None: there is none."""
+        match await self._ask(caller, b"get", database, key, {"explain": True}):
+            case [(None | bytes()) as value, _, {**explained}]:
+                expires_at = explained.get("expires_at")
+                return value, expires_at if isinstance(expires_at, int) else None
+            case answer:
+                raise AssertionError(f"a get that explains answers a value, its origin and a map, not {answer!r}")
 
-        return MethodCall(self._call(b"get", database, key, {"explain": True, **seen}), made)
-
-    def _changed(
-        self, command: bytes, caller: RespCaller, database: str, key: bytes, step: Step | RecordWrite
-    ) -> MethodCall:
-        """Do a write; a step reads the record before, in a request of its own, so that others may write between."""
-        is_read = not isinstance(step, RecordWrite)
-        for name in (b"get", command) if is_read else (command,):
-            self._access.judge_command(name, caller.asker, database)
-        if not self._is_table(database):  # Says what it is instead.
-            return MethodCall(self._call(b"delete", database, key), lambda _: (None, None))
-        said: list[Said] = [None]
-
-        def write(complete: Completion[Value | Packed], found: RecordWrite | Said, token: bytes) -> None:
-            if isinstance(found, RecordWrite):
-                said[0] = found.said
-                options: dict[str, Value] = {**found.options, "token": token} if token else found.options
-                self._ask(complete, found.method, database, key, *found.params, options)
-            else:
-                said[0] = found
-                complete(token)
-
-        def got(complete: Completion[Value | Packed], result: Value | Packed | GossipKVError) -> None:
-            assert not isinstance(step, RecordWrite), "nothing was read"
-            if isinstance(result, GossipKVError):
-                complete(result)
-                return
-            value, expires_at, token = _explained(result)
-            write(complete, step(value, expires_at), token or b"")
-
-        def begin(complete: Completion[Value | Packed]) -> None:
-            options: dict[str, Value] = {"token": caller.token} if caller.token else {}
-            if isinstance(step, RecordWrite):
-                write(complete, step, caller.token)
-            else:
-                self._ask(partial(got, complete), b"get", database, key, {**options, "explain": True})
-
-        def made(result: Value | Packed) -> tuple[Said, bytes | None]:
-            token: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
-            return said[0], token if isinstance(token, bytes) else None
-
-        return MethodCall(Later(begin), made)
-
-    def _dbsize(self, caller: RespCaller, _words: Sequence[bytes]) -> Said:
+    async def _dbsize(self, caller: RespCaller, _words: Sequence[bytes]) -> Said:
         selected = self._selected(caller)
         if selected is not None:
             self._access.judge_command(b"dbsize", caller.asker, selected)
@@ -369,7 +337,10 @@ class RespCommands:
 
     def _auth(self, caller: RespCaller, words: Sequence[bytes]) -> Said | ProvenUser | DeferredResult:
         """Answer `AUTH token` or `AUTH name token`; only the token counts."""
-        return self._prove(caller, words[-1], RespLine("OK"))
+        match words:
+            case [token] | [_, token]:
+                return self._prove(caller, token, OK)
+        raise RefusedError("ERR syntax error")
 
     def _prove(self, caller: RespCaller, token: bytes, answer: Said) -> Said | ProvenUser | DeferredResult:
         """Prove the token, and answer `answer` on success."""
@@ -394,10 +365,7 @@ class RespCommands:
         return DeferredResult(wait)
 
     def _hello(self, caller: RespCaller, words: Sequence[bytes]) -> Said | ProvenUser | DeferredResult:
-        """Answer `HELLO [2 or 3 [AUTH name token] [SETNAME name]]` with a description of the server."""
-        at = 1
-        while at < len(words) and words[at].lower() != b"auth":
-            at += 2
+        """Answer `HELLO` with a description of the server; the loop passes on the token of `AUTH name token` alone."""
         description: Said = {
             b"server": b"gossipkv",
             b"version": __version__.encode(),
@@ -407,11 +375,7 @@ class RespCommands:
             b"role": b"master",
             b"modules": [],
         }
-        if at >= len(words):
-            return description
-        if at + 2 >= len(words):
-            raise RefusedError("ERR syntax error in HELLO option 'auth'")
-        return self._prove(caller, words[at + 2], description)
+        return self._prove(caller, words[0], description) if words else description
 
     def _info(self, _caller: RespCaller, _words: Sequence[bytes]) -> Said:
         """Return all sections at once, whatever section is named: each figure of `info` that is a single word."""
@@ -452,34 +416,6 @@ class RespCommands:
         return _unknown_part("CLIENT", b"".join(words[:1]))
 
 
-def _packed(said: Said, token: bytes | None, protocol: int) -> Value:
-    """Return an answer as the loop reads it: RESP, and a table's token if there is one."""
-    words = say(said, protocol)
-    return [words, token] if token else words
-
-
-def _explained(result: Value | Packed) -> tuple[bytes | None, int | None, bytes | None]:
-    """Return the value of a `get` or None, its expiry or None, and the token if it is of a table."""
-    found: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
-    match found:
-        case [(None | bytes()) as value, origin, dict(explained), *_]:
-            expires_at = explained.get("expires_at")
-            token = origin if isinstance(origin, bytes) else None
-            return value, expires_at if isinstance(expires_at, int) else None, token
-    raise AssertionError("a get that explains answers a value, a version or token, and a map")
-
-
-def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None, bytes | None]:
-    """Return the keys of a scan page, the cursor behind it, and the token if it is of a table."""
-    found: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
-    match found:
-        case [list(records), (None | bytes()) as cursor, origin, *_]:
-            rows = (record for record in records if isinstance(record, list))
-            token = origin if isinstance(origin, bytes) else None
-            return [row[0] for row in rows if isinstance(row[0], bytes)], cursor, token
-    raise AssertionError("a scan answers records and a cursor")
-
-
 def _described(name: str) -> Said:
     listed = COMMANDS.get(name)
     if listed is None:
@@ -495,29 +431,3 @@ def _unknown_part(command: str, part: bytes) -> RespRefusal:
 
 def _lines(figures: Mapping[str, Value]) -> list[str]:
     return [f"{name}:{value}" for name, value in figures.items() if isinstance(value, int | float | str)]
-
-
-def _converted(
-    convert: Callable[[Value | Packed], Value],
-    complete: Completion[Value | Packed],
-    result: Value | Packed | GossipKVError,
-) -> None:
-    complete(result if isinstance(result, GossipKVError) else convert(result))
-
-
-def _then(answer: Answer, convert: Callable[[Value | Packed], Value]) -> Value | DeferredResult | Later:
-    if isinstance(answer, DeferredResult):
-
-        async def wait() -> Value:
-            result = await answer.result()
-            assert not isinstance(result, ProvenUser), "who it is is told by `_prove`"
-            return convert(result)
-
-        return DeferredResult(wait)
-    if isinstance(answer, Later):
-
-        def begin(complete: Completion[Value | Packed]) -> None:
-            answer.begin(partial(_converted, convert, complete))
-
-        return Later(begin)
-    return convert(answer)

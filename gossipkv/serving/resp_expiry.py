@@ -1,4 +1,4 @@
-"""Commands of RESP about the expiry of records, as steps: a record in, the answer out, or a write with its answer.
+"""Commands of RESP about a record, most of them about its expiry, as steps: a record in, the answer out, or a write.
 
 Times count by the clock of the node that is asked. A time that is over is written as the earliest expiry there is, so
 the record is absent at once, as in Redis.
@@ -41,7 +41,7 @@ READERS: Final = {b"ttl": (1000, True), b"pttl": (1, True), b"expiretime": (1000
 EXPIRING: Final = {b"expire": (1000, True), b"pexpire": (1, True), b"expireat": (1000, False), b"pexpireat": (1, False)}
 SETTING: Final = {b"setex": b"ex", b"psetex": b"px"}
 OPTIONS: Final = {b"ex": (1000, True), b"px": (1, True), b"exat": (1000, False), b"pxat": (1, False)}
-WRITERS: Final = (b"set", *SETTING, *EXPIRING, b"persist")
+WRITERS: Final = (b"set", *SETTING, *EXPIRING, b"persist", b"getdel")
 
 
 def planned(name: bytes, words: Sequence[bytes], now_ms: int) -> Step | RecordWrite:
@@ -53,6 +53,8 @@ def planned(name: bytes, words: Sequence[bytes], now_ms: int) -> Step | RecordWr
         return partial(_lifetime, READERS[name], now_ms)
     if name in EXPIRING:
         return _expiring(name, words, now_ms)
+    if name == b"getdel":
+        return lambda value, _: None if value is None else RecordWrite(b"delete", (), {}, value)
     if name == b"persist":
         return lambda value, expires_at: 0 if value is None or expires_at is None else _put(value, {"ttl_ms": 0}, 1)
     if name in SETTING:

@@ -31,27 +31,19 @@ LEAST = {
     b"mget": 2,
     b"exists": 2,
     b"set": 3,
-    b"mset": 3,
     b"del": 2,
-    b"getdel": 2,
     b"setex": 4,
     b"psetex": 4,
-    b"expire": 3,
-    b"pexpire": 3,
-    b"expireat": 3,
-    b"pexpireat": 3,
-    b"persist": 2,
     b"unlink": 2,
     b"echo": 2,
     b"select": 2,
     b"client": 2,
-    b"auth": 2,
 }
-MOST = {b"auth": 3, b"getdel": 2, b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
+MOST = {b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
 EXPIRIES = {b"ttl", b"pttl", b"expiretime", b"pexpiretime"}
 LEAST |= dict.fromkeys(EXPIRIES, 2)
 MOST |= dict.fromkeys(EXPIRIES, 2)
-MOST |= {b"setex": 4, b"psetex": 4, b"persist": 2, b"multi": 1, b"exec": 1, b"discard": 1, b"unwatch": 1}
+MOST |= {b"setex": 4, b"psetex": 4, b"multi": 1, b"exec": 1, b"discard": 1, b"unwatch": 1}
 
 
 class Error(NamedTuple):
@@ -231,7 +223,7 @@ class Connection:
             return self._write(b"delete", *arguments)
         own = getattr(self, f"_{name.decode()}") if name in OWN else self._nothing
         said: bytes | None = own(arguments)
-        return self._handed_over(words) if said is None else said
+        return self._handed_over([words[0], *arguments]) if said is None else said
 
     # About data
 
@@ -305,8 +297,7 @@ class Connection:
     # About the connection
 
     def _handed_over(self, words: list[bytes]) -> bytes:
-        data = b"".join(map(bulk, words[1:]))
-        result = self.ask(b"resp", [self.protocol, self.database, self.name, words[0], data, b""])
+        result = self.ask(b"resp", [self.protocol, self.database, self.name, words, b""])
         assert isinstance(result, bytes)
         return result
 
@@ -369,9 +360,10 @@ class Connection:
         if int(protocol) not in {2, 3}:
             return b"-NOPROTO unsupported protocol version\r\n"
         name, left = self.name, arguments[1:]
+        del arguments[:]  # The loop passes on the token alone.
         while left:
             if len(left) > 2 and left[0].lower() == b"auth":
-                left = left[3:]
+                arguments[:], left = [left[2]], left[3:]
             elif len(left) > 1 and left[0].lower() == b"setname":
                 name, left = left[1], left[2:]
             else:

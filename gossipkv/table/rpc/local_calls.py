@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, final
 
 import msgpack
 
-from gossipkv.table.peers.peer_client import awaited
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
+from gossipkv.wire.results import value_of
 
 if TYPE_CHECKING:
     from gossipkv.table.participant.participant import MetadataParticipant
@@ -26,23 +25,10 @@ class LocalCalls:
     async def call(self, method: str, *params: Value) -> Value:
         """Return this node's result.  Raises GossipKVError."""
         name = method.encode()
-        result = self._methods.methods[name](Arguments(name, msgpack.packb(params)))
-        match result:
-            case DeferredResult():
-                awaited_result = await result.result()
-                assert not isinstance(awaited_result, ProvenUser), "only `hello` proves a user"
-                return _unpacked(awaited_result)
-            case Later():
-                return _unpacked(await awaited(result.begin))
-        return result
+        return await value_of(self._methods.methods[name](Arguments(name, msgpack.packb(params))))
 
     async def ask(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
         """Return the result of a node, maybe this one.  Raises GossipKVError."""
         if node == self._participant.service.replicating().replicas.me:
             return await self.call(method, *params)
         return await self._participant.peers.ask(node, method, params, timeout_s)
-
-
-def _unpacked(answer: Value | Packed) -> Value:
-    value: Value = msgpack.unpackb(answer.data) if isinstance(answer, Packed) else answer
-    return value

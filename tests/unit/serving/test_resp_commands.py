@@ -99,7 +99,7 @@ def make() -> RespCommands:
         names=lambda: [*RECORDS],
         records=lambda name: len(RECORDS[name]) if name != "carts" else None,
         methods={b"scan": scan, b"get": get, b"put": put, b"delete": delete},
-        is_table=lambda name: name == "carts",
+        is_table=lambda name: name in {"carts", "orders"},
         info=lambda: INFO,
         environment=SimpleNamespace(random=random.Random(1), clock=SimpleNamespace(wall_ms=lambda: NOW_MS)),
         access=open_access(),
@@ -115,11 +115,7 @@ def told(
     token: bytes = b"",
     asker=STRANGER,
 ) -> object:
-    command, *rest = words or (b"",)
-    sent = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in rest)
-    answer = commands.answer(
-        Arguments(b"resp", msgpack.packb([7, protocol, database, name, command, sent, token])), asker
-    )
+    answer = commands.answer(Arguments(b"resp", msgpack.packb([7, protocol, database, name, words, token])), asker)
     found: list[object] = []
     if isinstance(answer, Later):
         answer.begin(found.append)
@@ -253,11 +249,8 @@ def test_a_page_that_fails():
 
     commands = make()
     commands._methods = {b"scan": refuse}
-    answer = commands.answer(Arguments(b"resp", msgpack.packb([7, 2, 0, b"", b"SCAN", b"$1\r\n0\r\n", b""])), STRANGER)
-    found: list[object] = []
-    assert isinstance(answer, Later)
-    answer.begin(found.append)
-    assert [type(one) for one in found] == [Unavailable]
+    with pytest.raises(Unavailable, match="nobody"):
+        told(commands, b"SCAN", b"0")
 
 
 def test_what_clients_ask():
@@ -285,7 +278,7 @@ def test_what_clients_ask():
     assert told(commands, b"COMMAND", b"LIST").startswith(b"-ERR unknown subcommand 'LIST'")
     assert b"gossipkv_cluster:c\r\n" in told(commands, b"INFO", b"server")
     assert b"\r\ngets:7\r\n" in told(commands, b"INFO")
-    assert told(commands, b"HELLO", b"3", protocol=3).startswith(b"%7\r\n$6\r\nserver\r\n$8\r\ngossipkv\r\n")
+    assert told(commands, b"HELLO", protocol=3).startswith(b"%7\r\n$6\r\nserver\r\n$8\r\ngossipkv\r\n")
     assert told(commands, b"HELLO").startswith(b"*14\r\n$6\r\nserver\r\n")
 
 
@@ -303,13 +296,15 @@ def test_words_that_are_missing_or_too_many():
     """Each command checks the argument count that `COMMAND` reports; only MessagePack-RPC clients can get here."""
     commands = make()
     assert told(commands).startswith(b"-ERR unknown")
-    for name in commands._commands:
-        needed = COMMANDS[name.decode()].words
-        for count in [*range(1, abs(needed)), *([needed + 1] if needed > 0 else [])]:
-            said = told(commands, name, *[b"x"] * (count - 1))
-            assert said == b"-ERR wrong number of arguments for '%s' command\r\n" % name
-    for words in ([b"3", b"auth"], [b"3", b"auth", b"me"], [b"3", b"setname", b"me", b"AUTH"]):
-        assert told(commands, b"HELLO", *words).startswith(b"-ERR syntax error")
+    checked = set()
+    for name, listed in COMMANDS.items():
+        for count in [*range(1, abs(listed.words)), *([listed.words + 1] if listed.words > 0 else [])]:
+            said = told(commands, name.encode(), *[b"x"] * (count - 1))
+            if not said.startswith(b"-ERR unknown command"):  # The loop answers it, and has checked its words.
+                assert said == b"-ERR wrong number of arguments for '%s' command\r\n" % name.encode()
+                checked.add(name)
+    assert checked >= {"mset", "del", "expire", "getdel", "scan", "auth"}
+    assert told(commands, b"AUTH", b"me", b"token", b"more").startswith(b"-ERR syntax error")
 
 
 def test_the_page_has_every_command():
@@ -412,9 +407,9 @@ def test_the_expiry_of_a_dataset():
 ])  # fmt: skip
 def test_what_fails_within_getdel_is_the_answer(words, error):
     """The code comes from the step that failed."""
-    found = told(make(), *words)
-    assert isinstance(found, GossipKVError)
-    assert found.code == error
+    with pytest.raises(GossipKVError) as failed:
+        told(make(), *words)
+    assert failed.value.code == error
 
 
 def test_getdel_elsewhere():
@@ -479,9 +474,7 @@ class Tables:
         return Later(begin)
 
     async def do(self, *words: bytes, token: bytes = b"", database: int = 0) -> object:
-        command, *rest = words
-        sent = b"".join(b"$%05d\r\n%s\r\n" % (len(word), word) for word in rest)
-        params = msgpack.packb([7, 2, database, b"", command, sent, token])
+        params = msgpack.packb([7, 2, database, b"", words, token])
         answer = self.commands.answer(Arguments(b"resp", params), STRANGER)
         assert isinstance(answer, DeferredResult)
         return await answer.result()
@@ -542,21 +535,6 @@ async def test_a_batch_that_fails_ends_the_command():
     assert len(tables.shown) == 2
 
 
-@pytest.mark.parametrize("sent", [b"$", b"$1", b"$a\r\n", b"$-1\r\na\r\n", b"$%s\r\n" % (b"1" * 99), b"1\r\n\r\nx"])
-@pytest.mark.parametrize("name", [b"DEL", b"SCAN"])
-async def test_words_that_the_loop_did_not_check(name, sent):
-    """A client of MessagePack-RPC may send anything."""
-    arguments = Arguments(b"resp", msgpack.packb([7, 2, 0, b"", name, sent, b""]))
-
-    async def ask() -> None:
-        answer = make().answer(arguments, STRANGER)
-        assert isinstance(answer, DeferredResult)
-        await answer.result()
-
-    with pytest.raises(BadRequest, match="bulk strings"):
-        await ask()
-
-
 def test_only_writes_have_many_words():
-    with pytest.raises(BadRequest, match="more than 1024 words"):
+    with pytest.raises(BadRequest, match="1025 words, more than 1024"):
         told(make(), b"SCAN", *[b"0"] * 1025)

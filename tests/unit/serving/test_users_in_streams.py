@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gossipkv.serving.resp_batches import words_of
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import make_core, one_database
 from tests.unit.serving.test_resp import array
@@ -94,7 +93,7 @@ class Stream:
         """Record the user of each hand-off."""
         for _, msgid, method, params in hand_offs:
             found = msgpack.unpackb(params, raw=True)
-            words = [found[4], *words_of(found[5])] if method == b"resp" else [method, *found]
+            words = found[4] if method == b"resp" else [method, *found]
             becomes = -1
             if words[0].lower() == b"auth":
                 becomes = int(words[-1])

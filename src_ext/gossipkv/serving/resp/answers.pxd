@@ -20,7 +20,6 @@ cdef enum AnswerForm:  # how an answer is written
     FOUND_OF = 8  # number of keys found
     DONE = 9  # success of a write
     DELETED = 10  # success of a delete
-    SAID_OF_WRITE = 11  # as SAID, and the request may have written
 
 cdef struct RespState:  # state of a connection
     ReplyQueue replies  # first member, so that the pointers can be cast
@@ -48,5 +47,5 @@ cdef inline RespState* resp_of(ReplyQueue* replies) noexcept nogil:
 
 
 cdef inline bint is_of_write(int form) noexcept nogil:
-    """True if the answer is to a request that may have written."""
+    """True if the answer is to a write that others may overtake."""
     return form >= DONE

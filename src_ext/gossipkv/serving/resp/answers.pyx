@@ -131,7 +131,7 @@ cdef void put_one(const PendingReply* reply, Cursor result, Buffer* out) noexcep
     cdef int64_t first
     cdef int64_t last
     cdef bint found
-    if reply.form == SAID or reply.form == SAID_OF_WRITE:
+    if reply.form == SAID:
         if not take_bin(&result, &value):  # A token of the session follows.
             take_array(&result)
             take_bin(&result, &value)

@@ -8,27 +8,25 @@ from gossipkv.wire._wire cimport Blob, Cursor, Envelope, put_array, put_bin, put
 from gossipkv.wire._text cimport LONGEST_DATABASE
 
 cdef enum Verb:
-    OTHER = 0  # passed to Python, which may not know it either
+    OTHER = 0  # passed to Python, which may not know it either, or does it in steps
     NOTHING = 1
     ONE_KEY = 2  # a `get`
     MANY_KEYS = 3  # a `get_many` for each database
     SET = 4
     DELETE = 5
-    WRITE_MANY = 6  # Python takes its keys in batches
-    PING = 7
-    ECHO = 8
-    SELECT = 9
-    HELLO = 10
-    CLIENT = 11
-    AUTH = 12
-    UNWATCH = 13  # nothing is ever watched
-    REFUSED = 14  # `why` has the reason
+    PING = 6
+    ECHO = 7
+    SELECT = 8
+    HELLO = 9
+    CLIENT = 10
+    UNWATCH = 11  # nothing is ever watched
+    REFUSED = 12  # `why` has the reason
     # Those from here on are taken between `MULTI` and `EXEC` as well.
-    RESET = 15
-    QUIT = 16
-    MULTI = 17
-    EXEC = 18
-    DISCARD = 19
+    RESET = 13
+    QUIT = 14
+    MULTI = 15
+    EXEC = 16
+    DISCARD = 17
 
 cdef struct Command:
     Verb verb

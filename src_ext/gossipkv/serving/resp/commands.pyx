@@ -26,7 +26,7 @@ from gossipkv.wire._resp cimport put_bulk, read_number, take_word
 from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is
 
 cdef enum:
-    COMMANDS = 36
+    COMMANDS = 28
     ERROR_LINE_BYTES = 256  # limit of the error lines written here
 
 cdef struct CommandRule:
@@ -45,26 +45,18 @@ COMMAND_RULES[:] = [
     CommandRule(b"getrange", ONE_KEY, RANGE, 4, 4),
     CommandRule(b"type", ONE_KEY, TYPE, 2, 2),
     CommandRule(b"set", SET, DONE, 3, 0),
-    CommandRule(b"mset", WRITE_MANY, SAID_OF_WRITE, 3, 0),
-    CommandRule(b"del", WRITE_MANY, SAID_OF_WRITE, 2, 0),
-    CommandRule(b"unlink", WRITE_MANY, SAID_OF_WRITE, 2, 0),
+    CommandRule(b"del", DELETE, DELETED, 2, 0),
+    CommandRule(b"unlink", DELETE, DELETED, 2, 0),
     CommandRule(b"ping", PING, SAID, 1, 2),
     CommandRule(b"echo", ECHO, SAID, 2, 2),
     CommandRule(b"select", SELECT, SAID, 2, 2),
     CommandRule(b"hello", HELLO, SAID, 1, 0),
     CommandRule(b"reset", RESET, SAID, 1, 1),
-    CommandRule(b"auth", AUTH, SAID, 2, 3),
     CommandRule(b"client", CLIENT, SAID, 2, 0),
     CommandRule(b"quit", QUIT, SAID, 1, 0),
     CommandRule(b"substr", ONE_KEY, RANGE, 4, 4),
-    CommandRule(b"getdel", OTHER, SAID_OF_WRITE, 2, 2),
     CommandRule(b"setex", SET, DONE, 4, 4),
     CommandRule(b"psetex", SET, DONE, 4, 4),
-    CommandRule(b"expire", OTHER, SAID_OF_WRITE, 3, 0),
-    CommandRule(b"pexpire", OTHER, SAID_OF_WRITE, 3, 0),
-    CommandRule(b"expireat", OTHER, SAID_OF_WRITE, 3, 0),
-    CommandRule(b"pexpireat", OTHER, SAID_OF_WRITE, 3, 0),
-    CommandRule(b"persist", OTHER, SAID_OF_WRITE, 2, 2),
     CommandRule(b"ttl", OTHER, EXPIRES, 2, 2),
     CommandRule(b"pttl", OTHER, EXPIRES, 2, 2),
     CommandRule(b"expiretime", OTHER, EXPIRES, 2, 2),
@@ -240,17 +232,16 @@ cdef void find_command_rule(Command* command, bint in_multi) noexcept nogil:
     if command.verb == REFUSED or in_multi and command.verb < RESET:
         refuse(command, NO_TRANSACTIONS)
         return
-    if command.verb == SET and command.count > 3 and not read_lifetime(command):
+    if command.verb == DELETE and command.count > 2 or (
+        command.verb == SET and command.count > 3 and not read_lifetime(command)
+    ):
         command.verb = OTHER
-        command.form = SAID_OF_WRITE
+        command.form = SAID
     elif command.verb == MANY_KEYS:
         command.request.method = Blob(<const uint8_t*>b"get_many", 8)
         if command.form == FOUND_OF and command.count == 2:
             command.verb = ONE_KEY
             command.form = FOUND
-    elif command.verb == WRITE_MANY and command.count == 2:
-        command.verb = DELETE
-        command.form = DELETED
 
 
 cdef bint read_lifetime(Command* command) noexcept nogil:
@@ -363,7 +354,7 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
             write_line(core, connection, command.why)
         else:
             refuse_count(core, connection, command)
-    elif command.verb == OTHER or command.verb == WRITE_MANY or command.verb == AUTH:
+    elif command.verb == OTHER:
         hand_over(core, connection, command)
     elif command.verb != NOTHING:
         take_word_of_connection(core, connection, command)
@@ -401,21 +392,23 @@ cdef void take_write(Core core, Connection* connection, Command* command) noexce
 
 
 cdef void hand_over(Core core, Connection* connection, Command* command) noexcept nogil:
-    """Let Python answer: `resp [connection, protocol, database, client name, command, words, token]`.
-
-    The words stay as they came, so that Python can take those of a large write little by little.
-    """
+    """Let Python answer: `resp [connection, protocol, database, name, [words], token]`; it bounds the words itself."""
     cdef RespState* resp = resp_of(connection.replies)
     cdef Buffer* out = &core.words
     cdef Py_ssize_t begin = out.end
-    core.elements = 7 + (0 if command.verb == WRITE_MANY else command.count)
-    put_array(out, 7)
+    cdef Cursor words = command.words
+    cdef Blob word = command.name
+    core.elements = 6
+    put_array(out, 6)
     put_unsigned(out, connection.handle)
     put_unsigned(out, <uint32_t>resp.protocol)
     put_unsigned(out, resp.database)
     put_bin(out, resp.name, resp.name_size)
-    put_bin(out, command.name.data, command.name.size)
-    put_bin(out, command.words.at, command.words.end - command.words.at)
+    put_array(out, command.count)
+    put_bin(out, word.data, word.size)
+    for _ in range(command.count - 1):
+        take_word(&words, &word)
+        put_bin(out, word.data, word.size)
     put_bin(out, resp.replies.seen.data + resp.replies.seen.start, buffer_size(&resp.replies.seen))
     resp.is_shown = True
     resp.shown_table = 0
@@ -502,13 +495,17 @@ cdef bint set_name(RespState* resp, const Blob* name) noexcept nogil:
 
 
 cdef void greet(Core core, Connection* connection, Command* command) noexcept nogil:
-    """HELLO [2 or 3 [AUTH name token] [SETNAME name]]: Python describes the server, or refuses, in that protocol."""
+    """HELLO [2 or 3 [AUTH name token] [SETNAME name]]: Python describes the server, or refuses, in that protocol.
+
+    Of the words it gets the token alone.
+    """
     cdef RespState* resp = resp_of(connection.replies)
     cdef Cursor words = command.words
     cdef Py_ssize_t left = command.count - 1
     cdef int64_t protocol = resp.protocol
     cdef Blob word = Blob(NULL, 0)
     cdef Blob name = Blob(&resp.name[0], resp.name_size)
+    command.count = 1
     if left > 0:
         take_word(&words, &word)
         left -= 1
@@ -522,6 +519,7 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
         take_word(&words, &word)
         if left >= 3 and word_is(&word, b"auth"):
             take_word(&words, &word)
+            command.words, command.count = words, 2
             take_word(&words, &word)
             left -= 3
         elif left >= 2 and word_is(&word, b"setname"):

@@ -117,19 +117,21 @@ cdef inline bint must_be_held(
 ) noexcept nogil:
     """Return True if a command waits for room or for what was sent before it.
 
-    Reads wait for all writes before them, so if a write is not answered, only writes are in flight.
+    Reads wait for all writes before them, so if a write is not answered, only writes are in flight. No read sees a
+    later write, and the last write of a key counts. A command that Python answers waits for all before it, and those
+    behind it wait: it may set the user, or write in steps.
     """
     cdef bint waits
-    if must_wait(core, &command.request) or (is_alone(command) and awaits_others(connection)):
+    if must_wait(core, &command.request):
         return True
-    if command.verb == SET or command.verb == DELETE:  # No read sees a later write, and the last write of a key counts.
+    if command.verb == OTHER or command.verb == HELLO or command.verb == RESET:
+        return awaits_others(connection)
+    if command.verb == SET or command.verb == DELETE:
         waits = (
             is_being_written(connection.replies, command.first) if awaits_write else connection.in_flight.count > 0
         )
     else:
-        waits = awaits_write and (
-            command.verb == ONE_KEY or command.verb == MANY_KEYS or command.verb == OTHER
-        )
+        waits = awaits_write and (command.verb == ONE_KEY or command.verb == MANY_KEYS)
     if waits:
         awaits_others(connection)
     return waits
@@ -144,14 +146,6 @@ cdef inline bint is_being_written(const ReplyQueue* replies, int64_t hash) noexc
         if reply.first == hash and is_of_write(reply.form) and not reply.is_kept:
             return True
     return False
-
-
-cdef inline bint is_alone(const Command* command) noexcept nogil:
-    """True if a command waits for those before it, and those behind it wait: it sets the user, or writes in steps."""
-    return (
-        command.verb == AUTH or command.verb == HELLO or command.verb == RESET or command.verb == WRITE_MANY
-        or (command.verb == OTHER and command.form == SAID_OF_WRITE)
-    )
 
 
 cdef inline Py_ssize_t gather_get(

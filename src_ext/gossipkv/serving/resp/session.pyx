@@ -6,11 +6,11 @@
 only. A token is *settled* if all hosts have what it names, by a map that this node knows: any replica that is asked
 then has it, so it is not kept, and a connection that reads settled records has no session to show.
 
-A read waits until the writes before it are answered (`RespState.writes`). A write of many keys is alone: the answer to
-each batch has an entry for each partition, and several at once would fill the session. A write of one key shows the
-session only when Python is asked, which may ask another node: a replica that covers the session, and takes the write in
-the loop, gives it a later time than all of that. Pipelined requests show the same tokens; the first answer replaces
-them and begins another *era*, and the tokens of the others are joined.
+A read waits until the writes before it are answered (`RespState.writes`). A write of many keys waits for all before it
+(`must_be_held`): the answer to each batch has an entry for each partition, and several at once would fill the session.
+A write of one key shows the session only when Python is asked, which may ask another node: a replica that covers the
+session, and takes the write in the loop, gives it a later time than all of that. Pipelined requests show the same
+tokens; the first answer replaces them and begins another *era*, and the tokens of the others are joined.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
