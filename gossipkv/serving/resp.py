@@ -15,7 +15,7 @@ import trio
 
 from gossipkv import __version__
 from gossipkv.errors import BadRequest, Unauthorized
-from gossipkv.serving.resp_expiry import OK, READERS, WRITERS, RecordWrite, planned
+from gossipkv.serving.resp_expiry import OK, WRITERS, RecordWrite, planned
 from gossipkv.serving.resp_scan import USUAL_COUNT, ScanReader, Scans, read_pattern
 from gossipkv.serving.resp_words import MAX_NUMBER, NEWER, RefusedError, RespLine, RespRefusal, say, whole
 from gossipkv.wire.arguments import Arguments
@@ -168,7 +168,7 @@ class RespCommands:
         self._of_data: Mapping[bytes, Callable[[RespCaller, Sequence[bytes]], Awaitable[Said]]] = {
             b"scan": self._scan,
             b"dbsize": self._dbsize,
-            **{name: partial(self._of_record, name) for name in (*READERS, *WRITERS)},
+            **{name: partial(self._write, name) for name in WRITERS},
             **{name: partial(self._write_many, name) for name in WRITES_OF_MANY},
         }
         self._others: Mapping[bytes, Callable[[RespCaller, Sequence[bytes]], Said | ProvenUser | DeferredResult]] = {
@@ -298,16 +298,13 @@ class RespCommands:
                 await trio.lowlevel.checkpoint()
         return OK if step > 1 else len(words)
 
-    async def _of_record(self, name: bytes, caller: RespCaller, words: Sequence[bytes]) -> Said:
-        """Answer a command about a record that may read it, and then write it in a request of its own.
-
-        Others may write between the two.
-        """
+    async def _write(self, name: bytes, caller: RespCaller, words: Sequence[bytes]) -> Said:
+        """Write a record; a step reads it before, in a request of its own, so that others may write between."""
         database, key = self._divided(caller, words[0])
         step = planned(name, words[1:], self._wall_ms())
         for command in (name,) if isinstance(step, RecordWrite) else (b"get", name):
             self._access.judge_command(command, caller.asker, database)
-        if name in WRITERS and not self._is_table(database):
+        if not self._is_table(database):
             await self._ask(caller, b"delete", database, key, {})  # The refusal says what it is instead.
         said = step if isinstance(step, RecordWrite) else step(*await self._found(caller, database, key))
         if isinstance(said, RecordWrite):

@@ -7,7 +7,6 @@ the record is absent at once, as in Redis.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.serving.resp_words import MIN_SIGNED, RefusedError, RespLine, signed
@@ -34,10 +33,8 @@ Step = Callable[[bytes | None, int | None], "RecordWrite | Said"]  # From the va
 OK: Final = RespLine("OK")
 SYNTAX: Final = "ERR syntax error"
 NO_CONDITIONS: Final = f"{SYNTAX}: SET takes no NX, XX or GET here, since nothing is compared"
-NO_RECORD, NO_EXPIRY = -2, -1
 
 Unit = tuple[int, bool]  # Its milliseconds, and True if it counts from now.
-READERS: Final = {b"ttl": (1000, True), b"pttl": (1, True), b"expiretime": (1000, False), b"pexpiretime": (1, False)}
 EXPIRING: Final = {b"expire": (1000, True), b"pexpire": (1, True), b"expireat": (1000, False), b"pexpireat": (1, False)}
 SETTING: Final = {b"setex": b"ex", b"psetex": b"px"}
 OPTIONS: Final = {b"ex": (1000, True), b"px": (1, True), b"exat": (1000, False), b"pxat": (1, False)}
@@ -49,8 +46,6 @@ def planned(name: bytes, words: Sequence[bytes], now_ms: int) -> Step | RecordWr
 
     Raises RefusedError.
     """
-    if name in READERS:
-        return partial(_lifetime, READERS[name], now_ms)
     if name in EXPIRING:
         return _expiring(name, words, now_ms)
     if name == b"getdel":
@@ -65,13 +60,6 @@ def planned(name: bytes, words: Sequence[bytes], now_ms: int) -> Step | RecordWr
 
 def _put(value: bytes, expiry: dict[str, Value], said: Said) -> RecordWrite:
     return RecordWrite(b"put", (value,), expiry, said)
-
-
-def _lifetime(unit: Unit, now_ms: int, value: bytes | None, expires_at: int | None) -> Said:
-    unit_ms, is_from_now = unit
-    if value is None or expires_at is None:
-        return NO_RECORD if value is None else NO_EXPIRY
-    return (max(0, expires_at - now_ms * is_from_now) + unit_ms // 2) // unit_ms
 
 
 def _at(name: bytes, word: bytes, unit: Unit, now_ms: int, *, is_positive: bool) -> int:

@@ -40,9 +40,8 @@ LEAST = {
     b"client": 2,
 }
 MOST = {b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
-EXPIRIES = {b"ttl", b"pttl", b"expiretime", b"pexpiretime"}
-LEAST |= dict.fromkeys(EXPIRIES, 2)
-MOST |= dict.fromkeys(EXPIRIES, 2)
+EXPIRIES = {b"ttl": 1000, b"pttl": 1, b"expiretime": 1000, b"pexpiretime": 1}  # The units in milliseconds.
+ONE_KEY |= dict.fromkeys(EXPIRIES, 2)
 MOST |= {b"setex": 4, b"psetex": 4, b"multi": 1, b"exec": 1, b"discard": 1, b"unwatch": 1}
 
 
@@ -132,7 +131,7 @@ class Connection:
     ask: Callable[[bytes, list[object]], object]
     selectable: list[bytes]
     max_frame: int
-    datasets: frozenset[bytes] = frozenset()
+    now_ms: int = 0
     protocol: int = 2
     database: int = 0
     name: bytes = b""
@@ -206,10 +205,6 @@ class Connection:
             return b"-ERR wrong number of arguments for '%s' command\r\n" % name
         if name == b"watch" or (self.in_multi and name not in TAKEN_IN_MULTI):
             return NO_TRANSACTIONS
-        if name in EXPIRIES and (divided := self._divided(arguments[0])) and divided[0] in self.datasets:
-            found = self.ask(b"get", [*divided])
-            assert isinstance(found, list)
-            return b":-2\r\n" if found[0] is None else b":-1\r\n"
         if name in ONE_KEY or (name == b"exists" and len(words) == 2):
             return self._one(name, arguments)
         if name in {b"mget", b"exists"}:
@@ -242,11 +237,13 @@ class Connection:
             return NO_DATABASE
         if not all(re.fullmatch(rb"-?[0-9]{1,18}", bound) for bound in arguments[1:]):
             return INTEGER
-        result = self.ask(b"get", [*divided])
+        result = self.ask(b"get", [*divided, *([{b"explain": True}] if name in EXPIRIES else [])])
         if isinstance(result, Error):
             return self._refused(result)
         assert isinstance(result, list)
         found: bytes | None = result[0]
+        if name in EXPIRIES:
+            return b":%d\r\n" % self._lifetime(name, found, result[2])
         value = found or b""
         first, last = (
             int(bound) + len(value) if int(bound) < 0 else int(bound) for bound in arguments[1:] or (b"0", b"0")
@@ -260,6 +257,12 @@ class Connection:
             b"strlen": b":%d\r\n" % len(value),
             b"exists": b":%d\r\n" % (found is not None),
         }[name]
+
+    def _lifetime(self, name: bytes, found: bytes | None, explained: dict[str, int]) -> int:
+        if found is None or "expires_at" not in explained:
+            return -2 if found is None else -1
+        left_ms = max(0, explained["expires_at"] - (self.now_ms if name.endswith(b"ttl") else 0))
+        return (left_ms + EXPIRIES[name] // 2) // EXPIRIES[name]
 
     def _write(self, method: bytes, word: bytes, *rest: object) -> bytes:
         divided = self._divided(word)

@@ -29,6 +29,8 @@ RECORDS = {
 }
 DATABASES = {name: records.get for name, records in RECORDS.items()} | {b"carts": lambda key: key * 2 or None}
 SELECTABLE = ("db", "carts")
+NOW_MS = 1_800_000_000_000
+EXPIRES_MS = NOW_MS + 61_501
 
 
 def array(*words: bytes) -> bytes:
@@ -38,8 +40,9 @@ def array(*words: bytes) -> bytes:
 def result_of(method: bytes, params: Sequence[object]) -> object:
     """Return the result of a request, from the core or from Python."""
     match method, params:
-        case b"get", [bytes(database), bytes(key)] if database in DATABASES:
-            return [DATABASES[database](key), "v1"]
+        case b"get", [bytes(database), bytes(key), *explains] if database in DATABASES:
+            expiry = {"expires_at": EXPIRES_MS} if database == b"carts" and key > b"a" else {}
+            return [DATABASES[database](key), "v1", *({"node": "n1"} | expiry for _ in explains)]
         case b"get_many", [bytes(database), list(keys)] if database in DATABASES:
             return [[DATABASES[database](key) for key in keys], "v1"]
         case b"put", [b"carts", _, _, {**options}]:
@@ -108,6 +111,7 @@ def published(tmp_path_factory):
 
 def make(published, **limits: int) -> Core:
     core = make_core(**limits, resp_databases=SELECTABLE)
+    core.expire_from(NOW_MS, 0)
     core.publish(published.table())
     return core
 
@@ -115,7 +119,7 @@ def make(published, **limits: int) -> Core:
 def expected(data: bytes, max_frame: int = LIMITS["max_frame"]) -> tuple[bytes, bool]:
     """Return the oracle's answers, and whether the connection ends."""
     selectable = [name.encode() for name in SELECTABLE]
-    oracle = Connection(result_of, selectable, max_frame, frozenset(RECORDS))
+    oracle = Connection(result_of, selectable, max_frame, NOW_MS)
     return oracle.answers(data), oracle.ended
 
 
@@ -143,7 +147,7 @@ words = st.lists(st.sampled_from(KEYS + OTHERS) | st.binary(max_size=4), max_siz
 key = st.sampled_from([b"db:k", b"db:long", b"db:gone", b"other:k", b"carts:a", b"k", b"a:b"])
 number = st.sampled_from([b"0", b"1", b"-1", b"02", b"-3000", b"4000", b"4398046512", b"4398046511104", b"1000000000"])
 commands = st.one_of(
-    st.tuples(st.sampled_from([b"GET", b"STRLEN", b"TYPE", b"TTL", b"EXISTS"]), key),
+    st.tuples(st.sampled_from([b"GET", b"STRLEN", b"TYPE", b"TTL", b"EXPIRETIME", b"EXISTS"]), key),
     st.tuples(st.sampled_from([b"MGET", b"EXISTS", b"DEL"]), key, key, key),
     st.tuples(st.just(b"GETRANGE"), key, number, number),
     st.tuples(st.just(b"SET"), key, number, st.sampled_from([b"EX", b"px", b"EXAT", b"PXAT", b"KEEPTTL"]), number),
@@ -241,6 +245,16 @@ def test_a_command_is_the_same_wherever_it_is_cut(published):
     for at in range(len(data)):
         talk.send(data[at : at + 1])
     assert talk.finish() == whole
+
+
+@pytest.mark.parametrize(("name", "lifetime"), [
+    (b"TTL", 62), (b"pttl", 61_501), (b"EXPIRETIME", EXPIRES_MS // 1000 + 1), (b"PEXPIRETIME", EXPIRES_MS),
+])  # fmt: skip
+def test_a_lifetime_is_rounded_to_its_unit(published, name, lifetime):
+    """A record that never expires has -1, and an absent one -2."""
+    talk = Talk(make(published))
+    talk.send(b"".join(array(name, key) for key in (b"carts:b", b"carts:a", b"carts:", b"db:k", b"db:no")))
+    assert talk.finish() == b":%d\r\n:-1\r\n:-2\r\n:-1\r\n:-2\r\n" % lifetime
 
 
 @pytest.mark.parametrize("name", [b"MGET", b"EXISTS"])

@@ -80,7 +80,8 @@ def test_a_read_shows_what_was_written_and_read(talk):
     assert talk.did(b"GET carts:a", [b"1", two]) == one
     assert talk.did(b"MGET carts:a carts:b", [[b"1", None], three]) == two
     assert talk.did(b"SET carts:a 2", three) == three
-    assert talk.did(b"TTL carts:a", [b"1", b""]) == three
+    assert talk.did(b"TTL carts:a", [b"1", one, {"node": "n1"}]) == three
+    assert talk.did(b"PTTL carts:a", [b"1", b"", {"node": "n1"}]) == one
 
 
 @pytest.mark.parametrize("command", [b"SET carts:a 1 EX 9", b"SETEX carts:a 9 1", b"PSETEX carts:a 9000 1"])

@@ -391,8 +391,7 @@ cdef class Loop:
 
     cdef void tell_time(self) noexcept nogil:
         self.connections.set_time(self.transport.now_ns())
-        if self.core.published.gate is not None:
-            expire_records(self.core, <uint64_t>self.transport.wall_ms())
+        expire_records(self.core, <uint64_t>self.transport.wall_ms())
 
     cdef void begin_round(self, int64_t serve_us) noexcept nogil:
         self.tell_time()

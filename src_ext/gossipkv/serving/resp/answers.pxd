@@ -14,7 +14,7 @@ cdef enum AnswerForm:  # how an answer is written
     LENGTH = 2  # length of the value
     RANGE = 3  # a range of the value
     TYPE = 4
-    EXPIRES = 5  # -1, since a record of a dataset never expires; -2 if there is none
+    EXPIRES = 5  # lifetime of the record; -1 if it never expires, -2 if there is none
     FOUND = 6  # 1 or 0
     VALUES = 7  # values of `get_many`
     FOUND_OF = 8  # number of keys found

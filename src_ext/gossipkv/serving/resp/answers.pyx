@@ -154,9 +154,21 @@ cdef void put_one(const PendingReply* reply, Cursor result, Buffer* out) noexcep
     elif reply.form == TYPE:
         put_bytes(out, <const uint8_t*>(b"+string\r\n" if found else b"+none\r\n"), 9 if found else 7)
     elif reply.form == EXPIRES:
-        put_line(out, 0x3A, -1 if found else -2)
+        put_line(out, 0x3A, lifetime_of(reply, result) if found else -2)
     else:
         put_line(out, 0x3A, value.size if reply.form == LENGTH else found)
+
+
+cdef int64_t lifetime_of(const PendingReply* reply, Cursor rest) noexcept nogil:
+    """Return a record's lifetime from `version or token, {explanation}`, rounded to its unit; -1 if it never expires."""
+    cdef Blob name
+    cdef uint64_t expires_ms
+    skip_value(&rest)
+    for _ in range(take_map(&rest)):
+        if take_blob(&rest, &name) and blob_is(&name, b"expires_at", 10) and take_unsigned(&rest, &expires_ms):
+            return (max(<int64_t>expires_ms - reply.last, <int64_t>0) + reply.first // 2) // reply.first
+        skip_value(&rest)
+    return -1
 
 
 cdef int write_values(

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memchr
 
 from gossipkv.wire._buffer cimport Buffer, buffer_size
-from gossipkv.wire._wire cimport Blob, Cursor, Envelope, put_array, put_bin, put_map
+from gossipkv.wire._wire cimport TRUE, Blob, Cursor, Envelope, put, put_array, put_bin, put_map, put_text
 from gossipkv.wire._text cimport LONGEST_DATABASE
 
 cdef enum Verb:
@@ -36,7 +36,7 @@ cdef struct Command:
     const char* known_name  # the name as spelled in `COMMAND_RULES`, if it is there
     Cursor words  # the words behind the name
     const char* why
-    int64_t first  # first and last byte of a range of a value; of a write, the hash of its key
+    int64_t first  # first and last byte of a range; unit of a lifetime and when it begins; of a write, its key's hash
     int64_t last
     const char* lifetime_option  # the option of `put` for a record that expires; NULL: there is none
     uint64_t lifetime_ms
@@ -69,8 +69,10 @@ cdef inline Cursor params_from(const Buffer* out, Py_ssize_t begin) noexcept nog
     return Cursor(out.data + begin, out.data + out.end)
 
 
-cdef inline bint write_get(Core core, RespState* resp, const Blob* word, Envelope* request) noexcept nogil:
-    """Write the request `get [database, key, {}]`. Return False if the word names no database."""
+cdef inline bint write_get(
+    Core core, RespState* resp, const Blob* word, bint explains, Envelope* request
+) noexcept nogil:
+    """Write the request `get [database, key, {options}]`. Return False if the word names no database."""
     cdef Py_ssize_t begin = core.words.end
     cdef Py_ssize_t shown = 0
     cdef Blob database
@@ -79,11 +81,15 @@ cdef inline bint write_get(Core core, RespState* resp, const Blob* word, Envelop
         return False
     if buffer_size(&resp.replies.seen) > 0:
         shown = shown_bytes(core, resp, &database)
-    begin_params(&core.words, 3 if shown > 0 else 2, &database)
+    begin_params(&core.words, 3 if shown > 0 or explains else 2, &database)
     put_bin(&core.words, key.data, key.size)
+    if shown > 0 or explains:
+        put_map(&core.words, <int>(shown > 0) + <int>explains)
     if shown > 0:
-        put_map(&core.words, 1)
         put_shown(resp, shown, &core.words)
+    if explains:
+        put_text(&core.words, b"explain")
+        put(&core.words, TRUE)
     request.msgid = next_id(&resp.replies)
     request.method = Blob(<const uint8_t*>b"get", 3)
     request.params = params_from(&core.words, begin)
@@ -93,7 +99,7 @@ cdef inline bint write_get(Core core, RespState* resp, const Blob* word, Envelop
 cdef void read_command(
     Core core, const Connection* connection, const uint8_t* data, Py_ssize_t size, Command* command
 ) noexcept nogil
-cdef bint queue_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil
+cdef PendingReply* queue_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil
 cdef void take_command(Core core, Connection* connection, Command* command) noexcept nogil
 cdef void write_line(Core core, Connection* connection, const char* line) noexcept nogil
 cdef void write_now(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil

@@ -1,6 +1,6 @@
 """Commands of RESP, translated to the core's few requests; commands about the connection are answered here.
 
-    GET STRLEN GETRANGE TYPE, EXISTS of one key ──> get
+    GET STRLEN GETRANGE TYPE TTL, EXISTS of one key ──> get
     MGET, EXISTS of several ──> a get_many for each database
     SET SETEX PSETEX ──> put          DEL and UNLINK of one key ──> delete
     each with the tokens that the connection's session has seen of the table (`session.pyx`)
@@ -57,10 +57,10 @@ COMMAND_RULES[:] = [
     CommandRule(b"substr", ONE_KEY, RANGE, 4, 4),
     CommandRule(b"setex", SET, DONE, 4, 4),
     CommandRule(b"psetex", SET, DONE, 4, 4),
-    CommandRule(b"ttl", OTHER, EXPIRES, 2, 2),
-    CommandRule(b"pttl", OTHER, EXPIRES, 2, 2),
-    CommandRule(b"expiretime", OTHER, EXPIRES, 2, 2),
-    CommandRule(b"pexpiretime", OTHER, EXPIRES, 2, 2),
+    CommandRule(b"ttl", ONE_KEY, EXPIRES, 2, 2),
+    CommandRule(b"pttl", ONE_KEY, EXPIRES, 2, 2),
+    CommandRule(b"expiretime", ONE_KEY, EXPIRES, 2, 2),
+    CommandRule(b"pexpiretime", ONE_KEY, EXPIRES, 2, 2),
     CommandRule(b"multi", MULTI, SAID, 1, 1),
     CommandRule(b"exec", EXEC, SAID, 1, 1),
     CommandRule(b"discard", DISCARD, SAID, 1, 1),
@@ -201,8 +201,8 @@ cdef void read_command(
     if command.count > 0:
         take_word(&command.words, &command.name)
         find_command_rule(command, resp_of(connection.replies).in_multi)
-        if command.verb == SET or command.verb == DELETE or command.verb == OTHER and command.form == EXPIRES:
-            look_at_key(core, resp_of(connection.replies), command)
+        if command.verb == SET or command.verb == DELETE:
+            hash_key(core, resp_of(connection.replies), command)
         if command.verb == ONE_KEY:
             read_key(core, resp_of(connection.replies), command)
 
@@ -279,31 +279,24 @@ cdef const LifetimeOption* find_lifetime_option(const Blob* word) noexcept nogil
     return NULL
 
 
-cdef void look_at_key(Core core, const RespState* resp, Command* command) noexcept nogil:
-    """Note the hash of a write's key; read a dataset's record for its expiry, which Python finds of a table's."""
+cdef void hash_key(Core core, const RespState* resp, Command* command) noexcept nogil:
     cdef Cursor words = command.words
-    cdef Blob word
-    cdef Blob database = Blob(NULL, 0)
+    cdef Blob word, database
     cdef Blob key = Blob(NULL, 0)
-    cdef DatabaseRow* row
     take_word(&words, &word)
     divide_key(core, resp, &word, &database, &key)
-    if command.form != EXPIRES:
-        command.first = <int64_t>hash64_of(key.data, key.size, 0)
-        return
-    row = core.published.find_database(&database)
-    if row != NULL and row.table == NULL:
-        command.verb = ONE_KEY
-    else:
-        command.form = SAID
+    command.first = <int64_t>hash64_of(key.data, key.size, 0)
 
 
 cdef void read_key(Core core, RespState* resp, Command* command) noexcept nogil:
     cdef Blob word
     take_word(&command.words, &word)
-    if not write_get(core, resp, &word, &command.request):
+    if not write_get(core, resp, &word, command.form == EXPIRES, &command.request):
         refuse(command, NO_DATABASE)
         return
+    if command.form == EXPIRES:  # Milliseconds if the name begins with P, and from now unless it is a time.
+        command.first = 1 if command.known_name[0] == 0x70 else 1000
+        command.last = 0 if command.name.size > 4 else <int64_t>core.read_limits.now_ms
     if command.form == RANGE:
         take_word(&command.words, &word)
         if not word_number(&word, &command.first):
@@ -315,24 +308,24 @@ cdef void read_key(Core core, RespState* resp, Command* command) noexcept nogil:
             return
 
 
-cdef bint queue_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil:
-    """Queue the reply to the next request in the command's form, for `parts` requests; False if out of memory."""
+cdef PendingReply* queue_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil:
+    """Queue the reply to the next request in the command's form, for `parts` requests; NULL if out of memory."""
     cdef PendingReply* reply = queue_reply(connection.replies, command.form, parts)
     if reply == NULL:
         core.connections.doom(connection, CLOSED_MEMORY)
-        return False
+        return NULL
     reply.protocol = <uint8_t>resp_of(connection.replies).protocol
     note_shown(resp_of(connection.replies), reply)
     resp_of(connection.replies).writes += is_of_write(command.form)
     reply.first = command.first
     reply.last = command.last
-    return True
+    return reply
 
 
 cdef void ask(Core core, Connection* connection, Command* command) noexcept nogil:
     """Serve the command's only request."""
     command.request.msgid = next_id(connection.replies)
-    if queue_answer(core, connection, command, 1):
+    if queue_answer(core, connection, command, 1) != NULL:
         take_request(core, connection, &command.request)
 
 

@@ -70,7 +70,7 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
             core.elements = connection.scan.elements
             is_read = find_room(
                 core, connection, (length if data[at] == 0x2A else LINE_GROWTH * length)
-                + min(length, <Py_ssize_t>MAX_PARTS) * (RESP_PARAMS_BYTES + buffer_size(&connection.replies.seen))
+                + RESP_PARAMS_BYTES + buffer_size(&connection.replies.seen)
             )
             if is_read:
                 read_command(core, connection, data + at, length, &command)
@@ -159,7 +159,7 @@ cdef inline Py_ssize_t gather_get(
     if (
         length == 0
         or not find_room(core, connection, length + RESP_PARAMS_BYTES + buffer_size(&connection.replies.seen))
-        or not write_get(core, resp_of(connection.replies), &key, &request)
+        or not write_get(core, resp_of(connection.replies), &key, False, &request)
         or gather(core, data, &request) == HAND_OFF
     ):
         return 0
