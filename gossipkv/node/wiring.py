@@ -65,6 +65,7 @@ from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.storage import sigbus
 from gossipkv.table.participant.participant import MetadataParticipant
 from gossipkv.table.rpc.dispatch import TableMethods
+from gossipkv.table.rpc.local_calls import value_of
 from gossipkv.table.store import OPEN, TableStore, memory_bytes, open_tables
 
 if TYPE_CHECKING:
@@ -360,6 +361,7 @@ class _NodeParts:
             names=names.all,
             records=reads.records,
             methods=data.methods,
+            value_of=value_of,
             is_table=names.is_table,
             info=info,
             environment=self._environment,

@@ -19,7 +19,7 @@ from gossipkv.serving.resp_expiry import OK, WRITERS, RecordWrite, planned
 from gossipkv.serving.resp_scan import USUAL_COUNT, ScanReader, Scans, read_pattern
 from gossipkv.serving.resp_words import MAX_NUMBER, NEWER, RefusedError, RespLine, RespRefusal, say, whole
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import DeferredResult, ProvenUser, value_of
+from gossipkv.wire.results import DeferredResult, ProvenUser
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 REDIS_VERSION: Final = "7.0.0"  # Some clients look for the version of Redis whose answers they get.
 LONGEST_WORD: Final = 1 << 32
-MAX_WORDS: Final = 1024  # Of a command that has no list of keys.
+MAX_WORDS: Final = 1024  # Commands with a list of keys may have more.
 BATCH_KEYS: Final = 1000  # Python takes some 10 µs for each, and serves others between batches.
 MAX_TOLD: Final = 128  # Bytes shown of an unknown command, as in Redis.
 NO_DATABASE: Final = (
@@ -148,6 +148,7 @@ class RespCommands:
         names: Callable[[], Sequence[str]],
         records: Callable[[str], int | None],
         methods: Mapping[bytes, Method],
+        value_of: Callable[[Answer], Awaitable[Value]],
         is_table: Callable[[str], bool],
         info: Callable[[], Value],
         environment: Environment,
@@ -155,13 +156,13 @@ class RespCommands:
     ) -> None:
         """`databases` can be selected; `names` returns all; `records` estimates the records of a dataset.
 
-        `methods`: those of the wire to read and to write.
+        `methods`: those of the wire to read and to write; `value_of` awaits their results.
         """
         self._databases = databases
         self._names = names
         self._access = access
         self._records = records
-        self._methods, self._is_table = methods, is_table
+        self._methods, self._value_of, self._is_table = methods, value_of, is_table
         self._info_of, self._wall_ms = info, environment.clock.wall_ms
         self._scans = Scans(environment.random)
         # Commands about data are authorised by the databases that they read or write.
@@ -261,9 +262,9 @@ class RespCommands:
         assert isinstance(options, dict)
         if caller.token and self._is_table(database):
             options = {**options, "token": caller.token}
-        result = await value_of(self._call(method, database, *others, options))
+        result = await self._value_of(self._call(method, database, *others, options))
         origin = result[2 if method == b"scan" else 1] if isinstance(result, list) else result
-        if isinstance(origin, bytes) and origin:  # That of a dataset is a version.
+        if isinstance(origin, bytes) and origin:  # A dataset has the name of a version there.
             caller.token = origin
         return result
 

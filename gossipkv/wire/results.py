@@ -8,14 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, final
 
-import msgpack
-import trio
-
-from gossipkv.errors import GossipKVError, Unavailable, Unknown
+from gossipkv.errors import Unavailable, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
+    from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
     T = TypeVar("T")
@@ -55,39 +53,6 @@ class Later:
     """
 
     begin: Callable[[Completion[Value | Packed]], object]
-
-
-async def awaited(begin: Callable[[Completion[T]], object]) -> T:
-    """Begin a request that calls back, and return its result.  Raises GossipKVError: its error."""
-    answered = trio.Event()
-    answers: list[T | GossipKVError] = []
-
-    def complete(answer: T | GossipKVError) -> None:
-        answers.append(answer)
-        answered.set()
-
-    begin(complete)
-    if not answers:
-        await answered.wait()
-    (answer,) = answers
-    if isinstance(answer, GossipKVError):
-        raise answer
-    return answer
-
-
-async def value_of(result: Value | Packed | DeferredResult | Later) -> Value:
-    """Return the decoded result of a method that was called.  Raises GossipKVError."""
-    found: Value | Packed | ProvenUser
-    match result:
-        case DeferredResult():
-            found = await result.result()
-        case Later():
-            found = await awaited(result.begin)
-        case _:
-            found = result
-    assert not isinstance(found, ProvenUser), "only `auth` and `hello` prove a user"
-    value: Value = msgpack.unpackb(found.data) if isinstance(found, Packed) else found
-    return value
 
 
 class NodeAnswer(NamedTuple):

@@ -16,7 +16,7 @@ from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable,
 from gossipkv.gossip.member import REACHABLE
 from gossipkv.register.seen import AcceptorReply
 from gossipkv.table.peers.hints import decode_hint
-from gossipkv.wire.results import NotAnswered, NotReached, awaited
+from gossipkv.wire.results import NotAnswered, NotReached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -182,6 +182,24 @@ class PeerClient:
             if member.uuid == node:
                 return member.name
         raise Unavailable("the node is not a known member of this cluster", {"uuid": node.hex()})
+
+
+async def awaited(begin: Callable[[Completion[T]], object]) -> T:
+    """Begin a request that calls back, and return its result.  Raises GossipKVError: its error."""
+    answered = trio.Event()
+    answers: list[T | GossipKVError] = []
+
+    def complete(answer: T | GossipKVError) -> None:
+        answers.append(answer)
+        answered.set()
+
+    begin(complete)
+    if not answers:
+        await answered.wait()
+    (answer,) = answers
+    if isinstance(answer, GossipKVError):
+        raise answer
+    return answer
 
 
 def _complete(complete: Completion[Value], name: str, answer: NodeAnswer | GossipKVError) -> None:

@@ -1,4 +1,4 @@
-"""Calls of the table methods by a task of this node, at this node or at another one."""
+"""Calls of methods by a task of this node, at this node or at another one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, final
 
 import msgpack
 
+from gossipkv.table.peers.peer_client import awaited
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import value_of
+from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
 
 if TYPE_CHECKING:
     from gossipkv.table.participant.participant import MetadataParticipant
@@ -32,3 +33,18 @@ class LocalCalls:
         if node == self._participant.service.replicating().replicas.me:
             return await self.call(method, *params)
         return await self._participant.peers.ask(node, method, params, timeout_s)
+
+
+async def value_of(result: Value | Packed | DeferredResult | Later) -> Value:
+    """Return the decoded result of a method that was called.  Raises GossipKVError."""
+    found: Value | Packed | ProvenUser
+    match result:
+        case DeferredResult():
+            found = await result.result()
+        case Later():
+            found = await awaited(result.begin)
+        case _:
+            found = result
+    assert not isinstance(found, ProvenUser), "only `auth` and `hello` prove a user"
+    value: Value = msgpack.unpackb(found.data) if isinstance(found, Packed) else found
+    return value

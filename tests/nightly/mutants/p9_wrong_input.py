@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a command of RESP takes as few words as there are",
         "gossipkv.serving.resp:_check_count",
-        "if words != needed if needed > 0 else words < -needed:",
+        "if count != listed.words if listed.words > 0 else count < -listed.words or len(words) % (listed.step or 1):",
         "if False:",
         "tests/unit/serving/test_resp_commands.py",
     ),

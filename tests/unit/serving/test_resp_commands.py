@@ -19,6 +19,7 @@ from gossipkv.serving.loop import Caller
 from gossipkv.serving.resp import COMMANDS, RespCommands
 from gossipkv.serving.resp_scan import MAX_CURSORS, ScanReader, Scans, read_pattern
 from gossipkv.settings.tables import MIN_EXPIRES_MS
+from gossipkv.table.rpc.local_calls import value_of
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import DeferredResult, Later, Packed
 from tests.unit.access.callers import LOCALHOST, STRANGER, open_access
@@ -99,6 +100,7 @@ def make() -> RespCommands:
         names=lambda: [*RECORDS],
         records=lambda name: len(RECORDS[name]) if name != "carts" else None,
         methods={b"scan": scan, b"get": get, b"put": put, b"delete": delete},
+        value_of=value_of,
         is_table=lambda name: name in {"carts", "orders"},
         info=lambda: INFO,
         environment=SimpleNamespace(random=random.Random(1), clock=SimpleNamespace(wall_ms=lambda: NOW_MS)),
