@@ -19,7 +19,7 @@ from gossipkv.cli.options import HEX, JSON, NODES, OUT, VERSION, AskedNodes, key
 from gossipkv.cli.output import CommandOutput, json_line, note
 from gossipkv.client import parts
 from gossipkv.client.pages import ScanPages
-from gossipkv.client.reads import name_bytes, read_options, span_options, value_of
+from gossipkv.client.reads import given, name_bytes, span_options, value_of
 from gossipkv.errors import BadRequest, TooLarge
 from gossipkv.wire.key_text import shown
 
@@ -92,7 +92,7 @@ def mget(
     missing = 0
     with _asked(database, version), nodes.connect() as client, output:
         for part in _parts(_lines() if keys == (b"-",) else keys):
-            reading = parts.reading(name_bytes(database), part, read_options(version, None), version)
+            reading = parts.reading(name_bytes(database), part, given({"version": version}))
             values, stamp = client.ask_steps(reading, None)
             assert isinstance(values, list), "no columns were requested"
             version = stamp if isinstance(stamp, str) else None
@@ -138,7 +138,7 @@ def scan(
     """
     with _asked(database, version), nodes.connect() as client, output:
         span = span_options(start, end, prefix, reverse=reverse)
-        pages = ScanPages(database, span, limit=limit, version=version)
+        pages = ScanPages(database, span | given({"version": version}), limit=limit)
         for key, value in cast("Iterator[Record]", client.scanned(pages, None)):
             if as_json:
                 output.write(json_line(output.record(key, value)))

@@ -26,6 +26,7 @@ from gossipkv.client.blocking_shell import IN_FLIGHT, BlockingShell
 from gossipkv.client.credentials import Credentials
 from gossipkv.client.plain import Table
 from gossipkv.client.reads import TIMEOUT_MS
+from gossipkv.client.sessions import read_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -112,7 +113,7 @@ class Dataset(plain.Dataset):
         the key that failed.
         """
         asked: deque[OneKey] = deque()
-        options = reads.read_options(version, min_version)
+        options = reads.packed(read_options(None, self.name, version, min_version))
 
         def requests() -> Iterator[Request[tuple[bytes | None, Stamp]]]:
             for key in reads.several(keys):

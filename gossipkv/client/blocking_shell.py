@@ -177,9 +177,8 @@ class BlockingShell:
             raise ValueError(
                 f"{method} cannot be pipelined, because repeating it may not be safe; send one request at a time"
             )
-        return self.ask_all(
-            (call_request(method, params) for params in reads.iterable("requests", requests)), in_flight
-        )
+        asked = reads.several(requests, "requests")
+        return self.ask_all((call_request(method, params) for params in asked), in_flight)
 
     def ask_all(self, requests: Iterator[Request[_Result]], in_flight: int) -> Iterator[_Result]:
         """Do the same as `pipeline` for ready-made requests, all of them repeatable."""

@@ -86,7 +86,9 @@ class Calls(Shell):
 
     def children(self, path: str = "", *, everything: bool = False) -> Asked[list[str]]:
         """Return the names below a path of the tree that live nodes publish; with `everything`, those of all nodes."""
-        return self._call("children", _below(path, everything), lambda result: reads.texts_of("children", result))
+        return self._call(
+            "children", _below(path, everything), lambda result: reads.list_of("children", result, str, "strings")
+        )
 
     def entries(self, path: str = "", *, everything: bool = False) -> Asked[list[dict[str, Value]]]:
         """Return the keys below a path: `name`, `owner`, `value`, `age_s`, `state`; `everything`: of all nodes."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal, TypeVar
 
-    from gossipkv.client._client import Column
+    from gossipkv.client._client import Column, Request
     from gossipkv.client.asking import Asked, Scanned, Shell
     from gossipkv.client.reads import Key, Keys, Stamp
     from gossipkv.client.sessions import Session
@@ -40,7 +40,7 @@ class Dataset(reads.ReadOnly):
 
     def __getitem__(self, key: Key) -> Asked[bytes]:
         """Return the value of `key`; raise KeyError if there is none."""
-        return self._client.ask(get_request(self._database, key), None, reads.or_error(reads.of_dataset, key))
+        return self._client.ask(self._request(key, None), None, reads.or_error(reads.of_dataset, key))
 
     def get(
         self,
@@ -58,20 +58,14 @@ class Dataset(reads.ReadOnly):
             UnknownDatabase, UnknownVersion, NotReady, Corrupt: the node's answer.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
-        finish: Callable[[tuple[bytes | None, Stamp]], bytes | None] = reads.of_dataset
-        if session is not None:
-            finish = lambda answer: sessions.saw_version(session, self.name, answer)[0]  # noqa: E731  # It is one of two.
-        whole = finish if default is None else reads.or_default(finish, default)
-        return self._client.ask(request, timeout_ms, whole)
+        found = self._found(session)
+        finish = found if default is None else reads.or_default(found, default)
+        return self._client.ask(self._request(key, session, version, min_version), timeout_ms, finish)
 
     def has(self, key: Key, *, timeout_ms: int | None = None, session: Session | None = None) -> Asked[bool]:
         """Return True if there is a value of `key`.  Raises as `get`."""
-        request, saw = (
-            get_request(self._database, key, sessions.read_options(session, self.name, None, None)),
-            self._saw,
-        )
-        return self._client.ask(request, timeout_ms, lambda answer: saw(session)(answer)[0] is not None)
+        found = self._found(session)
+        return self._client.ask(self._request(key, session), timeout_ms, lambda answer: found(answer) is not None)
 
     def get_with_version(
         self,
@@ -83,8 +77,7 @@ class Dataset(reads.ReadOnly):
         session: Session | None = None,
     ) -> Asked[tuple[bytes | None, str]]:
         """Return the same as `get`, with the version that answered."""
-        request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
-        return self._client.ask(request, timeout_ms, self._saw(session))
+        return self._client.ask(self._request(key, session, version, min_version), timeout_ms, self._saw(session))
 
     def get_many(
         self,
@@ -104,8 +97,8 @@ class Dataset(reads.ReadOnly):
         texts.  Raises as `get`.
         """
         options = sessions.read_options(session, self.name, version, min_version)
-        steps = parts.reading(self._database, keys, options, version, into=into, as_text=as_text)
-        return self._client.ask_steps(parts.finished(steps, lambda answer: self._saw(session)(answer)[0]), timeout_ms)
+        steps = parts.reading(self._database, keys, options, into=into, as_text=as_text)
+        return self._client.ask_steps(parts.finished(steps, self._found(session)), timeout_ms)
 
     def get_many_with_version(
         self,
@@ -120,7 +113,7 @@ class Dataset(reads.ReadOnly):
     ) -> Asked[tuple[list[bytes | None] | Column, str]]:
         """Return the same as `get_many`, with the version that answered."""
         options = sessions.read_options(session, self.name, version, min_version)
-        steps = parts.reading(self._database, keys, options, version, into=into, as_text=as_text)
+        steps = parts.reading(self._database, keys, options, into=into, as_text=as_text)
         return self._client.ask_steps(parts.finished(steps, self._saw(session)), timeout_ms)
 
     def scan(
@@ -143,11 +136,23 @@ class Dataset(reads.ReadOnly):
         page.  Errors of `get` are raised where a page begins.  `into="arrow"`: loop over batches, which libraries take
         over as tables, one by one or all together; `as_text`: of texts.
         """
-        pages = ScanPages(
-            self.name, reads.span_options(start, end, prefix, reverse=reverse), limit=limit, version=version,
-            check=self._saw(session), least=sessions.seen_version(session, self.name), into=into, as_text=as_text,
-        )  # fmt: skip
+        options = sessions.read_options(session, self.name, version)
+        options |= reads.span_options(start, end, prefix, reverse=reverse)
+        pages = ScanPages(self.name, options, limit=limit, check=self._saw(session), into=into, as_text=as_text)
         return self._client.scanned(pages, timeout_ms)
+
+    def _request(
+        self, key: Key, session: Session | None, version: str | None = None, min_version: str | None = None
+    ) -> Request[tuple[bytes | None, Stamp]]:
+        if session is None and version is None and min_version is None:
+            return get_request(self._database, key)
+        options = sessions.read_options(session, self.name, version, min_version)
+        return get_request(self._database, key, reads.packed(options))
+
+    def _found(self, session: Session | None) -> Callable[[tuple[_Found, Stamp]], _Found]:
+        if session is None:
+            return reads.of_dataset
+        return lambda answer: sessions.saw_version(session, self.name, answer)[0]
 
     def _saw(self, session: Session | None) -> Callable[[tuple[_Found, Stamp]], tuple[_Found, str]]:
         return lambda answer: sessions.saw_version(session, self.name, answer)

@@ -52,7 +52,7 @@ class Batches:
 
 @final
 class ScanPages:
-    """At most `limit` records; `options`, with the bounds, are sent with each request.
+    """At most `limit` records; `options`, with the bounds, are those of the first request.
 
     `check` raises if an answer is of the wrong kind of database.  With `into` a page is one batch of columns, `as_text`
     of texts.
@@ -61,18 +61,7 @@ class ScanPages:
         BadRequest: a negative limit, or `into` or `as_text` is not valid.
     """
 
-    __slots__ = (
-        "_check",
-        "_cursor",
-        "_database",
-        "_is_complete",
-        "_least",
-        "_left",
-        "_options",
-        "_version",
-        "as_text",
-        "has_columns",
-    )
+    __slots__ = ("_check", "_database", "_is_complete", "_left", "_options", "as_text", "has_columns")
 
     def __init__(
         self,
@@ -80,8 +69,6 @@ class ScanPages:
         options: dict[str, Value],
         *,
         limit: int | None,
-        version: str | None = None,
-        least: str | None = None,
         check: Callable[[tuple[Value, Stamp]], object] = lambda _: None,
         into: Literal["arrow"] | None = None,
         as_text: bool = False,
@@ -91,21 +78,15 @@ class ScanPages:
             raise BadRequest(f"limit must not be negative, got {limit}")
         self._database = database
         self._check = check
-        self._options = options
+        self._options = reads.given({**options, "limit": limit})
         self._left = limit
-        self._version = version
-        self._least = least  # Least version of the first page.
-        self._cursor: Value = None
         self._is_complete = limit == 0
 
     def next_request(self) -> Request[Page] | None:
         """Return the request for the next page; None after the last one."""
         if self._is_complete:
             return None
-        least = self._least if self._version is None else None
-        given = {"limit": self._left, "cursor": self._cursor, "version": self._version, "min_version": least}
-        options: dict[str, Value] = self._options | {name: value for name, value in given.items() if value is not None}
-        params: list[Value] = [self._database, options] if options else [self._database]
+        params: list[Value] = [self._database, self._options] if self._options else [self._database]
         return page_request(params) if self.has_columns else call_request("scan", params)
 
     def items(self, result: Page) -> Sequence[Record] | Sequence[Records]:
@@ -129,12 +110,13 @@ class ScanPages:
     def _turn(self, cursor: Value, stamp: Stamp, count: int) -> int:
         """Note a page of `count` records; return how many of them are wanted."""
         self._check((None, stamp))
-        self._cursor = cursor
+        self._options["cursor"] = cursor
         if isinstance(stamp, str):
-            self._version = stamp
+            self._options["version"] = stamp
+            self._options.pop("min_version", None)
         if self._left is not None:
             count = min(count, self._left)
-            self._left -= count
+            self._options["limit"] = self._left = self._left - count
         self._is_complete = cursor is None or self._left == 0
         return count
 

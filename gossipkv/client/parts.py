@@ -19,7 +19,7 @@ from gossipkv.client._client import Column, call_request, get_many_request, join
 from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, Unknown, UnknownVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable
     from typing import Literal, TypeVar
 
     from gossipkv.client._client import Request
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
 
+    Row = tuple[Key, bytes] | tuple[Key, bytes, int]
+    Writing = Generator[Request[Value], Value, None]
+
 PART_KEYS: Final = 10_000  # A node takes 16,384 elements a frame; this is 1.5 ms of a core, so others get a turn.
 PART_DELETES: Final = 900  # One element each, of those 1,024.
 PART_RECORDS: Final = 300  # Three elements each; a node takes 1,024 in a request that is not answered at once.
@@ -40,6 +43,8 @@ PART_BYTES: Final = 1 << 20  # Bytes of keys and values: far below the longest f
 OVERHEAD_BYTES: Final = 5  # The head of a key or a value.
 ATTEMPTS: Final = 4  # A version is retired once; four times within one request would have another cause.
 
+WRITES: Final = {"put_many": ("records", "put"), "delete_many": ("keys", "deleted")}  # Words of their errors.
+
 Values = list[bytes | None] | Column
 Many = tuple[Values, "Stamp"]
 
@@ -47,23 +52,44 @@ Many = tuple[Values, "Stamp"]
 def reading(
     database: bytes,
     keys: Keys,
-    options: bytes | None,
-    version: str | None = None,
+    options: dict[str, Value],
+    saw: Callable[[Many], object] = lambda _: None,
     *,
     into: Literal["arrow"] | None = None,
     as_text: bool = False,
+    most: int = PART_KEYS,
 ) -> Generator[Request[Many], Many, Many]:
-    """Return the values of `keys` and their stamp; `version` is the one that `options` name, if any.
+    """Return the values of `keys` and their stamp; the first part has at most `most`, mostly all.
 
-    The values are a list, or with `into` a column, `as_text` of texts.
+    The values are a list, or with `into` a column, `as_text` of texts.  Each answer is passed to `saw`.
 
     Raises:
         BadRequest: `into` or `as_text` is not valid, or a value is no text.
     """
-    columns = reads.into_columns(into, as_text=as_text)
-    several = reads.several(keys)
+    columns, several = reads.into_columns(into, as_text=as_text), reads.several(keys)
     asked = several if isinstance(several, (list, tuple)) else list(several)
-    found, stamp = yield from in_parts(database, asked, options, version, columns=columns)
+    answer: Many | None = None
+    if len(asked) <= most:
+        request = get_many_request(database, asked, reads.packed(options), columns=columns)
+        if request.size_bytes <= PART_BYTES:
+            try:
+                answer = yield request
+                saw(answer)
+            except TooLarge:
+                asked = request.keys()  # The caller's list may have changed.
+                if len(asked) == 1:
+                    raise
+                most = len(asked) // 2
+    attempts = ATTEMPTS
+    while answer is None:
+        attempts -= 1
+        try:
+            whole = [*map(reads.key_bytes, asked)]
+            answer = yield from _one_version(database, whole, options, saw, most, columns=columns)
+        except UnknownVersion:
+            if "version" in options or not attempts:
+                raise
+    found, stamp = answer
     return found.as_text() if as_text and isinstance(found, Column) else found, stamp
 
 
@@ -74,58 +100,35 @@ def finished(
     return finish((yield from steps))
 
 
-def in_parts(
-    database: bytes,
-    keys: Sequence[Key],
-    options: bytes | None,
-    version: str | None = None,
-    *,
-    most: int = PART_KEYS,
-    columns: bool = False,
-) -> Generator[Request[Many], Many, Many]:
-    """Do the same as `reading`, with at most `most` keys in the first part; mostly that are all of them."""
-    if len(keys) <= most:
-        request = get_many_request(database, keys, options, columns=columns)
-        if request.size_bytes <= PART_BYTES:
-            try:
-                return (yield request)
-            except TooLarge:
-                keys = request.keys()  # The caller's list may have changed.
-                if len(keys) == 1:
-                    raise
-                most = len(keys) // 2
-    asked = [reads.key_bytes(key) for key in keys]
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return (yield from _one_version(database, asked, options, version, most, columns=columns))
-        except UnknownVersion:
-            if version is not None:
-                raise
-    return (yield from _one_version(database, asked, options, version, most, columns=columns))
-
-
 def _one_version(
-    database: bytes, keys: list[bytes], options: bytes | None, version: str | None, most: int, *, columns: bool
+    database: bytes,
+    keys: list[bytes],
+    options: dict[str, Value],
+    saw: Callable[[Many], object],
+    most: int,
+    *,
+    columns: bool,
 ) -> Generator[Request[Many], Many, Many]:
     found: list[Values] = []
     stamp: Stamp = ""
+    version: Value = options.get("version")
     sizes = [len(key) + OVERHEAD_BYTES for key in keys]
     begin = 0
     while begin < len(keys):
         assert most > 0, most
         part = keys[begin : _end(sizes, begin, most)]
         try:
-            values, stamp = yield get_many_request(database, part, options, columns=columns)
+            values, stamp = answer = yield get_many_request(database, part, reads.packed(options), columns=columns)
+            saw(answer)
         except TooLarge:
             if len(part) == 1:
                 raise
             most = len(part) // 2
             continue
         if version is not None and stamp != version:
-            raise ProtocolError(f"the node answered get_many for version {version} from version {stamp!r}")
+            raise ProtocolError(f"the node answered get_many for version {version!r} from version {stamp!r}")
         if isinstance(stamp, str) and version is None:
-            version = stamp
-            options = reads.read_options(version, None)
+            version, options = stamp, {"version": stamp}
         assert len(values) == len(part), (len(values), len(part))  # The session has compared them.
         found.append(values)
         begin += len(part)
@@ -135,21 +138,16 @@ def _one_version(
     return [value for values in cast("list[list[bytes | None]]", found) for value in values], stamp
 
 
-def writing(
-    table: str, records: Iterable[tuple[Key, bytes] | tuple[Key, bytes, int]], options: dict[str, Value]
-) -> Generator[Request[Value], Value, None]:
+def writing(table: str, records: Iterable[Row], options: dict[str, Value], saw: Callable[[bytes], object]) -> Writing:
     """Put `records` in their order.  The `details` of an error have the outcome of the other parts."""
-    rows = [_row(record) for record in reads.iterable("records", records)]
+    rows = [_row(record) for record in reads.several(records, "records")]
     sizes = [len(key) + len(value) + 2 * OVERHEAD_BYTES for key, value, _ in rows]
     most = PART_EXPIRING if any(own for _, _, own in rows) else PART_RECORDS
-
-    def make(begin: int, end: int) -> Request[Value]:
-        return call_request("put_many", [table, [[key, value, *own] for key, value, own in rows[begin:end]], options])
-
-    yield from _writes("put_many", make, sizes, most, ("records", "put"))
+    items: list[Value] = [[key, value, *own] for key, value, own in rows]
+    yield from _writes(("put_many", table, items, options), sizes, most, saw)
 
 
-def _row(record: tuple[Key, bytes] | tuple[Key, bytes, int]) -> tuple[bytes, bytes, list[int]]:
+def _row(record: Row) -> tuple[bytes, bytes, list[int]]:
     """Return the key, the value and perhaps the expiry of a record.  Raises TypeError."""
     try:
         key, value, *own = record
@@ -160,29 +158,26 @@ def _row(record: tuple[Key, bytes] | tuple[Key, bytes, int]) -> tuple[bytes, byt
     return reads.key_bytes(key), tables.value_bytes(value), own
 
 
-def deleting(table: str, keys: Keys, options: dict[str, Value]) -> Generator[Request[Value], Value, None]:
+def deleting(table: str, keys: Keys, options: dict[str, Value], saw: Callable[[bytes], object]) -> Writing:
     """Delete `keys`.  The `details` of an error have the outcome of the other parts."""
-    whole = [reads.key_bytes(key) for key in reads.several(keys)]
+    whole = [*map(reads.key_bytes, reads.several(keys))]
     sizes = [len(key) + OVERHEAD_BYTES for key in whole]
-
-    def make(begin: int, end: int) -> Request[Value]:
-        return tables.delete_many(table, whole[begin:end], options)
-
-    yield from _writes("delete_many", make, sizes, PART_DELETES, ("keys", "deleted"))
+    yield from _writes(("delete_many", table, [*whole], options), sizes, PART_DELETES, saw)
 
 
 def _writes(
-    method: str, make: Callable[[int, int], Request[Value]], sizes: list[int], most: int, words: tuple[str, str]
-) -> Generator[Request[Value], Value, None]:
-    begin, count, (what, done) = 0, len(sizes), words
+    call: tuple[str, str, list[Value], dict[str, Value]], sizes: list[int], most: int, saw: Callable[[bytes], object]
+) -> Writing:
+    method, table, items, options = call
+    begin, count, (kind, done) = 0, len(items), WRITES[method]
     while True:
         end = _end(sizes, begin, most) if sizes else 0
         try:
-            tables.token_of(method, (yield make(begin, end)))
+            saw(tables.token_of(method, (yield call_request(method, [table, items[begin:end], options]))))
         except GossipKVError as error:
             if end - begin < count:
                 unsent = count - end
-                error.message += f" (of {count} {what}, the first {begin} were {done} and the last {unsent} not sent)"
+                error.message += f" (of {count} {kind}, the first {begin} were {done} and the last {unsent} not sent)"
                 error.details.update({done: begin, "unsent": unsent})
             raise
         begin = end

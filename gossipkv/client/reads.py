@@ -124,28 +124,27 @@ def name_bytes(name: str) -> bytes:
         raise BadRequest(f"the name {name!r} cannot be encoded as UTF-8: {error.reason}") from None
 
 
-def read_options(version: str | None, min_version: str | None) -> bytes | None:
-    """Return the options of a read as they are sent; None if there are none."""
-    if version is None and min_version is None:
-        return None
-    options = {"version": version, "min_version": min_version}
+def given(options: dict[str, Value]) -> dict[str, Value]:
+    """Return the options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def packed(options: dict[str, Value]) -> bytes | None:
+    """Return options as they are sent; None if there are none.
+
+    Raises:
+        BadRequest: MessagePack cannot encode them.
+    """
     try:
-        return msgpack.packb({name: value for name, value in options.items() if value is not None})
-    except (TypeError, ValueError) as error:
+        return msgpack.packb(options) if options else None
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadRequest(f"the options {options} cannot be encoded: {error}") from None
 
 
-def several(keys: Iterable[OneKey]) -> Iterable[OneKey]:
-    """Return `keys`; refuse a single key, which by mistake would be iterated by character."""
-    if isinstance(keys, Key):
-        raise TypeError(f"expected an iterable of keys, got the single key {keys!r}; put it in a list")
-    return iterable("keys", keys)
-
-
-def iterable(name: str, items: Iterable[_Found]) -> Iterable[_Found]:
-    """Return items.  Raises TypeError: they are not iterable."""
-    if not hasattr(items, "__iter__"):
-        raise TypeError(f"{name} must be an iterable, such as a list, not {type(items).__name__}")
+def several(items: Iterable[_Found], name: str = "keys") -> Iterable[_Found]:
+    """Return `items`; refuse a single one, which as a text would be iterated by character."""
+    if isinstance(items, Key) or not hasattr(items, "__iter__"):
+        raise TypeError(f"{name} must be an iterable, such as a list, not {items!r:.80}")
     return items
 
 
@@ -157,11 +156,7 @@ def check_text(name: str, value: object) -> None:
 
 def or_default(finish: Callable[[_Whole], bytes | None], default: _Default) -> Callable[[_Whole], bytes | _Default]:
     """Return `finish` with the default in place of None."""
-
-    def found(answer: _Whole) -> bytes | _Default:
-        return default if (value := finish(answer)) is None else value
-
-    return found
+    return lambda answer: default if (value := finish(answer)) is None else value
 
 
 def or_error(finish: Callable[[_Whole], bytes | None], key: Key) -> Callable[[_Whole], bytes]:
@@ -288,22 +283,18 @@ def map_of(method: str, result: Value) -> dict[str, Value]:
     raise unexpected(method, "a map", result)
 
 
+def list_of(method: str, result: Value, kind: type[_Found], kinds: str) -> list[_Found]:
+    """Check an answer that is a list of items of one kind."""
+    if isinstance(result, list):
+        items = [item for item in result if isinstance(item, kind)]
+        if len(items) == len(result):
+            return items
+    raise unexpected(method, f"a list of {kinds}", result)
+
+
 def maps_of(method: str, result: Value) -> list[dict[str, Value]]:
     """Check an answer that is a list of maps."""
-    if isinstance(result, list):
-        maps = [item for item in result if isinstance(item, dict)]
-        if len(maps) == len(result):
-            return maps
-    raise unexpected(method, "a list of maps", result)
-
-
-def texts_of(method: str, result: Value) -> list[str]:
-    """Check an answer that is a list of strings."""
-    if isinstance(result, list):
-        texts = [item for item in result if isinstance(item, str)]
-        if len(texts) == len(result):
-            return texts
-    raise unexpected(method, "a list of strings", result)
+    return list_of(method, result, dict, "maps")
 
 
 def unexpected(method: str, expected: str, got: Value) -> ProtocolError:

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.client import reads
-from gossipkv.errors import BadRequest, GossipKVError
+from gossipkv.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
     from typing import TypeVar
 
-    from gossipkv.client._client import Request
+    from gossipkv.wire.rpc import Value
 
     _Found = TypeVar("_Found")
-    _Result = TypeVar("_Result")
-    _Whole = TypeVar("_Whole")
 
 FORMAT: Final = 1
 
@@ -92,17 +89,13 @@ class Session:
 class SessionTurn:
     """One request to a table, in a session or without."""
 
-    __slots__ = ("_sent", "_session")
+    __slots__ = ("_sent", "_session", "token")
 
     def __init__(self, session: Session | None) -> None:
         """Raise TypeError if there is something else in place of a session."""
         self._session = session
         self._sent = () if session is None else _checked(session).tokens
-
-    @property
-    def token(self) -> bytes:
-        """The token to send with the request."""
-        return b"".join(self._sent)
+        self.token = b"".join(self._sent)  # To send with the request.
 
     def saw(self, token: bytes) -> None:
         """Note the token of the answer."""
@@ -122,23 +115,20 @@ class SessionTurn:
         self._sent = (token,)
 
 
-def read_options(session: Session | None, dataset: str, version: str | None, least: str | None) -> bytes | None:
+def read_options(
+    session: Session | None, dataset: str, version: str | None, least: str | None = None
+) -> dict[str, Value]:
     """Return the options of a dataset read; without a `version` the session's version is the least allowed.
 
     Raises:
         TypeError: no session, or no text as a version.
     """
-    for name, given in (("version", version), ("min_version", least)):
-        if given is not None:
-            reads.check_text(name, given)
-    if (seen := seen_version(session, dataset)) is not None and version is None:
-        least = seen if least is None else max(least, seen)
-    return reads.read_options(version, least)
-
-
-def seen_version(session: Session | None, dataset: str) -> str | None:
-    """Return the newest version that the session has seen, if any.  Raises TypeError: it is no session."""
-    return None if session is None else _checked(session).version(dataset)
+    options = reads.given({"version": version, "min_version": least})
+    for name, text in options.items():
+        reads.check_text(name, text)
+    if session is not None and (seen := _checked(session).version(dataset)) is not None and version is None:
+        options["min_version"] = max(least or seen, seen)
+    return options
 
 
 def _checked(session: Session) -> Session:
@@ -147,31 +137,12 @@ def _checked(session: Session) -> Session:
     return session
 
 
-def saw_version(session: Session | None, dataset: str, answer: tuple[_Whole, reads.Stamp]) -> tuple[_Whole, str]:
+def saw_version(session: Session | None, dataset: str, answer: tuple[_Found, reads.Stamp]) -> tuple[_Found, str]:
     """Return an answer of a dataset, and note its version in the session.  Raises BadRequest if it is a table's."""
     found, version = reads.versioned(answer)
     if session is not None:
         session.saw_version(dataset, version)
     return found, version
-
-
-def watched(
-    steps: Generator[Request[_Result], _Result, _Whole], saw: Callable[[_Result], object]
-) -> Generator[Request[_Result], _Result, _Whole]:
-    """Return the same steps (`parts`), with each answer passed to `saw`."""
-    try:
-        request = next(steps)
-        while True:
-            try:
-                answer = yield request
-            except GossipKVError as error:
-                request = steps.throw(error)
-            else:
-                saw(answer)
-                request = steps.send(answer)
-    except StopIteration as end:
-        whole: _Whole = end.value
-        return whole
 
 
 def _read(text: str) -> tuple[dict[str, str], tuple[bytes, ...]]:

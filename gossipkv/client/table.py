@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from gossipkv.client import parts, reads, tables
@@ -9,7 +10,7 @@ from gossipkv.client._client import call_request, get_request
 from gossipkv.client.changes import WAIT_MS, ChangePages
 from gossipkv.client.pages import ScanPages
 from gossipkv.client.range_deletion import PAGE_MS, DeletionPages
-from gossipkv.client.sessions import SessionTurn, watched
+from gossipkv.client.sessions import SessionTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,9 +93,7 @@ class Table(reads.Container):
         def finish(result: Value) -> tuple[bytes | None, int | None]:
             return turn.found(tables.explained(result))
 
-        if self._by_map is None:
-            return self._client.ask(make(0), timeout_ms, finish)
-        return self._asked(self._by_map, sent, make, timeout_ms, finish)
+        return self._asked(sent, make, timeout_ms, finish)
 
     def get_many(
         self,
@@ -112,10 +111,9 @@ class Table(reads.Container):
         column, which pyarrow, polars, DuckDB and pandas take over; `as_text`: a column of texts.  Raises as `get`.
         """
         turn = SessionTurn(session)
-        options = self._packed(turn, wait_ms, timeout_ms)
-        reading = parts.reading(self._database, keys, options, into=into, as_text=as_text)
-        steps = watched(reading, turn.found)
-        return self._client.ask_steps(parts.finished(steps, lambda answer: reads.tokened(answer)[0]), timeout_ms)
+        options = tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms))
+        steps = parts.reading(self._database, keys, options, turn.found, into=into, as_text=as_text)
+        return self._client.ask_steps(parts.finished(steps, itemgetter(0)), timeout_ms)
 
     def changes(
         self,
@@ -195,12 +193,14 @@ class Table(reads.Container):
         """
         turn, smears = SessionTurn(session), smear and level is None and session is None
         wanted = None if smears else level or "majority"
+        sent = reads.key_bytes(key), tables.value_bytes(value)
+        expiry = reads.given({"ttl_ms": ttl_ms, "expires_at": expires_at})
 
         def make(config: int) -> Request[Value]:
             options = self._written(turn, wanted, wait_ms, timeout_ms, config)
-            return tables.put(self.name, key, value, {**options, **tables.expiry_options(ttl_ms, expires_at)})
+            return call_request("put", [self.name, *sent, {**options, **expiry}])
 
-        return self._write("put", key, make, timeout_ms, turn, smears=smears)
+        return self._write("put", sent[0], make, timeout_ms, turn, smears=smears)
 
     def delete(
         self,
@@ -212,12 +212,12 @@ class Table(reads.Container):
         session: Session | None = None,
     ) -> Asked[None]:
         """Delete `key`, if it exists.  Raises as `put`."""
-        turn = SessionTurn(session)
+        turn, sent = SessionTurn(session), reads.key_bytes(key)
 
         def make(config: int) -> Request[Value]:
-            return tables.delete(self.name, key, self._written(turn, level, wait_ms, timeout_ms, config))
+            return call_request("delete", [self.name, sent, self._written(turn, level, wait_ms, timeout_ms, config)])
 
-        return self._write("delete", key, make, timeout_ms, turn)
+        return self._write("delete", sent, make, timeout_ms, turn)
 
     def put_many(
         self,
@@ -239,10 +239,9 @@ class Table(reads.Container):
         before that part and `unsent` after it; the error itself is about the records between.
         """
         turn = SessionTurn(session)
-        options = {**self._written(turn, level, wait_ms, timeout_ms), **tables.expiry_options(ttl_ms, expires_at)}
-        writing = parts.writing(self.name, records, options)
-        steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
-        return self._client.ask_steps(steps, timeout_ms)
+        options = self._written(turn, level, wait_ms, timeout_ms)
+        options |= reads.given({"ttl_ms": ttl_ms, "expires_at": expires_at})
+        return self._client.ask_steps(parts.writing(self.name, records, options, turn.saw), timeout_ms)
 
     def delete_many(
         self,
@@ -255,9 +254,8 @@ class Table(reads.Container):
     ) -> Asked[None]:
         """Delete each of `keys` that exists, as `put_many` puts records; `details` have the number `deleted`."""
         turn = SessionTurn(session)
-        deleting = parts.deleting(self.name, keys, self._written(turn, level, wait_ms, timeout_ms))
-        steps = watched(deleting, lambda answer: turn.saw(tables.token_of("delete_many", answer)))
-        return self._client.ask_steps(steps, timeout_ms)
+        options = self._written(turn, level, wait_ms, timeout_ms)
+        return self._client.ask_steps(parts.deleting(self.name, keys, options, turn.saw), timeout_ms)
 
     def delete_range(
         self,
@@ -302,12 +300,12 @@ class Table(reads.Container):
         def make(config: int) -> Request[tuple[bytes | None, Stamp]]:
             return get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms, config))
 
-        return self._asked(self._by_map, key, make, timeout_ms, finish)
+        return self._asked(reads.key_bytes(key), make, timeout_ms, finish)
 
     def _write(
         self,
         method: str,
-        key: Key,
+        key: bytes,
         make: Callable[[int], Request[Value]],
         timeout_ms: int | None,
         turn: SessionTurn,
@@ -317,14 +315,11 @@ class Table(reads.Container):
         def finish(result: Value) -> None:
             turn.saw(tables.token_of(method, result))
 
-        if self._by_map is None:
-            return self._client.ask(make(0), timeout_ms, finish)
-        return self._asked(self._by_map, key, make, timeout_ms, finish, smears=smears)
+        return self._asked(key, make, timeout_ms, finish, smears=smears)
 
     def _asked(
         self,
-        by_map: ByMap,
-        key: Key,
+        key: bytes,
         make: Callable[[int], Request[_Result]],
         timeout_ms: int | None,
         finish: Callable[[_Result], _Whole],
@@ -332,21 +327,23 @@ class Table(reads.Container):
         smears: bool = False,
     ) -> Asked[_Whole]:
         """Return `finish` of the answer to a request for one key, from the nodes that `owners` names."""
-        of = reads.key_bytes(key)
-        owner = by_map.owner(of, smears=smears)
+        by_map = self._by_map
+        if by_map is None:
+            return self._client.ask(make(0), timeout_ms, finish)
+        owner = by_map.owner(key, smears=smears)
         if owner is None:
-            return self._client.ask_steps(parts.finished(by_map.asking(of, make, smears=smears), finish), timeout_ms)
+            return self._client.ask_steps(parts.finished(by_map.asking(key, make, smears=smears), finish), timeout_ms)
         request = make(by_map.config)
         request.at = owner
         return self._client.ask(
-            request, timeout_ms, finish, lambda error: by_map.asking(of, make, (owner, error), smears=smears)
+            request, timeout_ms, finish, lambda error: by_map.asking(key, make, (owner, error), smears=smears)
         )
 
     def _packed(self, turn: SessionTurn, wait_ms: int, timeout_ms: int | None, config: int = 0) -> bytes | None:
         token = turn.token
         if not (token or wait_ms):
             return tables.packed_config(config) if config else None
-        return tables.packed(tables.read_options(token, wait_ms, self._client.allowed_ms(timeout_ms), config))
+        return reads.packed(tables.read_options(token, wait_ms, self._client.allowed_ms(timeout_ms), config))
 
     def _written(
         self, turn: SessionTurn, level: Level | None, wait_ms: int, timeout_ms: int | None, config: int = 0

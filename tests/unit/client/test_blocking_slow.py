@@ -384,9 +384,9 @@ def test_wrong_use():
             data.get(1.5)
         with pytest.raises(BadRequest, match="UTF-8"):
             data.get("\ud800")
-        with pytest.raises(TypeError, match="put it in a list"):
+        with pytest.raises(TypeError, match="such as a list"):
             data.get_many(b"key")
-        with pytest.raises(TypeError, match="put it in a list"):
+        with pytest.raises(TypeError, match="such as a list"):
             list(data.iter_get("key"))
         with pytest.raises(ValueError, match="in_flight"):
             next(data.iter_get(["a"], 0))

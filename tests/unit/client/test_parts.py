@@ -50,7 +50,7 @@ def test_every_cut_gives_every_value_once(limit, sizes, most, columns):
         session_keys = asked_keys(request)
         sized(request, *node.answer(session_keys, {"version": "v1"}))
 
-    values, version = answered(parts.in_parts(GEO, keys, None, most=most, columns=columns), reply)
+    values, version = answered(parts.reading(GEO, keys, {}, most=most, into="arrow" if columns else None), reply)
     assert isinstance(values, Column) is columns
     assert (values_of(values), version) == (list(map(value_of, keys)), "v1")
 
@@ -72,7 +72,7 @@ def test_another_version_than_was_asked_for_is_refused():
 
     asked: list[Request] = []
     with pytest.raises(ProtocolError, match=r"get_many for version .* from version"):
-        answered(parts.in_parts(GEO, [b"a", b"b"], None, most=1), reply)
+        answered(parts.reading(GEO, [b"a", b"b"], {}, most=1), reply)
 
 
 def test_an_error_of_a_part_is_the_callers():
@@ -82,10 +82,10 @@ def test_an_error_of_a_part_is_the_callers():
         sized(request, None, ["NOT_READY", "building", {}])
 
     with pytest.raises(NotReady):
-        answered(parts.in_parts(GEO, [b"a"], None), reply)
+        answered(parts.reading(GEO, [b"a"], {}), reply)
 
 
 def test_no_keys_are_one_request():
     """An empty read still asks the node, since the database may not exist."""
-    assert next(parts.in_parts(GEO, [], None)).method == "get_many"
+    assert next(parts.reading(GEO, [], {})).method == "get_many"
     assert get_many_request(GEO, []).size_bytes < 100

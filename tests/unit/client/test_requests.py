@@ -117,7 +117,7 @@ def test_a_key_is_taken_as_it_is():
 )
 def test_one_key_is_not_several(key):
     """A single key is iterable, but never meant as several keys."""
-    with pytest.raises(TypeError, match="put it in a list"):
+    with pytest.raises(TypeError, match="such as a list"):
         reads.several(key)
 
 

@@ -18,7 +18,7 @@ from gossipkv.client._client import (
     get_request,
     page_request,
 )  # fmt: skip
-from gossipkv.client.reads import read_options
+from gossipkv.client.reads import packed
 from gossipkv.errors import Corrupt, NotReady, ProtocolError, UnknownDatabase
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES
 from tests.oracle import session as oracle
@@ -57,7 +57,7 @@ def ask(session: Session, request: Request | None = None) -> Request:
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_request_is_messagepack_rpc(first_id, length):
     """Every kind of request has the bytes of msgpack, for ids and keys of all widths."""
-    options = read_options("v1", None)
+    options = packed({"version": "v1"})
     for request, method, params in [
         (get_request(GEO, bytes(length)), "get", ["geo", bytes(length)]),
         (get_request(GEO, "ü" * 3, options), "get", ["geo", "ü".encode() * 3, {"version": "v1"}]),

@@ -494,7 +494,7 @@ async def test_wrong_use():
                 await data.get("\ud800")
             with pytest.raises(BadRequest, match="UTF-8"):
                 client.dataset("\ud800")
-            with pytest.raises(TypeError, match="put it in a list"):
+            with pytest.raises(TypeError, match="such as a list"):
                 await data.get_many(b"key")
             with pytest.raises(ValueError, match="timeout_ms"):
                 await data.get("k", timeout_ms=0)
