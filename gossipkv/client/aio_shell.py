@@ -15,14 +15,13 @@ from gossipkv.client.task_shell import TaskShell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from types import TracebackType
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._client import Records, Request
-    from gossipkv.client.changes import Change, ChangePages
+    from gossipkv.client._client import Request
+    from gossipkv.client.asking import Scanned
+    from gossipkv.client.changes import ChangePages
     from gossipkv.client.pages import ScanPages
-    from gossipkv.client.reads import Record
     from gossipkv.errors import GossipKVError
 
     _Result = TypeVar("_Result")
@@ -59,9 +58,7 @@ class AioShell(TaskShell):
                 raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -141,10 +138,7 @@ class AioShell(TaskShell):
         with suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(self.abandon, request)
 
-    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
-        return Scan(self, pages, timeout_ms)
-
-    def followed(self, pages: ChangePages, timeout_ms: int) -> Scan[Change]:
+    def scanned(self, pages: ScanPages | ChangePages, timeout_ms: int | None) -> Scanned:
         return Scan(self, pages, timeout_ms)
 
     async def checkpoint(self, pause_s: float = 0.0) -> None:

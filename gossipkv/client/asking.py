@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     # In the stubs of the clients (`.ci/stubs.py`) each is one of the two.
     Asked: TypeAlias = Awaitable[_Whole] | _Whole
-    Followed: TypeAlias = Scan[Change] | Iterator[Change]
-    Scanned: TypeAlias = Scan[Record] | Scan[Records] | Iterator[Record] | Batches
+    Scanned: TypeAlias = Scan[Record] | Scan[Records] | Scan[Change] | Iterator[Record] | Iterator[Change] | Batches
+    Followed: TypeAlias = Scanned
 
 
 class Shell(Protocol):
@@ -66,10 +66,6 @@ class Shell(Protocol):
         """Return the result of `steps`, asking each request that it yields."""
         ...
 
-    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scanned:
-        """Return the records of a scan; `timeout_ms` is for each page."""
-        ...
-
-    def followed(self, pages: ChangePages, timeout_ms: int) -> Followed:
-        """Return the changes of a feed; `timeout_ms` is for each poll."""
+    def scanned(self, pages: ScanPages | ChangePages, timeout_ms: int | None) -> Scanned:
+        """Return the records of a scan, or the changes of a feed; `timeout_ms` is for each page or poll."""
         ...

@@ -22,12 +22,12 @@ from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import TypeVar
 
     from gossipkv.address import Address
     from gossipkv.client._client import Records, Request
-    from gossipkv.client.changes import Change, ChangePages
+    from gossipkv.client.asking import Scanned
+    from gossipkv.client.changes import ChangePages
     from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.client.route import Named
@@ -62,9 +62,7 @@ class BlockingShell:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -134,15 +132,11 @@ class BlockingShell:
             whole: _Whole = end.value
             return whole
 
-    def scanned(self, pages: ScanPages, timeout_ms: int | None = None) -> Iterator[Record] | Batches:
+    def scanned(self, pages: ScanPages | ChangePages, timeout_ms: int | None) -> Scanned:
         items = self._items(pages, timeout_ms)
         return Batches(cast("Iterator[Records]", items), as_text=pages.as_text) if pages.has_columns else items
 
-    def _items(self, pages: ScanPages, timeout_ms: int | None) -> Iterator[Record]:
-        while (request := pages.next_request()) is not None:
-            yield from cast("Sequence[Record]", pages.items(self._asked(request, self.deadline(timeout_ms))))
-
-    def followed(self, pages: ChangePages, timeout_ms: int) -> Iterator[Change]:
+    def _items(self, pages: ScanPages | ChangePages, timeout_ms: int | None) -> Iterator[Record]:
         while (request := pages.next_request()) is not None:
             try:
                 page = self._asked(request, self.deadline(timeout_ms))
@@ -152,7 +146,7 @@ class BlockingShell:
                     raise
                 sleep(pause_s)
             else:
-                yield from pages.items(page)
+                yield from cast("Sequence[Record]", pages.items(page))
 
     def _asked(self, request: Request[_Result], deadline: float) -> _Result:
         channels = self._channels

@@ -136,7 +136,7 @@ class Table(reads.Container):
             Overloaded: where the feed begins: the node, or the connection, has too many feeds.
         """
         pages = ChangePages(self.name, token, prefix, start, wait_ms)
-        return self._client.followed(pages, pages.wait_ms + self._client.allowed_ms(timeout_ms))
+        return self._client.scanned(pages, pages.wait_ms + self._client.allowed_ms(timeout_ms))
 
     def scan(
         self,

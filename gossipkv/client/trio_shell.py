@@ -21,15 +21,14 @@ from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Generator
-    from types import TracebackType
     from typing import TypeVar
 
-    from gossipkv.client._client import Records, Request
-    from gossipkv.client.changes import Change, ChangePages
+    from gossipkv.client._client import Request
+    from gossipkv.client.asking import Scanned
+    from gossipkv.client.changes import ChangePages
     from gossipkv.client.credentials import Credentials
     from gossipkv.client.link import Opening
     from gossipkv.client.pages import ScanPages
-    from gossipkv.client.reads import Record
     from gossipkv.errors import GossipKVError
 
     # Connects to an address, whose certificate has that name, within that many seconds.  Raises OSError.
@@ -72,13 +71,11 @@ class TrioShell(TaskShell):
             try:
                 await self.answer(self._dispatcher.open(self.deadline(None)))
             except BaseException:
-                await self.__aexit__(None, None, None)
+                await self.__aexit__()
                 raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # The nursery is not told of the caller's exception, so the exception leaves as it is and not in a group.
         assert self._nursery is not None
         self._dispatcher.close()
@@ -144,10 +141,7 @@ class TrioShell(TaskShell):
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self.abandon, request)
 
-    def scanned(self, pages: ScanPages, timeout_ms: int | None) -> Scan[Record] | Scan[Records]:
-        return Scan(self, pages, timeout_ms)
-
-    def followed(self, pages: ChangePages, timeout_ms: int) -> Scan[Change]:
+    def scanned(self, pages: ScanPages | ChangePages, timeout_ms: int | None) -> Scanned:
         return Scan(self, pages, timeout_ms)
 
     async def checkpoint(self, pause_s: float = 0.0) -> None:
