@@ -53,8 +53,9 @@ autodoc_class_signature = "separated"
 add_module_names = False
 # Methods by which our own modules talk to each other.
 INTERNAL: Final = {
-    "BUSY", "abandon", "abandon_soon", "allowed_ms", "answer", "ask", "ask_all", "ask_steps", "begin_within", "checkpoint",
-    "deadline", "end", "now", "saw", "saw_version", "scanned", "set_alarm", "submit", "tokens", "version", "wake", "want_link",
+    "BUSY", "abandon", "abandon_soon", "allowed_ms", "answer", "ask", "ask_all", "ask_steps", "begin_within",
+    "checkpoint", "connect", "deadline", "end", "now", "saw", "saw_version", "scanned", "set_alarm", "submit", "tokens",
+    "version", "wake", "want_link",
 }  # fmt: skip
 
 

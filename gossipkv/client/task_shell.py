@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from gossipkv.client import forks, reads
 from gossipkv.client.backoff import Backoff
@@ -15,6 +15,7 @@ from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
+    from ssl import SSLContext
     from typing import TypeVar
 
     from gossipkv.address import Address
@@ -74,6 +75,39 @@ class TaskShell:
         self._begin()
         route, stage_s = AddressRoute(addresses_of(addresses)), reads.stage_s(stage_timeout_ms)
         self._dispatcher = Dispatcher(route, Backoff(draw), self, stage_s=stage_s, stays=stays)
+
+    @classmethod
+    def connect(
+        cls,
+        *addresses: Named | Iterable[Named],
+        timeout_ms: int = TIMEOUT_MS,
+        stage_timeout_ms: int | None = STAGE_TIMEOUT_MS,
+        tls: SSLContext | bool = False,
+        token: str | None = None,
+    ) -> Self:
+        """Return a client, which connects to the first of `addresses` (`host:port`) that can be reached.
+
+        It does so in `async with`.  Under asyncio it also does so when it is awaited, and otherwise with the first
+        request.
+
+        Args:
+            addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
+                clients.
+            timeout_ms: Time allowed for connecting, and for each request without a time of its own.
+            stage_timeout_ms: Time after which a read that is not answered is asked of another node as well; None:
+                never.
+            tls: True: TLS, with certificates of the nodes' hosts that this system trusts; a context: TLS with that
+                context.
+            token: The user's token, if nodes have users.
+
+        Raises:
+            Unavailable: on connecting, no node can be reached; the message and `details` list each address and why.
+            Unauthorized: on connecting, a node does not know the token.
+            ValueError: no address, one that is not `host:port`, a timeout that is not positive, or an invalid token.
+        """
+        return cls(
+            addresses, timeout_ms=timeout_ms, stage_timeout_ms=stage_timeout_ms, credentials=Credentials(tls, token)
+        )
 
     @property
     def address(self) -> Address | None:
