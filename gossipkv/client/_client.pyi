@@ -1,6 +1,6 @@
 from collections.abc import Iterator, Sequence
 from types import GenericAlias
-from typing import Generic, Literal, Self, TypeVar, final, overload
+from typing import Generic, Self, TypeVar, final
 
 from _typeshed import ReadableBuffer
 from typing_extensions import CapsuleType
@@ -46,17 +46,8 @@ class Request(Generic[_Result_co]):
     def twin(self) -> Self: ...
 
 def get_request(database: bytes, key: Key, options: bytes | None = None) -> Request[tuple[bytes | None, Stamp]]: ...
-@overload
 def get_many_request(
-    database: bytes, keys: Sequence[Key], options: bytes | None = None, *, columns: Literal[True]
-) -> Request[tuple[Column, Stamp]]: ...
-@overload
-def get_many_request(
-    database: bytes, keys: Sequence[Key], options: bytes | None = None, *, columns: Literal[False] = False
-) -> Request[tuple[list[bytes | None], Stamp]]: ...
-@overload
-def get_many_request(
-    database: bytes, keys: Sequence[Key], options: bytes | None = None, *, columns: bool
+    database: bytes, keys: Sequence[Key], options: bytes | None = None, *, columns: bool = False
 ) -> Request[tuple[list[bytes | None] | Column, Stamp]]: ...
 def page_request(params: Sequence[Value]) -> Request[tuple[Records, Value, Stamp]]: ...
 def call_request(method: str, params: Sequence[Value]) -> Request[Value]: ...

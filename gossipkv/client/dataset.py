@@ -40,7 +40,9 @@ class Dataset(reads.ReadOnly):
 
     def __getitem__(self, key: Key) -> Asked[bytes]:
         """Return the value of `key`; raise KeyError if there is none."""
-        return self._client.ask(self._request(key, None), None, reads.or_error(reads.of_dataset, key))
+        return self._client.ask(
+            self._request(key, None), None, lambda answer: reads.there(reads.of_dataset(answer), key)
+        )
 
     def get(
         self,

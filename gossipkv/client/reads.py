@@ -159,15 +159,11 @@ def or_default(finish: Callable[[_Whole], bytes | None], default: _Default) -> C
     return lambda answer: default if (value := finish(answer)) is None else value
 
 
-def or_error(finish: Callable[[_Whole], bytes | None], key: Key) -> Callable[[_Whole], bytes]:
-    """Return `finish`, which raises KeyError in place of None."""
-
-    def found(answer: _Whole) -> bytes:
-        if (value := finish(answer)) is None:
-            raise KeyError(key)
-        return value
-
-    return found
+def there(value: bytes | None, key: Key) -> bytes:
+    """Return the value.  Raises KeyError if there is none."""
+    if value is None:
+        raise KeyError(key)
+    return value
 
 
 def other_protocol(begin: bytes) -> ProtocolError | None:

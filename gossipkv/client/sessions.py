@@ -149,14 +149,9 @@ def _read(text: str) -> tuple[dict[str, str], tuple[bytes, ...]]:
     try:
         match msgpack.unpackb(base64.b64decode(text, altchars=b"-_", validate=True)):
             case [int(format_), dict(versions), list(tokens)] if format_ == FORMAT:
-                named = {
-                    name: version
-                    for name, version in versions.items()
-                    if isinstance(name, str) and isinstance(version, str)
-                }
-                whole = tuple(token for token in tokens if isinstance(token, bytes))
-                if (len(named), len(whole)) == (len(versions), len(tokens)):
-                    return named, whole
+                texts = [*versions, *versions.values()]
+                if all(isinstance(text, str) for text in texts) and all(isinstance(one, bytes) for one in tokens):
+                    return versions, tuple(tokens)
     except (TypeError, ValueError):  # From base64, MessagePack or UTF-8.
         pass
     raise BadRequest("the text is not a saved session; pass the result of `Session.to_text`")

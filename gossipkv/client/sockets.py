@@ -19,16 +19,10 @@ from gossipkv.client.link import NodeLink, Opening
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import Protocol
 
     from gossipkv.address import Address
     from gossipkv.client.credentials import Credentials
     from gossipkv.client.dispatcher import Dispatcher
-
-    class Tunable(Protocol):
-        """A socket of the system, or Trio's."""
-
-        def setsockopt(self, level: int, option: int, value: int, /) -> object: ...
 
     # A socket, what to wait for (`selectors`), and the time from which TimeoutError is thrown instead.
     Wait = tuple[socket.socket, int, float]
@@ -41,7 +35,7 @@ KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10
 _BEGUN: Final = {errno.EINPROGRESS, errno.EWOULDBLOCK, getattr(errno, "WSAEWOULDBLOCK", 0)} - {0}
 
 
-def tune(connection: Tunable) -> None:
+def tune(connection: socket.socket) -> None:
     """Send requests without a delay, and probe a quiet connection, as far as the system can."""
     options = {socket.TCP_NODELAY: 1}
     options |= {getattr(socket, name): value for name, value in KEEPALIVE.items() if hasattr(socket, name)}

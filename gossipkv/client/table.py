@@ -52,7 +52,7 @@ class Table(reads.Container):
     def __getitem__(self, key: Key) -> Asked[bytes]:
         """Return the value of `key`; raise KeyError if there is none."""
         turn = SessionTurn(None)
-        return self._read(key, turn, reads.or_error(turn.found, key))
+        return self._read(key, turn, lambda answer: reads.there(turn.found(answer), key))
 
     def get(
         self,
