@@ -172,12 +172,13 @@ class Dispatcher:
         return None if self._main.link is None else self._main.link.address
 
     def open(self, due: float) -> Request[Value]:
-        """Return a request that is done once a link is there; it fails as soon as all addresses have."""
+        """Return a request that is done once a link is there; it fails as soon as all addresses have.
+
+        Raises as `submit`.
+        """
         request = call_request("", ())
         request.is_inner = True
-        self._deadlines.add(request, due)
-        self._ring(due)
-        self._put(self._main, request)
+        self.submit(request, due)
         return request
 
     def submit(self, request: Request[object], due: float) -> None:

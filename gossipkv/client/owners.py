@@ -231,12 +231,8 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
     if partitioner is not None and not owners:
         raise ProtocolError("the node answered partition_map with a hash table that has no shards")
     hashed = None if partitioner is None else TABLE_HASHES[partitioner]
-    return Owners(config, hashed, firsts, owners, _time_key_of(first), (*addresses.values(),))
-
-
-def _time_key_of(page: dict[str, Value]) -> TimeKey | None:
-    """Return the time key of a table that smears; None if it does not."""
-    return time_key_of(page.get("time_key")) if page.get("smear") is True else None
+    time_key = time_key_of(first.get("time_key")) if first.get("smear") is True else None
+    return Owners(config, hashed, firsts, owners, time_key, (*addresses.values(),))
 
 
 def _available(assignments: Sequence[Value], addresses: dict[Value, Address]) -> list[Address]:

@@ -73,6 +73,8 @@ def test_a_service_opens_and_closes_it_without_a_block(run):
             await client.aclose()
             with pytest.raises(Unavailable, match="the client is closed"):
                 await client.ping()
+            with pytest.raises(Unavailable, match="the client is closed"):
+                await client
 
     with FakeNode(store(RECORDS)) as node:
         run(main(node))
