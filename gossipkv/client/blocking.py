@@ -90,8 +90,8 @@ class Client(BlockingShell, plain.Client):
 class Dataset(plain.Dataset):
     """A dataset's reads; `Client.dataset` makes one.
 
-    A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one), and all but `scan`
-    take `min_version` (that one or a newer one).  With a `session` no answer is older than the session has seen.
+    A key is bytes, a text (its UTF-8 bytes) or an integer (its digits).  Reads take `version` (exactly that), and all
+    but `scan` take `min_version` (that or a newer one).  With a `session` no answer is older than it has seen.
     """
 
     __slots__ = ()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Dataset(reads.ReadOnly):
     """A dataset's reads; `Client.dataset` makes one.
 
-    A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one), and all but `scan`
-    take `min_version` (that one or a newer one).  With a `session` no answer is older than the session has seen.
+    A key is bytes, a text (its UTF-8 bytes) or an integer (its digits).  Reads take `version` (exactly that), and all
+    but `scan` take `min_version` (that or a newer one).  With a `session` no answer is older than it has seen.
     """
 
     __slots__ = ("_client", "_database", "name")

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 class Table(reads.Container):
     """A table's reads and writes; `Client.table` makes one.
 
-    A key is bytes, or text, which means its UTF-8 bytes.  A write returns when as many replicas as its `level` says
-    (`one`, a `majority` or `all`) have it synced.  It is sent once, and raises `Unknown` if its outcome is not known.
-    `wait_ms` is the time that a node may wait until it can serve a request.  With a `session` it can serve once it has
-    all that the session has seen.
+    A key is bytes, a text (its UTF-8 bytes) or an integer (its digits).  A write returns when as many replicas as its
+    `level` says (`one`, a `majority` or `all`) have it synced.  It is sent once, and raises `Unknown` if its outcome is
+    not known.  `wait_ms` is the time that a node may wait until it can serve a request.  With a `session` it can serve
+    once it has all that the session has seen.
     """
 
     __slots__ = ("_by_map", "_client", "_database", "name")
