@@ -192,15 +192,10 @@ class Table(reads.Container):
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
         turn, smears = SessionTurn(session), smear and level is None and session is None
-        wanted = None if smears else level or "majority"
-        sent = reads.key_bytes(key), tables.value_bytes(value)
-        expiry = reads.given({"ttl_ms": ttl_ms, "expires_at": expires_at})
-
-        def make(config: int) -> Request[Value]:
-            options = self._written(turn, wanted, wait_ms, timeout_ms, config)
-            return call_request("put", [self.name, *sent, {**options, **expiry}])
-
-        return self._write("put", sent[0], make, timeout_ms, turn, smears=smears)
+        options = self._written(turn, None if smears else level or "majority", wait_ms, timeout_ms)
+        options |= reads.given({"ttl_ms": ttl_ms, "expires_at": expires_at})
+        sent = [reads.key_bytes(key), tables.value_bytes(value)]
+        return self._write("put", sent, options, timeout_ms, turn, smears=smears)
 
     def delete(
         self,
@@ -212,12 +207,9 @@ class Table(reads.Container):
         session: Session | None = None,
     ) -> Asked[None]:
         """Delete `key`, if it exists.  Raises as `put`."""
-        turn, sent = SessionTurn(session), reads.key_bytes(key)
-
-        def make(config: int) -> Request[Value]:
-            return call_request("delete", [self.name, sent, self._written(turn, level, wait_ms, timeout_ms, config)])
-
-        return self._write("delete", sent, make, timeout_ms, turn)
+        turn = SessionTurn(session)
+        options = self._written(turn, level, wait_ms, timeout_ms)
+        return self._write("delete", [reads.key_bytes(key)], options, timeout_ms, turn)
 
     def put_many(
         self,
@@ -305,17 +297,22 @@ class Table(reads.Container):
     def _write(
         self,
         method: str,
-        key: bytes,
-        make: Callable[[int], Request[Value]],
+        sent: list[bytes],
+        options: dict[str, Value],
         timeout_ms: int | None,
         turn: SessionTurn,
         *,
         smears: bool = False,
     ) -> Asked[None]:
+        """Ask for a write of one record; `sent`: its key, and the value of a put."""
+
+        def make(config: int) -> Request[Value]:
+            return call_request(method, [self.name, *sent, {**options, "config": config} if config else options])
+
         def finish(result: Value) -> None:
             turn.saw(tables.token_of(method, result))
 
-        return self._asked(key, make, timeout_ms, finish, smears=smears)
+        return self._asked(sent[0], make, timeout_ms, finish, smears=smears)
 
     def _asked(
         self,
@@ -346,6 +343,6 @@ class Table(reads.Container):
         return reads.packed(tables.read_options(token, wait_ms, self._client.allowed_ms(timeout_ms), config))
 
     def _written(
-        self, turn: SessionTurn, level: Level | None, wait_ms: int, timeout_ms: int | None, config: int = 0
+        self, turn: SessionTurn, level: Level | None, wait_ms: int, timeout_ms: int | None
     ) -> dict[str, Value]:
-        return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms), config)
+        return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms))
