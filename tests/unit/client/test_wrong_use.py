@@ -84,6 +84,8 @@ def test_tables(client, *, method, arguments, options, refusal):
     (lambda client: client.pipeline("get", [], "1"), "in_flight must be a number"),
     (lambda client: next(client.dataset("d").iter_get(7)), "keys must be an iterable, such as a list, not 7"),
     (lambda client: client.dataset("d").get("k", min_version=7), "min_version must be a str, not int"),
+    (lambda client: client.dataset("d").scan(version=7), "version must be a str, not int"),
+    (lambda client: next(client.dataset("d").iter_get(["k"], version=7)), "version must be a str, not int"),
 ])  # fmt: skip
 def test_other_calls(client, call, words):
     with pytest.raises(TypeError, match=words):
