@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gossipkv.status.verdict import ClusterVerdict, Coming
     from gossipkv.wire.rpc import Value
 
+WITHHELD: Final = 1  # Exit status: the newest version is too small, and someone has to accept or replace it.
 POLL_S: Final = 0.2
 PATIENCE_MS: Final = 10_000  # The default: the node asks all members, and a build may keep the machine busy.
 WIDE_COLUMNS: Final = 110  # Terminals of this width have room for remarks beside the table, others below it.
@@ -65,8 +66,9 @@ def status(
 ) -> int:
     """Show the health of the cluster, and the node's databases, or only DB.
 
-    The node asks all members, so the verdict is the same at each node. The exit status is 3 if something is wrong. With
-    --json, the output has all details of each database, version and partition.
+    The node asks all members, so the verdict is the same at each node. The exit status is 3 if something is wrong, and
+    1 if all can be read, but a newest version does not become active. With --json, the output has all details of each
+    database, version and partition.
     """
     is_given = context.get_parameter_source("timeout_ms") is not ParameterSource.DEFAULT
     deadline_s = time.monotonic() + nodes.timeout_ms / 1000 if wait and is_given else math.inf
@@ -84,7 +86,10 @@ def status(
             _draw(info, str(client.address), report, verdict, is_one=database is not None)
     for line in lacking:
         note(f"gossipkv: {line}")
-    return FAILED if lacking or verdict.level == TROUBLE else 0
+    if lacking or verdict.level == TROUBLE:
+        return FAILED
+    # A version that is stuck without trouble is withheld.
+    return WITHHELD if any(version.state == STUCK for version in verdict.coming.values()) else 0
 
 
 def _ask(client: Client, database: str | None) -> dict[str, Value]:

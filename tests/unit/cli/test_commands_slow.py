@@ -398,6 +398,14 @@ def test_status_says_whether_all_is_well(run, count, status):
     assert told == made
 
 
+@pytest.mark.parametrize(("reason", "status"), [(REASONS[1], 1), (REASONS[0], 3)])
+def test_status_tells_that_a_version_is_withheld(run, reason, status):
+    """A newest version that does not become active by itself needs its publisher; trouble weighs more."""
+    withheld = judged(reason, geo=Coming("2", STUCK))
+    with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", withheld))) as fake:
+        assert run("status", "--node", fake.address).status == status
+
+
 def test_status_waits_until_everything_serves(run, monkeypatch):
     """The command waits while a version is coming; a terminal shows the progress."""
     monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
