@@ -45,13 +45,7 @@ from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, M
 from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.nodes import Nodes, placed
 from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Operation, OperationAnswer, answers_of
-from gossipkv.register.metadata.pages import (
-    MAX_JUDGED,
-    OPERATION_ID_BYTES,
-    OperationOutcome,
-    config_id,
-    pack,
-)
+from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES, OperationOutcome, config_id, pack
 from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES, TableMeta, first_body, shard_key
 from gossipkv.register.metadata.tables import CATALOGUE, END_OF_NODES, EXISTS, NamedTable, decode_named
 from gossipkv.register.metadata.tree import ChangedPages, MapTree
@@ -288,6 +282,10 @@ class Catalogue:
         if outcome.end is ChangeEnd.REFUSED:
             raise (Conflict if outcome.code == Conflict.code else Unavailable)(outcome.message)
         await metadata.quorum_read(register)
+        alive = [member.node for member in members if member.node in self._members.alive()]
+        if metadata.me not in members and alive:  # Other nodes hear of the change from an acceptor that knows it.
+            with contextlib.suppress(GossipKVError):  # Each node reads the register at intervals.
+                await self._ask(self._random.choice(alive), "metadata_look", [register], ASK_S)
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -358,12 +356,10 @@ class Catalogue:
         puts = [
             Operation(self._random.randbytes(OPERATION_ID_BYTES), base, "set_node", 1, argument) for argument in unnamed
         ]
+        added = OperationOutcome.DONE, OperationOutcome.CONFLICT  # The second: by another node.
         for at in range(0, len(puts), MAX_JUDGED):
             for answer in await self.transact(self.register, puts[at : at + MAX_JUDGED]):
-                if answer.outcome not in {
-                    OperationOutcome.DONE,
-                    OperationOutcome.CONFLICT,
-                }:  # Another node has added it.
+                if answer.outcome not in added:
                     raise Conflict(answer.message or "the nodes of tables changed during the request; try again")
 
     def _created_by(self, wanted: WantedTable, operation: bytes) -> NamedTable | None:

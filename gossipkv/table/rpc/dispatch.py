@@ -40,7 +40,7 @@ FOR_OPERATORS: Final = (
     b"split join leave force_join partitions quarantine_list quarantine_drop"
 ).split()
 FOR_PEERS: Final = (
-    b"register metadata_hold metadata_pages metadata_transact metadata_outcome metadata_known metadata_head "
+    b"register metadata_hold metadata_pages metadata_transact metadata_look metadata_known metadata_head "
     b"metadata_invite metadata_describe table_sizes table_kept table_divide metadata_discover"
 ).split()
 OF_RECORDS: Final = (

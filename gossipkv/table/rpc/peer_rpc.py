@@ -5,7 +5,7 @@ register            [request]                                           an accep
 metadata_hold       [register, offer …]                                 [store, root] once the offer is held
 metadata_pages      [register, [name, …]]                               [page or nil, …]
 metadata_transact   [register, [operation, …], timeout_ms]              [[id, outcome, code, message], …]
-metadata_outcome    [register, operation id, base]                      an outcome's number
+metadata_look       [register]                                          nil, once a quorum was read
 metadata_known      [register, {config, wait_ms}]                       the node's hint, once the config id is reached
 metadata_head       [register]                                          the whole known head; empty if unknown
 metadata_invite     [cluster id]                                        the id of the store with which the node decides
@@ -38,7 +38,6 @@ from gossipkv.register.metadata.pages import (
     MAX_OPERATIONS,
     MAX_PAGE_BYTES,
     NAME_BYTES,
-    OPERATION_ID_BYTES,
     name_of,
 )
 from gossipkv.register.metadata.tree import ChangedPages
@@ -75,7 +74,7 @@ class PeerMethods:
             b"metadata_hold": self._hold,
             b"metadata_pages": self._pages,
             b"metadata_transact": self._transact,
-            b"metadata_outcome": self._outcome,
+            b"metadata_look": self._look,
             b"metadata_known": self._hint,
             b"metadata_head": self._head,
             b"metadata_invite": self._invite,
@@ -149,17 +148,15 @@ class PeerMethods:
 
         return DeferredResult(transact)
 
-    def _outcome(self, arguments: Arguments) -> DeferredResult:
+    def _look(self, arguments: Arguments) -> DeferredResult:
         register = _blob(arguments, "register", REGISTER_BYTES)
-        operation = _blob(arguments, "operation", OPERATION_ID_BYTES)
-        base = arguments.whole("base", MAX_CONFIG)
         arguments.end()
         metadata, _ = self._service.taking_part()
 
-        async def ask() -> Value:
-            return int(await metadata.outcome(register, operation, base))
+        async def look() -> None:
+            await metadata.quorum_read(register)
 
-        return DeferredResult(ask)
+        return DeferredResult(look)
 
     def _hint(self, arguments: Arguments) -> Value | DeferredResult:
         register, options = _blob(arguments, "register", REGISTER_BYTES), arguments.options("config", "wait_ms")

@@ -243,8 +243,9 @@ class Life:
                 operations = [decode_operation(one) for one in sent if isinstance(one, bytes)]
                 answers = await self.metadata.transact(register, operations, timeout_ms / 1000)
                 return [[one.operation, int(one.outcome), one.code, one.message] for one in answers]
-            case "metadata_outcome", [bytes(register), bytes(operation), int(base)]:
-                return int(await self.metadata.outcome(register, operation, base))
+            case "metadata_look", [bytes(register)]:
+                await self.metadata.quorum_read(register)
+                return None
         raise BadRequest(f"{method}: {params!r:.80}")
 
     # # -- its own tasks

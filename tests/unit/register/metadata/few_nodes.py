@@ -169,6 +169,8 @@ class OneNode:
                 return metadata.pages(*params)
             case "metadata_head":
                 return metadata.known[params[0]].encode()
+            case "metadata_look":
+                return await metadata.quorum_read(params[0])
             case "metadata_transact":
                 answers = await metadata.transact(
                     params[0], [decode_operation(one) for one in params[1]], params[2] / 1000

@@ -137,7 +137,7 @@ WRONG = [
     ("metadata_transact", [bytes(16), [], 1], "1 to"),
     ("metadata_transact", [bytes(16), [b"\xc1"], 1], ""),
     ("metadata_transact", [bytes(16), [b"x"], 60_001], "timeout"),
-    ("metadata_outcome", [bytes(16), bytes(19), 1], "20 bytes"),
+    ("metadata_look", [bytes(15)], "16 bytes"),
     ("metadata_known", [bytes(17)], "16 bytes"),
     ("metadata_invite", ["x" * 8, 1], "takes 1 parameter"),
     ("metadata_discover", [bytes(16), bytes(16), 1, [[1, b""]]], "a partition must be"),
