@@ -261,6 +261,7 @@ class _NodeParts:
         )
         self._reads = Reads(self._library, self._pumps.count, config, elsewhere, node=directory.record.node)
         self._participant = self._make_participant()
+        self._participant.directory.has_settled = lambda: self._readiness.has_joined(int(trio.current_time() * 1000))
         self._table_methods = TableMethods(self._participant, environment.random, config)
         self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
         self._users_file = UsersFile(config.users, environment, self._know_users, self._names.all)
@@ -304,7 +305,6 @@ class _NodeParts:
             environment=self._environment,
             knows_peers=self._access.knows_peers,
             on_names=self._library.names_changed,
-            has_settled=lambda: self._readiness.has_joined(int(trio.current_time() * 1000)),
         )
 
     def _make_report(self) -> VerdictReport:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tables import NamedTable
 
 RETRY_S: Final = 0.2
+PASSING: Final = NotReady, NotReached, NotAnswered  # Errors of nodes that may take part soon.
 FEW: Final = 256  # Partitions that are processed before other tasks run.
 
 
@@ -107,20 +108,58 @@ class Nodes:
         Raises:
             Unavailable: too few nodes take part.
         """
-        invitations = _Invitations(self._members, self.named(), replication, is_exact=is_exact)
-        with trio.move_on_after(timeout_s):
-            await invitations.run()
-        wanted, found = invitations.wanted, invitations.found
-        # With a majority the table is usable, and the other nodes catch up when they are back.
-        if wanted // 2 < len(found) < wanted:
-            found |= dict([*invitations.shut().items()][: wanted - len(found)])
+        named, wanted = self.named(), replication
+        names: dict[bytes, str] = {}  # Of all members that were invited.
+        found: dict[bytes, PlaceableNode] = {}
+        failed: dict[bytes, GossipKVError] = {}
+        refusing: set[bytes] = set()  # Nodes that have answered, and will not take part soon.
+
+        async def invite(node: bytes) -> None:
+            while node not in found:
+                try:
+                    found[node] = await self.invited(node)
+                except GossipKVError as error:
+                    failed[node] = error
+                    await trio.sleep(RETRY_S)
+
+        # 1. Wait until the members are known, each live one has answered, and enough nodes take part. A dead member may
+        #    be back in a moment.
+        async with trio.open_nursery() as nursery:
+            nursery.cancel_scope.deadline = trio.current_time() + timeout_s
+            while True:
+                members = self._members.present()
+                for node in members.keys() - names.keys():
+                    nursery.start_soon(invite, node)
+                names |= {node: name for node, (name, _) in members.items()}
+                wanted = replication if is_exact else min(replication, len(members))
+                refusing = {node for node, error in failed.items() if not isinstance(error, PASSING)} - found.keys()
+                live = {node for node, (_, is_live) in members.items() if is_live}
+                is_enough = len(found) + len(refusing & named.keys()) >= wanted
+                if is_enough and live <= found.keys() | refusing and self._members.has_settled():
+                    break
+                await trio.sleep(RETRY_S)
+            nursery.cancel_scope.cancel()
+        # 2. With a majority the table is usable, and the other nodes catch up when they are back.
+        hosts = [found[node] for node in sorted(found)]
+        if wanted // 2 < len(hosts) < wanted:
+            shut = [PlaceableNode(node, None, named[node], is_named=True) for node in sorted(refusing & named.keys())]
+            hosts = sorted(hosts + shut[: wanted - len(hosts)])
+        # 3. Refuse with the reason of each member that does not take part.
         least = wanted if is_exact else wanted // 2 + 1
-        if len(found) < least:
-            reasons = invitations.reasons() or "no other nodes are known"
+        if len(hosts) < least:
+            missing = {name: failed.get(node) for node, name in names.items() if node not in found}
+            reasons = "; ".join(f"{name}: {error.message if error else 'no answer'}" for name, error in missing.items())
             raise Unavailable(
-                f"a table of {wanted} replicas needs {least} nodes, and {len(found)} take part: {reasons}"
+                f"a table of {wanted} replicas needs {least} nodes, and {len(hosts)} take part: "
+                f"{reasons or 'no other nodes are known'}"
             )
-        return wanted, [found[node] for node in sorted(found)]
+        return wanted, hosts
+
+    async def invited(self, node: bytes) -> PlaceableNode:
+        """Let a node take part, so that it may hold partitions. Raises GossipKVError."""
+        acceptor, named = await self._members.invite(node), self.named()
+        described = named.get(node) or await self._members.describe(node)
+        return PlaceableNode(node, acceptor, described, is_named=node in named)
 
     async def holders(self) -> set[bytes]:
         """Return the nodes that hold a partition of any table. Raises NotReady: a table's map is not known here."""
@@ -131,63 +170,3 @@ class Nodes:
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
         return holders
-
-
-@final
-class _Invitations:
-    """Invitations of all present nodes to hold a new table."""
-
-    def __init__(
-        self, members: NodeList, named: Mapping[bytes, NamedNode], replication: int, *, is_exact: bool
-    ) -> None:
-        self._members, self._named, self._replication, self._is_exact = members, named, replication, is_exact
-        self._names: dict[bytes, str] = {}
-        self._failed: dict[bytes, GossipKVError] = {}
-        self.found: dict[bytes, PlaceableNode] = {}
-        self.wanted = replication
-
-    async def run(self) -> None:
-        """Return when the members are known, each live one has answered, and enough nodes take part.
-
-        A dead member may be back in a moment, so it is waited for while nodes are too few.
-        """
-        async with trio.open_nursery() as nursery:
-            while True:
-                members = self._members.present()
-                for node in members.keys() - self._names.keys():
-                    nursery.start_soon(self._invite, node)
-                self._names |= {node: name for node, (name, _) in members.items()}
-                self.wanted = self._replication if self._is_exact else min(self._replication, len(members))
-                answered = self.found.keys() | self._refusing()
-                live = {node for node, (_, is_live) in members.items() if is_live}
-                is_enough = len(self.found) + len(self.shut()) >= self.wanted
-                if is_enough and live <= answered and self._members.has_settled():
-                    break
-                await trio.sleep(RETRY_S)
-            nursery.cancel_scope.cancel()
-
-    async def _invite(self, node: bytes) -> None:
-        while node not in self.found:
-            try:
-                acceptor = await self._members.invite(node)
-                described = self._named.get(node) or await self._members.describe(node)
-            except GossipKVError as error:
-                self._failed[node] = error
-                await trio.sleep(RETRY_S)
-            else:
-                self.found[node] = PlaceableNode(node, acceptor, described, is_named=node in self._named)
-
-    def _refusing(self) -> set[bytes]:
-        """Return the nodes that have answered, and will not take part soon."""
-        passing = NotReady | NotReached | NotAnswered
-        return {node for node, error in self._failed.items() if not isinstance(error, passing)} - self.found.keys()
-
-    def shut(self) -> dict[bytes, PlaceableNode]:
-        """Return the named nodes that refuse, in order."""
-        refusing = sorted(self._refusing() & self._named.keys())
-        return {node: PlaceableNode(node, None, self._named[node], is_named=True) for node in refusing}
-
-    def reasons(self) -> str:
-        """Return the members that do not take part, with their reasons."""
-        missing = {name: self._failed.get(node) for node, name in self._names.items() if node not in self.found}
-        return "; ".join(f"{name}: {error.message if error else 'no answer'}" for name, error in missing.items())

@@ -38,16 +38,15 @@ class NodeDirectory:
         peers: PeerClient,
         service: TableService,
         take_part: Callable[[], Awaitable[tuple[Metadata, Catalogue]]],
-        has_settled: Callable[[], bool],
     ) -> None:
-        """`take_part`: makes this node take part in METADATA transactions; `has_settled`: see `NodeList`."""
+        """`take_part`: makes this node take part in METADATA transactions."""
         self._settings = settings
         self._identity = identity
         self._peers = peers
         self._service = service
         self._take_part = take_part
         self.members = cluster.members_known  # Returns the members that gossip knows.
-        self.has_settled = has_settled
+        self.has_settled: Callable[[], bool] = lambda: True  # See `NodeList`; set by the node.
         self._alive: tuple[Sequence[Member], Sequence[bytes]] = (), ()  # The members, and the last `alive` among them.
         # The last `known_names`, and the members and catalogue's nodes that it is made from.
         self._names: tuple[Sequence[Member], Mapping[bytes, NamedNode], Mapping[bytes, str]] = (), {}, {}

@@ -60,12 +60,8 @@ class MetadataParticipant:
         environment: Environment,
         knows_peers: bool = False,
         on_names: Callable[[], None] = lambda: None,
-        has_settled: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`on_names` is called when `table_names` has changed; `knows_peers`: peers must prove their identity.
-
-        `has_settled`: True once the list of members has been still since the start.
-        """
+        """`on_names` is called when `table_names` has changed; `knows_peers`: peers must prove their identity."""
         self._identity = identity
         self._cluster = cluster
         self._tables = tables
@@ -86,16 +82,10 @@ class MetadataParticipant:
         )
         peers.watch(begun=self.service.met, ended=self.service.lost)
         self.directory = NodeDirectory(
-            settings,
-            identity,
-            cluster,
-            peers=self.peers,
-            service=self.service,
-            take_part=self.take_part,
-            has_settled=has_settled,
+            settings, identity, cluster, peers=self.peers, service=self.service, take_part=self.take_part
         )
         self.watcher = HintWatcher(self.board, self.service, self.directory, self._wake)
-        self.poll = RegisterPoll(self.service, self.board)
+        self.poll = RegisterPoll(self.service, self.board, self.directory)
         self.table_names: frozenset[str] = frozenset()  # By the local catalogue.
         self._members: Sequence[Member] = ()  # Those of the last step.
         self._nursery: trio.Nursery | None = None
@@ -280,26 +270,6 @@ class MetadataParticipant:
                     await metadata.quorum_read(self.service.register, hint.acceptors)
                     return True
         return False
-
-    def await_late(self) -> None:
-        """Add each member that was late for a table to the nodes of tables, once the member answers."""
-        late = self.directory.absent().keys() - self.service.taking_part()[1].nodes.named().keys()
-        if late and self._nursery is not None:
-            self._nursery.start_soon(self._add_late, late)
-
-    async def _add_late(self, late: set[bytes]) -> None:
-        from gossipkv.register.metadata.nodes import PlaceableNode  # noqa: PLC0415  # Only nodes with tables load it.
-
-        while late:
-            for node in sorted(late.intersection(self.directory.alive())):
-                with contextlib.suppress(GossipKVError):  # The next round tries again.
-                    acceptor, described = await self.directory.invite(node), await self.directory.describe(node)
-                    metadata, catalogue = self.service.taking_part()
-                    comer = PlaceableNode(node, acceptor, described, is_named=False)
-                    await catalogue.put_in([comer], metadata.known[catalogue.register].head.config)
-            await trio.sleep(STEP_S)
-            with contextlib.suppress(NotReady):
-                late = late & self.directory.absent().keys() - self.service.taking_part()[1].nodes.named().keys()
 
     async def invited(self, cluster_id: bytes) -> int:
         """Take part at the request of a node of that cluster; return the id of this node's store.

@@ -1,4 +1,7 @@
-"""The poll of all registers, which covers missed hints, and the growth of the catalogue with its cluster."""
+"""The poll of all registers, which covers missed hints, and the growth of the catalogue with its cluster.
+
+A member that was late for a new table is added to the nodes of tables once it answers; news of members cause a step.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, NotReady
 from gossipkv.table.controllers.pause import Pause
 from gossipkv.table.session.token import EndedTables
 
 if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.table.participant.node_directory import NodeDirectory
     from gossipkv.table.peers.hints import HintBoard
     from gossipkv.table.service import TableService
 
@@ -26,9 +30,11 @@ MAX_LOOKS: Final = 16  # Registers per step: a thousand tables are all read with
 class RegisterPoll:
     """Reads each register at intervals, whatever the hints."""
 
-    def __init__(self, service: TableService, board: HintBoard) -> None:
+    def __init__(self, service: TableService, board: HintBoard, directory: NodeDirectory) -> None:
         self._service = service
         self._board = board
+        self._directory = directory
+        self._late: set[bytes] = set()  # Members that were late for a table, and are no nodes of tables yet.
         self._is_running = False
         self.pause = Pause(STEP_S)
         self._poll_at = -math.inf  # The time of the next read of the catalogue.
@@ -54,6 +60,11 @@ class RegisterPoll:
             return False
         return self._ended_tables.has(table)
 
+    def await_late(self) -> None:
+        """Add each member that was late for a table to the nodes of tables, once it answers."""
+        self._late.update(self._directory.present())
+        self.pause.end()
+
     async def run(self) -> None:
         """Grow the catalogue, and poll all registers; a task of its own, so that hints do not wait for it."""
         while True:
@@ -62,6 +73,9 @@ class RegisterPoll:
             if self._service.known_of(self._service.register):
                 with contextlib.suppress(GossipKVError):  # The next step tries again.
                     is_quiet = not await self._service.catalogue.grow()
+                if self._late:
+                    with contextlib.suppress(NotReady):
+                        await self._add_late()
                 if trio.current_time() >= self._poll_at:
                     self._poll_at = trio.current_time() + POLL_S
                     self._board.forget()
@@ -72,6 +86,15 @@ class RegisterPoll:
                 with contextlib.suppress(GossipKVError):
                     await self._poll_tables(self._service.catalogue)
             await self.pause.rest(began, is_quiet=is_quiet and len(self._looked_at) <= MAX_LOOKS)
+
+    async def _add_late(self) -> None:
+        """Add late members that are alive. Raises NotReady."""
+        metadata, catalogue = self._service.taking_part()
+        self._late &= self._directory.present().keys() - catalogue.nodes.named().keys()
+        for node in sorted(self._late.intersection(self._directory.alive())):
+            with contextlib.suppress(GossipKVError):  # A later step tries again.
+                comer = await catalogue.nodes.invited(node)
+                await catalogue.put_in([comer], metadata.known[catalogue.register].config)
 
     async def _poll_tables(self, catalogue: Catalogue) -> None:
         """Read the registers of the tables that were read longest ago."""

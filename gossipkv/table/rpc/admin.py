@@ -168,7 +168,7 @@ class AdminMethods:
             known_map = metadata.known.get(table.id)
             config = table.config if known_map is None else known_map.head.config
             await self._spread(table.id, config)
-            self._participant.await_late()
+            self._participant.poll.await_late()
             return {"table": table.id.hex(), "config": config, **self._replicas(table.id)}
 
         return DeferredResult(create)

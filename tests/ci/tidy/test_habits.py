@@ -57,7 +57,6 @@ def check_sizes(tree: list[Source], long_modules: dict[str, str] | None = None) 
 
 # Constructors over the cap, with the reason.
 LONG_CONSTRUCTORS: dict[str, str] = {
-    "gossipkv/table/participant/participant.py:MetadataParticipant": "the node's wiring gives it each neighbour once",
     "gossipkv/launcher/local_cluster.py:Cluster": "users call it by keywords, which are the options of a command",
 }
 
