@@ -61,13 +61,13 @@ async def test_one_closed_store(cluster: SimulatedCluster) -> None:
             await cluster.ask(one, "within", (1 << 64) - 1, method, msgpack.packb(params))
 
     with pytest.raises(Unavailable, match=r"5 replicas needs 5 nodes, and 2 take part: n1: .*closed"):
-        await cluster.ask(two, "create_table", "u", {**wanted, "replication": 5}, timeout_s=60)
+        await cluster.ask(two, "create_table", "u", {**wanted, "replication": 5, "timeout_ms": 5000})
     assert await does(cluster, one, "create_table", "u", wanted)
     await cluster.ask(two, "put", "u", b"k", b"v")
     assert (await cluster.ask(one, "get", "u", b"k"))[0] == b"v"
     await damage(three)
     with pytest.raises(Unavailable, match="no quorum"):
-        await cluster.ask(two, "create_table", "v", wanted, timeout_s=60)
+        await cluster.ask(two, "create_table", "v", {**wanted, "timeout_ms": 5000})
 
     await damage(one)
     await damage(three)

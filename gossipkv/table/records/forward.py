@@ -86,7 +86,7 @@ class RecordRequest(ABC, Generic[T]):
     deadline: float
     local: bool  # True: ask no other node.
     # Parts that are still to begin, the first one last.
-    waiting_parts: list[HostRequest[T]] = []  # noqa: RUF012  # The shared list stays empty: nothing is added to it.
+    waiting_parts: list[HostRequest[T]] | tuple[()] = ()
     _under_way_bytes = 0
     _begins = False
 

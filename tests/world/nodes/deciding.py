@@ -17,6 +17,7 @@ from tests.world.nodes.whole_cluster import Violation
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.machine import NodeMachine
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
@@ -171,7 +172,8 @@ async def founder_lost(cluster: SimulatedCluster) -> None:
         others = [machine for machine in cluster.machines if machine is not founder]
         for machine in others:
             try:
-                await cluster.ask(machine, "create_table", "a", {"kind": "hash", "replication": 1}, timeout_s=60)
+                options: Value = {"kind": "hash", "replication": 1, "timeout_ms": 9000}
+                await cluster.ask(machine, "create_table", "a", options)
             except Unavailable as error:
                 if "metadata force" not in error.message:
                     raise Violation(f"{machine.name} does not say what to do: {error.message}") from error

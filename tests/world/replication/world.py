@@ -60,7 +60,7 @@ LIVE_S: Final = 60.0  # After healing: until the wanted map is reached, and all 
 MOVER_S: Final = 1.5  # A little more than the time between two looks of the mover.
 SETTLE_S: Final = 3.0  # Afterwards, until the world is quiet.
 QUIET_S: Final = 2.0
-QUIET_ROUNDS: Final = 4  # They are tried until nothing is sent or appended in one.
+CLEARED_S: Final = 6.0  # Before that: a node without news looks at what replicas left each 5 s, with some room.
 GIVEN_UP_S: Final = 8.0  # Additional time until moves to a lost node are given up.
 LIMIT_S: Final = 300.0
 EXPIRED_MS: Final = 300.0  # Expired records may leave so much later.
@@ -367,6 +367,16 @@ class Cluster:
         return self.is_caught_up and self.is_placed and not self.register.unanswered
 
     @property
+    def is_cleared(self) -> bool:
+        """True if nodes have deleted what replicas left behind, and forgotten the split parents that no log names."""
+        for life in [node.life for node in self.nodes if node.life is not None]:
+            spaces = life.replication.replicas.spaces
+            parents = [parent for divided in spaces.divided.values() for parent in divided.values()]
+            if spaces.abandoned or any(parent.position <= life.store.log_floor for parent in parents):
+                return False
+        return True
+
+    @property
     def appends(self) -> int:
         """The number of batches appended in the present lives."""
         return sum(node.life.store.appends for node in self.nodes if node.life is not None)
@@ -437,7 +447,7 @@ async def _world(seed: int, witness: Witness, *, refounds: bool) -> None:
 
 async def _calm(cluster: Cluster, faults: Faults) -> None:
     """Heal all, and check the promises that must hold soon after."""
-    witness = cluster.witness
+    witness, counts = cluster.witness, cluster.witness.counts
     faults.heal()
     await cluster.operator.heal()
     until_s = trio.current_time() + LIVE_S
@@ -453,29 +463,22 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
     witness.check_answers()
     if not cluster.is_placed:
         witness.found("wanted", f"the map is not as it is wanted: {cluster.partitions}")
-    for node in cluster.nodes:
-        if node.life is not None and node.life.replication.digests.differ:
-            witness.found("digests", f"they differ: {node.life.replication.digests.differ}")
-    await _quiet(cluster)
+    await cluster.until(lambda: cluster.is_cleared, CLEARED_S)
     for node in cluster.nodes:
         if node.life is not None:
             witness.check_litter(node.life.store)
-            witness.check_turn(node.life.replication.replicas)
-
-
-async def _quiet(cluster: Cluster) -> None:
-    """Check that nothing is sent or written any more, and that nodes rest."""
-    witness, counts = cluster.witness, cluster.witness.counts
+            if node.life.replication.digests.differ:
+                witness.found("digests", f"they differ: {node.life.replication.digests.differ}")
 
     def done() -> tuple[int, ...]:
         told = counts["replica_tell"] + counts["replica_load"]
         return counts["replica_feed"], told, cluster.appends, cluster.register.transactions
 
-    for _ in range(QUIET_ROUNDS):  # Replicas delete what others left, page by page, and trim the log later.
-        before, turns, times_asked = done(), counts["turns"], cluster.network.times_asked.copy()
-        await trio.sleep(QUIET_S)
-        if done() == before:
-            break
+    before, turns, times_asked = done(), counts["turns"], cluster.network.times_asked.copy()
+    await trio.sleep(QUIET_S)
     asked_since = cluster.network.times_asked - times_asked
     witness.check_quiet(before, done())
     witness.check_rest(len(cluster.nodes), counts["turns"] - turns, max(asked_since.values(), default=0))
+    for node in cluster.nodes:
+        if node.life is not None:
+            witness.check_turn(node.life.replication.replicas)
