@@ -6,13 +6,11 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, TimedOut
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded
 from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.wire.results import DeferredResult, Later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gossipkv.dataset.library import Library
     from gossipkv.node.gossip import Gossiping
     from gossipkv.node.methods import Method
@@ -81,26 +79,16 @@ class DataMethods:
         return DeferredResult(partial(self._await_poll, connection, answer))
 
     def _poll(self, connection: tuple[int, int], poll: Later, complete: Completion[Value | Packed]) -> object:
-        is_open = True
-
         def done(answer: Value | Packed | GossipKVError) -> None:
-            nonlocal is_open
-            if is_open:
-                is_open = False
-                self._ends(connection)
-                complete(answer)
-
-        def cancel(end: Callable[[], object]) -> None:
-            done(TimedOut("the client has cancelled this poll"))
-            end()
+            self._ends(connection)
+            complete(answer)
 
         self._polls[connection] += 1
         try:
-            end = poll.begin(done)
+            return poll.begin(done)
         except GossipKVError:
             self._ends(connection)
             raise
-        return partial(cancel, end) if is_open and callable(end) else None
 
     async def _await_poll(self, connection: tuple[int, int], poll: DeferredResult) -> Value | Packed | ProvenUser:
         self._polls[connection] += 1

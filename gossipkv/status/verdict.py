@@ -24,7 +24,6 @@ ATTENTION: Final = "attention"  # Everything can be read, and an operator should
 TROUBLE: Final = "trouble"
 LEVELS: Final[tuple[Level, ...]] = (WELL, ATTENTION, TROUBLE)
 
-SERVES: Final = "serves"  # The wanted version of the database serves at every member that answers.
 COMES: Final = "comes"  # A member builds the version, or can.
 STUCK: Final = "stuck"  # The version does not come by itself.
 

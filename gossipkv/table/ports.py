@@ -165,10 +165,6 @@ class ClusterView(Protocol):
         """Return all members, this node among them: the same object until one changes."""
         ...
 
-    def spoken(self) -> Mapping[str, int]:
-        """Return the newest revision of messages that each live member reads, by name; 1 if the member has not said."""
-        ...
-
     async def pin(self) -> bytes:
         """Fix this node's cluster id for good, and return it. Raises `NotReady` if it has none yet."""
         ...

@@ -164,19 +164,6 @@ class PeerClient:
         names = {member.uuid: member.name for member in self._cluster.members_known()}
         return [uuid for uuid, name in names.items() if self.is_connected(name)]
 
-    def check_speaks(self, form: int, feature: str) -> None:
-        """Check that all live members read messages of that revision; `feature` is the one that needs it.
-
-        Raises:
-            Unavailable: a member does not; the message names all such members.
-        """
-        if behind := [name for name, newest in self._cluster.spoken().items() if newest < form]:
-            raise Unavailable(
-                f"{feature} needs revision {form} of the protocol between nodes, and {', '.join(sorted(behind))} "
-                "read an older revision: upgrade these nodes first",
-                {"revision": form, "nodes": [*sorted(behind)]},
-            )
-
     def _name(self, node: bytes) -> str:
         for member in self._cluster.members_known():
             if member.uuid == node:

@@ -26,6 +26,7 @@ from gossipkv.errors import (
     NotReady,
     Overloaded,
     ProtocolError,
+    TimedOut,
     TooOld,
     Unavailable,
     from_wire,
@@ -82,7 +83,6 @@ class TableChanges:
         self._woken: dict[ChangeFeed, None] = {}  # Feeds that may get more.
         self._hosts: dict[bytes, int] = {}  # The hosts that have answered, with their numbers (`ChangeFeeds.told`).
         self._listening: ParkedRequest | None = None
-        self._is_polled = False  # A poll has begun since hosts were asked last.
         self._is_draining = False
 
     def changes(self, arguments: Arguments) -> Later:
@@ -199,16 +199,13 @@ class TableChanges:
     # -- hosts that no longer tell of changes ------------------------------------------------------------------------
 
     def listen(self, replication: Replication) -> None:
-        """Hear of lost nodes, and ask hosts for their numbers each second while there are polls."""
+        """Hear of lost nodes, and ask hosts for their numbers after each poll's first second, and then each second."""
         self.shared(replication)
-        self._is_polled = True
         if self._listening is None:
             self._listening = replication.waiting.begin(replication.now() + LISTEN_S, 0, self._ask_hosts)
 
     def _ask_hosts(self) -> None:
         self._listening = None
-        if not (self.polls or self._is_polled):
-            return
         replication = self.services.service.replicating()
         me = replication.replicas.me
         for node in [*self._hosts]:
@@ -217,8 +214,8 @@ class TableChanges:
             else:
                 params: list[Value] = [me, b"", b"", 0, 0, msgpack.packb([])]
                 replication.ask(node, "table_changes", params, partial(self._answered, node), ANSWER_S)
-        self.listen(replication)
-        self._is_polled = False
+        if self.polls:
+            self.listen(replication)
 
     def _answered(self, node: bytes, answer: Value | GossipKVError) -> None:
         match answer:
@@ -318,7 +315,7 @@ class ChangeFeed:
         self._feeds.listen(self.replication)
         self._forgive()
         self.look()
-        return partial(self.leave, poll, Unavailable("the poll was ended")) if poll in self.polls else None
+        return partial(self.leave, poll, TimedOut("the client has cancelled this poll")) if poll in self.polls else None
 
     def leave(self, poll: _Poll, error: GossipKVError) -> None:
         """End a poll, whose client is gone or to go; the others get what has come."""

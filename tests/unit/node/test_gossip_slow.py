@@ -14,7 +14,7 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment import small_file, trio_world
-from gossipkv.errors import NotReady, TooLarge, Unavailable
+from gossipkv.errors import NotReady, TooLarge
 from gossipkv.gossip.core import Gossip, GossipLimits, Me
 from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.packets.envelope import Envelope
@@ -26,9 +26,7 @@ from gossipkv.gossip.shell import key_file
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping, read_key_ring
 from gossipkv.node.identity import read_node
-from gossipkv.placement.shard_claim import SPEAKS
 from gossipkv.settings.config import load
-from gossipkv.table.peers.peer_client import PeerClient
 from gossipkv.table.ports import may_not_found
 
 if TYPE_CHECKING:
@@ -47,42 +45,20 @@ def core() -> Gossip:
     return Gossip(me, LAN, random.Random(1), limits=GossipLimits(), envelope=Envelope("c"))
 
 
-async def test_a_newer_revision_waits_for_all_that_live(tmp_path: Path) -> None:
-    """A live member without revision 2 counts as 1 and is named; dead members do not matter."""
-
-    class Peers:
-        """Peers without connections."""
-
-        def watch(self, **_: object) -> None:
-            """Ignore the callbacks: there are no connections."""
-
+async def test_the_revisions_that_other_members_read(tmp_path: Path) -> None:
+    """A live member that has published none counts as 1; members that have left do not matter."""
     async with gossiping_in(tmp_path) as (gossiping, _):
-        asking, core = PeerClient(gossiping, Peers(), None, lambda *_: 0), gossiping._core
-
-        def behind() -> object:
-            """Return the nodes that the error names."""
-            try:
-                asking.check_speaks(2, "dividing shards")
-            except Unavailable as error:
-                assert error.message == (
-                    "dividing shards needs revision 2 of the protocol between nodes, and "
-                    f"{', '.join(error.details['nodes'])} read an older revision: upgrade these nodes first"
-                )
-                return error.details["nodes"]
-            return []
-
-        assert behind() == []
+        core = gossiping._core
+        assert gossiping.spoken() == {}
         core._beliefs.hear_record(OTHER, now_ms=0)
-        asking.check_speaks(SPEAKS, "anything of today")
-        assert behind() == [OTHER.name]
+        assert gossiping.spoken() == {OTHER.name: 1}
         claim = msgpack.packb({"claim": "confirmed", "count": 1, "uuid": bytes(16), "speaks": 2})
         changes = (BranchChange(1, f"nodes/2@{OTHER.address}", claim),)
         core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=changes))
-        assert behind() == []
         core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c"), now_ms=0)
-        assert (behind(), gossiping.spoken()) == (["c"], {OTHER.name: 2, "c": 1})
+        assert gossiping.spoken() == {OTHER.name: 2, "c": 1}
         core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c", state=MemberState.LEFT), now_ms=0)
-        assert behind() == []
+        assert gossiping.spoken() == {OTHER.name: 2}
 
 
 @contextlib.asynccontextmanager
