@@ -40,42 +40,34 @@ class HostRecord(Protocol):
     @property
     def uuid(self) -> str:
         """The uuid, in 32 hexadecimal digits; it never changes."""
-        ...
 
     @property
     def node(self) -> str:
         """The name of the node."""
-        ...
 
     @property
     def cluster_id(self) -> str:
         """The cluster id, in 16 hexadecimal digits; empty: none yet."""
-        ...
 
     @property
     def pinned(self) -> bool:
         """True if the node never takes another cluster id."""
-        ...
 
     @property
     def store(self) -> int:
         """The id of the store; 0: none."""
-        ...
 
     @property
     def life(self) -> int:
         """The number of openings of the store, or one less after a crash."""
-        ...
 
     @property
     def drew(self) -> str:
         """The cluster id that this node drew; empty: none, or the right to found was erased."""
-        ...
 
     @property
     def drew_store(self) -> int:
         """The store with which the node drew the id; 0: it has had no store yet."""
-        ...
 
 
 def may_not_found(record: HostRecord, cluster_id: str) -> str | None:
@@ -130,16 +122,13 @@ class NodeIdentity(Protocol):
     @property
     def record(self) -> HostRecord:
         """The record as it was written last."""
-        ...
 
     @property
     def silence(self) -> StorageError | None:
         """The error that kept this start from being written, so that the node stays silent; None: it was written."""
-        ...
 
     def keep(self, *, store: int, life: int) -> None:
         """Write the id and the life of the store to the record, durably; this blocks. Raises `StorageError`."""
-        ...
 
 
 class ClusterView(Protocol):
@@ -147,27 +136,21 @@ class ClusterView(Protocol):
 
     def publish(self, path: str, value: bytes = b"") -> None:
         """Publish a key of this node; raises `TooLarge`."""
-        ...
 
     def withdraw(self, path: str) -> bool:
         """Remove a key of this node; return True if there was one."""
-        ...
 
     def below(self, path: str) -> list[TreeEntry]:
         """List the entries of all nodes below a path."""
-        ...
 
     def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch:
         """Call `wake` at each change below a path."""
-        ...
 
     def members_known(self) -> Sequence[Member]:
         """Return all members, this node among them: the same object until one changes."""
-        ...
 
     async def pin(self) -> bytes:
         """Fix this node's cluster id for good, and return it. Raises `NotReady` if it has none yet."""
-        ...
 
 
 class PeerLinks(Protocol):
@@ -175,7 +158,6 @@ class PeerLinks(Protocol):
 
     def store(self, name: str) -> tuple[int, int] | None:
         """Return id and life of a member's store, 0 if it had none; None: there is no connection to the member."""
-        ...
 
     def watch(
         self,
@@ -184,13 +166,11 @@ class PeerLinks(Protocol):
         ended: Callable[[str, bytes], object] | None = None,
     ) -> None:
         """Call `begun` and `ended` with the member's name and uuid for each connection that begins or ends."""
-        ...
 
     def ask(
         self, name: str, method: str, params: list[Value], timeout_ms: int, complete: Completion[NodeAnswer]
     ) -> None:
         """Ask a member; `complete` is called once, maybe at once."""
-        ...
 
 
 class ServingLoops(Protocol):
@@ -199,19 +179,15 @@ class ServingLoops(Protocol):
     @property
     def guards(self) -> Sequence[object]:
         """For each loop after the first, the guard of its twins of files."""
-        ...
 
     def begin_writes(self) -> None:
         """Begin the writes that were left with the loops."""
-        ...
 
     def expire_from(self, least_ms: int, most_ahead_ms: int, /) -> None:
         """Let records expire by that time of day at least, if it is at most so far ahead of the clock."""
-        ...
 
     def serve_tables(self, tables: Iterable[CalmTable], /) -> None:
         """Read the calm replicas of these tables, and of no others, from now on."""
-        ...
 
 
 class GatheredWrites(Protocol):
@@ -228,19 +204,15 @@ class GatheredWrites(Protocol):
 
     def begin(self, last_counter: int, now: float) -> None:
         """Take note that the writes are in the open batch, the last row under that counter."""
-        ...
 
     def reached(self, level: str) -> None:
         """Answer all writes of a level."""
-        ...
 
     def late_levels(self, now: float) -> Sequence[str]:
         """Return the levels of writes whose deadline has passed."""
-        ...
 
     def refuse_late(self, level: str, now: float, refusal: object) -> None:
         """Refuse the writes of a level whose deadline has passed, with an error that `Refuse` has packed."""
-        ...
 
 
 class OpenStore(FollowedStore, RegisterStore, Protocol):
@@ -251,34 +223,27 @@ class OpenStore(FollowedStore, RegisterStore, Protocol):
     @property
     def gate(self) -> ReadGate:
         """The records, for serving loops."""
-        ...
 
     def serve(self, guards: Sequence[object], /) -> None:
         """Let further serving loops read, each with the guard of its twins of files. Raises StorageError."""
-        ...
 
     @property
     def manifest(self) -> StoreManifest:
         """The synced manifest: id, life, files and spaces of the store."""
-        ...
 
     @property
     def closed(self) -> str | None:
         """The reason why the store has closed itself; None: it is open."""
-        ...
 
     @property
     def log_damage(self) -> str | None:
         """The damage because of which the log begins late; None: no damage."""
-        ...
 
     async def failed(self) -> None:
         """Wait until the store has closed itself; synced data can still be read."""
-        ...
 
     def describe(self) -> Mapping[str, int | float]:
         """Return counters and gauges, by the names in `http.metric_table`."""
-        ...
 
 
 class OpenStores(Protocol):
@@ -291,4 +256,3 @@ class OpenStores(Protocol):
 
         `expected`: its id and its last life; None: any, and with `create` a missing store is made.
         """
-        ...

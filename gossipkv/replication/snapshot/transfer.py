@@ -70,21 +70,17 @@ class LoadPorts(Protocol):
 
     def host_statuses(self, replica: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
         """Yield the last status of each connected host's replica."""
-        ...
 
     def changes(self, replica: Replica) -> None:
         """Report a change of the replica's readiness, clock or config to its hosts soon."""
-        ...
 
     def place(
         self, identity: ReplicaIdentity, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules, /
     ) -> None:
         """Apply a placement to a replica. Raises Overloaded, StorageError."""
-        ...
 
     def has_moved(self, replica: Replica, old_space: int, old_suffix: bytes) -> None:
         """Update all state after a replica moved to its new space."""
-        ...
 
 
 @final
