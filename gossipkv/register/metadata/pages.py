@@ -18,7 +18,7 @@ other is refused, so names can be compared instead of contents. A change of a pa
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import pairwise
 from operator import itemgetter
@@ -29,7 +29,7 @@ import msgpack
 from gossipkv.errors import NotReady, ProtocolError, UnsupportedFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _Decoded = TypeVar("_Decoded")
 
@@ -198,33 +198,35 @@ def encode_ids(rows: Sequence[Judged]) -> bytes:
 
 
 @final
-class _Memo(Generic[_Decoded]):
-    """Recently decoded or made pages of one kind, by their names; their content never changes."""
+class Decoder(Generic[_Decoded]):
+    """The decoder of one kind of pages. It keeps recently decoded or made ones by name: their content never changes."""
 
-    def __init__(self, most: int = _MAX_MEMO) -> None:
+    def __init__(self, decode: Callable[[bytes, bytes], _Decoded], most: int = _MAX_MEMO) -> None:
         def make(name: bytes) -> list[tuple[bytes, _Decoded]]:
             del name
             return []
 
+        self._decode = decode
         self._cell = lru_cache(maxsize=most)(make)  # Threads may read at the same time.
 
-    def get(self, name: bytes, page: bytes) -> _Decoded | None:
-        for kept, decoded in self._cell(name):
+    def __call__(self, name: bytes, page: bytes) -> _Decoded:
+        """Read the page of a name. Raises as `decode_root`."""
+        cell = self._cell(name)
+        for kept, decoded in cell:
             if kept == page:
                 return decoded
-        return None
-
-    def keep(self, name: bytes, page: bytes, decoded: _Decoded) -> _Decoded:
-        self._cell(name)[:] = [(page, decoded)]
+        decoded = self._decode(name, page)
+        cell[:] = [(page, decoded)]
         return decoded
 
+    def keep(self, decoded: _Decoded, page: bytes) -> bytes:
+        """Return the name of a page that was made here, and keep its content: nobody needs to decode it."""
+        name = name_of(page)
+        self._cell(name)[:] = [(page, decoded)]
+        return name
 
-_ROOTS: Final = _Memo[Root]()
-_LEAVES: Final = _Memo[tuple[MapEntry, ...]]()
-_IDS: Final = _Memo[tuple[Judged, ...]]()
-_BRANCHES: Final = _Memo[tuple[PageReference, ...]](_MAX_BRANCHES)
 
-
+@Decoder
 def decode_root(name: bytes, page: bytes) -> Root:
     """Read a root.
 
@@ -232,9 +234,6 @@ def decode_root(name: bytes, page: bytes) -> Root:
         ProtocolError: the bytes do not have that name, or are no root.
         UnsupportedFormat: the format is newer.
     """
-    decoded = _ROOTS.get(name, page)
-    if decoded is not None:
-        return decoded
     kind, config, version, meta, height, below, ids = _fields(ROOT, 7, name, page)
     if not isinstance(kind, str) or len(kind) > MAX_KIND_CHARACTERS or not isinstance(meta, bytes):
         raise ProtocolError("a root must begin with the kind of its map", {"got": repr(kind)[:80]})
@@ -248,14 +247,12 @@ def decode_root(name: bytes, page: bytes) -> Root:
     names = {*(page.name for page in root.below), *(page.name for page in root.ids)}
     if len(names) < len(root.below) + len(root.ids):
         raise ProtocolError("a root names a page twice")
-    return _ROOTS.keep(name, page, root)
+    return root
 
 
+@Decoder
 def decode_leaf(name: bytes, page: bytes) -> tuple[MapEntry, ...]:
     """Read the entries of a leaf; raises as `decode_root`."""
-    decoded = _LEAVES.get(name, page)
-    if decoded is not None:
-        return decoded
     (rows,) = _fields(LEAF, 1, name, page)
     entries = []
     for row in _rows(rows, 3):
@@ -267,26 +264,22 @@ def decode_leaf(name: bytes, page: bytes) -> tuple[MapEntry, ...]:
         entries.append(MapEntry(key, version, record))
     if not entries or any(before.key >= after.key for before, after in pairwise(entries)):
         raise ProtocolError("the keys of a leaf do not ascend")
-    return _LEAVES.keep(name, page, tuple(entries))
+    return tuple(entries)
 
 
+@partial(Decoder, most=_MAX_BRANCHES)
 def decode_branch(name: bytes, page: bytes) -> tuple[PageReference, ...]:
     """Read the references of a branch; raises as `decode_root`."""
-    decoded = _BRANCHES.get(name, page)
-    if decoded is not None:
-        return decoded
     (rows,) = _fields(BRANCH, 1, name, page)
     below = _references_of(rows)
     if not below:
         raise ProtocolError("a branch must have pages below it")
-    return _BRANCHES.keep(name, page, below)
+    return below
 
 
+@Decoder
 def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
     """Read a page of ids; raises as `decode_root`."""
-    decoded = _IDS.get(name, page)
-    if decoded is not None:
-        return decoded
     (rows,) = _fields(IDS, 1, name, page)
     judged = []
     for row in _rows(rows, 2):
@@ -300,7 +293,7 @@ def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
         or any(before.config >= after.config for before, after in pairwise(judged))
     ):
         raise ProtocolError("a page of ids is empty, too large, or not in the order of config ids")
-    return _IDS.keep(name, page, tuple(judged))
+    return tuple(judged)
 
 
 def last_judged(page: bytes) -> Judged:
@@ -309,34 +302,6 @@ def last_judged(page: bytes) -> Judged:
         case (_, _, (*_, (config, bytes(rows)))) if is_whole(config) and _is_rows(rows):
             return Judged(config, rows)
     raise ProtocolError("a page of ids must end with [config id, ids, digests and outcomes]")
-
-
-def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
-    """Return the name of a page of ids, and cache these rows: the next transaction need not decode the page."""
-    name = name_of(page)
-    _IDS.keep(name, page, tuple(rows))
-    return name
-
-
-def keep_root(root: Root, page: bytes) -> bytes:
-    """Return the name of a root that was made here, and cache it."""
-    name = name_of(page)
-    _ROOTS.keep(name, page, root)
-    return name
-
-
-def keep_leaf(entries: Sequence[MapEntry], page: bytes) -> bytes:
-    """Return the name of a leaf, and cache its entries."""
-    name = name_of(page)
-    _LEAVES.keep(name, page, tuple(entries))
-    return name
-
-
-def keep_branch(below: Sequence[PageReference], page: bytes) -> bytes:
-    """Return the name of a branch, and cache its references."""
-    name = name_of(page)
-    _BRANCHES.keep(name, page, tuple(below))
-    return name
 
 
 def pack(value: object) -> bytes:

@@ -48,10 +48,6 @@ from gossipkv.register.metadata.pages import (
     encode_ids,
     encode_leaf,
     encode_root,
-    keep_branch,
-    keep_ids,
-    keep_leaf,
-    keep_root,
     last_judged,
     pack,
     sequence_of,
@@ -381,7 +377,7 @@ class Edit:
         ids = self._ids(pages)
         root = Root(before.kind, self.config, self.version, self.meta, height, tuple(below), ids)
         page = encode_root(root)
-        name = keep_root(root, page)
+        name = decode_root.keep(root, page)
         pages[name] = page
         return ChangedPages(name, pages)
 
@@ -558,17 +554,17 @@ def _write(items: _Items, pages: dict[bytes, bytes]) -> PageReference:
     """Add a leaf or a branch to `pages`."""
     if below := [item for item in items if isinstance(item, PageReference)]:
         page = encode_branch(below)
-        reference = PageReference.of_branch(below, keep_branch(below, page))
+        reference = PageReference.of_branch(below, decode_branch.keep(tuple(below), page))
     else:
         entries = [item for item in items if isinstance(item, MapEntry)]
         page = encode_leaf(entries)
-        reference = PageReference.of_leaf(entries, page, keep_leaf(entries, page))
+        reference = PageReference.of_leaf(entries, page, decode_leaf.keep(tuple(entries), page))
     pages[reference.name] = page
     return reference
 
 
 def _keep_ids(rows: Sequence[Judged], page: bytes, pages: dict[bytes, bytes]) -> IdsReference:
-    name = keep_ids(rows, page)
+    name = decode_ids.keep(tuple(rows), page)
     pages[name] = page
     return IdsReference(rows[0].config, rows[-1].config, name)
 
