@@ -214,7 +214,6 @@ class Dispatcher:
         request.fail(None)
         if session is not None:
             self._end_wait(link, request)
-            self._check_left(session)
 
     def on_received(self, link: Link) -> None:
         """Use new room on a link, after answers came or bytes went out."""
@@ -666,9 +665,9 @@ class Dispatcher:
         original.settle(twin.result)
         self._wake(original)
         if link is not None:
+            self._end_wait(link, original)
             if is_silent:
                 self._retire(link, now)
-            self._check_left(link.session)
 
     def _on_inner(self, link: Link, request: Request[object], now: float) -> None:
         if request.method == "ping":
@@ -700,7 +699,7 @@ class Dispatcher:
             session = twin.session
             twin.fail(None)
             if session is not None:
-                self._check_left(session)
+                self._end_wait(self._links[session], twin)
 
     def _expire(self, request: Request[object], now: float) -> Link | None:
         """Give up a request; return the link to leave because of it, if any.
@@ -736,17 +735,14 @@ class Dispatcher:
             request, error if request.is_repeatable else unknown(request, link.address, "no answer in time", error)
         )
         self._end_wait(link, request)
-        if is_silent and self._is_in_use(link):
-            return link
-        self._check_left(session)
-        return None
+        return link if is_silent and self._is_in_use(link) else None
 
     def _end_wait(self, link: Link, request: Request[object]) -> None:
-        """Tell the node that no task waits for a poll any more, if the request is one."""
-        if request.method == "changes":
-            cancel = call_request("cancel", (request.message_id,))
-            link.send(cancel)
-            cancel.fail(None)  # Its answer is dropped.
+        """Tell the node that no task waits for a request any more; close a former link once no task waits for it."""
+        cancel = call_request("cancel", (request.message_id,))
+        link.send(cancel)
+        cancel.fail(None)  # Its answer is dropped.
+        self._check_left(link.session)
 
     def _note_failure(self, request: Request[object], lane: LinkLane, address: Address, reason: str) -> bool:
         """Note that an address failed a request; return True if that ends it."""

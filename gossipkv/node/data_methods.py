@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded
+from gossipkv.errors import BadRequest, NotReady
 from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.wire.results import DeferredResult, Later
 
@@ -16,11 +15,10 @@ if TYPE_CHECKING:
     from gossipkv.node.methods import Method
     from gossipkv.node.names import Names
     from gossipkv.node.verdicts import NodeVerdicts
-    from gossipkv.serving.loop import Caller
     from gossipkv.serving.reads import Reads
     from gossipkv.table.rpc.dispatch import TableMethods
     from gossipkv.wire.arguments import Arguments
-    from gossipkv.wire.results import Completion, Packed, ProvenUser
+    from gossipkv.wire.results import Packed
     from gossipkv.wire.rpc import Value
 
 WRITES: Final = (b"put", b"delete", b"put_many", b"delete_many", b"delete_range")
@@ -39,12 +37,9 @@ class DataMethods:
         *,
         cluster: Gossiping,
         verdicts: NodeVerdicts,
-        max_polls: int,
     ) -> None:
-        """`max_polls`: the maximum of open polls of change feeds on a connection."""
         self._datasets, self._tables, self._names = datasets, tables, names
         self._cluster, self._verdicts = cluster, verdicts
-        self._polls, self._max_polls = Counter[tuple[int, int]](), max_polls
         self.methods: dict[bytes, Method] = {
             b"get": partial(self._read, reads.get),
             b"get_many": partial(self._read, reads.get_many),
@@ -52,6 +47,7 @@ class DataMethods:
             b"refresh": self._refresh,
             **dict.fromkeys((b"hold", b"release"), self._order),
             **tables.methods,
+            b"changes": self._changes,
             b"create_table": self._create_table,
             **dict.fromkeys(WRITES, self._write),
         }
@@ -63,44 +59,12 @@ class DataMethods:
             return read(arguments)
         return self._tables.read(database, arguments)
 
-    def changes(self, arguments: Arguments, caller: Caller) -> Value | Packed | ProvenUser | DeferredResult | Later:
-        """Answer `changes`; a connection has few enough polls open that its other requests are read."""
-        name, connection = arguments.text("table"), (caller.pump, caller.handle)
+    def _changes(self, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
+        name = arguments.text("table")
         arguments.rewind()
         if self._datasets.known(name):
             raise BadRequest(f"{name} is a dataset, which changes as a whole; `changes` follows tables")
-        if self._polls[connection] >= self._max_polls:
-            words = f"this connection has {self._max_polls:,} polls of change feeds open, half of `max_in_flight`"
-            raise Overloaded(f"{words}; use further connections", {"limit": self._max_polls})
-        answer = self._tables.read(name, arguments)
-        if isinstance(answer, Later):
-            return Later(partial(self._poll, connection, answer))
-        assert isinstance(answer, DeferredResult), answer
-        return DeferredResult(partial(self._await_poll, connection, answer))
-
-    def _poll(self, connection: tuple[int, int], poll: Later, complete: Completion[Value | Packed]) -> object:
-        def done(answer: Value | Packed | GossipKVError) -> None:
-            self._ends(connection)
-            complete(answer)
-
-        self._polls[connection] += 1
-        try:
-            return poll.begin(done)
-        except GossipKVError:
-            self._ends(connection)
-            raise
-
-    async def _await_poll(self, connection: tuple[int, int], poll: DeferredResult) -> Value | Packed | ProvenUser:
-        self._polls[connection] += 1
-        try:
-            return await poll.result()
-        finally:
-            self._ends(connection)
-
-    def _ends(self, connection: tuple[int, int]) -> None:
-        self._polls[connection] -= 1
-        if not self._polls[connection]:
-            del self._polls[connection]
+        return self._tables.read(name, arguments)
 
     def _write(self, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
         name = arguments.text("table")

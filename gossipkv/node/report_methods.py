@@ -93,7 +93,7 @@ class ReportMethods:
         async def tell() -> Value:
             return merged(await self._tables.status(database))
 
-        return merged({}) if is_dataset or not self._tables.tables() else DeferredResult(tell)
+        return merged({}) if is_dataset or not self._tables.tables() else DeferredResult(tell, may_end=True)
 
     def _answer_report(self, arguments: Arguments) -> DeferredResult:
         """Answer `report`, which a member asks that makes a verdict."""

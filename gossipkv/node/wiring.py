@@ -350,8 +350,8 @@ class _NodeParts:
         library, tables, names, report = self._library, self._table_methods, self._names, self._report.make
         info = Info(library, self._tables, identity, gossiping, measures).to_map
         reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
-        polls, reads = max(1, config.max_in_flight // 2), self._reads
-        data = DataMethods(library, reads, tables, names, cluster=gossiping, verdicts=verdicts, max_polls=polls)
+        reads = self._reads
+        data = DataMethods(library, reads, tables, names, cluster=gossiping, verdicts=verdicts)
         proofs = Proofs(self._pumps.proven if config.tls_peers else None)
         cluster = ClusterMethods(
             gossiping, self._participant.words, access, serves=self._sharing.answer, prove=proofs.check
@@ -372,7 +372,6 @@ class _NodeParts:
             b"auth": access.auth,
             b"cancel": self._pumps.cancel,
             b"hello": cluster.hello,
-            b"changes": data.changes,
             b"status": reports.status,
             b"resp": commands.answer,
         }
@@ -558,7 +557,6 @@ class _NodeParts:
 
     async def _drain(self) -> None:
         drain_s = self._config.drain_timeout / 1000
-        self._table_methods.drain()
         await self._hand_over(drain_s)
         self._has_left = True
         self._supervisor.doing(self._status())

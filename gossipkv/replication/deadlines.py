@@ -18,6 +18,9 @@ from gossipkv.errors import Overloaded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    OnLate = Callable[[], object]
+    Waits = dict["ParkedRequest", None]
+
 
 @final
 @dataclass(slots=True, eq=False)
@@ -26,7 +29,8 @@ class ParkedRequest:
 
     deadline: float
     size_bytes: int
-    on_late: Callable[[], object] | None  # None: the request no longer waits.
+    on_late: OnLate | None  # None: the request no longer waits.
+    among: Waits  # All waits of its request.
 
 
 @final
@@ -50,15 +54,16 @@ class ParkedRequests:
             with trio.move_on_at(self.due):
                 await self.sooner.wait()
 
-    def begin(self, deadline: float, size_bytes: int, on_late: Callable[[], object]) -> ParkedRequest:
-        """Park a request; call `on_late` at its deadline unless it has ended before.
+    def begin(self, deadline: float, size_bytes: int, on_late: OnLate, among: Waits | None = None) -> ParkedRequest:
+        """Park a request; call `on_late` at its deadline unless it has ended before. `among` has it until then.
 
         Raises:
             Overloaded: parked requests already use too much memory.
         """
         if self.bytes + size_bytes > self.most_bytes:
             raise Overloaded("too many requests wait on this node; try again later", {"limit": self.most_bytes})
-        waiter = ParkedRequest(deadline, size_bytes, on_late)
+        waiter = ParkedRequest(deadline, size_bytes, on_late, {} if among is None else among)
+        waiter.among[waiter] = None
         self._count += 1
         if deadline < self.due:
             self.due = deadline
@@ -72,16 +77,20 @@ class ParkedRequests:
         """Release a parked request without a call."""
         if waiter.on_late is not None:
             waiter.on_late = None
+            del waiter.among[waiter]
             self.bytes -= waiter.size_bytes
             self.waiting -= 1
+
+    def hurry(self, waiter: ParkedRequest) -> None:
+        """Let the deadline of a request be now."""
+        if (on_late := waiter.on_late) is not None:
+            self.end(waiter)
+            on_late()
 
     def wake(self, now: float) -> None:
         """Call `on_late` of the requests whose deadline has passed."""
         while self._heap and (self._heap[0][0] <= now or self._heap[0][2].on_late is None):
-            waiter = heappop(self._heap)[2]
-            if (on_late := waiter.on_late) is not None:
-                self.end(waiter)
-                on_late()
+            self.hurry(heappop(self._heap)[2])
         if self._heap:
             self.due = self._heap[0][0]
         elif self.due <= now:

@@ -5,6 +5,9 @@ sends all answers of a connection at once. The next round continues. There is no
 costs six times a local read); only a result that must be awaited gets one (`DeferredResult`), unless it calls back
 (`Later`).
 
+A request that waits is answered once: by its result, or before if its client cancels it or is gone. Then all that it
+holds is freed, and a write that has begun goes on.
+
 If possible, the serving loop sleeps in place of Trio (`environment/trio_loop.py`): it serves requests that need no
 Python at once, and the task waits until Python is needed. A serving loop other than the first has a thread of its own,
 and the task takes the core lock when the bell has rung. Cancelling `run` closes every connection; `drain` ends
@@ -15,12 +18,12 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import msgpack
 import trio
 
-from gossipkv.errors import Overloaded, to_wire
+from gossipkv.errors import Overloaded, Unavailable, Unknown, to_wire
 from gossipkv.log import Log
 from gossipkv.serving._serving import PendingRequest, ProvenResult, Refusal
 from gossipkv.wire.results import DeferredResult, Later
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from gossipkv.environment.seam import SocketFactory, SocketListener, Threads
+    from gossipkv.errors import GossipKVError
     from gossipkv.serving._serving import Caller, Core, CoreLock, GatheredWrites, Loop
     from gossipkv.serving._transport import Transport
     from gossipkv.wire.results import Completion
@@ -42,9 +46,18 @@ ANSWER_US = 1000
 
 # Concurrent answers that take time, each in a task of some KiB; further ones are refused.
 MAX_TASKS = 1000
-OVERLOADED = Refusal(
-    msgpack.packb(to_wire(Overloaded("the node runs too many long requests; try again later", {"limit": MAX_TASKS})))
-)
+
+
+def _refusal(error: GossipKVError) -> Refusal:
+    return Refusal(msgpack.packb(to_wire(error)))
+
+
+OVERLOADED = _refusal(Overloaded("the node runs too many long requests; try again later", {"limit": MAX_TASKS}))
+CANCELLED = _refusal(Unknown("the client has cancelled this request; a write may have been done, or be done later"))
+ENDED = _refusal(Unavailable("this node ends the connection; go on at another node with the same token"))
+
+# Polls wait for nothing but news. So they end before the node does, and leave room for other requests.
+POLL: Final = b"changes"
 
 # Answers given before Trio's other tasks have a turn, if one result answers many requests: about half a millisecond.
 PORTION = 1000
@@ -77,7 +90,7 @@ class Answers(Protocol):
     def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> object:
         """Start an answer that calls back: `on_answer` is called once with its result or error. Must not raise.
 
-        A function that is returned ends the wait, and `on_answer` is called then.
+        A function that is returned frees what the request holds; `on_answer` may be called then.
         """
 
     def may_write(self, user: int, table: str) -> bool:
@@ -125,9 +138,11 @@ class Pump:
         answers: Answers,
         peers: PumpPeers | None = None,
         *,
+        max_polls: int,
         threads: Threads | None = None,
         gateway: DetachedSink | None = None,
     ) -> None:
+        """`max_polls`: the maximum of open polls of change feeds on a connection."""
         self._core = core
         self._loop = loop
         self._lock = core.lock or nullcontext()
@@ -138,9 +153,12 @@ class Pump:
         self._log = Log("gossipkv.node")
         self._nursery: trio.Nursery | None = None
         # The requests that wait for a task's start, by the key that they share.
-        self._waiting: dict[Hashable, list[PendingRequest]] = {}
-        # By connection and request id: functions that end the waits of requests, if the client leaves or cancels.
-        self._ends: dict[int, dict[int, Callable[[], object]]] = {}
+        self._tasks: dict[Hashable, list[PendingRequest]] = {}
+        # By connection: the requests that wait for an answer, with functions that free what they hold.
+        self._waiting: dict[int, dict[PendingRequest, Callable[[], object]]] = {}
+        self._max_polls = max_polls
+        words = f"this connection has {max_polls:,} polls of change feeds open, half of `max_in_flight`"
+        self._too_many_polls = _refusal(Overloaded(f"{words}; use further connections", {"limit": max_polls}))
         self._draining = False
         self._drained = trio.Event()
         self._rests = False  # True if the loop sleeps in place of Trio.
@@ -196,10 +214,12 @@ class Pump:
         self._wake()
 
     def cancel(self, handle: int, msgid: int, complete: Completion[Value]) -> None:
-        """End the wait of a request of that connection, which is answered then, if it waits."""
-        end = self._ends.get(handle, {}).get(msgid)
-        if end is not None:
-            end()
+        """Answer a request of that connection now, if it waits."""
+        here = self._waiting.get(handle, {})
+        for pending in [pending for pending in here if pending.msgid == msgid]:
+            self._leave(pending, CANCELLED)
+        with self._lock:
+            self._loop.end_relay(handle, msgid, CANCELLED)
         complete(None)
 
     async def _serve(self) -> None:
@@ -262,63 +282,87 @@ class Pump:
         for fd, caller, begun in self._loop.take_detached():
             assert self._gateway is not None, "a node that listens for HTTP has a gateway"
             self._gateway.take(fd, begun, caller)
-        for handle in self._loop.take_gone():
-            for end in self._ends.pop(handle, {}).values():
-                end()
+        for handle, is_gone in self._loop.take_left():
+            for pending in [*self._waiting.get(handle, ())]:
+                if is_gone or pending.method == POLL:
+                    self._leave(pending, ENDED)
         for invariant in self._core.broken_invariants():
             self._log.error("invariant_broken", invariant=invariant)
 
     def _begin(self, pending: PendingRequest) -> None:
         """Start a task for the request, or join one with the same key; a request that calls back needs no task."""
-        if isinstance(pending.waiting, Later):
+        waiting, here = pending.waiting, self._waiting.get(pending.handle, {})
+        shared = waiting.shared_by if isinstance(waiting, DeferredResult) else None
+        name = pending if shared is None else shared
+        refusal = None
+        if pending.method == POLL and sum(other.method == POLL for other in here) >= self._max_polls:
+            refusal = self._too_many_polls
+        elif isinstance(waiting, DeferredResult) and name not in self._tasks and len(self._tasks) >= MAX_TASKS:
+            refusal = OVERLOADED
+        if refusal is not None:
+            with self._lock:
+                self._loop.refuse(pending, refusal)
+            self._wake()
+            return
+        here = self._waiting.setdefault(pending.handle, here)
+        here[pending] = _nothing
+        if name in self._tasks:
+            self._tasks[name].append(pending)
+        elif isinstance(waiting, DeferredResult):
+            assert self._nursery is not None
+            scope, self._tasks[name] = trio.CancelScope(), [pending]
+            here[pending] = scope.cancel if waiting.may_end else _nothing
+            self._nursery.start_soon(self._complete, name, scope)
+        else:
             later = pending.take()
             assert isinstance(later, Later)
-            end = self._answers.begin(pending.method, later, partial(self._answer_later, pending))
-            if callable(end):
-                self._ends.setdefault(pending.handle, {})[pending.msgid] = end
-            return
-        assert isinstance(pending.waiting, DeferredResult)
-        assert self._nursery is not None
-        name = pending.waiting.shared_by
-        name = pending if name is None else name
-        if name in self._waiting:
-            self._waiting[name].append(pending)
-        elif len(self._waiting) < MAX_TASKS:
-            self._waiting[name] = [pending]
-            self._nursery.start_soon(self._complete, name)
-        else:
-            with self._lock:
-                self._loop.refuse(pending, OVERLOADED)
-            self._wake()
+            free = self._answers.begin(pending.method, later, partial(self._answer, pending))
+            if callable(free) and pending in here:
+                here[pending] = free
 
-    def _answer_later(self, pending: PendingRequest, answer: bytes | Refusal) -> None:
-        if (ends := self._ends.get(pending.handle)) is not None:
-            ends.pop(pending.msgid, None)
-            if not ends:
-                del self._ends[pending.handle]
-        if self._nursery is not None:  # All connections are closed otherwise.
+    def _claim(self, pending: PendingRequest) -> bool:
+        """Return True if a request still waits for its answer, which it gets now."""
+        here = self._waiting.get(pending.handle, {})
+        is_waiting = here.pop(pending, None) is not None
+        if is_waiting and not here:
+            del self._waiting[pending.handle]
+        return is_waiting
+
+    def _answer(self, pending: PendingRequest, answer: bytes | Refusal) -> None:
+        if self._claim(pending) and self._nursery is not None:  # All connections are closed otherwise.
             with self._lock:
                 self._loop.complete(pending, answer)
             self._wake()
 
-    async def _complete(self, name: Hashable) -> None:
+    def _leave(self, pending: PendingRequest, answer: Refusal) -> None:
+        """Answer a request that waits, and free what it holds."""
+        free = self._waiting[pending.handle][pending]
+        self._answer(pending, answer)
+        free()
+
+    async def _complete(self, name: Hashable, scope: trio.CancelScope) -> None:
         """Answer all requests from before the start of the work; then, once more, all that came meanwhile."""
-        while self._waiting[name]:
-            asked, self._waiting[name] = self._waiting[name], []
-            waiting = asked[0].waiting
-            assert isinstance(waiting, DeferredResult)
-            answer = await self._answers.complete(asked[0].method, waiting)
-            for begin in range(0, len(asked), PORTION):
-                if begin > 0:
-                    await trio.lowlevel.checkpoint()
-                with self._lock:
-                    for pending in asked[begin : begin + PORTION]:
-                        self._loop.complete(pending, answer)
-                self._wake()
-        del self._waiting[name]
+        with scope:
+            while self._tasks[name]:
+                asked, self._tasks[name] = self._tasks[name], []
+                waiting = asked[0].waiting
+                assert isinstance(waiting, DeferredResult)
+                answer = await self._answers.complete(asked[0].method, waiting)
+                for begin in range(0, len(asked), PORTION):
+                    if begin > 0:
+                        await trio.lowlevel.checkpoint()
+                    with self._lock:
+                        for pending in filter(self._claim, asked[begin : begin + PORTION]):
+                            self._loop.complete(pending, answer)
+                    self._wake()
+        del self._tasks[name]
 
     def _wake(self) -> None:
         """Start a round after a change outside of rounds: held input may go on, or a drain may be done."""
         if self._loop.has_work or self._draining or self._core.lock is not None:
             with self._lock:
                 self._loop.wake()
+
+
+def _nothing() -> None:
+    """Free nothing."""

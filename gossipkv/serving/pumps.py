@@ -106,6 +106,7 @@ class Pumps:
         self._databases: list[str] = []
         self._loops: list[Loop] = []
         self._pumps: list[Pump] = []
+        self._max_polls = max(1, config.max_in_flight // 2)
         self._log = Log("gossipkv.node")
 
     # State set on all loops
@@ -242,9 +243,9 @@ class Pumps:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until drained or cancelled; each loop has its own one of `peers`, and all share `gateway`."""
+        make_pump = partial(Pump, max_polls=self._max_polls, threads=environment.threads, gateway=gateway)
         for core, loop, theirs in zip(self._cores, self._loops, peers, strict=True):
-            pump = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads, gateway=gateway)
-            self._pumps.append(pump)
+            self._pumps.append(make_pump(core, loop, environment.sockets, answers, theirs))
         async with trio.open_nursery() as beside:
             beside.start_soon(self._report)
             async with trio.open_nursery() as nursery:
@@ -274,7 +275,7 @@ class Pumps:
             await pump.pass_round()
 
     def cancel(self, arguments: Arguments, caller: Caller) -> Later:
-        """Answer `cancel [request]`: end the wait of that request of the same connection.
+        """Answer `cancel [request]`: answer that request of the same connection now, if it waits.
 
         This is done once all earlier requests of the connection have begun, also if they came in the same packet.
         """

@@ -176,7 +176,8 @@ class Reads:
                 if asks is None or not asks.is_held(wanted):
                     self._holdings.damaged(database, version.name, error)
                     raise
-        return DeferredResult(partial(self._page, asks, plan, PAGE_TIMEOUT_MS if timeout_ms is None else timeout_ms))
+        timeout_ms = PAGE_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        return DeferredResult(partial(self._page, asks, plan, timeout_ms), may_end=True)
 
     async def _page(self, asks: Elsewhere, plan: _ScanPlan, timeout_ms: int) -> Packed:
         """Gather a page with parts from other nodes."""

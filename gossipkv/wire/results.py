@@ -37,10 +37,14 @@ class ProvenUser(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class DeferredResult:
-    """A result to await; requests with equal `shared_by` share it until it begins."""
+    """A result to await; requests with equal `shared_by` share it until it begins.
+
+    With `may_end`, which is not shared, it ends with its request: it changes nothing, or only asks another node to.
+    """
 
     result: Callable[[], Awaitable[Value | Packed | ProvenUser]]
     shared_by: Hashable | None = None
+    may_end: bool = False
 
 
 @final
@@ -49,7 +53,8 @@ class Later:
     """A result without a task: `begin` gets a completion, and calls it once.
 
     The completion may be called at once. The owner of the pending results bounds their number. If `begin` returns a
-    function, a call of that ends the wait and calls the completion: the client is gone, or has cancelled the request.
+    function, a call of that frees what the request holds: the client is gone, or has cancelled the request. A
+    completion after that is dropped.
     """
 
     begin: Callable[[Completion[Value | Packed]], object]

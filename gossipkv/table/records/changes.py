@@ -67,7 +67,6 @@ BEGIN_S: Final = 1.0  # A new feed waits so long at least for its beginning at a
 WOKEN: Final = 4  # Feeds that are woken before other tasks run, each for a page.
 WAKE_S: Final = 0.005  # Other tasks run for so long then.
 PLACE_BYTES: Final = 512  # Approximate memory of a place.
-DRAINING: Final = "this node is about to end; go on at another one with the same token"
 
 
 @final
@@ -83,7 +82,6 @@ class TableChanges:
         self._woken: dict[ChangeFeed, None] = {}  # Feeds that may get more.
         self._hosts: dict[bytes, int] = {}  # The hosts that have answered, with their numbers (`ChangeFeeds.told`).
         self._listening: ParkedRequest | None = None
-        self._is_draining = False
 
     def changes(self, arguments: Arguments) -> Later:
         """`changes [table, {token, prefix, start, limit, wait_ms}]`: `[[[key, value or nil, expires], ...], token]`."""
@@ -103,22 +101,14 @@ class TableChanges:
 
     def _begin(
         self, key: FeedKey, prefix: bytes | None, start: str | None, wait_s: float, complete: Completion[Value | Packed]
-    ) -> Callable[[], object] | None:
+    ) -> Callable[[], object]:
         """Begin a poll by what its token says now. Raises GossipKVError."""
-        if self._is_draining:
-            raise Unavailable(DRAINING)
         if len(self.polls) >= self._max_feeds:
             raise Overloaded("as many change feeds wait on this node as `max_feeds` allows", {"limit": self._max_feeds})
         feed = self.feeds.get(key) or ChangeFeed(self, key, prefix or b"", is_snapshot=start is not None)
         if prefix not in {None, feed.prefix}:
             raise BadRequest("changes: the token was given for another prefix", {"option": "prefix"})
         return feed.poll(wait_s, complete)
-
-    def drain(self) -> None:
-        """Answer all polls: their clients go on at other nodes."""
-        self._is_draining = True
-        for poll in [*self.polls]:
-            poll.feed.leave(poll, Unavailable(DRAINING))
 
     def keep(self, feed: ChangeFeed, key: FeedKey) -> None:
         """Keep a feed for polls with a token, instead of the oldest feed if there are too many."""
@@ -296,7 +286,7 @@ class ChangeFeed:
         self._retry: ParkedRequest | None = None
         self._count, self._bodies = 0, list[bytes]()
 
-    def poll(self, wait_s: float, complete: Completion[Value | Packed]) -> Callable[[], object] | None:
+    def poll(self, wait_s: float, complete: Completion[Value | Packed]) -> Callable[[], object]:
         """Begin a poll; `complete` is called once, unless this call raises. Return a function that ends the wait.
 
         Raises:
@@ -315,12 +305,12 @@ class ChangeFeed:
         self._feeds.listen(self.replication)
         self._forgive()
         self.look()
-        return partial(self.leave, poll, TimedOut("the client has cancelled this poll")) if poll in self.polls else None
+        return partial(self._leave, poll)
 
-    def leave(self, poll: _Poll, error: GossipKVError) -> None:
-        """End a poll, whose client is gone or to go; the others get what has come."""
+    def _leave(self, poll: _Poll) -> None:
+        """End a poll, whose client is gone; the others get what has come."""
         if poll in self.polls:
-            self._end([poll], error)
+            self._end([poll], Unavailable("the poll was ended"))
 
     def _follow_map(self) -> None:
         """Find the place in each partition. Raises NotReady, TooOld, UnknownDatabase, BadRequest."""

@@ -70,7 +70,7 @@ class RecordMethods:
         )
         reads, scans, writes = TableReads(services), TableScans(services), TableWrites(services)
         deletions, feeds = RangeDeletions(services), TableChanges(services, limits.max_feeds)
-        self.forward, self.drain = writes.forward, feeds.drain
+        self.forward = writes.forward
         self.begin_writes = partial(begin_writes, services)
         self.reads: dict[bytes, Callable[[Arguments], Value | Later]] = {
             b"get": reads.get,

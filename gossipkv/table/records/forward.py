@@ -110,6 +110,13 @@ class RecordRequest(ABC, Generic[T]):
             part.begin()
         self._begins = False
 
+    def leave(self) -> None:
+        """End all waits as at the deadline, because the client has left; writes that were sent go on."""
+        self.deadline = self.wanted.until = self.replication.now()
+        self.waiting_parts = []
+        for parked in [*self.wanted.waits]:
+            self.replication.waiting.hurry(parked)
+
     @abstractmethod
     def part_done(self, part: HostRequest[T], result: T | GossipKVError) -> None:
         """Take the result of a part; `part.node` is the node that answered."""
@@ -127,10 +134,11 @@ class NodeRequest(RecordRequest[T]):
         self.part: HostRequest[T]
         self._complete: Completion[Value | Packed]
 
-    def begin(self, complete: Completion[Value | Packed]) -> None:
-        """Answer the request."""
+    def begin(self, complete: Completion[Value | Packed]) -> Callable[[], None]:
+        """Answer the request; return a function that ends its waits."""
         self._complete = complete
         self.part.begin()
+        return self.leave
 
     def part_done(self, part: HostRequest[T], result: T | GossipKVError) -> None:
         """Answer the other node."""
@@ -234,7 +242,7 @@ class HostRequest(ABC, Generic[T]):
         elif self._left:
             until = min(until, now + request.services.stage_s)
         try:
-            self._waiter = replication.waiting.begin(until, self.size_bytes, do)
+            self._waiter = replication.waiting.begin(until, self.size_bytes, do, request.wanted.waits)
         except Overloaded as error:
             self._end(error, replication.replicas.me)
             return

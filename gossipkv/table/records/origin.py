@@ -9,6 +9,7 @@ reached    answer once the level is reached, or UNKNOWN at the deadline
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, final
 
 import msgpack
@@ -29,7 +30,6 @@ from gossipkv.replication.replica.acks import slots_needed
 from gossipkv.replication.replica.hlc import check_left
 from gossipkv.replication.replica.smeared import sift
 from gossipkv.table.records.forward import HostRequest, held
-from gossipkv.table.session.readiness import WantedClock
 from gossipkv.table.session.token import TableSeen, decode_body, only, size
 from gossipkv.wire.arguments import ROW_BYTES, fits_message
 
@@ -79,9 +79,8 @@ class OriginWrite(HostRequest[T]):
             if not replica.originates:
                 words = "the partition leaves this node: other nodes take its writes"
                 raise NotServed(words, {"partition": self.partition})
-        token, until = self.request.wanted
-        if token:
-            wanted = WantedClock(token, min(until, self.request.deadline))
+        if (wanted := self.request.wanted).token:
+            wanted = replace(wanted, until=min(wanted.until, self.request.deadline))
             self.request.services.readiness.begin([*by_replica], wanted, self._apply_later, self.here_done)
         else:
             self._apply(by_replica)
@@ -103,7 +102,7 @@ class OriginWrite(HostRequest[T]):
         request, replication, level = self.request, self.request.replication, self.level
         replicas = replication.replicas
         lost_to: dict[Replica, set[int]] = {}
-        self._parked = replication.waiting.begin(request.deadline, self.size_bytes, self._late)
+        self._parked = replication.waiting.begin(request.deadline, self.size_bytes, self._late, request.wanted.waits)
         try:
             by_replica, lost_to = self._sifted(by_replica)
             counters = replicas.originate(by_replica) if by_replica else {}

@@ -82,8 +82,8 @@ class ClientRequest(RecordRequest[T]):
         self.complete: Completion[Value | Packed]
         self.route: TableRoute
 
-    def begin(self, complete: Completion[Value | Packed]) -> None:
-        """Begin; `complete` is called once, unless this call raises.
+    def begin(self, complete: Completion[Value | Packed]) -> Callable[[], None]:
+        """Begin; `complete` is called once, unless this call raises. Return a function that ends all waits.
 
         Raises:
             GossipKVError: the error is the answer.
@@ -92,8 +92,9 @@ class ClientRequest(RecordRequest[T]):
         self.replication = self.services.service.replicating(self.name)
         now = self.replication.now()
         self.deadline = now + self.options.timeout_s
-        self.wanted = WantedClock(self.wanted.token, now + self.options.wait_s)
+        self.wanted.until = now + self.options.wait_s
         self._resolve()
+        return self.leave
 
     def _resolve(self) -> None:
         """Find the table's map, and wait for a newer one if the client has that."""
@@ -102,7 +103,7 @@ class ClientRequest(RecordRequest[T]):
         if self.options.config > self.route.config and (now := self.replication.now()) < until:
             routing.look_at(self.route.table.id)
             again = partial(self._attempt, self._resolve)
-            self.replication.waiting.begin(min(until, now + KNOWN_S), WAITS_BYTES, again)
+            self.replication.waiting.begin(min(until, now + KNOWN_S), WAITS_BYTES, again, self.wanted.waits)
             return
         self._check_map()
         if not self.wanted.token or is_short(self.wanted.token):
@@ -112,14 +113,14 @@ class ClientRequest(RecordRequest[T]):
             if is_short(token):
                 self._compacted(token)
             else:
-                SettledSurvey(self.services, token, self.deadline, self._compacted).begin()
+                SettledSurvey(self, token, self._compacted).begin()
 
     def _compacted(self, token: Token | GossipKVError) -> None:
         """Go on with the compacted token, by the map of this time."""
         if isinstance(token, GossipKVError):
             self.complete(token)
         else:
-            self.wanted = WantedClock(token, self.wanted.until)
+            self.wanted.token = token
             self._attempt(self._plan_anew)
 
     def _plan_anew(self) -> None:

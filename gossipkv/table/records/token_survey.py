@@ -5,7 +5,7 @@ A table is asked about at most once a second, the partitions with most entries f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.table.records.forward import HostRequest, RecordRequest, held
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
 
+T = TypeVar("T")
+
 
 def settled_here(services: RecordServices, arguments: Arguments) -> Value:
     """`table_settled [table id, partitions]`: the settled clock of these partitions, as a token body."""
@@ -36,11 +38,16 @@ def settled_here(services: RecordServices, arguments: Arguments) -> Value:
 class SettledSurvey(RecordRequest[TableSeen]):
     """The survey for one long token; `complete` gets the token without settled entries, or TooLarge."""
 
-    def __init__(self, services: RecordServices, token: Token, deadline: float, complete: Completion[Token]) -> None:
-        self.services, self.replication = services, services.service.replicating()
-        self.deadline, self.local, self.wanted, self.table = deadline, False, WantedClock(NOTHING, 0.0), b""
-        self._token, self._complete = token, complete
+    def __init__(self, request: RecordRequest[T], token: Token, complete: Completion[Token]) -> None:
+        self.services, self.replication = request.services, request.services.service.replicating()
+        self.local, self.wanted, self.table = False, WantedClock(NOTHING, 0.0, request.wanted.waits), b""
+        self._request, self._token, self._complete = request, token, complete
         self._unanswered = 1
+
+    @property
+    def deadline(self) -> float:  # type: ignore[override]  # It changes if the client leaves.
+        """The deadline of the client's request."""
+        return self._request.deadline
 
     def begin(self) -> None:
         """Ask the hosts of the partitions with most entries."""

@@ -80,7 +80,7 @@ class Verifier:
                 "next": None if after is None else after.first,
             }
 
-        return DeferredResult(compare)
+        return DeferredResult(compare, may_end=True)
 
     def digest(self, arguments: Arguments) -> DeferredResult:
         """`table_digest [uuid, table id, partition, timeout, at_ms]`: clock, sum and number of live records."""
@@ -92,7 +92,7 @@ class Verifier:
         async def take() -> Value:
             return [*(await self._take(table, partition, trio.current_time() + timeout_ms / 1000, at_ms))[:3]]
 
-        return DeferredResult(take)
+        return DeferredResult(take, may_end=True)
 
     async def _take(self, table: bytes, partition: int, until: float, at_ms: int) -> ReplicaDigest:
         """Return the digest of a local replica at one clock.

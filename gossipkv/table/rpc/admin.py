@@ -238,7 +238,7 @@ class AdminMethods:
                     statuses.append(await self._tell(metadata, catalogue, name, deadline, silent))
             return statuses
 
-        return DeferredResult(tell)
+        return DeferredResult(tell, may_end=True)
 
     def _change(self, arguments: Arguments, *, joins: bool) -> DeferredResult:
         table, name = table_requests.membership(arguments)

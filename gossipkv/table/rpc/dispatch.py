@@ -133,11 +133,6 @@ class TableMethods:
     def _forward(self, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
         self._records.forward(table, puts, on_forwarded)
 
-    def drain(self) -> None:
-        """Answer the polls of change feeds that wait, and take no more: their clients go on at other nodes."""
-        if self._service.replication is not None:
-            self._records.drain()
-
     async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:
         """Return the status of a table or of all tables; empty for an unknown table."""
         catalogue = self._service.catalogue
@@ -235,7 +230,7 @@ class TableMethods:
         wait_ms = options.get(b"wait_ms")  # type: ignore[call-overload]  # Names are bytes here, too.
         most_ms = PASS_MS + (wait_ms if isinstance(wait_ms, int) and 0 < wait_ms <= MAX_TIMEOUT_MS else 0)
         timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else most_ms) / 1000
-        return DeferredResult(partial(self._pass_on, arguments.method, params, timeout_s, why))
+        return DeferredResult(partial(self._pass_on, arguments.method, params, timeout_s, why), may_end=True)
 
     async def _pass_on(self, method: str, params: list[Value], timeout_s: float, why: str = "") -> Value:
         nodes = self._watcher.participants()

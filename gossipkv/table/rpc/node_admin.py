@@ -109,7 +109,7 @@ class NodeAdminMethods:
             _, catalogue = await self._transactions.lately()
             return await self._nodes(catalogue.nodes.named())
 
-        return DeferredResult(tell)
+        return DeferredResult(tell, may_end=True)
 
     def _change(self, read: Callable[[Arguments], _Wanted], decide: _Decide, arguments: Arguments) -> DeferredResult:
         """Apply one operation to the catalogue; decide again if another change comes first."""
@@ -240,7 +240,7 @@ class NodeAdminMethods:
                 plans.append(of_mover or await self._planned(table_name, metadata.tree(table.id), nodes))
             return plans
 
-        return DeferredResult(plan)
+        return DeferredResult(plan, may_end=True)
 
     async def _asked_of(self, mover: bytes, name: str) -> Value:
         """Return the plan of a range table's mover, which knows recent moves; None if it does not answer."""

@@ -170,7 +170,7 @@ class PeerMethods:
                 await metadata.heads.reached(register, config)
             return self._service.known_of(register)
 
-        return DeferredResult(wait)
+        return DeferredResult(wait, may_end=True)
 
     def _head(self, arguments: Arguments) -> Value:
         register = _blob(arguments, "register", REGISTER_BYTES)
@@ -197,7 +197,7 @@ class PeerMethods:
             packed: bytes = msgpack.packb(await load_stats.rows(table))
             return packed
 
-        return DeferredResult(measure)
+        return DeferredResult(measure, may_end=True)
 
     def _divide(self, arguments: Arguments) -> DeferredResult:
         table, partition = _blob(arguments, "table", REGISTER_BYTES), arguments.whole("partition", MAX_ID)
@@ -235,7 +235,7 @@ class PeerMethods:
                 found.append([part.partition, part.key, part.assignment, part.duty.value, targets])
             return [known_map.head.config, found]
 
-        return DeferredResult(tell)
+        return DeferredResult(tell, may_end=True)
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ class QuarantineMethods:
                     nursery.start_soon(ask, other)
             return listed
 
-        return DeferredResult(tell)
+        return DeferredResult(tell, may_end=True)
 
     def _drop(self, arguments: Arguments) -> DeferredResult:
         node, name = arguments.text("node"), arguments.text("copy")

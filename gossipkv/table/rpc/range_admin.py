@@ -218,7 +218,7 @@ class RangeAdminMethods:
             kind = HASH if is_hash else RANGE
             return {"table": name, "kind": kind, "partitions": rows, "next": firsts[len(partitions)]}
 
-        return DeferredResult(tell)
+        return DeferredResult(tell, may_end=True)
 
     def _row(
         self, partition: Partition, first: bytes | None, end: bytes | None, has: RangeMeasure | None

@@ -10,6 +10,7 @@ fails with WriteLost and does not wait. A replica whose assignment has gone is r
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Never, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, ProtocolError, WriteLost
@@ -21,7 +22,7 @@ from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gossipkv.replication.deadlines import ParkedRequest
+    from gossipkv.replication.deadlines import ParkedRequest, Waits
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.shell import Replication
     from gossipkv.table.ports import LookAt
@@ -33,11 +34,14 @@ BEHIND: Final = "waits_for"  # A key in the details of NotReady: the kind of sta
 UNSEEN: Final = TableSeen(0, b"")
 
 
-class WantedClock(NamedTuple):
+@final
+@dataclass(slots=True, eq=False)
+class WantedClock:
     """The token that a replica must cover to answer a request, and the time to wait for that."""
 
     token: Token
     until: float  # The end of the wait.
+    waits: Waits = field(default_factory=dict)  # All waits of the request, also for other reasons.
 
 
 class _ParkedOnReplica(NamedTuple):
@@ -89,7 +93,8 @@ class ReplicaReadiness:
             else:
                 complete(why if found is None else found[1])
 
-        waiter = replication.waiting.begin(wanted.until, sum(len(seen.clock) for seen in wanted.token.values()), late)
+        size_bytes = sum(len(seen.clock) for seen in wanted.token.values())
+        waiter = replication.waiting.begin(wanted.until, size_bytes, late, wanted.waits)
         self._wait(replica, _ParkedOnReplica(replicas, wanted.token, do, complete, waiter))
 
     def _unready(

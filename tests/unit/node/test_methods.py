@@ -202,7 +202,7 @@ class Node:
         )
         self.verdicts = NoVerdicts()
         data = DataMethods(
-            self.library, self.reads, tables, names, cluster=self.cluster, verdicts=self.verdicts, max_polls=2
+            self.library, self.reads, tables, names, cluster=self.cluster, verdicts=self.verdicts
         )
         cluster = ClusterMethods(
             self.cluster,

@@ -112,7 +112,9 @@ class Running:
         self.core = make_core(**PATIENT | limits)
         self.core.publish(one_database(directory, {b"k": b"v"}).table())
         self.answers = MadeUpAnswers()
-        self.pump = Pump(self.core, Loop(self.core, Sockets(listener, polls=False)), RealSockets(), self.answers)
+        self.pump = Pump(
+            self.core, Loop(self.core, Sockets(listener, polls=False)), RealSockets(), self.answers, max_polls=2
+        )
         self.clients: list[trio.SocketStream] = []
 
     async def connect(self) -> trio.SocketStream:

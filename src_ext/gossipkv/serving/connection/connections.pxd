@@ -107,7 +107,7 @@ cdef class Connections:
     cdef Scans scans  # requests answered in slices
     cdef Relays relays  # requests answered by other nodes
     cdef Buffer lost  # column and close reason of each lost peer
-    cdef Buffer gone  # handles of connections that ended, or began to, with requests in flight
+    cdef Buffer left  # handles of connections that ended, or began to, with requests in flight
     cdef uint64_t counts[COUNTERS]
     cdef Py_ssize_t seen_bytes  # bytes counted in all connections
     cdef uint32_t seen_in_flight

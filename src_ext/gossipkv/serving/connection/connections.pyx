@@ -87,7 +87,7 @@ cdef class Connections:
         buffer_release(&self.translated)
         http_forget(&self.http)
         buffer_release(&self.lost)
-        buffer_release(&self.gone)
+        buffer_release(&self.left)
         buffer_release(&self.runnable)
         buffer_release(&self.handshakes)
         buffer_release(&self.dirty)
@@ -242,9 +242,9 @@ cdef class Connections:
             self.end_waits(connection)
 
     cdef void end_waits(self, Connection* connection) noexcept nogil:
-        """Let Python end the waits of a connection's requests."""
+        """Let Python end the waits of a connection's requests: of its polls alone, if it still gets answers."""
         if connection.in_flight.count > 0:
-            push_handle(&self.gone, connection.handle)
+            push_handle(&self.left, connection.handle)
 
     cdef void linger(self, Connection* connection) noexcept nogil:
         """Wait a while for the peer's end after ours was sent. Requires: `is_finished`."""

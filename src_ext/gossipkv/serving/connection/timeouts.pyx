@@ -8,6 +8,8 @@ from gossipkv.wire._buffer cimport buffer_size
 cdef enum:
     # How long a connection that has ended may wait for the peer's end: several round trips between continents.
     LINGER_MS = 1000
+    # How long a client that sends no more gets answers after the last one: it may have closed its connection.
+    LEAVE_MS = 500
     # How long a connection may be unproven when many are connected.
     PROOF_MS = 10000
 
@@ -22,6 +24,13 @@ cdef inline int time_is_up(const Connection* connection, const TimeLimits* limit
         return CLOSED_FRAME_TIMEOUT
     if connection.gateway:  # The gateway's connection cannot be made again, and ends with its process.
         return 0
+    if (
+        connection.state == FINISHING
+        and connection.reason == CLOSED_BY_PEER
+        and connection.in_flight.count > 0
+        and now_ms - connection.active_ms > LEAVE_MS
+    ):
+        return CLOSED_BY_PEER
     if connection.blocked_ms > 0 and now_ms - connection.blocked_ms > limits.output_ms:
         return CLOSED_OUTPUT_TIMEOUT
     if (

@@ -345,12 +345,29 @@ cdef class Loop:
         buffer_release(&self.detached)
         return taken
 
-    def take_gone(self):
-        """Return the handles of connections that have ended, or begun to, with requests in flight."""
+    def take_left(self):
+        """Return the handles of connections that have begun to end with requests in flight, and True if they are gone.
+        """
         cdef list taken = []
-        while buffer_size(&self.connections.gone) > 0:
-            taken.append(pop_handle(&self.connections.gone))
+        cdef uint64_t handle
+        while buffer_size(&self.connections.left) > 0:
+            handle = pop_handle(&self.connections.left)
+            taken.append((handle, self.connections.find(handle) == NULL))
         return taken
+
+    def end_relay(self, uint64_t handle, uint32_t msgid, Refusal error not None):
+        """Refuse a client's request that waits for other nodes or for the disk, and wait no more; else do nothing."""
+        cdef Connection* connection = self.connections.find(handle)
+        cdef Relay* relay = connection.relays.first if connection != NULL else NULL
+        self.core.check_thread()
+        while relay != NULL and relay.msgid != msgid:
+            relay = relay.next
+        if relay != NULL:
+            answer_pending(
+                self.core, handle, msgid, relay.begun_ns, REFUSAL,
+                <const uint8_t*><const char*>error.error, len(error.error),
+            )
+            relay_end(&self.connections.relays, relay)
 
     def wake(self):
         """Make the descriptor readable: there is `has_work` although no peer may send anything."""
@@ -494,7 +511,7 @@ cdef class Loop:
             or self.connections.relays.first_reply != NULL
             or self.core.driver.peers.has_events()
             or buffer_size(&self.detached) > 0
-            or buffer_size(&self.connections.gone) > 0
+            or buffer_size(&self.connections.left) > 0
             or self.connections.broken_count > 0
             or (
                 self.draining
