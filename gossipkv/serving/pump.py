@@ -215,12 +215,12 @@ class Pump:
 
     def cancel(self, handle: int, msgid: int, complete: Completion[Value]) -> None:
         """Answer a request of that connection now, if it waits."""
+        complete(None)
         here = self._waiting.get(handle, {})
         for pending in [pending for pending in here if pending.msgid == msgid]:
             self._leave(pending, CANCELLED)
         with self._lock:
             self._loop.end_relay(handle, msgid, CANCELLED)
-        complete(None)
 
     async def _serve(self) -> None:
         if self._core.lock is not None:

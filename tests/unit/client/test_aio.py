@@ -137,7 +137,7 @@ def test_cancelled_while_its_bytes_are_half_written(run):
         tasks.start(lambda: gathering(data.get(b"next"), found))
         for _ in range(4):
             await tasks.settle()
-        assert [params[1] for _, _, params in connection.requests] == [LARGE, b"next"]
+        assert [params[-1] for _, _, params in connection.requests] == [LARGE, 0, b"next"]
         await answer_in_pieces(connection, tasks)
         assert (found, node.connections) == ([b"next"], [connection])
 

@@ -66,10 +66,12 @@ class MadeUpAnswers:
         self.heavy = 0
         self.waiting = 0
         self.begun = 0
+        self.handle = 0  # Of the connection that asked last.
         self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Callbacks of requests for `later`.
-        self.ended: list[Callable[[bytes], None]] = []  # Callbacks of requests for `poll` whose wait was ended.
+        self.ended: list[Callable[[bytes], None]] = []  # Callbacks of requests for `poll` that hold nothing more.
 
-    def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes | Refusal | DeferredResult | Later:
+    def answer(self, method: bytes, params: bytes, caller: Caller) -> bytes | Refusal | DeferredResult | Later:
+        self.handle = caller.handle
         if method == b"heavy":
             self.heavy += 1
             time.sleep(0.002)  # A page of a scan takes as long.
@@ -81,7 +83,7 @@ class MadeUpAnswers:
         if method in {b"later", b"poll"}:
             self.asked.set()
             return Later(self.later.append)
-        if method not in {b"slow", b"slow large", b"shared"}:
+        if method not in {b"slow", b"slow large", b"shared", b"read"}:
             return msgpack.packb(method)
 
         self.asked.set()
@@ -89,11 +91,13 @@ class MadeUpAnswers:
 
         async def wait() -> Value:
             self.begun += 1
-            await self.go.wait()
-            self.waiting -= 1
+            try:
+                await self.go.wait()
+            finally:
+                self.waiting -= 1
             return LARGE if method == b"slow large" else method
 
-        return DeferredResult(wait, shared_by=params if method == b"shared" else None)
+        return DeferredResult(wait, shared_by=params if method == b"shared" else None, may_end=method == b"read")
 
     async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refusal:
         del method
@@ -399,8 +403,24 @@ async def test_a_wait_ends_with_its_connection(tmp_path: Path, *, is_reset: bool
         await until(lambda: bool(running.answers.ended))
         (end,) = running.answers.ended
         end(msgpack.packb("late"))
-        assert [*map(len, running.pump._ends.values())] == [1]
         await until(lambda: running.core.counters()["connections"] == 1)
+        assert running.core.counters()["in_flight"] == 1
+
+
+async def test_a_task_that_may_ends_with_its_request(tmp_path: Path) -> None:
+    """Another task goes on without its client."""
+    async with serving(tmp_path) as running:
+        client = await running.connect()
+        for number, method in enumerate(("slow", "read", "read")):
+            await client.send_all(rpc.request(number, method, []))
+        await until(lambda: running.answers.begun == 3)
+        running.pump.cancel(running.answers.handle, 1, lambda _: None)
+        [(_, number, (code, *_), _)] = await exchange(client, b"", 1)
+        await until(lambda: running.answers.waiting == 2)
+        assert (number, code) == (1, "UNKNOWN")
+        await client.aclose()
+        await until(lambda: running.core.counters()["connections"] == 0)
+        await until(lambda: running.answers.waiting == 1)
 
 
 async def test_a_refusal_is_an_error_under_the_id(tmp_path: Path) -> None:

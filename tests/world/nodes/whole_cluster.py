@@ -68,6 +68,9 @@ class Connection:
     async def send_bytes(self, frames: bytes) -> None:
         await self._stream.send_all(frames)
 
+    async def close(self) -> None:
+        await self._stream.aclose()
+
     async def read(self) -> Response:
         """Return the next answer.
 

@@ -8,7 +8,7 @@ from gossipkv.wire._buffer cimport buffer_size
 cdef enum:
     # How long a connection that has ended may wait for the peer's end: several round trips between continents.
     LINGER_MS = 1000
-    # How long a client that sends no more gets answers after the last one: it may have closed its connection.
+    # How long a client that sends no more waits for its next answer, unless it scans: it may be gone.
     LEAVE_MS = 500
     # How long a connection may be unproven when many are connected.
     PROOF_MS = 10000
@@ -28,6 +28,7 @@ cdef inline int time_is_up(const Connection* connection, const TimeLimits* limit
         connection.state == FINISHING
         and connection.reason == CLOSED_BY_PEER
         and connection.in_flight.count > 0
+        and connection.scanner.first == NULL
         and now_ms - connection.active_ms > LEAVE_MS
     ):
         return CLOSED_BY_PEER

@@ -371,20 +371,6 @@ def test_the_token_of_a_table_that_was_made_again_is_too_old():
     assert [type(answer) for answer in answers] == [TooOld]
 
 
-def test_a_node_that_drains_answers_all_polls_and_takes_no_more():
-    records = made()
-    one, two, _ = records.nodes
-    feed = Feed(one)
-    feed.poll()
-    answers = [one.begin("changes", "t", {"token": feed.token, "wait_ms": 60_000}) for _ in range(2)]
-    one.methods.drain()
-    assert [[type(answer) for answer in of_poll] for of_poll in answers] == [[Unavailable], [Unavailable]]
-    assert isinstance(one.outcome("changes", "t", {"token": feed.token}), Unavailable)
-    one.call("put", "t", b"a", b"1")
-    feed.nodes = (two,)
-    assert feed.all() == [(b"a", b"1", None)]
-
-
 def test_a_node_with_an_older_map_reads_the_newer_one_and_takes_no_token_for_too_old():
     records = made(nodes=1, firsts=(b"",))
     (one,) = records.nodes

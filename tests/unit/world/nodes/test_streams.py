@@ -52,7 +52,7 @@ class Running:
         self.replies: list[PeerReply] = []
         self.listener = self.sockets.listen(*at, 100)
         self.loop = Loop(self.core, over_streams(SimulatedClock())(self.listener, polls=True))
-        self.pump = Pump(self.core, self.loop, self.sockets, self.answers, self)
+        self.pump = Pump(self.core, self.loop, self.sockets, self.answers, self, max_polls=1)
 
     def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
         self.events += events
