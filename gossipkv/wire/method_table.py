@@ -52,8 +52,8 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
         ),
         WireMethod(
             "cancel", "request id", "",
-            "End the wait of an earlier request of this connection, which is answered at once, with TIMEOUT. Polls of "
-            "`changes` can be cancelled; for any other request, or none of that id, nothing is done.",
+            "End the wait of an earlier request of this connection, which is answered at once, with UNKNOWN: a write "
+            "that has begun goes on. If no request of that id waits, nothing is done.",
             "nil",
         ),
     ),

@@ -31,19 +31,22 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 # Clients that leave: the parameters of the wire's requests, the path and the flags of curl, the words of RESP.
 
-SLOW = {"timeout_ms": 30_000}
+ALL = {"level": "all", "timeout_ms": 30_000}  # Waits for the frozen host.
+NEWER = {"config": 1 << 20, "wait_ms": 30_000, "timeout_ms": 30_000}  # Waits for a map that nobody has.
 WIRE = {
     "changes": ["changes", TABLE, {"wait_ms": 60_000, "start": "snapshot", "prefix": b"absent"}],
     "changes, begun now": ["changes", TABLE, {"wait_ms": 60_000}],
-    "get": ["get", SCANNED, b"k", {"config": 1 << 20, "wait_ms": 3_000, **SLOW}],  # It ends by its own time alone.
-    "get_many": ["get_many", SCANNED, KEYS, SLOW],
-    "scan": ["scan", SCANNED, SLOW],
-    "put": ["put", TABLE, b"w", b"v", {"level": "all", **SLOW}],
-    "put_many": ["put_many", TABLE, [[b"w", b"v"]], {"level": "all", **SLOW}],
-    "delete": ["delete", TABLE, b"w", {"level": "all", **SLOW}],
-    "delete_many": ["delete_many", TABLE, [b"w"], {"level": "all", **SLOW}],
-    "delete_range": ["delete_range", TABLE, {"prefix": b"w"}, {"level": "all", **SLOW}],
-    "verify_table": ["verify_table", SCANNED, SLOW],
+    "get": ["get", SCANNED, b"k", NEWER],
+    "get_many": ["get_many", SCANNED, KEYS, NEWER],
+    "scan": ["scan", SCANNED, NEWER],
+    "put": ["put", TABLE, b"w", b"v", NEWER],
+    "put at all": ["put", TABLE, b"w", b"v", ALL],
+    "put_many": ["put_many", TABLE, [[b"w", b"v"]], NEWER],
+    "put_many at all": ["put_many", TABLE, [[b"w", b"v"]], ALL],
+    "delete": ["delete", TABLE, b"w", NEWER],
+    "delete_many": ["delete_many", TABLE, [b"w"], NEWER],
+    "delete_range": ["delete_range", TABLE, {"prefix": b"w"}, NEWER],
+    "verify_table": ["verify_table", SCANNED, {"timeout_ms": 30_000}],
     "verdict": ["verdict"],
     "refresh": ["refresh", None],
 }
@@ -62,7 +65,9 @@ def left_by_wire(stage: Stage, said: list[object]) -> None:
     ends = [socket.create_connection((host, int(port))) for _ in range(LEAVING)]
     for end in ends:
         end.sendall(msgpack.packb([0, 1, said[0], said[1:]]))
-    time.sleep(0.5)  # Until the requests are under way; a request that has ended by then is no fault.
+    time.sleep(0.5)  # Until the requests are under way.
+    if said[-1] in (NEWER, ALL):
+        assert stage.gauges()["gossipkv_in_flight_requests"] >= MAX_FEEDS
     for end in ends:
         end.close()
 

@@ -201,9 +201,7 @@ class Node:
             verdicts=NoVerdicts(),
         )
         self.verdicts = NoVerdicts()
-        data = DataMethods(
-            self.library, self.reads, tables, names, cluster=self.cluster, verdicts=self.verdicts
-        )
+        data = DataMethods(self.library, self.reads, tables, names, cluster=self.cluster, verdicts=self.verdicts)
         cluster = ClusterMethods(
             self.cluster,
             tables,
