@@ -441,6 +441,19 @@ def test_the_end_of_input_leaves_what_was_asked() -> None:
     assert peer.driver.should_close(peer.handle)
 
 
+def test_a_client_that_may_be_gone_waits_half_a_second_for_each_answer() -> None:
+    """It has ended its input, as a client that closes its connection does."""
+    peer = Peer(make_core(), now_ms=1)
+    peer.send(rpc.request(1, "info", []) + rpc.request(2, "info", []))
+    peer.driver.end_input(peer.handle)
+    peer.driver.expire(400)
+    echo(peer, 1, "first")
+    peer.driver.expire(800)
+    assert not peer.driver.should_close(peer.handle)
+    peer.driver.expire(1400)
+    assert peer.driver.should_close(peer.handle)
+
+
 def test_the_end_of_input_while_held() -> None:
     """Held-back requests are answered after the end of input."""
     peer = Peer(make_core(max_in_flight=1))

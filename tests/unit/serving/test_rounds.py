@@ -20,7 +20,7 @@ from tests.world.nodes.streams import over_streams
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.serving._serving import Caller, PendingRequest
+    from gossipkv.serving._serving import Caller, Core, PendingRequest
     from gossipkv.serving.published import Published
     from gossipkv.wire.rpc import Value
 
@@ -317,9 +317,9 @@ def ask_nothing(method: bytes | None, params: bytes, _caller: Caller) -> object:
     raise AssertionError((method, params))
 
 
-def test_what_has_come_is_read_before_anybody_is_called_silent() -> None:
-    """A node that was paused beyond its deadlines takes the answer that has come, before its timer."""
-    core, clock, client, peer = make_core(), HandClock(), HandStream(), HandStream()
+def owned(clock: HandClock) -> tuple[Core, Loop, HandStream, HandStream]:
+    """Return a loop without data, with a client and the owner of all."""
+    core, client, peer = make_core(), HandStream(), HandStream()
     core.publish(table([None] * PARTITIONS))
     core.set_peer(0, "owner:1", 0)
     core.set_holder(IDENTITY, PARTITIONS, 0, ALL)
@@ -328,6 +328,41 @@ def test_what_has_come_is_read_before_anybody_is_called_silent() -> None:
     client.room_bytes = peer.room_bytes = 1 << 20
     loop = Loop(core, over_streams(clock)(listener, polls=False))
     loop.adopt(0, peer)
+    return core, loop, client, peer
+
+
+@pytest.mark.parametrize("method", ["get", "get_many"])
+def test_a_read_that_waits_for_its_owner_is_cancelled(method: str) -> None:
+    """It is answered at once and once, and another read of that id is not."""
+    core, loop, client, peer = owned(HandClock())
+    callers: list[Caller] = []
+
+    def answer(_method: bytes | None, _params: bytes, caller: Caller) -> object:
+        callers.append(caller)
+        return b"\xc0"
+
+    keys: Value = AWAY[0] if method == "get" else [*AWAY[:3]]
+    client.arrived.append(rpc.request(7, method, ["db", keys]) + rpc.request(8, "cancel", [7]))
+    loop.round(answer, 1000, 1000)
+    for cancelled in (6, 7, 7):
+        loop.end_relay(callers[0].handle, cancelled, Refusal(msgpack.packb(["UNKNOWN", "cancelled", {}])))
+    loop.round(answer, 1000, 1000)
+    asked = msgpack.unpackb(peer.sent)
+    client.arrived.append(rpc.request(7, "get", ["db", AWAY[1]]))
+    loop.round(ask_nothing, 1000, 1000)
+    peer.arrived.append(rpc.response(asked[1], [b"late", "v1"]))
+    loop.round(ask_nothing, 1000, 1000)
+    answers = msgpack.Unpacker()
+    answers.feed(client.sent)
+    assert [*answers] == [[1, 8, None, None], [1, 7, ["UNKNOWN", "cancelled", {}], None]]
+    assert core.counters()["in_flight"] == 1
+    loop.close()
+
+
+def test_what_has_come_is_read_before_anybody_is_called_silent() -> None:
+    """A node that was paused beyond its deadlines takes the answer that has come, before its timer."""
+    clock = HandClock()
+    core, loop, client, peer = owned(clock)
     client.arrived.append(rpc.request(7, "get", ["db", AWAY[0]]))
     loop.round(ask_nothing, 1000, 1000)
     asked = msgpack.unpackb(peer.sent)
