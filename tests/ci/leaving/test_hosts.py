@@ -52,9 +52,11 @@ class Rounds:
 
     def _round(self, event: str, host: int, faults: dict[str, list[str]]) -> None:
         self._stage.happen(event, host)
-        since_s = time.monotonic()
         for number in range(10 if event == CALM else 1):  # A feed that polls must not take the change of another.
             judge_feeds(self._stage, self._feeds, host, f"{event} {host} {number}".encode(), faults)
+        if host:  # A frozen host may be back at any moment, until it is declared dead.
+            until(lambda: self._stage.is_dead(host))
+        since_s = time.monotonic()
         for one in self._running:
             said = one.fault(since_s, succeeds=one.name not in actions.FAILING)
             faults[one.name] += [f"n{host} {event}: {said}"] if said else []
