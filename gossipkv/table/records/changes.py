@@ -305,12 +305,7 @@ class ChangeFeed:
         self._feeds.listen(self.replication)
         self._forgive()
         self.look()
-        return partial(self._leave, poll)
-
-    def _leave(self, poll: _Poll) -> None:
-        """End a poll, whose client is gone; the others get what has come."""
-        if poll in self.polls:
-            self._end([poll], Unavailable("the poll was ended"))
+        return partial(self._end, [poll], Unavailable("the poll was ended"))
 
     def _follow_map(self) -> None:
         """Find the place in each partition. Raises NotReady, TooOld, UnknownDatabase, BadRequest."""
