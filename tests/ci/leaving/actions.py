@@ -127,6 +127,9 @@ def requests(place: Place, client: blocking.Client, backups: str) -> dict[str, C
 
 # While one of three hosts is away, these have no success; they only end.
 FAILING = {"put at all", "get of a newer map"}
+# A host that is cut off here still talks, and may not be declared dead: these wait for its answer until their own time.
+OF_ONE_HOST = {"put", "put at all", "put_many", "delete", "delete_many", "delete_range", "_mput", "MSET",
+               "verify_table", "backup"}  # fmt: skip
 
 
 class Feed:

@@ -80,11 +80,6 @@ class Stage:
             case "cut":
                 self.relays[index].cut = True
 
-    def is_dead(self, index: int) -> bool:
-        """True if the asked node has declared that node dead."""
-        name = self.cluster.node(index).name
-        return any((member["node"], member["state"]) == (name, "dead") for member in self.clients[self.asked].members())
-
     def end(self, event: str, index: int) -> None:
         """Undo an event; return when all nodes see all others, and the host has caught up."""
         match event:

@@ -52,15 +52,18 @@ class Rounds:
 
     def _round(self, event: str, host: int, faults: dict[str, list[str]]) -> None:
         self._stage.happen(event, host)
+        since_s = time.monotonic()
         for number in range(10 if event == CALM else 1):  # A feed that polls must not take the change of another.
             judge_feeds(self._stage, self._feeds, host, f"{event} {host} {number}".encode(), faults)
-        if host:  # A frozen host may be back at any moment, until it is declared dead.
-            until(lambda: self._stage.is_dead(host))
-        since_s = time.monotonic()
-        for one in self._running:
-            said = one.fault(since_s, succeeds=one.name not in actions.FAILING)
-            faults[one.name] += [f"n{host} {event}: {said}"] if said else []
+        waiting = [one for one in self._running if event == "cut" and one.name in actions.OF_ONE_HOST]
+        self._judge([one for one in self._running if one not in waiting], since_s, f"n{host} {event}", faults)
         self._stage.end(event, host)
+        self._judge(waiting, time.monotonic(), f"after n{host} {event}", faults)
+
+    def _judge(self, running: list[Again], since_s: float, what: str, faults: dict[str, list[str]]) -> None:
+        for one in running:
+            said = one.fault(since_s, succeeds=one.name not in actions.FAILING)
+            faults[one.name] += [f"{what}: {said}"] if said else []
 
     def end(self) -> list[str]:
         """End all requests after all events; return what remains of them."""
