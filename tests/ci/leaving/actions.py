@@ -24,6 +24,10 @@ SLACK_S = 5.0  # For a busy machine: two cores run four nodes and all of these c
 TIMEOUT_MS = 30_000  # Far more than the promise: no request may need its own time to end.
 PAUSE_S = 0.2
 TABLE, SCANNED = "followed", "scanned"
+# Feeds of one table wake each other at their node. So one table has one feed, and one has two feeds and a host for each
+# partition: these are not woken if their own host does not tell.
+LONE, PAIR = "lone", "pair"
+PAIR_KEYS = [b"a", b"b", b"c", b"d", b"e", b"f"]
 KEYS = [b"key%05d" % number for number in range(500)]
 
 
@@ -159,7 +163,7 @@ class Feed:
             self.process.kill()
 
 
-def poll(wait_ms: int, limit: int) -> Callable[[Place, Feed], None]:
+def poll(wait_ms: int, limit: int, table: str = TABLE) -> Callable[[Place, Feed], None]:
     """Return a follower by single polls of the wire, as a client in another language has."""
 
     def follow(place: Place, feed: Feed) -> None:
@@ -168,7 +172,7 @@ def poll(wait_ms: int, limit: int) -> Callable[[Place, Feed], None]:
             while not feed.is_over:
                 options = {"wait_ms": wait_ms, "limit": limit, **({"token": token} if token else started)}
                 try:
-                    rows, token = client.call("changes", TABLE, options)
+                    rows, token = client.call("changes", table, options)
                 except TooOld:
                     raise
                 except GossipKVError:
@@ -221,6 +225,9 @@ FEEDS: dict[str, Callable[[Place, Feed], None]] = {
     "wire": poll(30_000, 100),
     "wire, another limit": poll(30_000, 101),
     "wire, without a wait": poll(0, 102),
+    "wire, alone": poll(30_000, 100, LONE),
+    "wire, of two": poll(30_000, 100, PAIR),
+    "wire, of two, without a wait": poll(0, 101, PAIR),
     "blocking": by_blocking,
     "blocking, a second": by_blocking,
     "aio": by_aio,

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from gossipkv.launcher import Cluster
-from tests.ci.leaving.actions import KEYS, PROMISE_S, SCANNED, SLACK_S, TABLE, TIMEOUT_MS
+from tests.ci.leaving.actions import KEYS, LONE, PAIR, PAIR_KEYS, PROMISE_S, SCANNED, SLACK_S, TABLE, TIMEOUT_MS
 from tests.ci.leaving.relay import Relay
 from tests.ci.matrix.doors import Place, curl, dial
 from tests.ci.matrix.stage import SETTINGS, until
@@ -45,7 +45,8 @@ class Stage:
         for index in NODES:
             self.clients[index] = stack.enter_context(dial(cluster.node(index).address))
         until(self.all_alive)
-        for name in (TABLE, SCANNED):
+        until(lambda: self.clients[1].call("create_table", PAIR, {"kind": "hash", "partitions": 4, "replication": 1}))
+        for name in (LONE, TABLE, SCANNED):
             options = {"kind": "hash", "partitions": 1, "replication": 3}
             until(lambda name=name, options=options: self.clients[1].call("create_table", name, options))
             (only,) = self.clients[1].call("partition_map", name)["partitions"]
@@ -68,7 +69,10 @@ class Stage:
     def put(self, away: int, value: bytes) -> float:
         """Put a value at a host that is not away; return when it was acknowledged."""
         client = self.clients[next(index for index in self.hosts if index != away)]
-        until(lambda: client.call("put", TABLE, b"k", value, {"timeout_ms": 2000}))
+        for key in () if away else PAIR_KEYS:
+            until(lambda key=key: client.call("put", PAIR, key, value + key))
+        for table in (LONE, TABLE):
+            until(lambda table=table: client.call("put", table, b"k", value, {"timeout_ms": 2000}))
         return time.monotonic()
 
     def happen(self, event: str, index: int) -> None:
