@@ -45,7 +45,6 @@ class Stage:
         for index in NODES:
             self.clients[index] = stack.enter_context(dial(cluster.node(index).address))
         until(self.all_alive)
-        until(lambda: self.clients[1].call("create_table", PAIR, {"kind": "hash", "partitions": 4, "replication": 1}))
         for name in (LONE, TABLE, SCANNED):
             options = {"kind": "hash", "partitions": 1, "replication": 3}
             until(lambda name=name, options=options: self.clients[1].call("create_table", name, options))
@@ -53,6 +52,11 @@ class Stage:
             self.hosts = sorted(int(assignment["node"][1:]) for assignment in only["assignments"])
             until(lambda name=name: self.clients[self.hosts[0]].table(name).put(b"first", b"1", level="all") is None)
         (self.asked,) = {*NODES} - {*self.hosts}
+        for index in self.hosts:  # The asked node is to hold nothing of the next table either.
+            until(lambda index=index: self.clients[1].call("set_weight", f"n{index}", 1000))
+        until(lambda: self.clients[1].call("create_table", PAIR, {"kind": "hash", "partitions": 4, "replication": 1}))
+        served = self.clients[1].call("partition_map", PAIR)["partitions"]
+        assert f"n{self.asked}" not in {one["node"] for partition in served for one in partition["assignments"]}
         client = self.clients[self.hosts[0]].table(SCANNED)
         until(lambda: client.put_many([(key, b"v" * 100) for key in KEYS], level="all") is None)
         node = cluster.node(self.asked)
