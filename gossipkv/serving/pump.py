@@ -305,13 +305,13 @@ class Pump:
             self._wake()
             return
         here = self._waiting.setdefault(pending.handle, here)
-        here[pending] = _nothing
+        here[pending] = object  # It frees nothing.
         if name in self._tasks:
             self._tasks[name].append(pending)
         elif isinstance(waiting, DeferredResult):
             assert self._nursery is not None
             scope, self._tasks[name] = trio.CancelScope(), [pending]
-            here[pending] = scope.cancel if waiting.may_end else _nothing
+            here[pending] = scope.cancel if waiting.may_end else object
             self._nursery.start_soon(self._complete, name, scope)
         else:
             later = pending.take()
@@ -362,7 +362,3 @@ class Pump:
         if self._loop.has_work or self._draining or self._core.lock is not None:
             with self._lock:
                 self._loop.wake()
-
-
-def _nothing() -> None:
-    """Free nothing."""

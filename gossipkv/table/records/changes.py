@@ -26,7 +26,6 @@ from gossipkv.errors import (
     NotReady,
     Overloaded,
     ProtocolError,
-    TimedOut,
     TooOld,
     Unavailable,
     from_wire,

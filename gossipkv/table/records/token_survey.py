@@ -5,7 +5,7 @@ A table is asked about at most once a second, the partitions with most entries f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.table.records.forward import HostRequest, RecordRequest, held
@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.replication.replica_set import ReplicaSet
-    from gossipkv.table.records.forward import RecordServices
+    from gossipkv.table.records.forward import RecordServices, T
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Completion
     from gossipkv.wire.rpc import Value
-
-T = TypeVar("T")
 
 
 def settled_here(services: RecordServices, arguments: Arguments) -> Value:
