@@ -109,7 +109,7 @@ class Nodes:
             Unavailable: too few nodes take part.
         """
         named, wanted = self.named(), replication
-        names: dict[bytes, str] = {}  # Of all members that were invited.
+        names: dict[bytes, str] = {}  # The members that were invited.
         found: dict[bytes, PlaceableNode] = {}
         failed: dict[bytes, GossipKVError] = {}
         refusing: set[bytes] = set()  # Nodes that have answered, and will not take part soon.
