@@ -358,11 +358,10 @@ class _NodeParts:
         )
         commands = RespCommands(
             config.resp_databases,
-            names=names.all,
+            names=names,
             records=reads.records,
             methods=data.methods,
             value_of=value_of,
-            is_table=names.is_table,
             info=info,
             environment=self._environment,
             access=access,

@@ -137,6 +137,16 @@ def _check_count(name: bytes, words: Sequence[bytes]) -> None:
         raise RefusedError(f"ERR wrong number of arguments for '{name.decode()}' command")
 
 
+class DatabaseNames(Protocol):
+    """The names of datasets and tables."""
+
+    def all(self) -> Sequence[str]:
+        """Return the names of all datasets and tables."""
+
+    def is_table(self, name: str) -> bool:
+        """Return True if a request for that name is for a table."""
+
+
 @final
 class RespCommands:
     """Answers RESP commands in Python."""
@@ -145,16 +155,15 @@ class RespCommands:
         self,
         databases: Sequence[str],
         *,
-        names: Callable[[], Sequence[str]],
+        names: DatabaseNames,
         records: Callable[[str], int | None],
         methods: Mapping[bytes, Method],
         value_of: Callable[[Answer], Awaitable[Value]],
-        is_table: Callable[[str], bool],
         info: Callable[[], Value],
         environment: Environment,
         access: RespPermissions,
     ) -> None:
-        """`databases` can be selected; `names` returns all; `records` estimates the records of a dataset.
+        """`databases` can be selected; `records` estimates the records of a dataset.
 
         `methods`: those of the wire to read and to write; `value_of` awaits their results.
         """
@@ -162,7 +171,7 @@ class RespCommands:
         self._names = names
         self._access = access
         self._records = records
-        self._methods, self._value_of, self._is_table = methods, value_of, is_table
+        self._methods, self._value_of = methods, value_of
         self._info_of, self._wall_ms = info, environment.clock.wall_ms
         self._scans = Scans(environment.random)
         # Commands about data are authorised by the databases that they read or write.
@@ -220,7 +229,7 @@ class RespCommands:
 
     def _readable(self, caller: RespCaller) -> list[str]:
         """Return the names of all databases that the caller may read; a listing must not reveal other ones."""
-        return [name for name in self._names() if self._access.may_read(caller.asker.user, name)]
+        return [name for name in self._names.all() if self._access.may_read(caller.asker.user, name)]
 
     async def _scan(self, caller: RespCaller, words: Sequence[bytes]) -> Said:
         if len(words) % 2 == 0:
@@ -260,7 +269,7 @@ class RespCommands:
         database, *others, options = params
         assert isinstance(database, str)
         assert isinstance(options, dict)
-        if caller.token and self._is_table(database):
+        if caller.token and self._names.is_table(database):
             options = {**options, "token": caller.token}
         result = await self._value_of(self._call(method, database, *others, options))
         origin = result[2 if method == b"scan" else 1] if isinstance(result, list) else result
@@ -305,7 +314,7 @@ class RespCommands:
         step = planned(name, words[1:], self._wall_ms())
         for command in (name,) if isinstance(step, RecordWrite) else (b"get", name):
             self._access.judge_command(command, caller.asker, database)
-        if not self._is_table(database):
+        if not self._names.is_table(database):
             await self._ask(caller, b"delete", database, key, {})  # The refusal says what it is instead.
         said = step if isinstance(step, RecordWrite) else step(*await self._found(caller, database, key))
         if isinstance(said, RecordWrite):

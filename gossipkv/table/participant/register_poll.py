@@ -63,7 +63,6 @@ class RegisterPoll:
     def await_late(self) -> None:
         """Add each member that was late for a table to the nodes of tables, once it answers."""
         self._late.update(self._directory.present())
-        self.pause.end()
 
     async def run(self) -> None:
         """Grow the catalogue, and poll all registers; a task of its own, so that hints do not wait for it."""

@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a closed store keeps tables from being made",
         "gossipkv.register.metadata.nodes:Nodes.hosts",
-        "if wanted // 2 < len(found) < wanted:",
+        "if wanted // 2 < len(hosts) < wanted:",
         "if False:",
         "tests/simulation/test_shut_tables.py",
     ),

@@ -15,9 +15,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a client that leaves takes the page of others with its token",
-        "gossipkv.table.records.changes:ChangeFeed.leave",
-        "self._end([poll], error)",
-        "self._answer([poll])",
+        "gossipkv.table.records.changes:ChangeFeed.poll",
+        'return partial(self._end, [poll], Unavailable("the poll was ended"))',
+        "return partial(self._answer, [poll])",
         "tests/unit/table/records/test_changes.py",
     ),
     planted(

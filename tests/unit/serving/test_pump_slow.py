@@ -66,7 +66,7 @@ class MadeUpAnswers:
         self.heavy = 0
         self.waiting = 0
         self.begun = 0
-        self.handle = 0  # Of the connection that asked last.
+        self.handle = 0  # The connection that asked last.
         self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Callbacks of requests for `later`.
         self.ended: list[Callable[[bytes], None]] = []  # Callbacks of requests for `poll` that hold nothing more.
 

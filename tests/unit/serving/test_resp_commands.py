@@ -97,11 +97,10 @@ def delete(arguments: Arguments) -> Later:
 def make() -> RespCommands:
     return RespCommands(
         ("geo", "carts", "numbers"),
-        names=lambda: [*RECORDS],
+        names=SimpleNamespace(all=lambda: [*RECORDS], is_table=lambda name: name in {"carts", "orders"}),
         records=lambda name: len(RECORDS[name]) if name != "carts" else None,
         methods={b"scan": scan, b"get": get, b"put": put, b"delete": delete},
         value_of=value_of,
-        is_table=lambda name: name in {"carts", "orders"},
         info=lambda: INFO,
         environment=SimpleNamespace(random=random.Random(1), clock=SimpleNamespace(wall_ms=lambda: NOW_MS)),
         access=open_access(),
