@@ -141,8 +141,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a write waits for nothing",
         "gossipkv.table.records.origin:OriginWrite._here",
-        "if token:",
-        "if False:",
+        "if (wanted := self.request.wanted).token:",
+        "if False and (wanted := self.request.wanted):",
         "tests/unit/table/test_sessions.py",
     ),
     planted(
