@@ -134,6 +134,11 @@ def backup_name(wall_ms: int, number: int) -> str:
     return f"{datetime.fromtimestamp(wall_ms // 1000, UTC):%Y-%m-%d-%H%M%S}-{suffix:04x}"
 
 
+def is_backup_name(name: str) -> bool:
+    """Return True for the name of a backup."""
+    return _NAME.fullmatch(name) is not None
+
+
 class BackupOwner(NamedTuple):
     """The start of a node that writes a backup."""
 
@@ -163,7 +168,7 @@ class Archive:
         return [name for name in self._directories() if self._at(name).exists(MANIFEST)]
 
     def _directories(self) -> list[str]:
-        return [name for name in self._root.names() if _NAME.fullmatch(name)]
+        return [*filter(is_backup_name, self._root.names())]
 
     def manifest(self, backup: str) -> BackupManifest:
         """Return the manifest of a backup.  Raises BadRequest: there is no such complete backup."""
@@ -174,7 +179,7 @@ class Archive:
 
     def has(self, backup: str) -> bool:
         """Return True if there is a complete backup of that name."""
-        return _NAME.fullmatch(backup) is not None and self._at(backup).exists(MANIFEST)
+        return is_backup_name(backup) and self._at(backup).exists(MANIFEST)
 
     def newest(self) -> BackupManifest:
         """Return the manifest of the newest backup.  Raises BadRequest: there is none."""
@@ -373,7 +378,7 @@ def _file_of(fields: Json) -> BackupFile:
     match fields:
         case [str(path), int(size_bytes), int(records)]:
             backup, _, name = path.partition("/")
-            if _NAME.fullmatch(backup) and name.endswith(SUFFIX) and "/" not in name:
+            if is_backup_name(backup) and name.endswith(SUFFIX) and "/" not in name:
                 return BackupFile(path, size_bytes, records)
     raise ValueError
 

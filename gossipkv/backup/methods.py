@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.backup.jobs import Jobs, Progress
@@ -13,12 +12,12 @@ from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 from gossipkv.wire.results import DeferredResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from gossipkv.backup.archive import Archive, BackupManifest, BackupOwner
     from gossipkv.backup.cluster import BackedUpCluster
+    from gossipkv.backup.places import BackupPlaces
     from gossipkv.environment.seam import Environment
-    from gossipkv.settings.masking import Option
     from gossipkv.wire.arguments import Arguments, OptionArguments
     from gossipkv.wire.rpc import Value
 
@@ -34,13 +33,11 @@ class BackupMethods:
         self,
         environment: Environment,
         *,
-        data: PurePath,
-        options: Mapping[str, Option],
+        places: BackupPlaces,
         cluster: BackedUpCluster,
     ) -> None:
-        """Begin; `data`: the data directory, `options`: `storage_options` for URLs."""
-        self._environment, self._data, self._options = environment, data, options
-        self._cluster = cluster
+        """Begin; `places`: those that a client may name."""
+        self._environment, self._places, self._cluster = environment, places, cluster
         self._writing: set[str] = set()  # Names of the backups that this node writes.
         self.jobs = Jobs()
         self.methods: dict[bytes, Callable[[Arguments], DeferredResult]] = {
@@ -159,20 +156,8 @@ class BackupMethods:
         return DeferredResult(partial(_refused, ask))
 
     def _place(self, arguments: Arguments) -> str:
-        """Read a destination.  Raises BadRequest: the node may not or cannot write there."""
-        place = arguments.directory("destination").rstrip("/")
-        scheme, _, rest = place.partition("://")
-        is_local_url = scheme in {"file", "local"}
-        path = PurePath(rest if is_local_url else place)
-        if is_url(place) and not is_local_url:
-            return place
-        if not path.is_absolute():
-            words = f"{place!r} must be an absolute path on the node's machine, or a URL"
-            raise BadRequest(f"{arguments.method}: {words}", {"destination": place})
-        if ".." in path.parts or path.is_relative_to(self._data):
-            words = f"{place} must be a plain path outside the data directory {self._data}"
-            raise BadRequest(f"{arguments.method}: {words}", {"destination": place})
-        return place
+        """Read a destination.  Raises BadRequest: the settings do not allow it."""
+        return self._places.check(arguments.directory("destination"))
 
     async def _archive(self, place: str) -> Archive:
         return await self._environment.threads.run(self._open, place)
@@ -180,15 +165,19 @@ class BackupMethods:
     def _open(self, place: str) -> Archive:
         from gossipkv.backup.archive import Archive  # noqa: PLC0415  # Loaded at the first call.
 
-        return Archive(place, self._options, self._environment.files)
+        files, options = self._environment.files, self._places.options(place)
+        if not is_url(place):
+            self._places.check_links(place, files)
+        return Archive(place, options, files)
 
     async def _chosen(self, place: str) -> tuple[Archive, BackupManifest]:
         """Return a backup: the one at `place`, or the newest one of the destination `place`."""
+        from gossipkv.backup.archive import is_backup_name  # noqa: PLC0415  # Loaded at the first call.
+
         above, _, name = place.rpartition("/")
 
         def find() -> tuple[Archive, BackupManifest]:
-            outer = self._open(above)
-            if outer.has(name):
+            if is_backup_name(name) and (outer := self._open(above)).has(name):
                 return outer, outer.manifest(name)
             archive = self._open(place)
             return archive, archive.newest()

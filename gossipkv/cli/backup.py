@@ -32,8 +32,8 @@ STEP: Final = ask_within("10s", "one answer of the node, which reports its progr
 def backup() -> None:
     """Back up the cluster's tables, and list, check and remove backups.
 
-    DEST is a directory on the machine of the asked node, or a URL (`s3://…`) for which the node has `storage_options`.
-    Datasets need no backup: their source has them.
+    DEST is a directory on the machine of the asked node, or a URL (`s3://…`). The node's settings must allow it:
+    `backup_roots`, or `[storage."URL"]`. Datasets need no backup: their source has them.
     """
 
 

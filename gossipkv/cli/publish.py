@@ -215,8 +215,7 @@ def _root(client: Client, given: _Given) -> tuple[str, Mapping[str, Option]]:
                 f"{mask_url(root)}: an object store has no rename, so a node could read an incomplete "
                 "version: set require_success_file = true on every node first"
             )
-        own = given.config.databases.get(given.database, DatabaseSettings()).storage_options
-        return root, own if own is not None else given.config.storage_options
+        return root, given.config.stores.options(f"{root}/{given.database}") or {}
     if not Path(root).is_dir():
         whose = "the node's source" if given.config.source is None else "the source"
         raise ConfigError(

@@ -37,6 +37,8 @@ def config(file: Path | None, *, as_json: bool, **flags: Flag) -> None:
     effective = load_settings(file, flags)
     rows = [_row(setting, effective) for setting in SETTINGS]
     rows += _option_rows("storage_options", effective.storage_options, effective)
+    for url, options in effective.storage.items():
+        rows += _option_rows(f'storage."{mask_url(url)}"', options, effective, "storage")
     for name, settings in effective.databases.items():
         rows += _database_rows(name, settings, effective)
     if as_json:
@@ -91,11 +93,13 @@ def _database_rows(name: str, settings: DatabaseSettings, effective: Config) -> 
             yield _file_row(path, shown, effective.origin(path), setting)
 
 
-def _option_rows(path: str, options: Mapping[str, Option], effective: Config) -> Iterator[dict[str, Value]]:
+def _option_rows(
+    path: str, options: Mapping[str, Option], effective: Config, within: str = ""
+) -> Iterator[dict[str, Value]]:
     """Yield a row for each option of a store; values are masked except for places."""
     for name, value in leaves(options):
         shown = mask_url(str(value)) if is_place(name) else MASK
-        yield _file_row(f"{path}.{name}", shown, effective.origin(path), STORAGE_OPTION)
+        yield _file_row(f"{path}.{name}", shown, effective.origin(within or path), STORAGE_OPTION)
 
 
 STORAGE_OPTION: Final = DatabaseSetting("storage_options", "none", "options of the store", "an option of the store", "")

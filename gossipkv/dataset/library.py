@@ -33,6 +33,7 @@ from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.log import Log, RepeatedWarnings
 from gossipkv.settings.databases import DatabaseSettings, is_name
+from gossipkv.settings.stores import CLOUDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -204,9 +205,14 @@ class Library:
         root = self._source if options is None else self._open_source(options)
         if not settings.is_table:
             return root
-        return open_table(
-            settings, root, database, self._files, self._settings.storage_options if options is None else options
-        )
+
+        def options_for(location: str) -> Mapping[str, Option]:
+            # An author's table may be anywhere, but no secret goes to a host that the author names.
+            if options is not None and (settings.catalog is None or location.startswith(CLOUDS)):
+                return options
+            return self._settings.stores.options(location) or {}
+
+        return open_table(settings, root, database, self._files, options_for)
 
     def _is_apart(self, name: str) -> bool:
         """True if a database is named, and reached in a way of its own."""

@@ -34,6 +34,7 @@ PLAN_FILE: Final = small_file.Kind("plan of a cluster", 16 << 20, is_private=Fal
 FORMAT: Final = 1
 MAX_NODES: Final = 64  # About the limit of one machine, since a node takes some 50 MB.
 HOST: Final = "127.0.0.1"
+BACKUPS: Final = "backups"  # Below the cluster's directory, unless a setting names other places.
 SEEDS: Final = 3  # With three, a restarted node finds the others even if two seeds are down.
 
 # Set by the launcher; settings of nodes must not override them.
@@ -132,7 +133,7 @@ class ClusterPlan:
     def command(self, directory: Path, index: int) -> list[str]:
         """Return the command line that runs a node."""
         node = self.node(index)
-        settings = self.settings_of(node)
+        settings = {"backup_roots": str(directory / BACKUPS), **self.settings_of(node)}
         settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address)}
         settings["http_listen"] = "off" if node.http is None else str(node.http)
         settings["node"] = node.called or node.name

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.backup.cluster import BackedUpCluster
 from gossipkv.backup.methods import BackupMethods
+from gossipkv.backup.places import BackupPlaces
 from gossipkv.gossip.member import REACHABLE
 from gossipkv.table.rpc.local_calls import LocalCalls
 
@@ -53,4 +54,4 @@ def backup_methods(
             (member.uuid.hex(), member.epoch) for member in gossiping.members_known() if member.state in REACHABLE
         ],
     )
-    return BackupMethods(environment, data=directory.path, options=config.storage_options, cluster=cluster)
+    return BackupMethods(environment, places=BackupPlaces.of(config, directory.path), cluster=cluster)

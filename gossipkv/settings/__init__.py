@@ -9,6 +9,7 @@ Read in this order:
     node_variables.py  environment variables of client commands
     csv_dialect.py     how the fields of CSV are told apart
     databases.py       the settings of one database
+    stores.py          places of stores and backups, and whose options reach them
     http.py            settings of HTTP
     access.py          settings of users and certificates
     gossip.py          settings of a node in the cluster

@@ -8,7 +8,8 @@ names, `gossipkv config` and `docs/reference/settings.md` are derived from it.
 There are three sources, and the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag
 (`--refresh-period`). An unknown name is an error that names the nearest known one, since a misspelt limit would
 silently not apply. `GOSSIPKV_NODE` tells client commands which node to ask, so this node's name is `GOSSIPKV_NODE_NAME`
-in the environment. Only the file has `[storage_options]`, for the store of the source, and tables `[databases.NAME]`.
+in the environment. Only the file has tables: `[storage_options]`, for the store of the source, `[storage."URL"]`, for
+others, and `[databases.NAME]`.
 
 Rules for editors of a section: a setting exists only while it has an effect; its `why` gives the reason for the
 default; zero is allowed only if it has a name (`off`).
@@ -39,6 +40,7 @@ from gossipkv.settings.node_variables import NODE_VARIABLE, TOKEN_VARIABLE, aske
 from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.serving import RespSettings, ServingSettings
 from gossipkv.settings.setting import PREFIX, UNITS, Setting, choice, described, plain, read_advertised, read_path, say
+from gossipkv.settings.stores import BackupSettings, is_plain_url
 from gossipkv.settings.tables import TableSettings
 from gossipkv.settings.toml_lines import line_of
 
@@ -111,6 +113,7 @@ class LogSettings:
 @dataclass(frozen=True, kw_only=True)
 class Config(
     LogSettings,
+    BackupSettings,
     ServingSettings,
     TableSettings,
     ReplicationSettings,
@@ -207,15 +210,22 @@ class _File:
                 self.origins[f"databases.{name}.{key}"] = self.where("databases", name, key)
         return found
 
-    def storage_options(self) -> Mapping[str, Option]:
-        """Return the table `[storage_options]`."""
-        if "storage_options" in self._table:
-            self.origins["storage_options"] = self.where("storage_options")
-        return read_options(
-            self._table.get("storage_options", {}),
-            "storage_options",
-            lambda *names: self.where("storage_options", *names),
-        )
+    def options(self, table: str) -> Mapping[str, Option]:
+        """Return the table `[storage_options]`, or those in `[storage]`."""
+        if table in self._table:
+            self.origins[table] = self.where(table)
+        return read_options(self._table.get(table, {}), table, lambda *names: self.where(table, *names))
+
+    def storage(self) -> Mapping[str, Mapping[str, Option]]:
+        """Return the tables `[storage."URL"]`, by URL."""
+        found: dict[str, Mapping[str, Option]] = {}
+        for url, options in self.options("storage").items():
+            if not isinstance(options, dict) or not is_plain_url(url):
+                where = self.where("storage", url)
+                words = f"{where}: storage.{mask_url(url)!r}: expected the URL of one store, and a table of its options"
+                raise ConfigError(words, {"setting": "storage", "where": where})
+            found[url] = options
+        return found
 
 
 def _text_of(setting: Setting, value: object, where: str) -> str:
@@ -224,7 +234,7 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
         fits = setting.kind == "bool"
         text = say(value)
     elif isinstance(value, list):
-        fits = setting.kind == "addresses" and all(isinstance(item, str) for item in value)
+        fits = setting.kind in {"addresses", "places"} and all(isinstance(item, str) for item in value)
         text = ",".join(map(str, value))
     elif isinstance(value, int | float):  # A missing unit is reported when the text is parsed.
         fits = setting.kind in {"ratio", *UNITS} or (isinstance(value, int) and setting.kind == "count")
@@ -234,7 +244,8 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
         fits = isinstance(value, str) and plain
         text = str(value)
     if not fits:
-        words = {"bool": "true or false", "count": "a number", "addresses": "a string or an array of strings"}
+        lists = dict.fromkeys(("addresses", "places"), "a string or an array of strings")
+        words = {"bool": "true or false", "count": "a number", **lists}
         wanted = words.get(setting.kind, "a string")
         raise ConfigError(
             f"{where}: {setting.name} = {value!r}: expected {wanted}; allowed: {setting.allowed}",
@@ -267,7 +278,7 @@ def _from_flags(flags: Mapping[str, str]) -> Iterable[tuple[Setting, str, str]]:
         yield setting, text, f"flag {setting.flag}"
 
 
-_TABLES: Final = ("databases", "storage_options")
+_TABLES: Final = ("databases", "storage_options", "storage")
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -283,12 +294,14 @@ def load(
     """
     named = file if file is not None else environ.get(FILE_VARIABLE) or None
     found: list[tuple[Setting, str, str]] = []
-    tables: dict[str, Mapping[str, DatabaseSettings] | Mapping[str, Option]] = {}
+    tables: dict[str, Mapping[str, object]] = {}
     origins: dict[str, str] = {}
     if named is not None:
         read = _File(Path(named).expanduser())
         found += read.settings()
-        tables = {"databases": read.databases(), "storage_options": read.storage_options()}
+        tables = {
+            "databases": read.databases(), "storage_options": read.options("storage_options"), "storage": read.storage()
+        }  # fmt: skip
         origins = read.origins
     found += _from_environment(environ)
     found += _from_flags(flags)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.settings.databases import PRESHARDED, MinimumSettings
 from gossipkv.settings.setting import choice, count, described, duration, rate, read_source, size, switch
+from gossipkv.settings.stores import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,19 @@ class SourceSettings:
         ),
     )  # fmt: skip
     storage_options: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    storage: Mapping[str, Mapping[str, Option]] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    databases: Mapping[str, DatabaseSettings] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def stores(self) -> Stores:
+        """The stores of all settings, each with its options."""
+        places: dict[str, Mapping[str, Option]] = {**self.storage}
+        if self.source is not None:
+            places[self.source] = self.storage_options
+        for name, database in self.databases.items():
+            if database.storage_options is not None:
+                places[database.table or f"{self.source}/{name}"] = database.storage_options
+        return Stores(places)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +115,6 @@ class DatasetSettings(MinimumSettings, SourceSettings):
         meaning="time in which every served byte is checked once, in the cache and on the disk",
         why="disks and memory decay silently but rarely, and a day is enough to read everything once",
     )  # fmt: skip
-    databases: Mapping[str, DatabaseSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ from gossipkv.dataset.source.files import DeletedRows, SourceFile, TableFile
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.errors import SourceError
 from gossipkv.settings.masking import leaves
+from gossipkv.settings.stores import plain_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -119,7 +120,7 @@ class IcebergTable:
             # A catalog that is kept keeps connections of the thread of this look.
             with load_catalog(properties.pop("name", "default"), **properties) as catalog:
                 metadata = catalog.load_table(self.place.name).metadata
-            self.place = self.place.moved(metadata.location)
+            self.place = self.place.moved(plain_place(_plain(metadata.location)))
             return metadata
         name = self.place.name or self._newest()
         data = _read(self.place, self.place.inner(f"{METADATA}/{name}", "a metadata file"))

@@ -24,7 +24,7 @@ from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.settings.masking import is_url, scrub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gossipkv.dataset.source.files import SourceFile, SourceFiles
     from gossipkv.environment.seam import Files
@@ -75,14 +75,14 @@ class TablePlace:
     files: SourceFiles
     remote: RemoteRoot | None
     local: Files
-    options: Mapping[str, Option] = field(repr=False)
+    options_for: Callable[[str], Mapping[str, Option]] = field(repr=False)  # By location.
     name: str = ""  # The name of a metadata file in the directory, or of the table in the catalog.
     catalog: Mapping[str, Option] | None = field(default=None, repr=False)
 
     def moved(self, location: str) -> TablePlace:
         """Return the place at another path or URL."""
         location = re.sub(r"^file:(//)?(?=/)", "", location)
-        remote = RemoteRoot(location, dict(self.options)) if is_url(location) else None
+        remote = RemoteRoot(location, dict(self.options_for(location))) if is_url(location) else None
         if remote == self.remote and remote is not None:
             return self
         root = location.rstrip("/") if remote is None else remote.name
@@ -187,24 +187,26 @@ class TableSource(SourceRoot):
             raise
         except Exception as error:
             reason = error.message if isinstance(error, GossipKVError) else f"{type(error).__name__}: {error}"
-            shown = scrub(" ".join(reason.split()), "", {**self._place.options, **(self._place.catalog or {})})
+            place = self._place if self._table is None else self._table.place
+            secrets = {**(place.remote.options if place.remote else {}), **(place.catalog or {})}
+            shown = scrub(" ".join(reason.split()), "", secrets)
             raise SourceError(f"{self.root}: the table cannot be read: {shown[:MAX_REASON_CHARACTERS]}",
                               {"file": self.root}) from error  # fmt: skip
 
 
 def open_table(settings: DatabaseSettings, root: SourceRoot | None, database: str, files: Files,
-               options: Mapping[str, Option]) -> TableSource | None:  # fmt: skip
+               options_for: Callable[[str], Mapping[str, Option]]) -> TableSource | None:  # fmt: skip
     """Return the source of a database that is a table: at its own place, else below the root."""
     table, catalog = settings.table, settings.catalog
     if catalog is not None:
-        place = TablePlace(f"the table {table} in its catalog", files, None, files, options, table or "", catalog)
+        place = TablePlace(f"the table {table} in its catalog", files, None, files, options_for, table or "", catalog)
     elif table is not None:
         above, _, name = table.rpartition("/")
         is_file = ".metadata.json" in name
-        place = TablePlace("", files, None, files, options, name if is_file else "")
+        place = TablePlace("", files, None, files, options_for, name if is_file else "")
         place = place.moved(above.rpartition("/")[0] if is_file else table)
     elif root is not None:
-        place = TablePlace(root.place(database), files_of(root.remote, files), root.remote, files, options)
+        place = TablePlace(root.place(database), files_of(root.remote, files), root.remote, files, options_for)
     else:
         return None
     return TableSource(settings.format or "", place)

@@ -37,7 +37,9 @@ def measure(bench: Bench, *, records: int = 1_000_000, run_s: float = 4.0, round
     size_bytes = sum(len(key) + len(value) for key, value in [next(data.numbered(1, VALUE_BYTES))]) * records
     copying_s = size_bytes / TableSettings().table_transfer
     with ExitStack() as stack:
-        asked = stack.enter_context(writing.tables(bench.directory / "cluster", writing.PARTITIONS))
+        asked = stack.enter_context(
+            writing.tables(bench.directory / "cluster", writing.PARTITIONS, backup_roots=str(place))
+        )
         addresses = nodes.addresses(asked.cluster)
         with connect(addresses[0]) as client:
             batch: list[data.Record] = []

@@ -54,7 +54,7 @@ def backups(tmp_path_factory):
     """Return a directory with a backup and one since it, and the digests of each; their cluster is lost."""
     place, lost = tmp_path_factory.mktemp("backups"), tmp_path_factory.mktemp("lost")
     contents = {}
-    with Cluster(lost, nodes=3) as cluster, Nodes(cluster) as nodes:
+    with Cluster(lost, nodes=3, settings={"backup_roots": str(place)}) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive((1, 2, 3))
         node = cluster.node(2).address
         with cluster.connect(timeout_ms=60_000) as client:
@@ -83,7 +83,7 @@ def test_a_lost_cluster_comes_back_on_two_new_nodes(backups, tmp_path):
     """Each backup has every record; the replicas of the restored tables are equal."""
     place, contents = backups
     new = tmp_path / "new"
-    run("up", "--nodes", "2", "--data", new, "--detach")
+    run("up", "--nodes", "2", "--data", new, "--set", f"backup_roots={tmp_path},{place}", "--detach")
     try:
         cluster = Cluster(new)
         node = cluster.node(1).address

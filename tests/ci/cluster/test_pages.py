@@ -447,7 +447,8 @@ def test_a_lost_cluster_comes_back(tmp_path: Path) -> None:
 
         (tmp_path / "var" / "lib").mkdir(parents=True)
         (reader.place / "srv" / "rows.tsv").write_text("".join(f"{key}\t{value}\n" for key, value in rows.items()))
-        typed("gossipkv cluster up --nodes 3 --data /var/lib/gossipkv-old --detach")
+        allowed = "--set backup_roots=/var/lib/gossipkv-backups"
+        typed(f"gossipkv cluster up --nodes 3 --data /var/lib/gossipkv-old {allowed} --detach")
         for name, kind in (("carts", "hash"), ("log", "range")):
             typed(f"gossipkv table create {name} --kind {kind}")
             typed(f"gossipkv table import {name} /srv/rows.tsv")

@@ -147,7 +147,7 @@ class Names(dict[str, str]):
 
     def __init__(self, stage: Stage, where: str, run: str) -> None:
         super().__init__(made=f"{run}-r", hash=f"{run}-h", me=f"n{stage.asked[where]}", other=f"n{stage.other}")
-        self["backups"] = str(stage.cluster.directory / f"backups-{run}")
+        self["backups"] = str(stage.cluster.directory / "backups" / str(run))
         self._stage = stage
 
     def __missing__(self, name: str) -> str:

@@ -27,7 +27,7 @@ class Three:
     """Three nodes, each with a data directory of its own."""
 
     def __init__(self, place, stack):
-        self._place, self._stack = place, stack
+        self._place, self._stack, self.backups = place, stack, place / "backups"
         self.nodes = {}
         for number in range(3):
             (place / str(number)).mkdir()
@@ -36,6 +36,7 @@ class Three:
     def start(self, number):
         others = [f"--join={node.address}" for at, node in self.nodes.items() if at != number]
         options = ["--node", f"n{number}", "--insecure-gossip", "--refresh-period", "off", *others]
+        options += ["--backup-roots", str(self._place / "backups")]
         node = NodeProcess(self._place / str(number), *options, changed=SOON)
         self._stack.enter_context(node)
         node.ready()
@@ -87,7 +88,7 @@ def interrupted(three, victim, after_s, *arguments):
 
 def test_backups_and_restores_survive_kills(three, tmp_path):
     """Each step kills the driver, a source or a target at another moment."""
-    place = tmp_path / "backups"
+    place = three.backups
     began_s = time.monotonic()
     until(lambda: done("backup", "create", place, node=three.nodes[0].address))
     lasts_s = time.monotonic() - began_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePath
+from pathlib import Path
 from random import Random
 from unittest.mock import MagicMock
 
@@ -72,7 +72,7 @@ def test_every_method_has_a_right():
         ReportMethods(part, tables, part, part, part, info=part, report=part, verdicts=part),
         DataMethods(part, part, tables, part, cluster=part, verdicts=part, max_polls=1),
         ClusterMethods(part, part, part, serves=part),
-        BackupMethods(part, data=PurePath("/data"), options={}, cluster=part),
+        BackupMethods(part, places=part, cluster=part),
     )
     methods = {method for part in parts for method in part.methods}
     assert METHODS.keys() == methods | {b"auth", b"cancel", b"hello", b"status", b"resp", b"changes"}

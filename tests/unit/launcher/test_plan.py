@@ -32,6 +32,7 @@ def test_command_lines():
     assert THREE.command(Path("/c"), 1)[:5] == [sys.executable, "-P", "-m", "gossipkv", "serve"]
     assert flags(THREE, 1) == {
         "--profile": "local", "--time-to-converge": "3s", "--advertise": "as listen", "--data": "/c/n1/data",
+        "--backup-roots": "/c/backups",
         "--expected-members": "3",
         "--listen": "127.0.0.1:7001", "--http-listen": "off", "--node": "n1", "--join": "none",
     }  # fmt: skip

@@ -54,6 +54,7 @@ OTHERS = {
     "retire_max": ("2h", 7_200_000), "proxy_timeout": ("1s", 1000),
     "proxy_stage_timeout": ("20ms", 20), "http_listen": ("[::1]:8080", Address("::1", 8080)),
     "content_type": ("text/plain; charset=utf-8", "text/plain; charset=utf-8"), "http_max_connections": ("9", 9),
+    "backup_roots": ("/b,s3://b/x/", ("/b", "s3://b/x")),
     "users": ("/etc/g/users", Path("/etc/g/users")), "tls_certificate": ("/etc/g/n.pem", Path("/etc/g/n.pem")),
     "tls_listeners": ("resp_listen, listen", ("resp_listen", "listen")),
     "tls_key": ("/etc/g/n.key", Path("/etc/g/n.key")), "tls_clients": ("/etc/g/ca.pem", Path("/etc/g/ca.pem")),
@@ -126,7 +127,7 @@ def test_no_text_surprises_the_address_parser(text):
 def test_the_list_is_the_dataclass():
     """Every field but the tables and the origins is a setting, described in full, its default within its range."""
     fields = [field.name for field in dataclasses.fields(Config)]
-    tables = {"databases", "storage_options", "origins"}
+    tables = {"databases", "storage_options", "storage", "origins"}
     assert [*BY_NAME] == [name for name in fields if name not in tables]
     assert tables < set(fields)
     for setting in SETTINGS:

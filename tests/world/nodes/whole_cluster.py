@@ -131,7 +131,9 @@ CLIENT: Final = "10.1.0.1"  # The machine of the clients.
 
 
 # Clocks differ by hours, and nodes must still accept writes.
-USUAL: Final = Config(data=Path("/data"), cluster="simulated", max_clock_skew=86_400_000, pumps=1)
+USUAL: Final = Config(
+    data=Path("/data"), backup_roots=("/backups",), cluster="simulated", max_clock_skew=86_400_000, pumps=1
+)
 
 
 class Defect(Exception):
