@@ -1,6 +1,6 @@
 """Backups at a destination: a directory of a node's machine, or a URL that fsspec opens.
 
-    <destination>/<backup>/OWNER       the node and the epoch that write the backup; removed at the end
+    <destination>/<backup>/OWNER       who writes the backup, and a number that grows meanwhile; removed at the end
     <destination>/<backup>/<n>.gkv     records of one partition, in a sorted file: each value behind a mark
     <destination>/<backup>/MANIFEST    written last: the tables, and for each partition its files
 
@@ -8,6 +8,9 @@ A partition's files are read from the newest to the oldest, and the first one th
 one file for a partition. A backup since another one refers to the other's files, and adds one file with the changed
 records and the deleted keys, or none. So a backup depends on files in other backups' directories; `expire` keeps those
 that a remaining manifest names, in a directory that has neither OWNER nor MANIFEST then.
+
+Each backup is judged alone: a damaged one is named and hides no others. Those of one destination are written and
+removed by one cluster, that of the newest backup, since another's nodes cannot say whether they still write one.
 
 Everything here blocks, and raises StorageError if the destination refuses, Corrupt if a file is damaged.
 """
@@ -24,13 +27,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.dataset.offline.destinations import destination
-from gossipkv.errors import BadRequest, Corrupt, ProtocolError, StorageError
+from gossipkv.errors import BadRequest, Corrupt, GossipKVError, ProtocolError, StorageError
 from gossipkv.keyspace.time_key import TimeKey, time_key_of
 from gossipkv.storage.document import COVERED_AT, MAX_DOCUMENT_BYTES, decode, encode, text, whole
 from gossipkv.storage.sorted_file import SUFFIX, SortedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from gossipkv.dataset.offline.destinations import Destination
@@ -145,6 +148,31 @@ class BackupOwner(NamedTuple):
     uuid: str
     epoch: int
     since: str | None  # The backup whose files the new one shares.
+    cluster: str = ""
+    beat: int = 0  # It grows while the backup is written.
+
+
+class Unfinished(NamedTuple):
+    """A backup that is not complete; all fields change with its content."""
+
+    name: str
+    owner: BackupOwner | None  # None: OWNER cannot be read, or is not there yet.
+    files: tuple[str, ...]
+
+
+class Contents(NamedTuple):
+    """The backups at a destination, by name, the oldest first."""
+
+    complete: dict[str, BackupManifest]
+    damaged: dict[str, str]  # With the reasons.
+    unfinished: dict[str, Unfinished]
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster of the newest backup; None: it is unknown."""
+        owners = {name: found.owner.cluster for name, found in self.unfinished.items() if found.owner is not None}
+        clusters = owners | {name: manifest.cluster for name, manifest in self.complete.items()}
+        return clusters[max(clusters)] if clusters else None
 
 
 @final
@@ -157,24 +185,47 @@ class Archive:
         self._root = self._at("")
 
     def _at(self, backup: str) -> Destination:
-        return destination(
-            f"{self.place}/{backup}" if backup else self.place, self._options, files=self._files, use="keep backups"
-        )
+        place = f"{self.place}/{backup}" if backup else self.place
+        return destination(place, self._options, files=self._files, use="keep backups", is_strict=True)
 
     # -- backups -------------------------------------------------------------------------------------------------------
 
-    def names(self) -> list[str]:
-        """Return the names of the complete backups, the oldest first."""
-        return [name for name in self._directories() if self._at(name).exists(MANIFEST)]
+    def contents(self) -> Contents:
+        """Read all manifests and owners."""
+        found = Contents({}, {}, {})
+        for name in self._directories():
+            try:
+                files = self._at(name).names()
+                if MANIFEST in files:
+                    found.complete[name] = self._manifest(name)
+                elif OWNER in files or not any(file.endswith(SUFFIX) for file in files):  # Else it expired.
+                    found.unfinished[name] = Unfinished(name, self._owner(name, files), tuple(files))
+            except GossipKVError as error:
+                found.damaged[name] = error.message
+        return found
 
     def _directories(self) -> list[str]:
         return [*filter(is_backup_name, self._root.names())]
 
+    def _owner(self, name: str, files: Sequence[str]) -> BackupOwner | None:
+        if OWNER not in files:
+            return None
+        where = f"{self.place}/{name}/{OWNER}"
+        with contextlib.suppress(Corrupt, StorageError):  # The backup may have just become complete.
+            body = decode(self._read(name, OWNER), where, OWNER)
+            since = None if body.get("since") is None else text(body, "since", where)
+            numbers = whole(body, "epoch", where), whole(body, "beat", where)
+            return BackupOwner(text(body, "uuid", where), numbers[0], since, text(body, "cluster", where), numbers[1])
+        return None
+
     def manifest(self, backup: str) -> BackupManifest:
         """Return the manifest of a backup.  Raises BadRequest: there is no such complete backup."""
         if not self.has(backup):
-            here = ", ".join(self.names()[-5:]) or "none"
+            here = ", ".join([*self.contents().complete][-5:]) or "none"
             raise BadRequest(f"{self.place}: no complete backup {backup!r}; the last backups are: {here}")
+        return self._manifest(backup)
+
+    def _manifest(self, backup: str) -> BackupManifest:
         return _manifest_of(self._read(backup, MANIFEST), f"{self.place}/{backup}/{MANIFEST}")
 
     def has(self, backup: str) -> bool:
@@ -183,20 +234,41 @@ class Archive:
 
     def newest(self) -> BackupManifest:
         """Return the manifest of the newest backup.  Raises BadRequest: there is none."""
-        names = self.names()
-        if not names:
+        found = self.contents()
+        if not found.complete and not found.damaged:
             raise BadRequest(f"{self.place}: no complete backup is here")
-        return self.manifest(names[-1])
+        return self.manifest(max([*found.complete, *found.damaged]))
 
     def begin(self, backup: str, owner: BackupOwner) -> None:
         """Make the directory of a backup."""
-        place = self._at(backup)
-        with place.workspace():  # Makes the directory, where there are directories.
-            place.put(OWNER, encode(OWNER, owner._asdict()))
+        with self._at(backup).workspace():  # Makes the directory, where there are directories.
+            self.own(backup, owner)
 
-    def finish(self, manifest: BackupManifest) -> None:
-        """Write the manifest: the backup is complete."""
+    def own(self, backup: str, owner: BackupOwner) -> None:
+        """Say who writes a backup."""
+        self._at(backup).put(OWNER, encode(OWNER, owner._asdict()))
+
+    def finish(self, manifest: BackupManifest, owner: BackupOwner) -> None:
+        """Check the files, then write the manifest: the backup is complete.
+
+        The files of the earlier backups that this one shares were read then; only their sizes are checked.
+
+        Raises:
+            Corrupt: a file is missing or damaged.
+            StorageError: another node took or removed the backup, or the destination refuses.
+        """
         place = self._at(manifest.name)
+        found = self._owner(manifest.name, place.names())
+        if found is None or found[:2] != owner[:2]:
+            where = f"{self.place}/{manifest.name}"
+            words = "another node removed this backup while it was written; give the command again"
+            raise StorageError(f"{where}: {words}", {"file": where})
+        for path, file in manifest.files.items():
+            if path.startswith(f"{manifest.name}/"):
+                self.check(file)
+            else:
+                with self.open(file):
+                    pass
         place.put(MANIFEST, manifest.encode())
         with contextlib.suppress(StorageError):  # Or the next backup removes it.
             place.remove(OWNER)
@@ -209,64 +281,57 @@ class Archive:
                 place.remove(name)
         self._root.remove(backup)
 
-    def remove_unfinished(self, is_running: Callable[[str, BackupOwner], bool]) -> None:
-        """Remove what interrupted backups left.
-
-        `is_running(backup, owner)`: True if that start of a node may still write the backup.
-        """
-        for name, owner in self._unfinished():
-            if not is_running(name, owner):
-                self.remove(name)
+    def settle(self) -> None:
+        """Remove OWNER from complete backups, whose nodes were killed between the last two steps."""
         for name in self._directories():
-            if not any(file in {OWNER, MANIFEST} or file.endswith(SUFFIX) for file in self._at(name).names()):
-                self._root.remove(name)  # A node was killed before it wrote OWNER, or when it had removed all else.
+            with contextlib.suppress(StorageError):  # A damaged backup.
+                place = self._at(name)
+                if {OWNER, MANIFEST} <= {*place.names()}:
+                    place.remove(OWNER)
 
-    def _unfinished(self) -> Iterator[tuple[str, BackupOwner]]:
-        for name in self._directories():
-            place = self._at(name)
-            if not place.exists(OWNER):
-                continue
-            if place.exists(MANIFEST):  # The node was killed between the last two steps.
-                place.remove(OWNER)
-                continue
-            with contextlib.suppress(StorageError):  # The backup has just become complete.
-                where = f"{self.place}/{name}/{OWNER}"
-                body = decode(self._read(name, OWNER), where, OWNER)
-                since = None if body.get("since") is None else text(body, "since", where)
-                yield name, BackupOwner(text(body, "uuid", where), whole(body, "epoch", where), since)
+    def expire(self, backups: Sequence[str]) -> tuple[int, list[str]]:
+        """Remove backups, but not files that other backups need; return the bytes removed, and the damaged backups.
 
-    def expire(self, backups: Sequence[str]) -> int:
-        """Remove backups, but not files that other backups need; return the number of bytes removed.
-
-        An interrupted removal is continued by the next one.  Raises BadRequest: there is no such backup.
+        An interrupted removal is continued by the next one.  Files that a damaged backup may need stay.  Raises
+        BadRequest: there is no such backup.
         """
-        for name in backups:
-            self.manifest(name)
-        if used := sorted(self._bases().intersection(backups)):
+        found = self.contents()
+        if missing := [name for name in backups if name not in found.complete and name not in found.damaged]:
+            self.manifest(missing[0])
+        if used := sorted(_bases(found).intersection(backups)):
             raise BadRequest(f"{self.place}: a backup since {used[0]} is being written; try again when it is done")
         for name in backups:
-            self._at(name).remove(MANIFEST)
+            try:
+                self._at(name).remove(MANIFEST)
+            except StorageError:
+                if name not in found.damaged:
+                    raise
+                self._root.remove(name)  # A link in place of the directory is removed, and not followed.
         finished = [name for name in self._directories() if not self._at(name).exists(OWNER)]
-        complete = self.names()  # Read after `finished`: MANIFEST is written before OWNER is removed.
-        if not self._bases() <= {*complete}:
-            return 0  # A backup since a removed one has begun meanwhile. The next removal continues.
-        needed = {path for name in complete for path in self.manifest(name).files}
+        found = self.contents()  # Read after `finished`: MANIFEST is written before OWNER is removed.
+        damaged = [*found.damaged]
+        if not _bases(found) <= found.complete.keys():
+            return 0, damaged  # A backup since a removed one has begun meanwhile. The next removal continues.
+        needed = {path for manifest in found.complete.values() for path in manifest.files}
         homes = {path.partition("/")[0] for path in needed}
         removed = 0
         for name in finished:
-            place = self._at(name)
-            for file in place.names():
-                if file.endswith(SUFFIX) and f"{name}/{file}" not in needed:
-                    with place.open(file) as opened:
-                        removed += opened.size_bytes
-                    place.remove(file)
-            if name not in homes and not place.exists(MANIFEST):
+            if damaged and name <= damaged[-1]:
+                continue
+            removed += self._remove_files(name, needed)
+            if name not in homes and name not in found.complete:
                 self._root.remove(name)
-        return removed
+        return removed, damaged
 
-    def _bases(self) -> set[str]:
-        """Return the backups whose files unfinished ones share."""
-        return {owner.since for _, owner in self._unfinished() if owner.since is not None}
+    def _remove_files(self, backup: str, needed: set[str]) -> int:
+        """Remove the files of a backup that no other needs; return their bytes."""
+        place, removed = self._at(backup), 0
+        for file in place.names():
+            if file.endswith(SUFFIX) and f"{backup}/{file}" not in needed:
+                with place.open(file) as opened:
+                    removed += opened.size_bytes
+                place.remove(file)
+        return removed
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -316,6 +381,12 @@ class Archive:
             if file.size_bytes > MAX_DOCUMENT_BYTES:
                 raise Corrupt(file.name, MAX_DOCUMENT_BYTES, "the file is too large for a document")
             return file.read_at(0, file.size_bytes)
+
+
+def _bases(found: Contents) -> set[str]:
+    """Return the backups whose files unfinished ones share."""
+    owners = (unfinished.owner for unfinished in found.unfinished.values())
+    return {owner.since for owner in owners if owner is not None and owner.since is not None}
 
 
 def _merged(newest_first: Sequence[Iterable[tuple[bytes, bytes]]]) -> Iterator[tuple[bytes, bytes]]:

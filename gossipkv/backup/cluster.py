@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.settings.databases import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.table.participant.participant import MetadataParticipant
@@ -31,7 +31,6 @@ class BackedUpCluster:
     transfer: float  # Bytes a second, as in the setting `table_transfer`.
     node: str
     own: Callable[[], tuple[str, int]]  # Uuid and epoch of this node.
-    starts: Callable[[], Collection[tuple[str, int]]]  # Those of all members that may be alive.
 
     @property
     def me(self) -> bytes:

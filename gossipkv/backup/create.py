@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 60.0  # Time for a partition without a new page; a dead node is detected sooner.
 RETRY_S: Final = 0.5
+BEAT_S: Final = 60.0  # Far below `backup_abandon_after`.
 MAX_COPIES: Final = 6  # Attempts at one partition that fail in the middle.
 READ_AHEAD: Final = 2  # Pages that are asked for while one is sorted.
 RETRIED: Final = (NotReady, NotServed, Overloaded, ProtocolError, TimedOut, Unavailable, Unknown)
@@ -73,6 +74,7 @@ class BackupCreation:
     progress: Progress = field(default_factory=Progress)
     _base: Mapping[int, SavedPartition] = field(default_factory=dict)  # By partition: those of the earlier backup.
     _files: int = 0
+    _beat_at: float = 0.0
 
     async def run(self, wanted: Sequence[str]) -> BackupManifest:
         """Back up these tables; none for all.
@@ -94,6 +96,8 @@ class BackupCreation:
         routes = [self.cluster.router().route(name) for name in names]
         self.progress.total = sum(sum(1 for _ in route.places()) for route in routes)
         try:
+            self.cluster.board.begin_backup(self.name)
+            self._beat_at = trio.current_time()
             await run(self.archive.begin, self.name, self.owner)
             base = None if since is None else await run(self.archive.manifest, since)  # From now on it does not expire.
             saved = []
@@ -110,12 +114,21 @@ class BackupCreation:
                 tables=tuple(saved),
                 datasets=self.cluster.datasets(),
             )
-            await run(self.archive.finish, manifest)
+            await run(self.archive.finish, manifest, self.owner)
         except BaseException:
             with trio.CancelScope(shield=True), contextlib.suppress(GossipKVError):
                 await run(self.archive.remove, self.name)
             raise
+        finally:
+            self.cluster.board.end_backup(self.name)
         return manifest
+
+    async def _beat(self) -> None:
+        """Show other nodes at the destination that this one still writes."""
+        if trio.current_time() >= self._beat_at + BEAT_S:
+            self._beat_at = trio.current_time()
+            self.owner = self.owner._replace(beat=self.owner.beat + 1)
+            await self.environment.threads.run(self.archive.own, self.name, self.owner)
 
     async def _table(self, name: str, route: TableRoute) -> SavedTable:
         table, self.progress.table = route.table, name
@@ -147,6 +160,7 @@ class BackupCreation:
         avoided: set[bytes] = set()
         give_up_at, bytes_then, copies = trio.current_time() + PATIENCE_S, self.progress.bytes, 0
         while True:
+            await self._beat()
             try:
                 route = self.cluster.router().route(name)
                 if route.table.id != table:
@@ -193,6 +207,7 @@ class BackupCreation:
                 async for page in receive:
                     await run(builder.take, page)
                     self.progress.bytes += len(page.records)
+                    await self._beat()
             return await run(self._publish, builder, name)
 
     def _publish(self, builder: PartitionBuilder, name: str) -> Sequence[BackupFile]:

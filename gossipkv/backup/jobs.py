@@ -2,13 +2,14 @@
 
 A request names its job by an id that the client has drawn. The first one starts the job; each one waits for the end,
 but at most as long as it says, and is answered with the progress or the result. A job for which nobody has asked for
-`LEASE_S` is cancelled: its client was interrupted or lost.
+`LEASE_S` is cancelled: its client was interrupted or lost. A client that repeats the whole command goes on with the job
+that runs, or gets a result that nobody has heard while it is still so.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
@@ -37,9 +38,19 @@ class Progress:
     bytes: int = 0
 
 
+class Work(NamedTuple):
+    """The work of a job."""
+
+    key: tuple[object, ...]  # The same work has the same key.
+    progress: Progress
+    run: Callable[[], Awaitable[dict[str, Value]]]
+    is_still_so: Callable[[], bool] = lambda: False  # True if the result is still right some time after the end.
+
+
 @dataclass(eq=False)
 class _Job:
-    progress: Progress
+    work: Work
+    is_heard: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     ended: trio.Event = field(default_factory=trio.Event)
     result: dict[str, Value] | GossipKVError | None = None
@@ -67,16 +78,14 @@ class Jobs:
                     if not job.waiting and trio.current_time() > job.lease_until:
                         job.scope.cancel()
 
-    async def ask(
-        self, id_: bytes, wait_s: float, progress: Progress, work: Callable[[], Awaitable[dict[str, Value]]]
-    ) -> Value:
-        """Return the result of a job, or its progress after `wait_s`; the first request starts `work`.
+    async def ask(self, id_: bytes, wait_s: float, wanted: Work) -> Value:
+        """Return the result of a job, or its progress after `wait_s`; the first request starts it.
 
         Raises:
             GossipKVError: the job has failed.
             Overloaded: too many jobs run here.
         """
-        job = self._jobs.get(id_) or self._start(id_, progress, work)
+        job = self._jobs[id_] = self._jobs.get(id_) or self._same(wanted) or self._start(wanted)
         job.waiting += 1
         try:
             with trio.move_on_after(wait_s):
@@ -84,11 +93,12 @@ class Jobs:
         finally:
             job.waiting -= 1
             job.lease_until = trio.current_time() + LEASE_S
+        job.is_heard = job.result is not None
         if isinstance(job.result, GossipKVError):
             raise job.result
         if job.result is not None:
             return {"state": "done", **job.result}
-        return {"state": "running", **asdict(job.progress)}
+        return {"state": "running", **asdict(job.work.progress)}
 
     def cancel(self, id_: bytes) -> None:
         """Cancel a job; without effect if there is none of that id."""
@@ -97,9 +107,17 @@ class Jobs:
 
     def runs(self) -> int:
         """Return the number of jobs that run."""
-        return sum(not job.ended.is_set() for job in self._jobs.values())
+        return len({job for job in self._jobs.values() if not job.ended.is_set()})
 
-    def _start(self, id_: bytes, progress: Progress, work: Callable[[], Awaitable[dict[str, Value]]]) -> _Job:
+    def _same(self, wanted: Work) -> _Job | None:
+        for job in reversed(self._jobs.values()):
+            if job.work.key != wanted.key:
+                continue
+            if not job.ended.is_set() or (isinstance(job.result, dict) and not job.is_heard and job.work.is_still_so()):
+                return job
+        return None
+
+    def _start(self, wanted: Work) -> _Job:
         if self._nursery is None:
             raise Unavailable("this node is starting or stopping")
         if self.runs() >= MAX_JOBS:
@@ -107,14 +125,14 @@ class Jobs:
         ended = [kept for kept, job in self._jobs.items() if job.ended.is_set()]
         for kept in ended[: max(0, len(ended) - MAX_KEPT + 1)]:
             del self._jobs[kept]
-        job = self._jobs[id_] = _Job(progress)
-        self._nursery.start_soon(self._work, job, work)
+        job = _Job(wanted)
+        self._nursery.start_soon(self._work, job)
         return job
 
-    async def _work(self, job: _Job, work: Callable[[], Awaitable[dict[str, Value]]]) -> None:
+    async def _work(self, job: _Job) -> None:
         try:
             with job.scope:
-                job.result = await work()
+                job.result = await job.work.run()
             job.result = job.result or Unknown("the job was cancelled")
         except* GossipKVError as errors:
             job.result = first_of(errors)

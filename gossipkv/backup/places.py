@@ -38,7 +38,7 @@ class BackupPlaces:
         return cls(config.backup_roots, stores, tuple(place for place in own if place is not None), is_open)
 
     def check(self, named: str) -> str:
-        """Return a place as it is used; `options` and `check_links` may refuse it as well.
+        """Return a place as it is used; `resolved` may refuse it as well.
 
         Raises:
             BadRequest: the settings do not allow it.
@@ -65,14 +65,15 @@ class BackupPlaces:
             raise _refusal(url, "it belongs to the source")
         return options
 
-    def check_links(self, path: str, files: Files) -> None:
-        """Check where a path leads; blocks.  Raises BadRequest, StorageError."""
+    def resolved(self, path: str, files: Files) -> str:
+        """Return a path without links; blocks.  Raises BadRequest, StorageError."""
         resolved = _resolved(path, files)
         for own in self.own:
             if not is_url(own) and is_below(resolved, _resolved(own, files)):
                 raise _refusal(path, f"it leads into {own}, which belongs to the node or to its source")
         if not self.is_open and not any(is_below(resolved, _resolved(root, files)) for root in self.roots):
             raise _refusal(path, f"it leads to no directory of backup_roots, which are: {', '.join(self.roots)}")
+        return resolved
 
 
 def _refusal(place: str, reason: str) -> BadRequest:

@@ -52,6 +52,8 @@ class Restore:
     cluster: BackedUpCluster
     environment: Environment
     progress: Progress = field(default_factory=Progress)
+    made: dict[str, bytes] = field(default_factory=dict)  # The ids of the tables, by name.
+    _fewer: dict[str, Value] = field(default_factory=dict)
 
     async def run(self, manifest: BackupManifest, wanted: Sequence[str], new_name: str | None) -> dict[str, Value]:
         """Restore these tables, none for all; `new_name`: that of the only table.
@@ -66,7 +68,7 @@ class Restore:
         self.progress.total = sum(len(table.partitions) for table in tables.values())
         for name in tables:
             self._check_free(name)
-        made: dict[str, bytes] = {}
+        made = self.made
         limit = RateLimit(self.cluster.transfer)
         try:
             for name, table in tables.items():
@@ -86,6 +88,7 @@ class Restore:
         return {
             "backup": manifest.name,
             "holds": {**holds},
+            "fewer": self._fewer,
             "tables": {name: table.name for name, table in tables.items()},
             "records": self.progress.records,
             "bytes": self.progress.bytes,
@@ -145,9 +148,12 @@ class Restore:
         }
         made = await self.cluster.calls.call("create_table", HIDDEN + name, options)
         match made:
-            case {"table": str(digits)}:
+            case {"table": str(digits), **told}:
                 id_ = bytes.fromhex(digits)
                 self.cluster.board.begin_restore(id_)
+                match told:
+                    case {"replicas": int(replicas), "left_out": list(names)} if replicas < table.replication:
+                        self._fewer[name] = {"wanted": table.replication, "replicas": replicas, "left_out": names}
                 return id_
         raise ProtocolError("the answer of a node does not name the table that it created")
 

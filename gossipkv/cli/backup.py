@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-from gossipkv.cli import CommandGroup
+from gossipkv.cli import FAILED, CommandGroup
 from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map, ask_maps, ask_within
 from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.screen import description, progress
@@ -25,6 +25,7 @@ ID_BYTES: Final = 20
 DEST: Final = click.argument("destination", metavar="DEST")
 SRC: Final = click.argument("source", metavar="SRC")
 TABLES: Final = click.option("--table", "tables", metavar="T", multiple=True, help="Only this table; again for each.")
+TAKE_OVER: Final = click.option("--take-over", is_flag=True, help="Make DEST, now another cluster's, this cluster's.")
 STEP: Final = ask_within("10s", "one answer of the node, which reports its progress each second")
 
 
@@ -41,15 +42,25 @@ def backup() -> None:
 @DEST
 @TABLES
 @click.option("--since", metavar="BACKUP", help="Copy only the changes since BACKUP of the same DEST.")
+@TAKE_OVER
 @STEP
 @JSON
-def create(destination: str, tables: tuple[str, ...], since: str | None, nodes: AskedNodes, *, as_json: bool) -> None:
+def create(
+    destination: str,
+    tables: tuple[str, ...],
+    since: str | None,
+    nodes: AskedNodes,
+    *,
+    take_over: bool,
+    as_json: bool,
+) -> None:
     """Back up all tables of the cluster, or some, to DEST.
 
     The backup has every write that was acknowledged at `majority` or `all` before it began.  An interrupted backup
     leaves nothing that the next one does not remove.
     """
     options: dict[str, Value] = {"tables": [*tables], **({} if since is None else {"since": since})}
+    options |= {"take_over": True} if take_over else {}
     answer = _job(nodes, "backup", destination, options)
     lines = f"{plain(answer.get('backup'))}: {_counted(answer)} of {_named(answer.get('tables'))} in {destination}"
     tell(answer, lines, as_json=as_json)
@@ -60,7 +71,7 @@ def create(destination: str, tables: tuple[str, ...], since: str | None, nodes: 
 @NODES
 @JSON
 def list_backups(destination: str, nodes: AskedNodes, *, as_json: bool) -> None:
-    """List the complete backups at DEST, the oldest first."""
+    """List the complete backups at DEST, the oldest first, and those that are damaged."""
     with nodes.connect() as client:
         backups = ask_maps(client, "backup_list", destination)
     if as_json:
@@ -68,6 +79,9 @@ def list_backups(destination: str, nodes: AskedNodes, *, as_json: bool) -> None:
     elif not backups:
         note(f"gossipkv: {destination}: no complete backup is here")
     for found in [] if as_json else backups:
+        if "damaged" in found:
+            click.echo(f"{plain(found.get('backup'))}\tdamaged: {plain(found['damaged'])}")
+            continue
         since = "" if found.get("since") is None else f", since {plain(found['since'])}"
         sizes = f"{_size(found.get('new_bytes'))} of its own, {_size(found.get('bytes'))} in all"
         click.echo(f"{plain(found.get('backup'))}\t{_named(found.get('tables'))}\t{sizes}{since}")
@@ -75,22 +89,39 @@ def list_backups(destination: str, nodes: AskedNodes, *, as_json: bool) -> None:
 
 @backup.command()
 @SRC
+@click.option("--newest", is_flag=True, help="Read only the newest backup.")
 @STEP
 @JSON
-def verify(source: str, nodes: AskedNodes, *, as_json: bool) -> None:
-    """Read every byte of a backup: SRC is DEST/BACKUP, or DEST for the newest one."""
-    answer = _job(nodes, "backup_verify", source, {})
-    line = f"{plain(answer.get('backup'))}: {plain(answer.get('files'))} files, {_size(answer.get('bytes'))}: all whole"
-    tell(answer, line, as_json=as_json)
+def verify(source: str, nodes: AskedNodes, *, newest: bool, as_json: bool) -> None:
+    """Read every byte of backups: of all in SRC, or of one if SRC is DEST/BACKUP."""
+    answer = _job(nodes, "backup_verify", source, {"newest": True} if newest else {})
+    names, told = answer.get("backups"), answer.get("damaged")
+    damaged = told if isinstance(told, dict) else {}
+    whole = [name for name in names if name not in damaged] if isinstance(names, list) else []
+    counted = f"{plain(answer.get('files'))} files, {_size(answer.get('bytes'))}"
+    tell(answer, f"{_named(whole, 'no backup')}: {counted}: all whole", as_json=as_json)
+    for name, why in sorted(damaged.items()):
+        note(f"gossipkv: {name} is damaged: {plain(why)}")
+    if damaged:
+        raise click.exceptions.Exit(FAILED)
 
 
 @backup.command()
 @DEST
 @click.argument("backups", metavar="[BACKUP]...", nargs=-1)
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Remove all but the N newest backups.")
+@TAKE_OVER
 @ask_within("1m", "all of it")
 @JSON
-def expire(destination: str, backups: tuple[str, ...], keep: int | None, nodes: AskedNodes, *, as_json: bool) -> None:
+def expire(
+    destination: str,
+    backups: tuple[str, ...],
+    keep: int | None,
+    nodes: AskedNodes,
+    *,
+    take_over: bool,
+    as_json: bool,
+) -> None:
     """Delete backups at DEST at once: the named ones or, with --keep N, all but the N newest.
 
     Files that a later backup shares stay until that one is removed.
@@ -98,11 +129,15 @@ def expire(destination: str, backups: tuple[str, ...], keep: int | None, nodes: 
     if bool(backups) == (keep is not None):
         raise click.UsageError("give either the backups to remove, or --keep N")
     options: dict[str, Value] = {"backups": [*backups]} if keep is None else {"keep": keep}
+    options |= {"take_over": True} if take_over else {}
     with nodes.connect() as client:
         answer = ask_map(client, "backup_expire", destination, options)
     removed = answer.get("expired")
     count = len(removed) if isinstance(removed, list) else 0
     tell(answer, f"{destination}: {count} removed, {_size(answer.get('bytes'))}", as_json=as_json)
+    damaged = answer.get("damaged")
+    for name in damaged if isinstance(damaged, list) else ():
+        note(f"gossipkv: {plain(name)} is damaged: what it may need of older backups stays until you name it to expire")
 
 
 @click.command()
@@ -123,6 +158,11 @@ def restore(source: str, tables: tuple[str, ...], new_name: str | None, nodes: A
     named = answer.get("tables")
     restored = sorted(named) if isinstance(named, dict) else []
     tell(answer, f"{plain(answer.get('backup'))}: {_counted(answer)} in {_named([*restored])}", as_json=as_json)
+    fewer = answer.get("fewer")
+    for name, told in sorted(fewer.items()) if isinstance(fewer, dict) else ():
+        if isinstance(told, dict):
+            without = f"; members without one: {_named(told.get('left_out'), 'none')}"
+            note(f"gossipkv: {name} has {plain(told.get('replicas'))} of {plain(told.get('wanted'))} replicas{without}")
     holds = answer.get("holds")
     for name, why in sorted(holds.items()) if isinstance(holds, dict) else ():
         if why is not None:
@@ -162,9 +202,8 @@ def _counted(answer: dict[str, Value]) -> str:
     return f"{records if isinstance(records, int) else 0:,} records"
 
 
-def _named(tables: Value) -> str:
-    names = [plain(name) for name in tables] if isinstance(tables, list) else []
-    return ", ".join(names) or "no table"
+def _named(names: Value, nothing: str = "no table") -> str:
+    return ", ".join(map(plain, names) if isinstance(names, list) else ()) or nothing
 
 
 def _size(value: Value) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.backup.cluster import BackedUpCluster
 from gossipkv.backup.methods import BackupMethods
 from gossipkv.backup.places import BackupPlaces
-from gossipkv.gossip.member import REACHABLE
+from gossipkv.backup.threads import PatientThreads
 from gossipkv.table.rpc.local_calls import LocalCalls
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ def backup_methods(
         transfer=config.table_transfer,
         node=directory.record.node,
         own=lambda: (directory.record.uuid, gossiping.epoch),
-        starts=lambda: [
-            (member.uuid.hex(), member.epoch) for member in gossiping.members_known() if member.state in REACHABLE
-        ],
     )
-    return BackupMethods(environment, places=BackupPlaces.of(config, directory.path), cluster=cluster)
+    return BackupMethods(
+        replace(environment, threads=PatientThreads(environment.threads)),
+        places=BackupPlaces.of(config, directory.path),
+        abandon_s=config.backup_abandon_after / 1000,
+        cluster=cluster,
+    )

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.settings.setting import plain
+from gossipkv.settings.setting import duration, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,4 +74,9 @@ class BackupSettings:
         (), "places", "none", "absolute paths and URLs, separated by commas", read_places,
         meaning='directories of this machine and stores where backups may be, beside the stores of `[storage."URL"]`',
         why="without users nobody may choose a place; with users, their right `operate` suffices for local directories",
+    )  # fmt: skip
+    backup_abandon_after: int = duration(
+        "1h", "10m", "30d",
+        meaning="silence at the destination after which another node's unfinished backup is removed",
+        why="a node that writes a backup changes it each minute; one that is frozen may go on later",
     )  # fmt: skip

@@ -154,35 +154,38 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
     ),
     "Backups of tables": (
         WireMethod(
-            "backup", "destination", "tables since operation wait_ms cancel",
+            "backup", "destination", "tables since take_over operation wait_ms cancel",
             "[Back up](../operators/backups.md) `tables`, or all, to a directory of the node or a URL; with `since`, "
             "only the changes after that backup.",
             "a map: `state` (`done`), `backup`, `began`, `cluster`, `node`, `since`, `tables`, `records`, `bytes`, "
             "`new_bytes`; or the [progress](#options-of-backups)",
-            "UNAVAILABLE: a partition has too few replicas, or the destination refuses; OVERLOADED: too many "
-            "backups and restores run here",
+            "UNAVAILABLE: a partition has too few replicas, or the destination refuses; CONFLICT: the destination "
+            "is another cluster's; OVERLOADED: too many backups and restores run here",
         ),
         WireMethod(
             "restore", "destination or one of its backups", "tables as operation wait_ms cancel",
             "Load `tables` of a backup, or all, into the cluster; `as` is another name for the only table.",
             "a map: `state` (`done`), `backup`, `tables` (new names to old ones), `records`, `bytes`, `holds` "
-            "(datasets to nil, or to the reason why they are not held); or the progress",
+            "(datasets to nil, or to the reason why they are not held), `fewer` (tables with fewer replicas than "
+            "wanted, to maps of `wanted`, `replicas`, `left_out`); or the progress",
             "CONFLICT: a table or a dataset has the name; CORRUPT: a file is damaged; others as `backup`",
         ),
         WireMethod(
-            "backup_list", "destination", "", "List the complete backups, the oldest first.",
-            "a list of maps with the fields of `backup`, except `state` and `records`", "UNAVAILABLE",
+            "backup_list", "destination", "", "List the complete and the damaged backups, the oldest first.",
+            "a list of maps with the fields of `backup`, except `state` and `records`; of a damaged one `backup` and "
+            "`damaged`, the reason", "UNAVAILABLE",
         ),
         WireMethod(
-            "backup_verify", "destination or one of its backups", "operation wait_ms cancel",
-            "Read every byte of a backup.",
-            "a map with the fields of `backup_list`, `state` and `files`; or the progress",
-            "CORRUPT: a file is damaged or missing",
+            "backup_verify", "destination or one of its backups", "newest operation wait_ms cancel",
+            "Read every byte of a backup, or of all.",
+            "a map: `state` (`done`), `backups`, `damaged` (backups to the reasons), `files`, `bytes`; or the progress",
+            "UNAVAILABLE",
         ),
         WireMethod(
-            "backup_expire", "destination", "backups keep",
+            "backup_expire", "destination", "backups keep take_over",
             "Remove `backups`, or all but the newest `keep`. Files that other backups share stay.",
-            "a map: `expired`, `bytes`", "UNAVAILABLE",
+            "a map: `expired`, `bytes`, `damaged` (backups that cannot be read; what they may need stays)",
+            "UNAVAILABLE; CONFLICT: the destination is another cluster's",
         ),
     ),
     "State of nodes": (
@@ -415,6 +418,8 @@ OPTIONS: Final[Mapping[str, tuple[WireOption, ...]]] = MappingProxyType({
     "Options of backups": (
         WireOption("tables", "list of strings", "names of tables; all by default"),
         WireOption("since", "string", "an earlier backup of the same destination"),
+        WireOption("take_over", "bool", "true: the destination becomes this cluster's"),
+        WireOption("newest", "bool", "true: only the newest backup"),
         WireOption(
             "operation", "20 random bytes",
             "the id of this operation: repeat the request to hear of its progress. Without requests for 30 seconds, "

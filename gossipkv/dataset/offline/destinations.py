@@ -11,6 +11,7 @@ version is finished.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 import uuid
@@ -89,24 +90,31 @@ def destination(
     *,
     files: Files | None = None,
     use: str = USE,
+    is_strict: bool = False,
 ) -> Destination:
-    """Return the destination for a path or a URL; errors say that it is impossible to `use` it so."""
+    """Return the destination for a path or a URL; errors say that it is impossible to `use` it so.
+
+    `is_strict`: nothing is read through a link, or from a pipe or device, which could end nowhere or never.
+    """
     place = os.fspath(directory)
     scheme, separator, rest = place.partition("://")
-    if not separator:
-        return LocalDestination(place, RealFiles() if files is None else files, use)
-    if scheme in {"file", "local"}:
-        return LocalDestination(rest, RealFiles() if files is None else files, use)
-    return RemoteDestination(place, storage_options or {}, use)
+    if separator and scheme not in {"file", "local"}:
+        return RemoteDestination(place, storage_options or {}, use)
+    return LocalDestination(
+        rest if separator else place, RealFiles() if files is None else files, use, is_strict=is_strict
+    )
 
 
 class LocalDestination:
     """A directory that every writer mounts."""
 
-    def __init__(self, directory: str | os.PathLike[str], files: Files, use: str = USE) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], files: Files, use: str = USE, *, is_strict: bool = False
+    ) -> None:
         self._directory = Path(directory).absolute()
         self._files = files
         self._use = use
+        self._is_strict = is_strict
 
     @property
     def name(self) -> str:
@@ -149,6 +157,7 @@ class LocalDestination:
     def names(self) -> list[str]:
         with self._refusals():
             try:
+                self._check(self._directory, "directory")
                 return [entry.name for entry in self._files.list_directory(self._directory)]
             except FileNotFoundError:
                 return []
@@ -163,8 +172,8 @@ class LocalDestination:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[RandomAccess]:
-        path = str(self._directory / name)
         with self._refusals():
+            path = str(self._readable(name))
             descriptor = self._files.open(path)
             try:
                 yield OpenFile(self._files, descriptor, path)
@@ -181,12 +190,24 @@ class LocalDestination:
 
     def remove(self, name: str) -> None:
         with self._refusals():
+            self._check(self._directory, "directory")
             remove_tree(self._files, self._directory / name)
             self._files.sync_directory(self._directory)
 
     @contextlib.contextmanager
     def local(self, name: str) -> Iterator[Path]:
-        yield self._directory / name
+        with self._refusals():
+            path = self._readable(name)
+        yield path
+
+    def _readable(self, name: str) -> Path:
+        self._check(self._directory, "directory")
+        self._check(self._directory / name, "file")
+        return self._directory / name
+
+    def _check(self, path: Path, wanted: str) -> None:
+        if self._is_strict and self._files.stat(path).kind != wanted:
+            raise OSError(errno.EINVAL, f"it must be a plain {wanted}, and no link, pipe or device", str(path))
 
     def _make(self, directory: Path) -> None:
         try:

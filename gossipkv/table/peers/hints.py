@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.table.ports import ClusterView
 
 TABLES: Final = "tables"  # The path in the tree.
+BACKUPS: Final = "backups"  # `backups/<backup>`: its node writes that backup.
 RESTORES: Final = "restores"  # `restores/<table>`: its node restores a backup into that hidden table.
 ROOM_PART: Final = 4  # Hints may take 1 / ROOM_PART of this node's branch; the rest is for its datasets.
 PATH_BYTES: Final = 64  # The approximate size of an entry without its value.
@@ -133,6 +134,14 @@ class HintBoard:
     def end_restore(self, table: bytes) -> None:
         """Withdraw what `begin_restore` told."""
         self._tree.withdraw(f"{RESTORES}/{table.hex()}")
+
+    def begin_backup(self, name: str) -> None:
+        """Tell all nodes that this node writes a backup. Raises TooLarge."""
+        self._tree.publish(f"{BACKUPS}/{name}")
+
+    def end_backup(self, name: str) -> None:
+        """Withdraw what `begin_backup` told."""
+        self._tree.withdraw(f"{BACKUPS}/{name}")
 
     def restored(self) -> set[bytes]:
         """Return the ids of the tables into which nodes that may be alive restore a backup."""

@@ -59,7 +59,7 @@ def write(archive, number, records, *, base=None, finish=True):
         files.append(build(archive, name, "0.gkv", records))
     manifest = manifest_of(name, files, since=base and base.name)
     if finish:
-        archive.finish(manifest)
+        archive.finish(manifest, BackupOwner(UUID, 1, None))
     return manifest
 
 
@@ -69,3 +69,16 @@ def read(archive, manifest):
         archive.check(file)
     with archive.records(manifest.tables[0].partitions[0].files) as records:
         return [(key, marked[1:]) for key, marked in records]
+
+
+def names(archive):
+    """Return the names of the complete backups."""
+    return [*archive.contents().complete]
+
+
+def tidy(archive, is_gone=lambda _: True):
+    """Remove what interrupted backups left."""
+    archive.settle()
+    for found in archive.contents().unfinished.values():
+        if is_gone(found):
+            archive.remove(found.name)

@@ -63,8 +63,10 @@ class MadeUpCluster:
         self.published = set()
         self.calls = SimpleNamespace(ask=self.ask, call=self.call)
         self.board = SimpleNamespace(
-            begin_restore=self.published.add, end_restore=self.published.discard, restored=lambda: self.published
-        )
+            begin_restore=self.published.add, end_restore=self.published.discard, restored=lambda: self.published,
+            begin_backup=self.published.add, end_backup=self.published.discard,
+        )  # fmt: skip
+        self.writing = {}  # By node: the names of the backups that it says it writes.
         self.environment = SimpleNamespace(
             files=self.disk,
             threads=self,
@@ -108,6 +110,10 @@ class MadeUpCluster:
         number = node[0]
         if method == "put_many":
             return await self.call(method, *params)
+        if method == "entries":
+            if node not in self.writing:
+                raise Unavailable("it does not answer")
+            return [{"name": name} for name in self.writing[node]]
         for look in self.before:
             look(number, method, params)
         self.asked.append((number, method, params))
@@ -129,7 +135,7 @@ class MadeUpCluster:
 
     async def back_up(self, number=1, *tables, since=None):
         """Make a backup; return its manifest."""
-        owner = BackupOwner(made_up.UUID, 1, since)
+        owner = BackupOwner(made_up.UUID, 1, since, self.cluster_id)
         creation = BackupCreation(self.archive, self, self.environment, owner, made_up.name_of(number))
         return await creation.run(tables)
 

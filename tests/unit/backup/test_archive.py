@@ -1,5 +1,6 @@
 """Files of backups: every backup that is listed can be read, whatever expires, is interrupted or is damaged."""
 
+import os
 import random
 
 import pytest
@@ -12,14 +13,15 @@ from gossipkv.backup.archive import (
     BackupOwner,
     SavedPartition,
     SavedTable,
+    Unfinished,
     backup_name,
 )
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
-from gossipkv.errors import BadRequest, Corrupt, UnsupportedFormat
+from gossipkv.errors import BadRequest, Corrupt, StorageError, UnsupportedFormat
 from gossipkv.keyspace.time_key import TimeKey
 from tests.unit.backup import made_up
-from tests.unit.backup.made_up import archive, begin, build, manifest_of, name_of, read, write
+from tests.unit.backup.made_up import archive, begin, build, manifest_of, name_of, names, read, tidy, write
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
 
@@ -60,27 +62,27 @@ def test_a_manifest_is_read_as_it_was_written():
     tables = (timed, *manifest_of(name, ()).tables)
     written = manifest_of(name, (), datasets={"geo": {"active": "7", "hold": None}})
     written = type(written)(name, written.began, "c", "n1", name_of(0), tables, written.datasets)
-    kept.finish(written)
+    kept._at(name).put(MANIFEST, written.encode())
     assert kept.manifest(name) == written
-    assert (kept.names(), kept.newest()) == ([name], written)
+    assert (names(kept), kept.newest()) == ([name], written)
     assert written.summary()["new_bytes"] == written.summary()["bytes"] == 3
 
 
 def test_every_kind_of_destination(place):
     """A directory, its URL and a remote file system hold backups, which share files, and give them back."""
     kept = Archive(place, {}, RealFiles())
-    assert kept.names() == []
+    assert names(kept) == []
     with pytest.raises(BadRequest, match="no complete backup is here"):
         kept.newest()
     first = write(kept, 1, {b"a": b"1", b"b": b""})
     second = write(kept, 2, {b"a": None, b"c": b"3"}, base=first)
     write(kept, 3, {b"x": b"y"}, finish=False)
-    assert kept.names() == [first.name, second.name]
+    assert names(kept) == [first.name, second.name]
     assert read(kept, kept.newest()) == [(b"b", b""), (b"c", b"3")]
-    kept.remove_unfinished(lambda *_: False)
-    assert kept.expire([first.name]) == 0
+    tidy(kept)
+    assert kept.expire([first.name]) == (0, [])
     assert read(kept, second) == [(b"b", b""), (b"c", b"3")]
-    assert kept.expire([second.name]) == sum(file.size_bytes for file in second.files.values())
+    assert kept.expire([second.name]) == (sum(file.size_bytes for file in second.files.values()), [])
     assert kept._root.names() == []
 
 
@@ -102,7 +104,7 @@ def test_generations_have_what_a_dict_has(seed):
             kept.expire([one.name for one in gone])
             manifests = [one for one in manifests if one not in gone]
         assert [dict(read(kept, one)) for one in manifests] == [contents[one.name] for one in manifests]
-        assert [kept.manifest(name) for name in kept.names()] == manifests
+        assert [kept.manifest(name) for name in names(kept)] == manifests
         needed = {f"{made_up.PLACE}/{path}" for one in manifests for path in one.files}
         assert {path for path in everything(kept._files) if path.endswith(".gkv")} == needed
 
@@ -131,7 +133,7 @@ def test_an_interrupted_expiry_is_finished_by_the_next_one(action):
         except Crash:
             kept = archive(disk)
         assert read(kept, last) == [(b"b", b"2")]
-        kept.expire([name for name in kept.names() if name != last.name])
+        kept.expire([name for name in names(kept) if name != last.name])
         assert everything(disk) == everything(calm)
     assert step > 4
 
@@ -147,7 +149,7 @@ def test_a_backup_that_is_killed_at_any_step_leaves_what_the_next_one_removes(ac
             archive(faulty).remove(name_of(1))
             break
         except Crash:
-            archive(disk).remove_unfinished(lambda *_: False)
+            tidy(archive(disk))
         assert archive(disk)._root.names() == [], step
     assert step > 8
 
@@ -158,8 +160,9 @@ def test_unfinished_backups_of_owners_that_may_write_stay():
     runs, gone = begin(kept, 1, since=name_of(0)), begin(kept, 2, uuid="cd" * 16)
     done = write(kept, 3, {b"a": b"1"})
     kept._at(done.name).put(OWNER, kept._read(runs, OWNER))
-    kept.remove_unfinished(lambda *it: asked.append(it) or it[1].uuid == made_up.UUID)
-    assert asked == [(runs, BackupOwner(made_up.UUID, 1, name_of(0))), (gone, BackupOwner("cd" * 16, 1, None))]
+    tidy(kept, lambda found: asked.append(found) or found.owner.uuid != made_up.UUID)
+    owners = BackupOwner(made_up.UUID, 1, name_of(0)), BackupOwner("cd" * 16, 1, None)
+    assert asked == [Unfinished(runs, owners[0], (OWNER,)), Unfinished(gone, owners[1], (OWNER,))]
     assert kept._root.names() == [runs, done.name]
     assert not kept._at(done.name).exists(OWNER)
 
@@ -171,13 +174,13 @@ def test_a_base_in_use_does_not_expire():
     begin(kept, 3, since=base.name)
     with pytest.raises(BadRequest, match=f"a backup since {base.name} is being written"):
         kept.expire([other.name, base.name])
-    assert kept.names() == [base.name, other.name]
+    assert names(kept) == [base.name, other.name]
     kept._at(base.name).remove(MANIFEST)  # Another node had passed the check before.
-    assert kept.expire([other.name]) == 0
+    assert kept.expire([other.name]) == (0, [])
     late = manifest_of(name_of(3), base.files.values(), since=base.name)
-    kept.finish(late)
+    kept.finish(late, BackupOwner(made_up.UUID, 1, None))
     assert read(kept, late) == [(b"a", b"1")]
-    assert kept.expire([late.name]) > 0
+    assert kept.expire([late.name])[0] > 0
     assert kept._root.names() == []
 
 
@@ -185,15 +188,15 @@ def test_a_backup_that_is_finished_during_an_expiry_stays(monkeypatch):
     kept = archive()
     write(kept, 1, {b"a": b"1"})
     late = write(kept, 2, {b"b": b"2"}, finish=False)
-    names = kept.names
+    contents = kept.contents
 
     def finishes():
-        found = names()
-        if late.name not in found:
-            kept.finish(late)
+        found = contents()
+        if late.name in found.unfinished:
+            kept.finish(late, BackupOwner(made_up.UUID, 1, None))
         return found
 
-    monkeypatch.setattr(kept, "names", finishes)
+    monkeypatch.setattr(kept, "contents", finishes)
     kept.expire([name_of(1)])
     monkeypatch.undo()
     assert read(kept, kept.newest()) == [(b"b", b"2")]
@@ -206,7 +209,7 @@ def test_other_directories_at_the_destination_stay():
         with kept._at(name).workspace():
             pass
     kept._at("postgres").put("dump", b"content")
-    kept.remove_unfinished(lambda *_: False)
+    tidy(kept)
     kept.expire([gone.name])
     assert kept._root.names() == ["empty", "postgres"]
     assert not kept.has("postgres")
@@ -270,7 +273,7 @@ def test_there_is_no_such_backup(name):
         kept.manifest(name)
     with pytest.raises(BadRequest):
         kept.expire([name_of(1), name])
-    assert kept.names() == [name_of(1)]
+    assert names(kept) == [name_of(1)]
 
 
 def test_names_sort_by_time():
@@ -278,3 +281,44 @@ def test_names_sort_by_time():
     names = [backup_name(1_700_000_000_000 + ms, number) for ms in range(0, 2000, 7) for number in (0, 63)]
     assert names == sorted(names)
     assert len({*names}) == len(names)
+
+
+@pytest.mark.parametrize("trick", ["link", "pipe", "linked directory"])
+def test_nothing_is_read_through_links_or_from_pipes(tmp_path, trick):
+    """Those of an author who can write at the destination: the backup is damaged, and the others are listed."""
+    kept = Archive(str(tmp_path / "b"), {}, RealFiles())
+    good, bad = write(kept, 1, {b"a": b"1"}), write(kept, 2, {b"a": b"2"})
+    place = tmp_path / "b" / bad.name
+    if trick == "linked directory":
+        place.rename(tmp_path / "elsewhere")
+        place.symlink_to(tmp_path / "elsewhere")
+    elif trick == "pipe":
+        (place / MANIFEST).unlink()
+        os.mkfifo(place / MANIFEST)
+    else:
+        (place / MANIFEST).rename(tmp_path / MANIFEST)
+        (place / MANIFEST).symlink_to(tmp_path / MANIFEST)
+    found = kept.contents()
+    assert [*found.complete] == [good.name]
+    assert "no link, pipe or device" in found.damaged[bad.name]
+    kept.expire([bad.name])
+    assert [*kept.contents().complete] == [good.name]
+    assert kept._root.names() == [good.name]
+    assert (tmp_path / "elsewhere" / MANIFEST).exists() is (trick == "linked directory")
+
+
+def test_a_backup_that_lost_a_file_is_not_finished():
+    """Another node removed it, or a part of it, while it was written."""
+    mine = BackupOwner(made_up.UUID, 1, None)
+    for lose, error in (
+        (lambda kept, name: kept._at(name).remove("0.gkv"), "a file of the backup is missing"),
+        (lambda kept, name: kept._root.remove(name), "another node removed this backup"),
+        (lambda kept, name: kept.own(name, mine._replace(epoch=2)), "another node removed this backup"),
+        (lambda kept, name: flip(kept._files, f"{kept.place}/{name}/0.gkv"), "damaged"),
+    ):
+        kept = archive()
+        late = write(kept, 1, {b"a": b"1"}, finish=False)
+        lose(kept, late.name)
+        with pytest.raises((Corrupt, StorageError), match=error):
+            kept.finish(late, mine)
+        assert names(kept) == []

@@ -12,7 +12,7 @@ from gossipkv.replication.replica import record
 from gossipkv.replication.replica.keys import RECORD
 from gossipkv.replication.replica.record import RecordWrite
 from gossipkv.settings.tables import MIN_EXPIRES_MS
-from tests.unit.backup.made_up import PLACE, archive
+from tests.unit.backup.made_up import PLACE, archive, names, tidy
 from tests.unit.backup.made_up_cluster import MadeUpCluster, once
 from tests.unit.replication import memory
 from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
@@ -213,8 +213,8 @@ async def test_the_destination_refuses(error, autojump_clock):
         assert (
             "cannot keep backups: " in refused.message or "out of space" in refused.message or PLACE in refused.message
         )
-        assert step < 2 or archive(cluster.disk).names() == []
-        archive(cluster.disk).remove_unfinished(lambda *_: False)
+        assert step < 2 or names(archive(cluster.disk)) == []
+        tidy(archive(cluster.disk))
         assert step < 2 or archive(cluster.disk)._root.names() == []
     assert step > 9
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gossipkv.backup.archive import MANIFEST
-from gossipkv.backup.jobs import Jobs, Progress
+from gossipkv.backup.jobs import Jobs, Progress, Work
 from gossipkv.errors import BadRequest, Corrupt, UnsupportedFormat
 from tests.unit.backup.made_up import PLACE
 from tests.unit.backup.made_up_cluster import MadeUpCluster
@@ -60,7 +60,8 @@ class Damaged:
         return {"done": True}
 
     async def list(self):
-        return {name: self.archive.manifest(name).summary() for name in self.archive.names()}
+        found = self.archive.contents()
+        return {name: self.archive.manifest(name).summary() for name in [*found.damaged, *found.complete]}
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def changed(content):
 async def refusal(jobs, number, work):
     """Return the error of a job; None if it succeeds."""
     try:
-        await jobs.ask(b"%d" % number, 3600, Progress(), work)
+        await jobs.ask(b"%d" % number, 3600, Work((), Progress(), work))
     except (Corrupt, UnsupportedFormat, BadRequest) as error:
         return error
     return None

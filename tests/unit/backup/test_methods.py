@@ -2,8 +2,9 @@
 
 import msgpack
 import pytest
+import trio
 
-from gossipkv.backup.archive import BackupOwner
+from gossipkv.backup.archive import MANIFEST, BackupOwner
 from gossipkv.backup.methods import BackupMethods
 from gossipkv.backup.places import BackupPlaces
 from gossipkv.errors import BadRequest, Conflict, Unavailable
@@ -22,8 +23,8 @@ class Node:
 
     def __init__(self, cluster):
         self.cluster = cluster
-        cluster.own, cluster.starts = lambda: (made_up.UUID, 7), lambda: [(made_up.UUID, 7), ("cd" * 16, 1)]
-        self.backups = BackupMethods(cluster.environment, places=PLACES, cluster=cluster)
+        cluster.own = lambda: (made_up.UUID, 7)
+        self.backups = BackupMethods(cluster.environment, places=PLACES, abandon_s=3600, cluster=cluster)
 
     async def ask(self, method, *params):
         name = method.encode()
@@ -55,7 +56,7 @@ async def test_a_backup_from_the_request_to_the_list(node, autojump_clock):
     assert restored["tables"] == {"u": "t"}
     assert node.cluster.rows[node.cluster.restored["u"]] == {b"a": b"1", b"b": b"2"}
     expired = await node.ask("backup_expire", PLACE, {"backups": [told["backup"]]})
-    assert expired == {"expired": [told["backup"]], "bytes": 0}
+    assert expired == {"expired": [told["backup"]], "bytes": 0, "damaged": []}
     assert (await node.ask("backup_expire", PLACE, {"keep": 1}))["expired"] == []
 
 
@@ -73,13 +74,72 @@ async def test_a_backup_without_patience(node, autojump_clock):
     assert len(archive(node.cluster.disk)._root.names()) == 1
 
 
-async def test_unfinished_backups_are_removed_by_the_next_one(node, autojump_clock):
-    """Those of this start that it does not write, and of earlier starts; another node's may be under way."""
+async def test_unfinished_backups_go_when_their_owner_says_that_it_stopped(node, autojump_clock):
+    """A node that does not answer may go on later: its backup stays while it changes, and an hour longer."""
+    kept, names = archive(node.cluster.disk), [made_up.name_of(number) for number in range(5)]
+    owners = ["cd", "c"], ["cd", "c"], [made_up.UUID[:2], "c"], ["ef", "c"], ["cd", "another"]
+    for name, (digits, cluster) in zip(names, owners, strict=True):
+        kept.begin(name, BackupOwner(digits * 16, 6, None, cluster))
+    node.cluster.writing[b"\xcd" * 16] = {names[1]}
+    take_over = {"take_over": True}
+    await node.ask("backup_expire", PLACE, {"keep": 1, **take_over})
+    assert kept._root.names() == [names[1], *names[3:]]
+    await trio.sleep(1800)
+    kept.own(names[3], BackupOwner("ef" * 16, 6, None, "c", beat=1))
+    for stays in ([names[1], *names[3:]], [names[1], names[3]], [names[1]]):
+        await node.ask("backup_expire", PLACE, {"keep": 1, **take_over})
+        assert kept._root.names() == stays
+        await trio.sleep(1801)
+
+
+async def test_a_destination_is_one_cluster_s(node, autojump_clock):
     kept = archive(node.cluster.disk)
-    for number, owner in enumerate([(made_up.UUID, 7), (made_up.UUID, 6), ("cd" * 16, 0), ("cd" * 16, 1)]):
-        kept.begin(made_up.name_of(number), BackupOwner(*owner, None))
+    kept.begin(made_up.name_of(-1), BackupOwner("cd" * 16, 1, None, "another"))
+    for method, options in (("backup", {}), ("backup_expire", {"keep": 1})):
+        with pytest.raises(Conflict, match=r"is of another cluster \(another\).*--take-over"):
+            await node.ask(method, PLACE, options)
+    assert await node.ask("backup_list", PLACE) == []
+    told = await node.ask("backup", PLACE, {"take_over": True})
+    assert sorted(kept._root.names()) == [made_up.name_of(-1), told["backup"]]
+    await node.ask("backup", PLACE, {})
+
+
+async def test_each_backup_is_judged_alone(node, autojump_clock):
+    """A damaged one is named, and neither hides the others nor loses what it may need."""
+    kept = archive(node.cluster.disk)
+    made = [write(kept, number, {b"a": b"%d" % number}) for number in range(1, 5)]
+    hurt, whole = made[1].name, [one.name for one in made if one is not made[1]]
+    kept._at(hurt).put(MANIFEST, b"")
+    listed = await node.ask("backup_list", PLACE)
+    assert [one["backup"] for one in listed] == [one.name for one in made]
+    assert ["damaged" in one for one in listed] == [False, True, False, False]
+    told = await node.ask("backup_verify", PLACE, {})
+    assert (told["backups"], [*told["damaged"]], told["files"]) == (whole, [hurt], 3)
+    kept._at(made[2].name).remove("0.gkv")
+    told = await node.ask("backup_verify", PLACE, {})
+    assert sorted(told["damaged"]) == [hurt, made[2].name]
+    assert (await node.ask("backup_verify", PLACE, {"newest": True}))["backups"] == [made[3].name]
+    told = await node.ask("backup_expire", PLACE, {"keep": 1})
+    assert (told["expired"], told["damaged"]) == ([made[0].name, made[2].name], [hurt])
+    assert kept._root.names() == [made[0].name, hurt, made[3].name]
+    assert kept._at(made[0].name).names() == ["0.gkv"]
+    assert (await node.ask("backup_expire", PLACE, {"backups": [hurt]}))["expired"] == [hurt]
+    assert kept._root.names() == [made[3].name]
+
+
+async def test_a_restore_that_nobody_heard_of_is_told_when_it_is_repeated(node, autojump_clock):
+    """Its client was killed: the same command goes on with the work that runs, or learns its end."""
     told = await node.ask("backup", PLACE, {})
-    assert sorted(kept._root.names()) == sorted([made_up.name_of(3), told["backup"]])
+    node.cluster.routes.clear()
+    for waited_s in (0, 5):
+        first = await node.ask("restore", PLACE, {"wait_ms": 0, "as": f"u{waited_s}"})
+        assert first["state"] == "running"
+        await trio.sleep(waited_s)
+        again = await node.ask("restore", PLACE, {"as": f"u{waited_s}"})
+        assert (again["state"], again["tables"]) == ("done", {f"u{waited_s}": "t"})
+        with pytest.raises(Conflict, match="exists"):
+            await node.ask("restore", PLACE, {"as": f"u{waited_s}"})
+    assert told["backup"] == again["backup"]
 
 
 @pytest.mark.parametrize("method", ["backup", "restore", "backup_list", "backup_verify", "backup_expire"])

@@ -80,9 +80,9 @@ def test_links_lead_nowhere_else(tmp_path):
     (tmp_path / "more").symlink_to(backups)
     for roots in ((), (str(tmp_path / "more"),)):
         places, files = BackupPlaces(roots, Stores({}), (data,), is_open=not roots), RealFiles()
-        places.check_links(f"{backups}/new/x", files)
+        places.resolved(f"{backups}/new/x", files)
         for path in (f"{backups}/in/x", data):
             with pytest.raises(BadRequest, match=f"leads into {data}"):
-                places.check_links(path, files)
+                places.resolved(path, files)
     with pytest.raises(BadRequest, match="leads to no directory of backup_roots"):
-        places.check_links(f"{backups}/out/x", files)
+        places.resolved(f"{backups}/out/x", files)

@@ -13,6 +13,9 @@ RUNNING = {"state": "running", "table": "carts", "done": 1, "total": 4, "records
 SUMMARY = {"backup": NAME, "tables": ["carts", "log"], "since": None, "bytes": 3 << 20, "new_bytes": 1 << 20}
 
 
+WHOLE = {"backups": [NAME], "damaged": {}, "files": 9, "bytes": 3 << 20}
+
+
 def test_a_backup_is_asked_for_until_it_is_done(ask):
     done = {"state": "done", **SUMMARY, "records": 12345}
     told, asked = ask(
@@ -49,8 +52,21 @@ def test_backups_are_listed(ask):
 
 
 def test_a_backup_is_verified(ask):
-    told, _ = ask("backup", "verify", "/b", backup_verify=answering(RUNNING, {"state": "done", **SUMMARY, "files": 9}))
+    told, _ = ask("backup", "verify", "/b", backup_verify=answering(RUNNING, {"state": "done", **WHOLE}))
     assert told.out == f"{NAME}: 9 files, 3.0 MiB: all whole\n"
+
+
+def test_a_damaged_backup_is_named(ask):
+    damaged = {"state": "done", **WHOLE, "damaged": {NAME: "MANIFEST: damaged at byte 7"}}
+    told, asked = ask("backup", "verify", "/b", "--newest", backup_verify=answering(damaged))
+    assert (told.status, asked[0][1][1]["newest"]) == (3, True)
+    assert f"{NAME} is damaged: MANIFEST: damaged at byte 7" in told.err
+    told, _ = ask("backup", "list", "/b", backup_list=answering([{"backup": NAME, "damaged": "why"}]))
+    assert told.out == f"{NAME}\tdamaged: why\n"
+    answer = {"expired": [], "bytes": 0, "damaged": [NAME]}
+    told, asked = ask("backup", "expire", "/b", "--keep", "1", "--take-over", backup_expire=answering(answer))
+    assert asked[0][1] == ["/b", {"keep": 1, "take_over": True}]
+    assert f"{NAME} is damaged" in told.err
 
 
 def test_backups_expire(ask):
