@@ -110,7 +110,7 @@ def test_a_lost_cluster_comes_back_on_two_new_nodes(backups, tmp_path):
             done("restore", place / first, "--table", "log", node=node)
             assert digests(client) == contents[first]
             assert sorted(one["name"] for one in client.databases()) == ["carts", "log", "log-before"]
-        assert "1 removed" in done("backup", "expire", place, first, node=node)
+        assert "1 removed" in done("backup", "expire", place, first, "--take-over", node=node)
         assert ": all whole" in done("backup", "verify", place, node=node)
         done("restore", place, "--table", "carts", "--as", "carts-again", node=node)
     finally:
