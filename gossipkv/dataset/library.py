@@ -27,13 +27,12 @@ from gossipkv.dataset.rewriting import Rewriting
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.dataset.scrub.scrub import Scrub
 from gossipkv.dataset.shared_resources import BuildCounts, SharedResources
-from gossipkv.dataset.snapshots.table_source import open_table
+from gossipkv.dataset.snapshots.table_source import TableOptions, open_table
 from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.log import Log, RepeatedWarnings
 from gossipkv.settings.databases import DatabaseSettings, is_name
-from gossipkv.settings.stores import CLOUDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -205,14 +204,8 @@ class Library:
         root = self._source if options is None else self._open_source(options)
         if not settings.is_table:
             return root
-
-        def options_for(location: str) -> Mapping[str, Option]:
-            # An author's table may be anywhere, but no secret goes to a host that the author names.
-            if options is not None and (settings.catalog is None or location.startswith(CLOUDS)):
-                return options
-            return self._settings.stores.options(location) or {}
-
-        return open_table(settings, root, database, self._files, options_for)
+        told = TableOptions(options, self._settings.stores, is_told=settings.catalog is not None)
+        return open_table(settings, root, database, self._files, told)
 
     def _is_apart(self, name: str) -> bool:
         """True if a database is named, and reached in a way of its own."""

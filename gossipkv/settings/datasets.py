@@ -41,7 +41,7 @@ class SourceSettings:
         """The stores of all settings, each with its options."""
         places: dict[str, Mapping[str, Option]] = {**self.storage}
         if self.source is not None:
-            places[self.source] = self.storage_options
+            places[self.source] = dict(self.storage_options)
         for name, database in self.databases.items():
             if database.storage_options is not None:
                 places[database.table or f"{self.source}/{name}"] = database.storage_options

@@ -125,7 +125,9 @@ class IcebergTable:
         name = self.place.name or self._newest()
         data = _read(self.place, self.place.inner(f"{METADATA}/{name}", "a metadata file"))
         if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_METADATA_BYTES + 1)
+            if len(data) > MAX_METADATA_BYTES:
+                self._refuse(f"the metadata file {name} has more than {MAX_METADATA_BYTES:,} bytes when it is unpacked")
         return TableMetadataUtil.parse_raw(data.decode())
 
     def _newest(self) -> str:

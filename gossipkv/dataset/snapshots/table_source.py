@@ -10,31 +10,38 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import os
+import json
+import pickle
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.dataset.source.listing import MAX_FILES, Listing, SourceRoot, SourceVersion
+from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.listing import Listing, SourceRoot, SourceVersion
 from gossipkv.dataset.source.remote import RemoteRoot, files_of
-from gossipkv.errors import GossipKVError, SourceChanged, SourceError
-from gossipkv.settings.masking import is_url, scrub
+from gossipkv.errors import SourceChanged, SourceError
+from gossipkv.processes.asked import AskedProcess, AskedProcessError
+from gossipkv.settings.masking import is_url
+from gossipkv.settings.quantity import SIZE, show
+from gossipkv.settings.stores import CLOUDS, Stores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from gossipkv.dataset.source.files import SourceFile, SourceFiles
-    from gossipkv.environment.seam import Files
-    from gossipkv.errors import Detail
+    from gossipkv.dataset.source.files import SourceFiles
+    from gossipkv.environment.seam import FileEntry, Files
     from gossipkv.settings.databases import DatabaseSettings
     from gossipkv.settings.masking import Option
 
+MEMORY_BYTES: Final = 1 << 30  # That a look at a table may take.
+# Arrow's own allocator would reserve more than it uses, and the limit would count it.
+VARIABLES: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 MAX_SNAPSHOTS: Final = 100  # Those of some hours where a job writes every few minutes.
-MAX_REASON_CHARACTERS: Final = 1_000
-_CLASSES: Final = {"delta": "DeltaTable", "iceberg": "IcebergTable"}
+LOOK_S: Final = 300.0  # The time of one answer; a log in a slow store takes a minute.
+_LOGS: Final = {"delta": "_delta_log", "iceberg": "metadata"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -56,7 +63,7 @@ class Snapshot:
 
 
 class SnapshotTable(Protocol):
-    """A table of some kind; its methods may raise any exception, which `TableSource` converts."""
+    """A table of some kind; its methods may raise any exception, which `look` converts."""
 
     place: TablePlace  # It may change when snapshots are listed.
 
@@ -68,6 +75,21 @@ class SnapshotTable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The options of stores for the places of a table."""
+
+    own: Mapping[str, Option] | None
+    stores: Stores
+    is_told: bool = False  # The place is told by a catalog, and so chosen by the table's author.
+
+    def at(self, location: str) -> Mapping[str, Option]:
+        """Return the options for a URL; no secret goes to a host that an author names."""
+        if self.own is not None and (not self.is_told or location.startswith(CLOUDS)):
+            return self.own
+        return self.stores.options(location) or {}
+
+
+@dataclass(frozen=True, slots=True)
 class TablePlace:
     """The directory of a table, and how it is read."""
 
@@ -75,14 +97,15 @@ class TablePlace:
     files: SourceFiles
     remote: RemoteRoot | None
     local: Files
-    options_for: Callable[[str], Mapping[str, Option]] = field(repr=False)  # By location.
+    options: TableOptions = field(repr=False)
     name: str = ""  # The name of a metadata file in the directory, or of the table in the catalog.
     catalog: Mapping[str, Option] | None = field(default=None, repr=False)
+    within: str = ""  # The directory that links may not leave.
 
     def moved(self, location: str) -> TablePlace:
         """Return the place at another path or URL."""
         location = re.sub(r"^file:(//)?(?=/)", "", location)
-        remote = RemoteRoot(location, dict(self.options_for(location))) if is_url(location) else None
+        remote = RemoteRoot(location, dict(self.options.at(location))) if is_url(location) else None
         if remote == self.remote and remote is not None:
             return self
         root = location.rstrip("/") if remote is None else remote.name
@@ -93,6 +116,7 @@ class TablePlace:
 
         Raises:
             SourceError: the name leads out of the table's directory.
+            OSError: it is a link that leads out of the source, or no plain file.
         """
         if not name or name.startswith(("/", "file:")) or "://" in name or ".." in name.split("/"):
             raise SourceError(
@@ -100,20 +124,26 @@ class TablePlace:
                 "clone",
                 {"file": name},
             )
-        return f"{self.root}/{name}"
+        path = f"{self.root}/{name}"
+        with contextlib.suppress(FileNotFoundError):  # A build notices it, and the others are still of use.
+            return path if self.remote is not None else self.files.resolve(path)
+        return path
 
 
 @final
 class TableSource(SourceRoot):
-    """The source of one database."""
+    """The source of one database; a process of its own reads the log and the metadata (`look`).
+
+    The process stays while the table changes: a look that finds nothing new in the directory of the log ends it.
+    """
 
     def __init__(self, kind: str, place: TablePlace) -> None:
         super().__init__(place.root, place.files, remote=place.remote)
-        self._kind = kind
-        self._place = place
-        self._table: SnapshotTable | None = None
-        self._snapshots: dict[str, Snapshot] = {}
-        self._known: dict[str, SourceVersion | tuple[str, Mapping[str, Detail]]] = {}
+        self._kind, self._place = kind, place
+        self._process: AskedProcess | None = None
+        self._signs: Sequence[FileEntry] | None = None
+        self._names: tuple[str, ...] = ()
+        self._known: dict[str, SourceVersion] = {}
 
     def place(self, *_names: str) -> str:
         """Return the place of the table, where all its versions are."""
@@ -122,12 +152,21 @@ class TableSource(SourceRoot):
     def versions(self, database: str) -> Listing:
         """List the snapshots, oldest first.  Raises SourceError."""
         del database
-        with self._refusing():
-            table = self._opened()
-            self._snapshots = {snapshot.name: snapshot for snapshot in table.snapshots()}
-            self.root, self.remote = table.place.root, table.place.remote
-        self._known = {name: found for name, found in self._known.items() if name in self._snapshots}
-        return Listing(tuple(sorted(self._snapshots)), ())
+        signs = self._look()
+        if signs is None or signs != self._signs:
+            match self._ask("versions"):
+                case {"names": list(names), "location": str(location)}:
+                    self._names = tuple(map(str, names))
+                    if self._place.catalog is not None:
+                        place = self._place.moved(location)
+                        self.root, self.remote = place.root, place.remote
+                case answer:
+                    raise self._unexpected(answer)
+            self._known = {name: found for name, found in self._known.items() if name in self._names}
+            self._signs = signs
+        elif self._process is not None:
+            self._end()
+        return Listing(self._names, ())
 
     def version(self, database: str, name: str) -> SourceVersion:
         """List the files of a snapshot.
@@ -136,77 +175,66 @@ class TableSource(SourceRoot):
             SourceError: the table has no such snapshot any more, or it cannot be read.
         """
         if name not in self._known:
-            try:
-                with self._refusing():
-                    self._known[name] = self._read(database, name)
-            except SourceError as error:
-                if isinstance(error, SourceChanged) or error.__cause__ is not None or name not in self._snapshots:
-                    raise
-                self._known[name] = (error.message, error.details)  # The refusal of a snapshot does not change.
-        found = self._known[name]
-        if not isinstance(found, SourceVersion):
-            message, details = found
-            raise SourceError(message, dict(details))
-        return found
+            match self._ask("version", name):
+                case {"schema": str(schema), "files": list(files)}:
+                    found = tuple(SourceFile.of(file) for file in files if isinstance(file, dict))
+                    self._known[name] = SourceVersion(database, name, found, schema=schema)
+                case answer:
+                    raise self._unexpected(answer)
+        return self._known[name]
 
-    def _read(self, database: str, name: str) -> SourceVersion:
-        if name not in self._snapshots:
-            raise SourceError(f"{self.root}: the table has no snapshot {name} any more", {"file": self.root})
-        schema, files = self._opened().read(self._snapshots[name])
-        if len(files) > MAX_FILES:
-            raise SourceError(
-                f"{self.root}: the snapshot has {len(files):,} data files; the limit is {MAX_FILES:,}; "
-                "compact the table (OPTIMIZE, rewrite_data_files)",
-                {"file": self.root, "limit": MAX_FILES},
-            )
-        ordered = tuple(sorted(files, key=lambda file: os.fsencode(file.name)))
-        return SourceVersion(database, name, ordered, schema=schema)
+    def _look(self) -> Sequence[FileEntry] | None:
+        """Return the entries that change with the table; None: only the catalog knows."""
+        place = self._place
+        with contextlib.suppress(OSError):  # The process says why.
+            if place.catalog is None and place.name:
+                return [place.files.stat(f"{place.root}/{_LOGS[self._kind]}/{place.name}")]
+            if place.catalog is None:
+                return place.files.list_directory(f"{place.root}/{_LOGS[self._kind]}")
+        return None
 
-    def _opened(self) -> SnapshotTable:
-        """Import the module of the table at the first look: with pyarrow it takes 60 MB or more."""
-        if self._table is None:
-            try:
-                module = import_module(f"gossipkv.dataset.snapshots.{self._kind}")
-                import_module("pyroaring")  # A build needs it where rows are deleted.
-            except ImportError as error:
-                raise SourceError(
-                    f"{self.root}: {self._kind} tables need {error.name}, which is not installed; run `pip install "
-                    f"'gossipkv[{self._kind}]'`",
-                    {"file": self.root},
-                ) from error
-            self._table = getattr(module, _CLASSES[self._kind])(self._place)
-        assert self._table is not None
-        return self._table
-
-    @contextlib.contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """Convert all errors of reading a table into one kind, without secrets."""
+    def _ask(self, *request: str) -> dict[str, object]:
         try:
-            yield
-        except SourceError:
-            raise
-        except Exception as error:
-            reason = error.message if isinstance(error, GossipKVError) else f"{type(error).__name__}: {error}"
-            place = self._place if self._table is None else self._table.place
-            secrets = {**(place.remote.options if place.remote else {}), **(place.catalog or {})}
-            shown = scrub(" ".join(reason.split()), "", secrets)
-            raise SourceError(f"{self.root}: the table cannot be read: {shown[:MAX_REASON_CHARACTERS]}",
-                              {"file": self.root}) from error  # fmt: skip
+            if self._process is None:
+                place = self._place
+                order = (self._kind, place.root, place.remote, place.options, place.name, place.catalog, place.within)
+                line = base64.b64encode(pickle.dumps(order))
+                self._process = AskedProcess("gossipkv.dataset.snapshots.look", line, VARIABLES)
+            answer = self._process.ask(json.dumps(request).encode(), LOOK_S)
+        except (OSError, AskedProcessError) as error:
+            self._end()
+            limits = f"a table's metadata may take {LOOK_S:.0f} s and {show(MEMORY_BYTES, SIZE)} of memory"
+            words = f"{self.root}: the table cannot be read: {error} ({limits})"
+            raise SourceError(words, {"file": self.root}) from error
+        match answer:
+            case {"error": [str(kind), str(message), dict(details)]}:
+                raise (SourceChanged if kind == "SourceChanged" else SourceError)(message, details)
+        return answer
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+    def _unexpected(self, answer: object) -> SourceError:
+        return SourceError(f"{self.root}: unexpected words of its process: {answer!r:.200}", {"file": self.root})
 
 
 def open_table(settings: DatabaseSettings, root: SourceRoot | None, database: str, files: Files,
-               options_for: Callable[[str], Mapping[str, Option]]) -> TableSource | None:  # fmt: skip
+               options: TableOptions) -> TableSource | None:  # fmt: skip
     """Return the source of a database that is a table: at its own place, else below the root."""
     table, catalog = settings.table, settings.catalog
     if catalog is not None:
-        place = TablePlace(f"the table {table} in its catalog", files, None, files, options_for, table or "", catalog)
+        place = TablePlace(f"the table {table} in its catalog", files, None, files, options, table or "", catalog)
     elif table is not None:
         above, _, name = table.rpartition("/")
         is_file = ".metadata.json" in name
-        place = TablePlace("", files, None, files, options_for, name if is_file else "")
+        place = TablePlace("", files, None, files, options, name if is_file else "")
         place = place.moved(above.rpartition("/")[0] if is_file else table)
+        place = replace(place, within=place.root)
     elif root is not None:
-        place = TablePlace(root.place(database), files_of(root.remote, files), root.remote, files, options_for)
+        files_there = files_of(root.remote, files)
+        place = TablePlace(root.place(database), files_there, root.remote, files, options, within=root.root)
     else:
         return None
     return TableSource(settings.format or "", place)

@@ -9,9 +9,10 @@ import pytest
 from pyarrow import parquet as pq
 
 from gossipkv.dataset.snapshots.delta import DeltaTable
-from gossipkv.dataset.snapshots.table_source import MAX_SNAPSHOTS, TablePlace
+from gossipkv.dataset.snapshots.table_source import MAX_SNAPSHOTS, TableOptions, TablePlace
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError
+from gossipkv.settings.stores import Stores
 from tests.unit.dataset.snapshots.delta_tables import commit
 
 SCHEMA = {"type": "struct", "fields": [
@@ -43,7 +44,7 @@ def remove(path, **others):
 
 
 def opened(root):
-    return DeltaTable(TablePlace(str(root), RealFiles(), None, RealFiles(), {}))
+    return DeltaTable(TablePlace(str(root), RealFiles(), None, RealFiles(), TableOptions(None, Stores({}))))
 
 
 def read(root, number=None):

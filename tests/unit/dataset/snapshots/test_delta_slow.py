@@ -11,9 +11,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet as pq
 
-from gossipkv.dataset.snapshots.table_source import open_table
+from gossipkv.dataset.snapshots.table_source import TableOptions, open_table
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.settings.databases import DatabaseSettings
+from gossipkv.settings.stores import Stores
 from tests.unit.dataset.snapshots.delta_tables import actions, commit, evolve, inline_vector, vector_in_file
 from tests.unit.dataset.world import active, get, until
 
@@ -97,7 +98,9 @@ async def test_deleted_rows_and_other_names_in_files(world, root, kind):
 
 def test_a_look_amid_writes_sees_whole_snapshots(tmp_path):
     write_deltalake(tmp_path, pa.table({"key": ["0"], "value": ["0"]}))
-    source = open_table(DatabaseSettings(format="delta", table=str(tmp_path)), None, "db", RealFiles(), {})
+    source = open_table(
+        DatabaseSettings(format="delta", table=str(tmp_path)), None, "db", RealFiles(), TableOptions(None, Stores({}))
+    )
     seen = set()
 
     def write():
