@@ -54,7 +54,7 @@ OTHERS = {
     "retire_max": ("2h", 7_200_000), "proxy_timeout": ("1s", 1000),
     "proxy_stage_timeout": ("20ms", 20), "http_listen": ("[::1]:8080", Address("::1", 8080)),
     "content_type": ("text/plain; charset=utf-8", "text/plain; charset=utf-8"), "http_max_connections": ("9", 9),
-    "backup_roots": ("/b,s3://b/x/", ("/b", "s3://b/x")),
+    "backup_roots": ("/b,s3://b/x/", ("/b", "s3://b/x")), "backup_abandon_after": ("2h", 7_200_000),
     "users": ("/etc/g/users", Path("/etc/g/users")), "tls_certificate": ("/etc/g/n.pem", Path("/etc/g/n.pem")),
     "tls_listeners": ("resp_listen, listen", ("resp_listen", "listen")),
     "tls_key": ("/etc/g/n.key", Path("/etc/g/n.key")), "tls_clients": ("/etc/g/ca.pem", Path("/etc/g/ca.pem")),
