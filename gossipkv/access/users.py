@@ -110,7 +110,7 @@ class Users:
             f"{user.name}: {grant} matches no database"
             for user in self.named.values()
             for grant in user.grants
-            if grant.pattern and not any(grant.holds(database) for database in databases)
+            if grant.pattern not in {"", "*"} and not any(grant.holds(database) for database in databases)
         ]
 
 

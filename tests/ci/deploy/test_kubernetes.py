@@ -32,9 +32,11 @@ PLAIN = ROOT / "deploy" / "kubernetes" / "gossipkv.yaml"
 HELM = Path(sys.executable).with_name("helm")
 OLDEST, NEWEST = "1.30", "1.37"  # The chart's `kubeVersion`, and the newest of the schemas.
 OPERATORS = "monitoring.coreos.com/v1"  # Kinds that Prometheus' operator defines.
+DIGEST = "sha256:" + 64 * "a"
 RELEASES = {
     "plain": [],
-    "secured": ["secrets.tls=pairs", "secrets.users=users", "settings.drain_timeout=5s", "isolationGroupLabel="],
+    "secured": ["secrets.tls=pairs", "settings.drain_timeout=1.5m", "isolationGroupLabel="],
+    "issued": ["certManager.issuer=nodes", "secrets.users=", "networkPolicy.enabled=false", "image.digest=" + DIGEST],
     "watched": ["monitoring.serviceMonitor=true", "monitoring.alerts=true", "monitoring.labels.release=prometheus"],
     "OpenShift": ["runAsUser=null", "fsGroup=null", "storage.className=fast"],
 }
@@ -142,18 +144,6 @@ def test_the_manifests_fit_the_program(release: str) -> None:
     assert node["readinessProbe"]["httpGet"]["scheme"] == ("HTTPS" if config.tls_certificate else "HTTP")
 
 
-@needs_helm
-def test_numbers_of_a_values_file_are_whole(tmp_path: Path) -> None:
-    """Helm reads numbers as floating ones, and would write a large one as 2e+06."""
-    values = tmp_path / "values.yaml"
-    values.write_text("settings: {split_rows: 2000000, min_ratio: 0.5, allow_empty: true}")
-    command = [HELM, "template", "gossipkv", CHART, "--values", values]
-    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
-    environ = environ_of(text, "gossipkv-1", "10.0.0.5")
-    assert environ["GOSSIPKV_SPLIT_ROWS"] == "2000000"
-    assert (environ["GOSSIPKV_MIN_RATIO"], environ["GOSSIPKV_ALLOW_EMPTY"]) == ("0.5", "true")
-
-
 def test_the_page_names_what_there_is() -> None:
     """Each command of ours on the page exists, and each value of the chart that the page sets."""
     text = PAGE.read_text()
@@ -179,8 +169,14 @@ class Pods:
         self._secrets.mkdir(mode=0o755)
         ring = self._secrets / "keys"
         subprocess.run([sys.executable, "-m", "gossipkv", "keys", "new", ring], check=True, stdout=subprocess.DEVNULL)
-        os.chown(ring, 0, USER)
-        ring.chmod(0o440)
+        rights = ("see", "operate", "read:*", "write:*")
+        users = self._secrets / "users"
+        may = [word for right in rights for word in ("--may", right)]
+        new = [sys.executable, "-m", "gossipkv", "users", "new", "anonymous", *may, "--file", users]
+        subprocess.run(new, check=True, stdout=subprocess.DEVNULL)
+        for secret in ring, users:
+            os.chown(secret, 0, USER)
+            secret.chmod(0o440)
         self.running: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, number: int, *, at: int) -> None:
@@ -190,7 +186,7 @@ class Pods:
             volume.mkdir(exist_ok=True)
             os.chown(volume, 0, USER)
             volume.chmod(0o2775)
-        volumes["key-ring"] = self._secrets
+        volumes["key-ring"] = volumes["users"] = self._secrets
         (container,) = pod_of(self._text)["containers"]
         mounts = [f"{volumes[mount['name']]}={mount['mountPath']}" for mount in container["volumeMounts"]]
         root = self.place / f"root-{number}-{at}"

@@ -99,6 +99,7 @@ def test_patterns_that_match_nothing_are_told():
     """The report has name and right, and only of unmatched patterns."""
     assert parse(FILE, "users").unmatched(["geo-eu", "carts"]) == ["anonymous: read:public matches no database"]
     assert len(parse(FILE, "users").unmatched([])) == 3
+    assert parse('[all]\nmay = ["read:*"]\n', "users").unmatched([]) == []
 
 
 HASH = "0" * 64
