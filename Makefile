@@ -11,7 +11,7 @@ EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext 
 
 .DEFAULT_GOAL := help
 .PHONY: help build debug test fuzz lint lint-rules lint-format lint-imports lint-cython format types types-python types-stubs \
-        tidy bench cover demo reference docs diagrams dist wheels requirements ci clean nightly release
+        tidy audit bench cover demo reference docs diagrams dist wheels requirements ci clean nightly release
 
 help:  ## List these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,17 @@ types-stubs: build
 
 tidy: build  ## Only the tests that read the source: layers, sizes, reasons, names
 	$(BIN)/python -m pytest tests/ci/tidy $(ARGS)
+
+# The extras that users install; those for development are pinned in requirements/dev.txt.
+EXTRAS = parquet avro delta iceberg s3 gcs azure feast secure
+
+audit:  ## Look for known faults in the pinned packages, and in the oldest ones that pyproject.toml allows
+	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/pip install -q pip-audit uv; }
+	build/audit/bin/uv pip compile -q --universal --python-version 3.11 --resolution lowest-direct --no-annotate --no-header \
+	    --no-emit-index-url $(EXTRAS:%=--extra %) -o build/audit/oldest.txt pyproject.toml
+	for pins in requirements/dev.txt requirements/image.txt requirements/build.txt build/audit/oldest.txt; do \
+	    echo "$$pins:"; build/audit/bin/pip-audit --progress-spinner off --strict --disable-pip --no-deps -r $$pins || exit 1; \
+	done
 
 bench: build  ## Compare with the peers (installs them)
 	$(BIN)/pip install -q -e '.[bench]'

@@ -95,6 +95,7 @@ def legs() -> list[Leg]:
         Leg("clusters", tests=(*BOTH, "tests/nightly/cluster")),
         Leg("soak", tests=("tests/nightly/soak/test_soak.py",)),
         Leg("chaos", tests=("tests/nightly/soak/test_chaos.py",)),
+        Leg("audit", before=[("make", "audit")]),
         Leg("costs", before=[(".ci/run", "--costs", str(SCRATCH / "costs.jsonl"))]),
         # The tests of a change, with the cost of each folder against its budget.
         Leg(

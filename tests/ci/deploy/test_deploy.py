@@ -146,6 +146,18 @@ def test_the_image_installs_by_hashes() -> None:
     assert {f"!requirements/{name}.txt" for name in ("build", "image")} <= {*kept}
 
 
+def test_images_and_actions_are_pinned_by_hash() -> None:
+    """No tag that somebody could move: each external image has a digest, and each action a commit."""
+    images = [rest.split()[0] for word, rest in instructions() if word == "FROM"]
+    images += [found["image"] for found in read_yaml("compose.yaml")["services"].values()]
+    external = [image for image in images if image not in {"base", "gossipkv"}]
+    assert [image for image in external if not re.fullmatch(r"\S+:\S+@sha256:[0-9a-f]{64}", image)] == []
+    workflows = [*(ROOT / ".github" / "workflows").iterdir()]
+    actions = [action for path in workflows for action in re.findall(r"uses: (.*)", path.read_text())]
+    assert (len(external), len(workflows)) == (3, 2)
+    assert [action for action in actions if not re.fullmatch(r"\S+@[0-9a-f]{40}  # v[0-9.]+", action)] == []
+
+
 # The compose file -----------------------------------------------------------------------------------------------------
 
 

@@ -88,9 +88,8 @@ def test_a_node_starts_with_odd_values(tmp_path: Path, name: str) -> None:
     """`gossipkv config` accepts the environment, and a node with it becomes ready; paths are below another root."""
     places = {"/etc/gossipkv": tmp_path / "etc", "/var/lib/gossipkv": tmp_path / "var"}
     environ = environ_of(rendered(tmp_path, name), "gossipkv-1", "127.0.0.1")
-    for variable, text in environ.items():
-        for path, place in places.items():
-            environ[variable] = environ[variable].replace(path, str(place))
+    for path, place in places.items():
+        environ = {variable: text.replace(path, str(place)) for variable, text in environ.items()}
     secrets = {"keys new": "GOSSIPKV_KEY_RING", "users new anonymous --may see --may read:* --file": "GOSSIPKV_USERS"}
     for command, variable in secrets.items():
         if path := environ.get(variable):
@@ -103,8 +102,8 @@ def test_a_node_starts_with_odd_values(tmp_path: Path, name: str) -> None:
         command, check=False, env={**os.environ, **environ}, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (said.returncode, said.stderr) == (0, "")
-    free = {"GOSSIPKV_LISTEN": "127.0.0.1:0", "GOSSIPKV_ADVERTISE": "127.0.0.1:0", "GOSSIPKV_HTTP_LISTEN": "127.0.0.1:0"}
-    free |= {"GOSSIPKV_RESP_LISTEN": "127.0.0.1:0"} if "GOSSIPKV_RESP_LISTEN" in environ else {}
+    ports = {"GOSSIPKV_LISTEN", "GOSSIPKV_ADVERTISE", "GOSSIPKV_HTTP_LISTEN", "GOSSIPKV_RESP_LISTEN"}
+    free = dict.fromkeys(ports & environ.keys(), "127.0.0.1:0")
     with NodeProcess(tmp_path, environ=environ | free) as node:
         node.ready()
         with connect(node.address) as client:
