@@ -66,6 +66,7 @@ def _content_type(text: str) -> tuple[str | None, str]:
     metavar="DURATION",
     help="Time for requests in flight when the gateway ends.",
 )
+@click.option("--allow-writes", is_flag=True, help="Let all clients write with the gateway's own rights.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def http(
     *,
@@ -76,6 +77,7 @@ def http(
     drain_timeout_ms: int,
     log_format: str,
     share_port: bool,
+    allow_writes: bool,
 ) -> None:
     """Run an HTTP gateway in front of a cluster.
 
@@ -94,6 +96,7 @@ def http(
         drain_timeout_ms,
         GatewayLimits(max_connections=max_connections),
         credentials(),
+        allow_writes,
     )
     with alone.listen(listen, share_port=share_port) as listener:
         trio.run(alone.run, settings, listener, say_ready)

@@ -44,6 +44,7 @@ class Alone:
     drain_timeout_ms: int
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     credentials: Credentials = PLAIN
+    may_write: bool = False  # Clients write with these credentials.
 
 
 def listen(address: Address, *, share_port: bool) -> socket.socket:
@@ -80,7 +81,13 @@ async def run(settings: Alone, listener: socket.socket, on_ready: Callable[[Addr
         ) as client:
             streams = EventStreams(settings.limits.max_streams_of_address)
             session = ReadSession()
-            context = ReadContext(client, None, settings.types.of, alone=True, session=session, streams=streams)
+            context = ReadContext(
+                *(client, None, settings.types.of),
+                alone=True,
+                session=session,
+                may_write=settings.may_write,
+                streams=streams,
+            )
             site, pages = site_of(context, client)
             gateway = HttpGateway(site, settings.limits)
             async with trio.open_nursery() as nursery:

@@ -157,7 +157,8 @@ class ReadContext:
         content_type_of: The content type of a database's values.
         alone: The gateway has no node, so nothing is here without asking.
         session: Keeps a gateway that asks several nodes from stepping back.
-        permissions: The rights of clients; None: all that this gateway may read.
+        permissions: The rights of clients; None: all that this gateway may do.
+        may_write: Clients may write. A gateway alone writes as itself, so it needs its operator's consent.
         now_s: The time of day.
         streams: The event streams.
         times: When versions were modified.
@@ -169,6 +170,7 @@ class ReadContext:
     alone: bool = False
     session: ReadSession | None = None
     permissions: HttpPermissions | None = None
+    may_write: bool = True
     now_s: Callable[[], float] = time.time
     streams: EventStreams = field(default_factory=EventStreams)
     times: SourceTimes = field(init=False)

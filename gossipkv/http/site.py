@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.access.rights import LOGIN, Right, of_path
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, Unauthorized
 from gossipkv.http import target
 from gossipkv.http.answers import HttpAnswer, HttpRequest, RefusedRequest, refusal, text
 from gossipkv.http.batches import read_many
@@ -49,6 +49,10 @@ READINESS: Final = b"/readyz"
 POSTED: Final[dict[bytes, DataMethod]] = {b"_mget": read_many, b"_scan": scan, b"_mput": put_many}
 OF_KEYS: Final[dict[bytes, DataMethod]] = {b"GET": read_one, b"HEAD": read_one, b"PUT": put, b"DELETE": delete}
 WRITING: Final = frozenset({put, delete, put_many})
+NO_WRITES: Final = (
+    "this gateway only reads: all its clients would write with its own rights; write at a node, or start the gateway with "
+    "--allow-writes"
+)
 
 
 def data_method(method: bytes, found: RequestTarget) -> DataMethod | None:
@@ -67,6 +71,8 @@ async def answer_data(context: ReadContext, request: HttpRequest, found: Request
     try:
         check_name(found.database)
         if method in WRITING:
+            if not context.may_write:
+                raise RefusedRequest(text(403, NO_WRITES, Unauthorized.code))
             options = write_options(request.headers, found)
         else:
             options = read_options(request.headers, found, alone=context.alone, session=context.session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, Unauthorized
 from tests.ci.cluster.node_process import PATIENCE_S, PATIENTLY, NodeProcess
 from tests.ci.cluster.pages import blocks_of, is_shown
-from tests.ci.cluster.test_http import gateways
+from tests.ci.cluster.test_http import Alone, gateways
 from tests.ci.cluster.test_sealed_processes import keys
 
 if TYPE_CHECKING:
@@ -297,3 +298,28 @@ def by_http(address: str, token: str | None = None) -> bytes:
                 f"GET /geo/key00 HTTP/1.1\r\nHost: a\r\n{shown}Connection: close\r\n\r\n".encode("latin-1")
             )
         return connection.makefile("rb").read()
+
+
+def test_a_gateway_alone_lends_no_right_to_write(tmp_path: Path) -> None:
+    """Anonymous clients of `gossipkv http` read with its token, and write only with `--allow-writes`."""
+    path, secret = tmp_path / "users", tmp_path / "token"
+    may = '["read:*", "write:*", "operate", "see"]'
+    path.write_text(f'[gateway]\nmay = {may}\ntoken = "sha256:{digest_of(FIRST.encode()).hex()}"\n')
+    secret.write_text(FIRST)
+    for file in path, secret:
+        file.chmod(0o600)
+    with NodeProcess(tmp_path, "--users", str(path)) as node:
+        node.ready()
+        with connect(node.address, FIRST) as client:
+            client.call("create_table", "carts", {"kind": "hash", "partitions": 1, "replication": 1})
+            until(lambda: client.table("carts").put(b"ana", b"pear") is None)
+        options = ("--node", node.address, "--listen", "127.0.0.1:0", "--token-file", str(secret))
+        for more, status in ((), 403), (("--allow-writes",), 204):
+            with Alone(*options, *more) as gateway:
+                assert page(gateway.address, "/carts/ana", None) == b"pear"
+                for method, target in ("PUT", "/carts/bob"), ("DELETE", "/carts/bob"), ("POST", "/carts/_mput"):
+                    connection = http.client.HTTPConnection(gateway.address, timeout=PATIENCE_S)
+                    body = None if method == "DELETE" else b'{"key": "eve", "value": "fig"}'
+                    connection.request(method, target, body, {"Content-Type": "application/x-ndjson"})
+                    assert connection.getresponse().status == status, (method, more)
+                    connection.close()

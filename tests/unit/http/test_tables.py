@@ -64,6 +64,20 @@ async def test_a_key():
     assert "X-GossipKV-Error" not in headers
 
 
+@pytest.mark.parametrize(("method", "path", "body"), [
+    ("PUT", "/carts/ana", b"x"), ("DELETE", "/carts/ana", b""), ("POST", "/carts/_mput", b""),
+])  # fmt: skip
+async def test_a_gateway_that_may_not_write(method, path, body):
+    """Each kind of write is refused before the node is asked; reads go on."""
+    node = TableNode()
+    context = context_of(node, alone=True)
+    context.may_write = False
+    status, headers, said = await ask(context, method, path, {}, body)
+    assert (status, headers["X-GossipKV-Error"], node.calls) == (403, "UNAUTHORIZED", [])
+    assert b"--allow-writes" in said
+    assert (await ask(context, "GET", "/carts/ana"))[0] == 200
+
+
 @pytest.mark.parametrize(("path", "allowed"), [
     ("/carts/ana", "GET, HEAD, PUT, DELETE, OPTIONS"),
     ("/carts/_mput", "GET, HEAD, POST, PUT, DELETE, OPTIONS"),
