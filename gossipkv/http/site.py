@@ -50,8 +50,8 @@ POSTED: Final[dict[bytes, DataMethod]] = {b"_mget": read_many, b"_scan": scan, b
 OF_KEYS: Final[dict[bytes, DataMethod]] = {b"GET": read_one, b"HEAD": read_one, b"PUT": put, b"DELETE": delete}
 WRITING: Final = frozenset({put, delete, put_many})
 NO_WRITES: Final = (
-    "this gateway only reads: all its clients would write with its own rights; write at a node, or start the gateway with "
-    "--allow-writes"
+    "this gateway only reads, since all its clients would write with its own rights; write at a node, or start the "
+    "gateway with --allow-writes"
 )
 
 

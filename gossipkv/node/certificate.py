@@ -82,8 +82,13 @@ class Certificate:
             try:
                 tls = await self._threads.run(read, self._config)
                 assert tls is not None, "settings do not change"
-                if self._tls.uuid is not None and tls.uuid != self._tls.uuid:
-                    raise _wrong(self._config, "tls_certificate", f"it must belong to the node {self._tls.uuid.hex()}")
+                if tls.uuid != self._tls.uuid and (self._tls.uuid or self._config.tls_peers):
+                    owner = (
+                        f"belong to the node {self._tls.uuid.hex()}" if self._tls.uuid else "have no uuid, as before"
+                    )
+                    raise _wrong(
+                        self._config, "tls_certificate", f"it must {owner}; or restart the node with the new one"
+                    )
                 if over := self._over(tls):
                     raise _wrong(self._config, "tls_certificate", over)
             except GossipKVError as error:
@@ -126,12 +131,13 @@ def read(config: Config) -> Tls | None:
     small_file.read_text(config.tls_key, KEY)
     listeners = sum(1 << LISTENERS.index(name) for name in set(config.tls_listeners))
     tls = Tls(config.tls_certificate, config.tls_key, config.tls_clients, config.tls_peers, listeners=listeners)
-    if tls.uuid is None and config.tls_peers is not None:
+    if tls.uuid is None and config.tls_peers is not None and config.node not in tls.names:
         raise _wrong(
             config,
             "tls_certificate",
-            "it has no uuid, which a node must prove; make a new one with `gossipkv certificates new DIR NAME --host "
-            "HOST`, and with --uuid for a node that has data",
+            f"it has neither a uuid nor the name of this node (the setting `node`: {config.node or 'not set'}), one of "
+            "which a node must prove; make a new one with `gossipkv certificates new DIR NAME --host HOST`, and with "
+            "--uuid for a node that has data",
         )
     return tls
 

@@ -212,6 +212,10 @@ class Gossiping:
         """Return all members, including this node, as gossip knows them: the same object until one changes."""
         return self._core.members.list()
 
+    def names_of(self, uuid: bytes) -> list[str]:
+        """Return the names of the members with that uuid; several if a data directory was copied."""
+        return [member.name for member in self._core.members.list() if member.uuid == uuid]
+
     def spoken(self) -> dict[str, int]:
         """Return the newest message revision that each other live member reads; 1 for one that has not published it."""
         revisions = {entry.owner: spoken_by(entry.value) for entry in self.below(NODES)}

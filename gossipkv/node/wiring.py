@@ -352,7 +352,7 @@ class _NodeParts:
         reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
         reads = self._reads
         data = DataMethods(library, reads, tables, names, cluster=gossiping, verdicts=verdicts)
-        proofs = Proofs(self._pumps.proven if config.tls_peers else None)
+        proofs = Proofs(self._pumps.proven if config.tls_peers else None, gossiping.names_of)
         cluster = ClusterMethods(
             gossiping, self._participant.words, access, serves=self._sharing.answer, prove=proofs.check
         )

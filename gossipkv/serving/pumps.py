@@ -229,8 +229,8 @@ class Pumps:
         with self._locks[0]:
             self._loops[0].serve_gateway(descriptor)
 
-    def proven(self) -> bytes | None:
-        """Return the uuid that the certificate of the node now being answered proves; None if there is none."""
+    def proven(self) -> bytes | tuple[str, ...] | None:
+        """Return the uuid or the names that the certificate of the node now being answered proves; None: none."""
         return next(filter(None, (loop.proven for loop in self._loops)), None)
 
     async def run(

@@ -1,7 +1,7 @@
 """Dialling of other nodes: plainly, or with `tls_peers` by TLS with certificates on both sides.
 
-Host names are not checked: a node is known by its uuid, which its certificate proves. A certificate that is read anew
-(`node.certificate`) holds for connections dialled from then on.
+Addresses are not checked: a node is known by its uuid, which its certificate proves, or by its name if the certificate
+has no uuid. A certificate that is read anew (`node.certificate`) holds for connections dialled from then on.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from gossipkv.node.peers import hello
 from gossipkv.serving.loop import TlsEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from gossipkv.address import Address
     from gossipkv.environment.seam import ByteStream, SocketFactory
+    from gossipkv.node.peers.hello import Proven
     from gossipkv.serving.loop import Tls
 
 RECEIVE_BYTES: Final = 16_384
@@ -35,18 +36,18 @@ class Dialling:
         self._tls: Tls | None = None
 
     def use_tls(self, tls: Tls) -> None:
-        """Make nodes that are dialled from now on prove their uuid, if `tls` names the authorities for nodes."""
+        """Make nodes that are dialled from now on prove their identity, if `tls` names the authorities for nodes."""
         self._tls = tls if tls.knows_peers else None
 
     @property
     def proves(self) -> bool:
-        """True if dialled nodes must prove their uuid by a certificate."""
+        """True if dialled nodes must prove their identity by a certificate."""
         return self._tls is not None
 
-    async def connect(self, to: Address, uuid: bytes | None = None) -> ByteStream:
-        """Return a connection to the node of that uuid at a numeric address; None: to any node of the cluster.
+    async def connect(self, to: Address, uuid: bytes | None = None, name: str = "") -> ByteStream:
+        """Return a connection to the node of that uuid and name at a numeric address; None: to any node of the cluster.
 
-        Only TLS checks the uuid.
+        Only TLS checks the identity.
 
         Raises:
             OSError: no node answers.
@@ -57,7 +58,7 @@ class Dialling:
             return stream
         secured = SecuredStream(stream, TlsEnd(self._tls))
         try:
-            hello.prove(await secured.shake(), uuid)
+            hello.prove(await secured.shake(), uuid, (name,))
         except BaseException:
             with trio.CancelScope(shield=True):
                 await stream.aclose()
@@ -69,11 +70,14 @@ class Dialling:
 class Proofs:
     """Checks that callers which act as nodes are nodes.
 
-    `proven` returns the uuid that the current caller proved by a certificate; pass None if no proofs are required.
+    `proven` returns what the current caller proved by a certificate; pass None if no proofs are required. `names` returns
+    the names by which gossip knows the node of a uuid.
     """
 
-    def __init__(self, proven: Callable[[], bytes | None] | None) -> None:
-        self._proven = proven
+    def __init__(
+        self, proven: Callable[[], Proven | None] | None, names: Callable[[bytes], Collection[str]] = lambda _: ()
+    ) -> None:
+        self._proven, self._names = proven, names
         self._log = Log("gossipkv.node")
         self._sparing = Sparing()
 
@@ -86,7 +90,7 @@ class Proofs:
         if self._proven is None:
             return False
         try:
-            hello.prove(self._proven(), uuid)
+            hello.prove(self._proven(), uuid, () if uuid is None else self._names(uuid))
         except Unauthorized as error:
             if self._sparing.lets(trio.current_time(), uuid, error.message):
                 self._log.warning("peer_refused", uuid=uuid.hex() if uuid else "none", reason=error.message)
@@ -102,8 +106,8 @@ class SecuredStream:
         self._stream = stream
         self._end = end
 
-    async def shake(self) -> bytes | None:
-        """Do the handshake; return the uuid that the other end's certificate proves.
+    async def shake(self) -> Proven | None:
+        """Do the handshake; return the uuid or the names that the other end's certificate proves.
 
         Raises:
             OSError: the connection breaks.
@@ -117,7 +121,7 @@ class SecuredStream:
                 await self._flush()  # Also an alert, which tells the other end the reason.
             if not done and not await self._receive():
                 raise ConnectionResetError(errno.ECONNRESET, "the connection was closed during the handshake")
-        return self._end.uuid
+        return self._end.proven
 
     async def send_all(self, data: bytes) -> None:
         """Send all of the data. Raises as `shake`."""

@@ -53,7 +53,7 @@ class Greeter:
             OSError: no node answers.
             Unauthorized, ProtocolError: the answering node is not that member.
         """
-        stream = await self._dialling.connect(to, uuid)
+        stream = await self._dialling.connect(to, uuid, name)
         try:
             return stream, await self._greet(stream, name, to, uuid)
         except BaseException:

@@ -18,8 +18,12 @@ from gossipkv.gossip.member import MAX_EPOCH, UUID_BYTES
 from gossipkv.node.identity import MAX_STORE
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gossipkv.wire.arguments import OptionArguments
     from gossipkv.wire.rpc import Value
+
+Proven = bytes | tuple[str, ...]  # The uuid in a certificate; without one, its DNS names.
 
 PROTOCOL = 1  # Grows when a peer or a client must know of a change; new methods and options are no reason.
 
@@ -60,15 +64,29 @@ class Hello(NamedTuple):
             )
 
 
-def prove(proven: bytes | None, uuid: bytes | None) -> None:
-    """Check that the other end's certificate proves that uuid, or for None the uuid of any node.
+def prove(proven: Proven | None, uuid: bytes | None, names: Collection[str] = ()) -> None:
+    """Check that the other end's certificate proves the node of that uuid; for None any node of the cluster.
+
+    A certificate without a uuid proves a node by its name. `names` are the names that gossip knows for the uuid.
 
     Raises:
         Unauthorized: it does not.
     """
     if proven is None:
-        raise Unauthorized("the peer has no certificate of tls_peers with a uuid, so it is not accepted as a node")
-    if uuid not in {None, proven}:
+        raise Unauthorized(
+            "the peer has no certificate of tls_peers with a uuid or a name, so it is not accepted as a node"
+        )
+    if uuid is None or proven == uuid:
+        return
+    if isinstance(proven, tuple):
+        if not set(proven).intersection(names):
+            known = f"known as {', '.join(names)}" if names else "not known to this node yet"
+            raise Unauthorized(
+                f"the certificate has no uuid, and its names ({', '.join(proven)}) are not those of the node "
+                f"{uuid.hex()}, {known}",
+                {"uuid": uuid.hex()},
+            )
+    else:
         raise Unauthorized(
             f"the certificate belongs to the node {proven.hex()}, not to {uuid.hex()}",
             {"uuid": uuid.hex(), "proven": proven.hex()},

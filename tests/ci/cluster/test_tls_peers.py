@@ -39,8 +39,8 @@ def publish(source):
 class Files:
     """The certificates and authorities of the nodes, which may change while they run."""
 
-    def __init__(self, place):
-        self.place = place
+    def __init__(self, place, *, by_name=False):
+        self.place, self.by_name = place, by_name
         place.mkdir()
         self.trusts(self.signs(new_authority("first", NOW)))
 
@@ -52,7 +52,8 @@ class Files:
     def signs(self, authority):
         """Give all nodes certificates signed by `authority`; return the authority."""
         for name, uuid in UUIDS.items():
-            signed = new_certificate((authority.certificate, authority.key), Subject(name, ("127.0.0.1",), uuid), NOW)
+            subject = Subject(name, ("127.0.0.1", name), None if self.by_name else uuid)
+            signed = new_certificate((authority.certificate, authority.key), subject, NOW)
             self.write(f"{name}.key", signed.key)
             self.write(f"{name}.pem", signed.certificate)
         return authority
@@ -174,6 +175,19 @@ def test_another_authority_under_load(tmp_path):
         assert "peer_refused" not in said
         assert "certificate was refused" not in said
         assert nodes[0].stop() == 0
+
+
+def test_names_are_enough(tmp_path):
+    """No issuer writes a uuid: nodes whose certificates have only their names know each other, and no stranger."""
+    files, source = Files(tmp_path / "files", by_name=True), tmp_path / "source"
+    with two_nodes(tmp_path, source, files) as nodes:
+        until(lambda: all(is_connected(node) for node in nodes), nodes[0].said)
+        with started(tmp_path, source, "n3", files.settings("n2"), "--join", nodes[0].address) as stranger:
+            assert stranger.process.wait(PATIENCE_S) == 2
+            assert "neither a uuid nor the name of this node (the setting `node`: n3)" in stranger.said()
+        read_anew(nodes)
+        assert [node.stop() for node in reversed(nodes)] == [0, 0]
+        assert "certificate_unchanged" not in nodes[0].said()
 
 
 @pytest.mark.parametrize(

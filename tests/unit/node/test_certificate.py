@@ -179,9 +179,11 @@ def test_nodes_that_are_to_know_each_other(tmp_path: Path) -> None:
     assert read(named, tls_peers=authority.path, join=at).uuid == uuid.bytes
     assert read(named).uuid == uuid.bytes
     assert read(unnamed).uuid is None
+    assert read(unnamed, tls_peers=authority.path, node="localhost").names == ("localhost",)
     assert read(unnamed, tls_listeners=("resp_listen",), join=at) is not None
     for pair, settings, reason in [
-        (unnamed, {"tls_peers": authority.path}, "it has no uuid, which a node must prove"),
+        (unnamed, {"tls_peers": authority.path}, "neither a uuid nor the name of this node .*`node`: not set"),
+        (unnamed, {"tls_peers": authority.path, "node": "n1"}, "neither a uuid nor the name of this node .*`node`: n1"),
         (named, {"tls_peers": authority.path, "tls_listeners": ("resp_listen",)}, "tls_peers applies to `listen`"),
         (named, {"join": at}, "tls_certificate: nodes that join each other by TLS need tls_peers"),
         (named, {"tls_peers": named.key}, "tls_peers = .*expected certificates of authorities"),
@@ -204,6 +206,8 @@ async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery, aut
     assert [entry["event"] for entry in logs] == ["certificate_unchanged"]
     assert f"it must belong to the node {UUID(int=1).hex}" in logs[0]["reason"]
     assert len(used) == 1
+    authority.pair("node", "node")
+    await kept.read_again()
     authority.pair("node", uuid=UUID(int=1))
     await kept.read_again()
     assert len(used) == 2

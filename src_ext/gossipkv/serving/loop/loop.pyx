@@ -199,7 +199,7 @@ cdef class Loop:
 
     @property
     def proven(self):
-        """The uuid (16 bytes) proved by the node that is being answered; None if no uuid was proved."""
+        """The uuid (16 bytes) or the names proved by the node that is being answered; None if nothing was proved."""
         cdef Connection* connection
         if self.answering == 0:
             return None

@@ -10,9 +10,7 @@ cdef struct TlsConnection:
     uint32_t interest
     bint holds  # bytes or an end that epoll does not report
     bint listed
-    bint judged  # `is_node` and `uuid` are known
-    bint is_node
-    uint8_t uuid[16]
+    bint judged  # `proofs` has the verdict
     void* tunnel  # the tunnel to another server; NULL if the connection is served here
 
 
@@ -20,6 +18,7 @@ cdef class TlsConnections:
     cdef Tls tls  # for new connections; None without TLS
     cdef TlsConnection* slots  # indexed by descriptor
     cdef int size
+    cdef dict proofs  # what the certificates of judged connections prove, by descriptor
     cdef Buffer holding  # descriptors of connections that hold input, or did
 
     cdef int shake(self, int fd, uint64_t handle) noexcept nogil

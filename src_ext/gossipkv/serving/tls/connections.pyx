@@ -28,6 +28,9 @@ cdef enum:
 cdef class TlsConnections:
     """The TLS connections of a transport."""
 
+    def __cinit__(self):
+        self.proofs = {}
+
     def __dealloc__(self):
         cdef int fd
         for fd in range(self.size):
@@ -118,16 +121,12 @@ cdef class TlsConnections:
     cdef object proven(self, int fd):
         """Implement `Transport.proven`: the first verdict stays, whatever certificates are read anew meanwhile."""
         cdef TlsConnection* connection = tls_connection_of(self, fd)
-        cdef bytes uuid
         if connection == NULL or self.tls is None:
             return None
         if not connection.judged:
-            uuid = self.tls.proven(connection.tls)
+            self.proofs[fd] = self.tls.proven(connection.tls)
             connection.judged = True
-            connection.is_node = uuid is not None
-            if connection.is_node:
-                memcpy(connection.uuid, <const uint8_t*>uuid, sizeof(connection.uuid))
-        return (<const char*>connection.uuid)[:sizeof(connection.uuid)] if connection.is_node else None
+        return self.proofs[fd]
 
     cdef object named(self, int fd):
         """Implement `Transport.named`. Requires: TLS."""

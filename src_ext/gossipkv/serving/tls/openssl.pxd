@@ -96,6 +96,7 @@ cdef class Tls:
     cdef uint32_t listeners  # a bit for each listener that uses TLS
     cdef Signers* signers  # owned by the context, which lives as long as its connections
     cdef readonly bytes uuid
+    cdef readonly tuple names
     cdef readonly int64_t expires_s
 
     cdef int use(self, certificate, key) except -1

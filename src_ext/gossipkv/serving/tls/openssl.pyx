@@ -8,7 +8,7 @@ ticket also notes which authority signed the certificate.
 
 OpenSSL writes to sockets without MSG_NOSIGNAL, so SIGPIPE must be ignored, as Python does. OpenSSL keeps errors per
 thread and mistakes a left-over error for its own, so each call below starts by clearing them. A node is identified by
-the uuid in a name `urn:uuid:...` of its certificate, if a node authority signed it. The library is opened for this
+the uuid in a name `urn:uuid:...` of its certificate, else by the DNS names, if a node authority signed it. The library is opened for this
 module alone and never closed; Python's `ssl` may use the same library or another.
 """
 
@@ -74,6 +74,7 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     TICKETS = 1  # Tickets per TLS 1.3 client; the usual two, for browsers, take twice the time.
     MAX_AT_ONCE = 1 << 30
     NAMES_EXTENSION = 85  # NID_subject_alt_name
+    NAME_DNS = 2
     NAME_URI = 6
     COMMON_NAME = 13
     REASON_BITS = 0x7FFFFF  # The reason part of an error code.
@@ -209,8 +210,8 @@ cdef class Tls:
 
     `listeners` has a bit for each listener as numbered in `transport/interface.pxd`. `clients` and `peers` are the
     authorities that sign certificates of clients and nodes. A client is asked for a certificate: without one it may
-    connect, with a wrong one it may not. `uuid` (16 bytes, or None) is the node's own; `expires_s` is the end of its
-    certificate's validity, in seconds since 1970.
+    connect, with a wrong one it may not. `uuid` (16 bytes, or None) and, without one, `names` are the node's own;
+    `expires_s` is the end of its certificate's validity, in seconds since 1970.
 
     Raises:
         ConfigError: a file is invalid; the message names the file and the action.
@@ -253,7 +254,8 @@ cdef class Tls:
         if openssl.to_tm(openssl.not_after(openssl.certificate(self.context)), &expires) != 1:
             raise refused("tls_certificate", certificate, "the certificate has no valid time of expiry")
         self.expires_s = timegm(&expires)
-        self.uuid = uuid_of(openssl.certificate(self.context))
+        node = node_of(openssl.certificate(self.context))
+        self.uuid, self.names = (node, ()) if isinstance(node, bytes) else (None, node or ())
         return 0
 
     cdef int ask(self, dict authorities) except -1:
@@ -283,8 +285,8 @@ cdef class Tls:
         return tls
 
     cdef object proven(self, const void* tls):
-        """Return the uuid (16 bytes) of the node at the other end; None if its certificate proves none."""
-        return uuid_of(openssl.shown(tls)) if who_signed(tls, self.signers) & SIGNED_BY_PEERS else None
+        """Return the uuid (16 bytes) or the names of the node at the other end; None if its certificate proves none."""
+        return node_of(openssl.shown(tls)) if who_signed(tls, self.signers) & SIGNED_BY_PEERS else None
 
     cdef object named(self, const void* tls):
         """Return the name in the other end's client certificate; None without one, or if it is a node's."""
@@ -361,8 +363,8 @@ cdef class TlsEnd:
             openssl.free(self.tls)
 
     @property
-    def uuid(self):
-        """The uuid (16 bytes) of the node that answered; None if its certificate proves none. Requires: a handshake."""
+    def proven(self):
+        """The uuid (16 bytes) or the names that the other end's certificate proves; None: none. Requires: a handshake."""
         return self.context.proven(self.tls)
 
     def feed(self, bytes data not None):

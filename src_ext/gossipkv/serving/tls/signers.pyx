@@ -75,6 +75,15 @@ cdef bint is_signed(const void* tls, void* store) noexcept nogil:
 
 cdef object uuid_of(const void* certificate):
     """Return the uuid (16 bytes) of the node that a certificate names; None if it names none or several."""
+    node = node_of(certificate)
+    return node if isinstance(node, bytes) else None
+
+
+cdef object node_of(const void* certificate):
+    """Return what a certificate says of its node: the uuid (16 bytes), else the tuple of its DNS names; None: nothing.
+
+    A certificate with several uuids, or a malformed one, says nothing.
+    """
     cdef void* names = openssl.extension(certificate, NAMES_EXTENSION, NULL, NULL)
     cdef const void* value
     cdef int kind
@@ -82,10 +91,12 @@ cdef object uuid_of(const void* certificate):
     cdef list found = []
     for at in range(openssl.name_count(names)):  # OpenSSL counts -1 names for NULL.
         value = openssl.name_value(openssl.name_at(names, at), &kind)
-        if kind == NAME_URI:
-            found.append((<const char*>openssl.text_data(value))[:openssl.text_size(value)])
+        if kind == NAME_URI or kind == NAME_DNS:
+            found.append((kind, (<const char*>openssl.text_data(value))[:openssl.text_size(value)]))
     openssl.names_free(names)
-    named = [name for name in found if name.startswith(b"urn:uuid:")]
+    named = [name for kind, name in found if kind == NAME_URI and name.startswith(b"urn:uuid:")]
+    if not named:
+        return tuple(name.decode() for kind, name in found if kind == NAME_DNS and name.isascii()) or None
     try:
         return UUID(named[0].decode()).bytes if len(named) == 1 else None
     except ValueError:

@@ -66,7 +66,7 @@ class Network:
         self.streams: list[OneAnswer] = []
         self.hangs = self.proves = False
 
-    async def connect(self, to: Address, uuid: bytes | None = None) -> ByteStream:
+    async def connect(self, to: Address, uuid: bytes | None = None, name: str = "") -> ByteStream:
         self.dialled.append((trio.current_time(), to))
         await trio.lowlevel.checkpoint()
         if self.hangs:

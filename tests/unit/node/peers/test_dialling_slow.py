@@ -64,9 +64,9 @@ class Nodes:
     def tls(self, pair: Pair) -> Tls:
         return Tls(pair.certificate, pair.key, self.clients.path, self.peers.path, listeners=LISTEN)
 
-    async def proves(self, uuid: UUID | None = THEIRS) -> bytes | None:
-        """Dial the node of this uuid, and return the uuid that it attributes to the caller."""
-        stream = await self.dialling.connect(Address(*self.served.address), uuid and uuid.bytes)
+    async def proves(self, uuid: UUID | None = THEIRS, name: str = "theirs") -> bytes | list[str] | None:
+        """Dial the node of this uuid and name, and return what it has proved of the caller."""
+        stream = await self.dialling.connect(Address(*self.served.address), uuid and uuid.bytes, name)
         try:
             return await asked(stream)
         finally:
@@ -82,9 +82,9 @@ async def refusal(nodes: Nodes) -> str:
     return ""
 
 
-async def asked(stream: ByteStream) -> bytes | None:
+async def asked(stream: ByteStream) -> bytes | list[str] | None:
     await stream.send_all(rpc.request(1, "hello", [{}]))
-    proven: bytes | None = msgpack.unpackb(await stream.receive_some(1000))[3]
+    proven: bytes | list[str] | None = msgpack.unpackb(await stream.receive_some(1000))[3]
     return proven
 
 
@@ -120,6 +120,24 @@ async def test_who_is_dialled_is_another(nodes: Nodes) -> None:
     ]:
         nodes.shows(pair)
         assert reason in await refusal(nodes)
+
+
+async def test_a_name_proves_a_node_without_a_uuid(nodes: Nodes) -> None:
+    """Of the DNS names, one must be the node's; a uuid, even a wrong one, is never overruled by a name."""
+    nodes.mine(nodes.peers.pair("mine", "127.0.0.1", "n1", "n1.nodes"))
+    nodes.shows(nodes.peers.pair("theirs", "n2.nodes", "n2"))
+    assert await nodes.proves(name="n2") == ["n1", "n1.nodes"]
+    assert await nodes.proves(None) == ["n1", "n1.nodes"]
+    with pytest.raises(
+        Unauthorized, match=rf"its names \(n2.nodes, n2\) are not those of the node {THEIRS.hex}, known as n3"
+    ):
+        await nodes.proves(name="n3")
+    nodes.shows(nodes.peers.pair("theirs", "n2", uuid=OTHER))
+    with pytest.raises(Unauthorized, match="belongs to the node"):
+        await nodes.proves(name="n2")
+    nodes.shows(nodes.clients.pair("theirs", "n2"))
+    with pytest.raises(Unauthorized, match="no certificate of tls_peers"):
+        await nodes.proves(name="n2")
 
 
 async def test_who_dials_is_nobody(nodes: Nodes) -> None:
@@ -194,6 +212,18 @@ async def test_a_loop_goes_on(nodes: Nodes, tmp_path: Path) -> None:
     cluster.asker.close()
     cluster.owner.until(lambda: cluster.owner.counters("connections") == 0)
     cluster.owner.close()
+
+
+async def test_a_caller_is_known_by_the_name_of_its_uuid() -> None:
+    """A certificate without a uuid proves a caller only once gossip knows the name of the uuid that the caller states."""
+    names = {MINE.bytes: ["n1"]}
+    proofs = Proofs(lambda: ("n1", "n1.nodes"), lambda uuid: names.get(uuid, []))
+    assert proofs.check(MINE.bytes)
+    assert proofs.check(None)
+    names[OTHER.bytes] = ["n2"]
+    for uuid, reason in (OTHER, "known as n2"), (THEIRS, "not known to this node yet"):
+        with pytest.raises(Unauthorized, match=reason):
+            proofs.check(uuid.bytes)
 
 
 async def test_what_is_refused_is_told(autojump_clock: MockClock) -> None:
