@@ -52,7 +52,7 @@ def is_name(address: Address) -> bool:
 class AddressRoute:
     """The addresses, the preferred one first; names among them are to be resolved."""
 
-    __slots__ = ("_dead", "_found", "_given", "_hosts", "_learned", "_order", "_stale")
+    __slots__ = ("_dead", "_found", "_given", "_learned", "_order", "_stale")
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._given = self._order = tuple(dict.fromkeys(addresses))
@@ -60,7 +60,6 @@ class AddressRoute:
         self._dead: frozenset[Address] = frozenset()
         self._found: dict[Address, tuple[Address, ...]] = {}  # Addresses of names.
         self._stale: frozenset[Address] = frozenset()  # Names to ask for again.
-        self._hosts: dict[Address, str] = {}
         assert self._given, "a client has an address"
 
     @property
@@ -74,8 +73,9 @@ class AddressRoute:
         return (address, *found) if address in self._stale or not found else found
 
     def host_of(self, address: Address) -> str:
-        """Return the name that an address was found by, which certificates have."""
-        return self._hosts.get(address, address.host)
+        """Return the name that an address was found by, which certificates have: that of a member comes first."""
+        names = (name for name in (*self._learned, *self._given, *self._found) if address in self._found.get(name, ()))
+        return next((name.host for name in names), address.host)
 
     def prefer_another(self, address: Address) -> None:
         """Make another address the preferred one."""
@@ -86,7 +86,6 @@ class AddressRoute:
         """Note the addresses that a name stands for."""
         self._found = self._found | {name: tuple(dict.fromkeys(found))}
         self._stale -= {name}
-        self._hosts = dict.fromkeys(found, name.host) | self._hosts
         self._arrange()
 
     def doubt_names(self) -> None:
@@ -96,7 +95,8 @@ class AddressRoute:
 
     def learn(self, live: Iterable[Address], dead: Iterable[Address]) -> None:
         """Note the members of the cluster."""
-        self._learned, self._dead = tuple(dict.fromkeys(live)), frozenset(dead)
+        self._learned = tuple(dict.fromkeys(live))
+        self._dead = frozenset(found for address in dead for found in (address, *self.of(address)))
         self._arrange()
 
     def _arrange(self) -> None:

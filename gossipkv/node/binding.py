@@ -13,6 +13,7 @@ from gossipkv.address import Address
 from gossipkv.environment.seam import is_link_local
 from gossipkv.errors import LocalError
 from gossipkv.log import Log
+from gossipkv.name_service import numeric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,16 +110,24 @@ def _refused(where: str, error: OSError | UnicodeError, address: Address, flag: 
 
 
 async def advertised(
-    sockets: SocketFactory, bound: Address, *, wanted: Address | None, joins: Sequence[Address]
+    sockets: SocketFactory,
+    bound: Address,
+    *,
+    wanted: Address | None,
+    stands_for: str | None = None,
+    joins: Sequence[Address],
 ) -> Address:
     """Return the numeric address that others are told: `wanted`, or else the address at which the node listens.
 
+    The name in `wanted` is resolved, unless the caller knows the address that it `stands_for`.
     A node that listens on all addresses tells the one from which it reaches the first of `joins`. Without `joins` and
     `wanted` such a node can only be reached from its own machine.
 
     Raises:
         LocalError: `wanted` is an unknown name, or stands for no address at which this node is heard.
     """
+    if wanted is not None and stands_for is not None:
+        wanted = Address(stands_for, wanted.port)
     if wanted is not None:
         try:
             with trio.fail_after(RESOLVE_TIMEOUT_S):
@@ -148,6 +157,13 @@ async def advertised(
     else:
         log.info("advertised", address=str(found), reason="leads to the members of `join`")
     return found
+
+
+def advertised_name(wanted: Address | None, address: Address) -> str | None:
+    """Return the name in `wanted` with the port of the advertised address; None if it is no name."""
+    if wanted is None or numeric(wanted) is not None:
+        return None
+    return str(Address(wanted.host, address.port))
 
 
 def _is_heard(bound: Address, address: Address) -> bool:

@@ -83,12 +83,8 @@ class Certificate:
                 tls = await self._threads.run(read, self._config)
                 assert tls is not None, "settings do not change"
                 if tls.uuid != self._tls.uuid and (self._tls.uuid or self._config.tls_peers):
-                    owner = (
-                        f"belong to the node {self._tls.uuid.hex()}" if self._tls.uuid else "have no uuid, as before"
-                    )
-                    raise _wrong(
-                        self._config, "tls_certificate", f"it must {owner}; or restart the node with the new one"
-                    )
+                    owner = f"belong to the node {self._tls.uuid.hex()}" if self._tls.uuid else "have no uuid"
+                    raise _wrong(self._config, "tls_certificate", f"it must {owner}, or restart the node")
                 if over := self._over(tls):
                     raise _wrong(self._config, "tls_certificate", over)
             except GossipKVError as error:

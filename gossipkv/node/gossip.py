@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
     Key = tuple[str, bytes]  # A name, and the id of one owner.
 
+NAMES: Final = "names"  # Parent path of advertised names: `names/<host:port>`.
+
 PORTION: Final = 250  # Entries listed in one turn of the task, which is a few milliseconds.
 
 # A leaving node tells a few members at once and repeats the news for this many rounds; the members spread the news.
@@ -182,6 +184,12 @@ class Gossiping:
         self._publications.publish(path, value)
         self.agent.act()
 
+    def publish_name(self, name: str | None) -> None:
+        """Publish the advertised name, `host:port`, by which clients reach this node; None if it has none."""
+        if name is not None:
+            with contextlib.suppress(TooLarge):  # It is logged, and clients get the numeric address.
+                self._publications.publish(f"{NAMES}/{name}")
+
     def withdraw(self, path: str) -> bool:
         """Withdraw a key; return False if there was none."""
         was_there = self._publications.withdraw(path)
@@ -296,11 +304,11 @@ class Gossiping:
 
     def members(self) -> list[Detail]:
         """Return the known members, by name."""
-        twice = self.claimed_twice()
+        twice, names = self.claimed_twice(), {entry.owner: entry.name for entry in self.below(NAMES)}
         return [
             {
                 "node": member.name,
-                "address": str(member.address),
+                "address": names.get(member.name, str(member.address)),
                 "state": self._state(member),
                 "epoch": member.epoch,
                 "incarnation": member.incarnation,

@@ -39,7 +39,18 @@ from gossipkv.settings.masking import Option, is_url, mask_url
 from gossipkv.settings.node_variables import NODE_VARIABLE, TOKEN_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.serving import RespSettings, ServingSettings
-from gossipkv.settings.setting import PREFIX, UNITS, Setting, choice, described, plain, read_advertised, read_path, say
+from gossipkv.settings.setting import (
+    PREFIX,
+    UNITS,
+    Setting,
+    choice,
+    described,
+    plain,
+    read_advertised,
+    read_ip_address,
+    read_path,
+    say,
+)
 from gossipkv.settings.stores import BackupSettings, is_plain_url
 from gossipkv.settings.tables import TableSettings
 from gossipkv.settings.toml_lines import line_of
@@ -88,8 +99,13 @@ class NodeSettings:
     )  # fmt: skip
     advertise: Address | None = plain(
         None, "address", "as listen", "HOST:PORT; port 0 means the port of `listen`", read_advertised,
-        meaning="address at which other nodes reach this node",
+        meaning="address at which others reach this node; if it is a name, clients are told the name",
         why="as `listen`; if that is every interface, the local address of the route to the first node of `join`",
+    )  # fmt: skip
+    advertise_address: str | None = plain(
+        None, "text", "as resolved", "an IPv4 or IPv6 address", read_ip_address,
+        meaning="address that the name in `advertise` stands for, if the name service knows it late or has an old one",
+        why="other nodes need a numeric address",
     )  # fmt: skip
 
 

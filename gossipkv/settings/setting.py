@@ -276,6 +276,16 @@ def read_advertised(text: str) -> Address | None:
     return address
 
 
+def read_ip_address(text: str) -> str | None:
+    """Return a numeric address that others can reach, or None for `as resolved`."""
+    if text.strip() == "as resolved":
+        return None
+    address = ipaddress.ip_address(text.strip())
+    if address.is_unspecified:
+        raise ValueError("expected an address that other nodes can reach")
+    return str(address)
+
+
 def _is_wildcard(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_unspecified

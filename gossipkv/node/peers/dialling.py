@@ -70,8 +70,8 @@ class Dialling:
 class Proofs:
     """Checks that callers which act as nodes are nodes.
 
-    `proven` returns what the current caller proved by a certificate; pass None if no proofs are required. `names` returns
-    the names by which gossip knows the node of a uuid.
+    `proven` returns what the current caller proved by a certificate; pass None if no proofs are required. `names`
+    returns the names by which gossip knows the node of a uuid.
     """
 
     def __init__(

@@ -7,15 +7,19 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
 
 from gossipkv.access.certificates import Subject, new_authority, new_certificate
+from gossipkv.client import blocking
+from gossipkv.client.dispatcher import LEARN_AFTER_S
+from gossipkv.errors import GossipKVError
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.node.peers.connections import DIAL_TIMEOUT_S
 from tests.ci.cluster.node_process import PATIENCE_S, PATIENTLY, NodeProcess
@@ -39,8 +43,9 @@ def publish(source):
 class Files:
     """The certificates and authorities of the nodes, which may change while they run."""
 
-    def __init__(self, place, *, by_name=False):
-        self.place, self.by_name = place, by_name
+    def __init__(self, place, *, hosts=None):
+        """Certificates have these hosts and the node's name in place of its uuid, if `hosts` is given."""
+        self.place, self.hosts = place, hosts
         place.mkdir()
         self.trusts(self.signs(new_authority("first", NOW)))
 
@@ -52,7 +57,8 @@ class Files:
     def signs(self, authority):
         """Give all nodes certificates signed by `authority`; return the authority."""
         for name, uuid in UUIDS.items():
-            subject = Subject(name, ("127.0.0.1", name), None if self.by_name else uuid)
+            hosts = ("127.0.0.1",) if self.hosts is None else (*self.hosts, name)
+            subject = Subject(name, hosts, uuid if self.hosts is None else None)
             signed = new_certificate((authority.certificate, authority.key), subject, NOW)
             self.write(f"{name}.key", signed.key)
             self.write(f"{name}.pem", signed.certificate)
@@ -179,7 +185,7 @@ def test_another_authority_under_load(tmp_path):
 
 def test_names_are_enough(tmp_path):
     """No issuer writes a uuid: nodes whose certificates have only their names know each other, and no stranger."""
-    files, source = Files(tmp_path / "files", by_name=True), tmp_path / "source"
+    files, source = Files(tmp_path / "files", hosts=["127.0.0.1"]), tmp_path / "source"
     with two_nodes(tmp_path, source, files) as nodes:
         until(lambda: all(is_connected(node) for node in nodes), nodes[0].said)
         with started(tmp_path, source, "n3", files.settings("n2"), "--join", nodes[0].address) as stranger:
@@ -188,6 +194,43 @@ def test_names_are_enough(tmp_path):
         read_anew(nodes)
         assert [node.stop() for node in reversed(nodes)] == [0, 0]
         assert "certificate_unchanged" not in nodes[0].said()
+
+
+def is_here(client):
+    """True if the node of this client has the only record itself."""
+    with suppress(GossipKVError):
+        return client.call("get", "geo", "key1", {"local": True})[0] == b"value1"
+
+
+def test_clients_follow_advertised_names(tmp_path):
+    """Certificates have names and no addresses: a client goes on at a member that it knows only from another one."""
+    files, source = Files(tmp_path / "files", hosts=["localhost"]), tmp_path / "source"
+    source.mkdir()
+    (source / "geo" / "1").mkdir(parents=True)
+    (source / "geo" / "1" / "part-0.tsv").write_text("key1\tvalue1\n")
+    with ExitStack() as stack:
+        nodes = []
+        for name in ("n1", "n2"):
+            join = ("--join", nodes[0].address) if nodes else ()
+            options = ("--advertise", "localhost:0", "--advertise-address", "127.0.0.1", "--replication", "2", *join)
+            nodes.append(stack.enter_context(started(tmp_path, source, name, files.settings(name), *options)))
+            nodes[-1].ready()
+        names = [f"localhost:{node.address.rpartition(':')[2]}" for node in nodes]
+        trusted = ssl.create_default_context(cafile=tmp_path / "files" / "peers.pem")
+        with blocking.connect(names[0], timeout_ms=PATIENCE_S * 1000, tls=trusted) as client:
+            until(lambda: {member["address"] for member in client.members()} == {*names}, nodes[0].said)
+            with blocking.connect(names[1], timeout_ms=PATIENCE_S * 1000, tls=trusted) as other:
+                until(lambda: is_here(other), nodes[1].said)
+            time.sleep(LEARN_AFTER_S)
+            for _ in range(
+                10
+            ):  # One of these asks for the members, and a later one reads the answer.
+                assert client.dataset("geo").get(b"key1") == b"value1"
+                time.sleep(0.1)
+            nodes[0].process.kill()
+            nodes[0].process.wait()
+            assert client.dataset("geo").get(b"key1") == b"value1"
+            assert str(client.address) == nodes[1].address
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ def test_the_manifests_fit_the_program(release: str) -> None:
     pod, environ = pod_of(text), environ_of(text, "gossipkv-1", "10.0.0.5")
     (node,) = pod["containers"]
     config = load(None, environ, {})
-    assert (config.node, str(config.advertise)) == ("gossipkv-1", "10.0.0.5:7070")
+    assert (config.node, str(config.advertise)) == ("gossipkv-1", "gossipkv-1.gossipkv-nodes:7070")
+    assert config.advertise_address == "10.0.0.5"
     mounts = [mount["mountPath"] for mount in node["volumeMounts"]]
     for path in filter(None, (config.data, config.key_ring, config.users, config.tls_key, config.tls_peers)):
         assert any(path.is_relative_to(mount) for mount in mounts), path
@@ -270,7 +271,7 @@ def test_three_nodes_live_by_the_manifests(pods: Pods) -> None:
     assert (status["Uid"].split()[0], status["NSpid"].split()[-1], int(status["CapEff"], 16)) == (str(USER), "1", 0)
     assert pods.end(2) == 0
     pods.start(2, at=OTHER_PLACE)
-    pods.eventually(lambda: alive(network, 1).get("gossipkv-1") == f"{networks.address(OTHER_PLACE)}:{PORT}")
     pods.eventually(lambda: pods.probe(OTHER_PLACE, "/readyz") == "200")
     assert network.ask(OTHER_PLACE, "get", "carts", "ana")[0] == "two pears"
+    pods.eventually(lambda: alive(network, 1).get("gossipkv-1") == f"gossipkv-1.gossipkv-nodes:{PORT}")
     assert [pods.end(number) for number in (1, 2, 3)] == [0, 0, 0]

@@ -103,11 +103,13 @@ def test_a_node_starts_with_odd_values(tmp_path: Path, name: str) -> None:
     )
     assert (said.returncode, said.stderr) == (0, "")
     ports = {"GOSSIPKV_LISTEN", "GOSSIPKV_ADVERTISE", "GOSSIPKV_HTTP_LISTEN", "GOSSIPKV_RESP_LISTEN"}
-    free = dict.fromkeys(ports & environ.keys(), "127.0.0.1:0")
+    free = {name: f"{environ[name].partition(':')[0]}:0" for name in ports & environ.keys()}
     with NodeProcess(tmp_path, environ=environ | free) as node:
         node.ready()
         with connect(node.address) as client:
             assert client.call("info")["node"] == "gossipkv-1"
+            (member,) = client.members()
+            assert member["address"].startswith("gossipkv-1.gossipkv-nodes:")
         assert node.stop() == 0
 
 

@@ -10,7 +10,7 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
-from gossipkv.node.binding import MAX_ATTEMPTS, advertised, bind, listen
+from gossipkv.node.binding import MAX_ATTEMPTS, advertised, advertised_name, bind, listen
 
 SEED = Address("seed", 7070)
 
@@ -101,6 +101,16 @@ async def test_the_address_that_others_are_told(bound, wanted, joins, expected):
     names |= {"198.51.100.1": ["198.51.100.1"], "dual": ["fd00::9", "10.3.0.9"], "six": ["fd00::9"]}
     names["half"] = ["203.0.113.1", "10.4.0.9"]
     assert await advertised(Sockets(names=names), bound, wanted=wanted, joins=joins) == expected
+
+
+async def test_a_name_whose_address_is_known():
+    """The name service is not asked; clients are told the name with the port, and no number."""
+    bound, wanted = Address("0.0.0.0", 7), Address("n1.nodes", 0)
+    sockets = Sockets(names={"10.0.0.1": ["10.0.0.1"]})
+    address = await advertised(sockets, bound, wanted=wanted, stands_for="10.0.0.1", joins=[])
+    assert (address, advertised_name(wanted, address)) == (Address("10.0.0.1", 7), "n1.nodes:7")
+    for number in None, Address("10.0.0.1", 0), Address("fd00::1", 9):
+        assert advertised_name(number, address) is None
 
 
 async def test_an_address_to_advertise_that_nobody_knows():

@@ -23,7 +23,8 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 OTHERS = {
     "source": ("/srv/data", "/srv/data"), "data": ("/var/lib/g", Path("/var/lib/g")),
     "listen": ("[::1]:0", Address("::1", 0)), "cluster": ("east", "east"), "node": ("n-1", "n-1"),
-    "advertise": ("10.1.2.3:0", Address("10.1.2.3", 0)), "profile": ("wan", "wan"), "shard_id": ("7", 7),
+    "advertise": ("10.1.2.3:0", Address("10.1.2.3", 0)), "advertise_address": ("fd00::1", "fd00::1"),
+    "profile": ("wan", "wan"), "shard_id": ("7", 7),
     "join": ("a:1, [::1]:2,a:1", (Address("a", 1), Address("::1", 2))), "time_to_converge": ("2s", 2000),
     "expected_members": ("3", 3),
     "key_ring": ("/etc/g/keys", Path("/etc/g/keys")), "seal": ("send", "send"),
@@ -305,6 +306,7 @@ def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
     ("max_parallel_loads", "9" * 99, "1 to 64"), ("compression", "zip", "none or lz4"), ("listen", "7070", "HOST:PORT"),
     ("require_success_file", "maybe", "true or false"), ("cluster", "a b", "1 to 64"), ("cluster", "", "1 to 64"),
     ("join", "a", "HOST:PORT"), ("join", "a:1,b:0", "port other than 0"), ("advertise", "0.0.0.0:1", "can reach"),
+    ("advertise_address", "n1.nodes", "IPv6 address"), ("advertise_address", "::", "can reach"),
     ("shard_id", "0.5", "whole number"), ("seal", "maybe", "accept or send or require"),
     ("isolation_group", "a b", "a name, or none"), ("weight", "0", "1 to 1000"),
     ("metadata_copies", "4", "1 or 3 or 5"), ("metadata_copies", "03", "not an allowed number"),

@@ -43,7 +43,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 {{- $port := regexFind "[0-9]+$" (get $given "listen" | default $settings.listen) }}
 {{- $_ := set $settings "join" (printf "%s-nodes:%s" .Release.Name $port) }}
-{{- $_ := set $settings "advertise" (printf "$(POD_IP):%s" $port) }}
+{{- $_ := set $settings "advertise" (printf "$(GOSSIPKV_NODE_NAME).%s-nodes:%s" .Release.Name $port) }}
+{{- $_ := set $settings "advertise_address" "$(POD_IP)" }}
 {{- range $name, $text := $given }}
 {{- if kindIs "invalid" $text }}{{ $_ := unset $settings $name }}{{ else }}{{ $_ := set $settings $name $text }}{{ end }}
 {{- end }}
