@@ -18,6 +18,7 @@ from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.environment.trio_world import real
 from gossipkv.log import Log
 from gossipkv.node import wiring as node
+from gossipkv.node.loading import load_modules
 from gossipkv.processes import logs, orphans
 from gossipkv.processes.supervisor import ProcessSupervisor
 
@@ -59,6 +60,7 @@ def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
     orphans.reap_as_first()
 
     # `nursery.start` would fail for a node that a signal ends before it is ready, which is no failure.
+    load_modules()
     trio.run(
         partial(
             node.run,

@@ -109,25 +109,25 @@ def _refused(where: str, error: OSError | UnicodeError, address: Address, flag: 
     return LocalError(f"cannot listen on {where}: {reason}; choose another with {flag}", {"address": str(address)})
 
 
-async def advertised(
-    sockets: SocketFactory,
-    bound: Address,
-    *,
-    wanted: Address | None,
-    stands_for: str | None = None,
-    joins: Sequence[Address],
-) -> Address:
-    """Return the numeric address that others are told: `wanted`, or else the address at which the node listens.
+async def advertised(sockets: SocketFactory, bound: Address, config: Config) -> tuple[Address, str | None]:
+    """Return the numeric address for other nodes, and the name for clients, `host:port`, if `advertise` is a name.
 
-    The name in `wanted` is resolved, unless the caller knows the address that it `stands_for`.
-    A node that listens on all addresses tells the one from which it reaches the first of `joins`. Without `joins` and
-    `wanted` such a node can only be reached from its own machine.
+    The address is that of `advertise` (`advertise_address`, if the name need not be resolved), or else the one at which
+    the node listens. A node that listens on all addresses tells the one from which it reaches the first of `join`.
+    Without `join` and `advertise` such a node can only be reached from its own machine.
 
     Raises:
-        LocalError: `wanted` is an unknown name, or stands for no address at which this node is heard.
+        LocalError: `advertise` is an unknown name, or stands for no address at which this node is heard.
     """
-    if wanted is not None and stands_for is not None:
-        wanted = Address(stands_for, wanted.port)
+    wanted, known = config.advertise, config.advertise_address
+    known_at = Address(known, wanted.port) if wanted and known else wanted
+    address = await _address(sockets, bound, known_at, config.join)
+    if wanted is None or numeric(wanted) is not None:
+        return address, None
+    return address, str(Address(wanted.host, address.port))
+
+
+async def _address(sockets: SocketFactory, bound: Address, wanted: Address | None, joins: Sequence[Address]) -> Address:
     if wanted is not None:
         try:
             with trio.fail_after(RESOLVE_TIMEOUT_S):
@@ -157,13 +157,6 @@ async def advertised(
     else:
         log.info("advertised", address=str(found), reason="leads to the members of `join`")
     return found
-
-
-def advertised_name(wanted: Address | None, address: Address) -> str | None:
-    """Return the name in `wanted` with the port of the advertised address; None if it is no name."""
-    if wanted is None or numeric(wanted) is not None:
-        return None
-    return str(Address(wanted.host, address.port))
 
 
 def _is_heard(bound: Address, address: Address) -> bool:

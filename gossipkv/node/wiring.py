@@ -36,7 +36,7 @@ from gossipkv.log import Log
 from gossipkv.node import certificate
 from gossipkv.node.access import Access, access_of
 from gossipkv.node.backups import NodeData, backup_methods
-from gossipkv.node.binding import Listeners, advertised, advertised_name, bind, bound_to, listening_beside
+from gossipkv.node.binding import Listeners, advertised, bind, bound_to, listening_beside
 from gossipkv.node.cluster_methods import ClusterMethods
 from gossipkv.node.data_methods import DataMethods
 from gossipkv.node.directory import DataDirectory, kept_ring
@@ -156,15 +156,9 @@ async def run(
         tls = await environment.threads.run(certificate.read, config)
         open_directory = partial(_open_directory, config, environment, tls, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
-        address = await advertised(
-            environment.sockets,
-            bound,
-            wanted=config.advertise,
-            stands_for=config.advertise_address,
-            joins=config.join,
-        )
+        address, name = await advertised(environment.sockets, bound, config)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        gossiping.publish_name(advertised_name(config.advertise, address))
+        gossiping.publish_name(name)
         membership = membership_of(config, gossiping, await environment.threads.run(directory.peers))
         ring = await environment.threads.run(kept_ring, directory)
         ground = _Ground(directory, gossiping, access, tls, membership, ring)

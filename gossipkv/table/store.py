@@ -29,7 +29,6 @@ from __future__ import annotations
 import math
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
@@ -47,17 +46,6 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.settings.tables import TableSettings
     from gossipkv.table.ports import NodeIdentity, OpenStore, OpenStores, ServingLoops
-
-# Every node with tables needs these modules at once. Loading them in the serving thread stopped it for 50 ms.
-LOADED: Final = (
-    "gossipkv.register.metadata.catalogue",
-    "gossipkv.register.metadata.server",
-    "gossipkv.replication.shell",
-    "gossipkv.table.rpc.admin",
-    "gossipkv.table.rpc.peer_rpc",
-    "gossipkv.table.records.endpoints",
-    "gossipkv.table.controllers.supervisor",
-)
 
 FORGET: Final = (
     "put the right store back; only if it is lost, start the node without its tables (`--forget-tables`), and then "
@@ -364,9 +352,7 @@ def open_tables(settings: TableSettings) -> OpenStores:
 
 
 def _loaded(settings: TableSettings) -> OpenStores:
-    """Load the modules for tables in a worker thread: nodes without tables skip them, and serving goes on."""
-    for name in LOADED:
-        import_module(name)
+    """Return how a store is opened."""
     from gossipkv.storage.engine.options import EngineOptions  # noqa: PLC0415  # See above.
     from gossipkv.storage.engine.shell import open_store  # noqa: PLC0415  # See above.
 

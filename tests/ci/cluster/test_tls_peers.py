@@ -222,9 +222,7 @@ def test_clients_follow_advertised_names(tmp_path):
             with blocking.connect(names[1], timeout_ms=PATIENCE_S * 1000, tls=trusted) as other:
                 until(lambda: is_here(other), nodes[1].said)
             time.sleep(LEARN_AFTER_S)
-            for _ in range(
-                10
-            ):  # One of these asks for the members, and a later one reads the answer.
+            for _ in range(10):  # One of these asks for the members, and a later one reads the answer.
                 assert client.dataset("geo").get(b"key1") == b"value1"
                 time.sleep(0.1)
             nodes[0].process.kill()

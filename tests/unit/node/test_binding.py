@@ -10,9 +10,16 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
-from gossipkv.node.binding import MAX_ATTEMPTS, advertised, advertised_name, bind, listen
+from gossipkv.node.binding import MAX_ATTEMPTS, advertised, bind, listen
+from gossipkv.settings.config import Config
 
 SEED = Address("seed", 7070)
+
+
+async def address_told(sockets, bound, wanted, joins):
+    """Return the address that other nodes are told."""
+    address, _ = await advertised(sockets, bound, Config(advertise=wanted, join=tuple(joins)))
+    return address
 
 
 class Sockets:
@@ -100,23 +107,23 @@ async def test_the_address_that_others_are_told(bound, wanted, joins, expected):
     names = {"seed": ["10.1.0.9", "10.2.0.9"], "far": ["203.0.113.1"], "public": ["198.51.100.2"]}
     names |= {"198.51.100.1": ["198.51.100.1"], "dual": ["fd00::9", "10.3.0.9"], "six": ["fd00::9"]}
     names["half"] = ["203.0.113.1", "10.4.0.9"]
-    assert await advertised(Sockets(names=names), bound, wanted=wanted, joins=joins) == expected
+    assert await address_told(Sockets(names=names), bound, wanted, joins) == expected
 
 
 async def test_a_name_whose_address_is_known():
     """The name service is not asked; clients are told the name with the port, and no number."""
     bound, wanted = Address("0.0.0.0", 7), Address("n1.nodes", 0)
     sockets = Sockets(names={"10.0.0.1": ["10.0.0.1"]})
-    address = await advertised(sockets, bound, wanted=wanted, stands_for="10.0.0.1", joins=[])
-    assert (address, advertised_name(wanted, address)) == (Address("10.0.0.1", 7), "n1.nodes:7")
-    for number in None, Address("10.0.0.1", 0), Address("fd00::1", 9):
-        assert advertised_name(number, address) is None
+    config = Config(advertise=wanted, advertise_address="10.0.0.1")
+    assert await advertised(sockets, bound, config) == (Address("10.0.0.1", 7), "n1.nodes:7")
+    config = Config(advertise=Address("10.0.0.1", 0))
+    assert await advertised(sockets, bound, config) == (Address("10.0.0.1", 7), None)
 
 
 async def test_an_address_to_advertise_that_nobody_knows():
     """The start fails; otherwise no other node could find this one."""
     with pytest.raises(LocalError, match="the advertised address public:7 cannot be resolved: nobody knows"):
-        await advertised(Sockets(), Address("0.0.0.0", 7), wanted=Address("public", 7), joins=[])
+        await address_told(Sockets(), Address("0.0.0.0", 7), Address("public", 7), [])
 
 
 @pytest.mark.parametrize(("bound", "stands_for", "told"), [
@@ -129,7 +136,7 @@ async def test_an_address_to_advertise_that_leads_elsewhere(bound, stands_for, t
     with pytest.raises(
         LocalError, match=f"other nodes cannot use the advertised address public:7: .*{told}.*--advertise"
     ):
-        await advertised(Sockets(names={"public": stands_for}), Address(bound, 7), wanted=wanted, joins=[])
+        await address_told(Sockets(names={"public": stands_for}), Address(bound, 7), wanted, [])
 
 
 @pytest.mark.parametrize("host", ["fe80::1%eth0", "fe80::1", "name"])
@@ -146,8 +153,8 @@ async def test_a_silent_name_service(autojump_clock):
     began_s = trio.current_time()
     silent = Address("silent", 7)
     with pytest.raises(LocalError, match="cannot be resolved: the name service has not answered in time"):
-        await advertised(Sockets(), Address("0.0.0.0", 7), wanted=silent, joins=[])
-    found = await advertised(Sockets(), Address("0.0.0.0", 7), wanted=None, joins=[silent])
+        await address_told(Sockets(), Address("0.0.0.0", 7), silent, [])
+    found = await address_told(Sockets(), Address("0.0.0.0", 7), None, [silent])
     assert found == Address("127.0.0.1", 7)
     assert trio.current_time() - began_s == pytest.approx(10)
 
@@ -156,7 +163,7 @@ async def test_a_name_that_is_not_answered_hides_no_other(autojump_clock):
     """A node that listens everywhere advertises the route to the first seed that resolves."""
     sockets = Sockets(names={"seed": ["10.1.0.9"], "other": ["10.2.0.9"]})
     joins = [Address("silent", 7), Address("nobody", 7), SEED, Address("other", 7)]
-    assert await advertised(sockets, Address("0.0.0.0", 7), wanted=None, joins=joins) == Address("10.1.0.1", 7)
+    assert await address_told(sockets, Address("0.0.0.0", 7), None, joins) == Address("10.1.0.1", 7)
     began_s = trio.current_time()
-    assert await advertised(sockets, Address("0.0.0.0", 7), wanted=None, joins=joins[::-1]) == Address("10.2.0.1", 7)
+    assert await address_told(sockets, Address("0.0.0.0", 7), None, joins[::-1]) == Address("10.2.0.1", 7)
     assert trio.current_time() == began_s
