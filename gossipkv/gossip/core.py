@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.protocols import GossipRandom
 
 
+NAMES: Final = "names"  # Parent path of advertised names: `names/<host:port>`.
 DUPLICATES: Final = "duplicates"  # Parent path of keys for namesakes of the owner: `duplicates/<host:port>`.
 
 

@@ -12,7 +12,7 @@ import trio
 
 from gossipkv.dataset.cluster import members as dataset
 from gossipkv.errors import ConfigError, NotReady, TooLarge, Unavailable
-from gossipkv.gossip.core import DUPLICATES, Gossip, GossipLimits, Me
+from gossipkv.gossip.core import DUPLICATES, NAMES, Gossip, GossipLimits, Me
 from gossipkv.gossip.member import REACHABLE, MemberState, member_id
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope, Seal
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from gossipkv.settings.gossip import GossipSettings
 
     Key = tuple[str, bytes]  # A name, and the id of one owner.
-
-NAMES: Final = "names"  # Parent path of advertised names: `names/<host:port>`.
 
 PORTION: Final = 250  # Entries listed in one turn of the task, which is a few milliseconds.
 

@@ -345,13 +345,12 @@ class _NodeParts:
 
     def _make_handlers(self, measures: Measures) -> Handlers:
         at = None if (resp := self._listeners.resp) is None else str(bound_to(resp))
-        node, config = self._directory.record.node, self._config
+        node, config, reads = self._directory.record.node, self._config, self._reads
         identity = NodeInfo(version=__version__, cluster=config.cluster, node=node, resp=at)
         gossiping, access, verdicts, random = self._gossiping, self._access, self._verdicts, self._environment.random
         library, tables, names, report = self._library, self._table_methods, self._names, self._report.make
         info = Info(library, self._tables, identity, gossiping, measures).to_map
         reports = ReportMethods(library, tables, names, gossiping, access, info=info, report=report, verdicts=verdicts)
-        reads = self._reads
         data = DataMethods(library, reads, tables, names, cluster=gossiping, verdicts=verdicts)
         proofs = Proofs(self._pumps.proven if config.tls_peers else None, gossiping.names_of)
         cluster = ClusterMethods(

@@ -231,7 +231,10 @@ class Pumps:
 
     def proven(self) -> bytes | tuple[str, ...] | None:
         """Return the uuid or the names that the certificate of the node now being answered proves; None: none."""
-        return next(filter(None, (loop.proven for loop in self._loops)), None)
+        for loop in self._loops:
+            if (proven := loop.proven) is not None:
+                return proven
+        return None
 
     async def run(
         self,

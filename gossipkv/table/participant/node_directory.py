@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import NotReady, Unavailable
+from gossipkv.gossip.core import NAMES
 from gossipkv.gossip.member import REACHABLE, MemberState
 from gossipkv.register.configuration import AcceptorId
 
@@ -45,6 +46,7 @@ class NodeDirectory:
         self._peers = peers
         self._service = service
         self._take_part = take_part
+        self._cluster = cluster
         self.members = cluster.members_known  # Returns the members that gossip knows.
         self.has_settled: Callable[[], bool] = lambda: True  # See `NodeList`; set by the node.
         self._alive: tuple[Sequence[Member], Sequence[bytes]] = (), ()  # The members, and the last `alive` among them.
@@ -76,6 +78,12 @@ class NodeDirectory:
         """
         named = self._service.taking_part()[1].nodes.named()
         return {uuid: name for uuid, (name, is_live) in self.present().items() if uuid not in named or not is_live}
+
+    def addresses(self) -> dict[str, str]:
+        """Return the addresses of live members for clients, by name: the advertised name, else the number."""
+        named = {entry.owner: entry.name for entry in self._cluster.below(NAMES)}
+        live = [member for member in self.members() if member.state in REACHABLE]
+        return {member.name: named.get(member.name, str(member.address)) for member in live}
 
     def names(self) -> dict[bytes, str]:
         """Return the names of all known members, by uuid."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
-from gossipkv.gossip.member import REACHABLE
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import AcceptorVerdict, RegisterRequest, RequestKind, decode_reply, encode_request
@@ -123,7 +122,7 @@ class AdminMethods:
                 for assignment in partition.assignments
             ]
             partitions.append({"id": partition.id, "start": entry.key, "assignments": assignments})
-        described, members = decode_table(tree.root.meta), self._directory.members()
+        described = decode_table(tree.root.meta)
         of_hash: dict[str, Value] = {
             "partitioner": described.partitioner,
             "partition_count": described.shards,
@@ -136,7 +135,7 @@ class AdminMethods:
             **traits(described),
             "table": table.id.hex(),
             "config": tree.root.config,
-            "addresses": {member.name: str(member.address) for member in members if member.state in REACHABLE},
+            "addresses": {**self._directory.addresses()},
             "partitions": partitions,
             "next": after,
         }

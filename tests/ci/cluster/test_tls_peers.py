@@ -221,6 +221,11 @@ def test_clients_follow_advertised_names(tmp_path):
             until(lambda: {member["address"] for member in client.members()} == {*names}, nodes[0].said)
             with blocking.connect(names[1], timeout_ms=PATIENCE_S * 1000, tls=trusted) as other:
                 until(lambda: is_here(other), nodes[1].said)
+            client.call("create_table", "carts", {"kind": "hash", "partitions": 2, "replication": 2})
+            carts = client.table("carts", by_map=True)
+            carts.put(b"ana", b"pear", level="all")
+            assert {*client.call("partition_map", "carts")["addresses"].values()} == {*names}
+            assert carts.get(b"ana") == b"pear"
             time.sleep(LEARN_AFTER_S)
             for _ in range(10):  # One of these asks for the members, and a later one reads the answer.
                 assert client.dataset("geo").get(b"key1") == b"value1"

@@ -160,6 +160,15 @@ def test_the_page_names_what_there_is() -> None:
         assert group == "settings" or name in (values[group] if name else {""}), path
 
 
+def test_the_job_of_the_page() -> None:
+    """The job for backups is valid, and its commands exist."""
+    schemas = pytest.importorskip("kubernetes_validate")
+    (job,) = [block.text for block in blocks_of(str(PAGE.relative_to(ROOT))) if block.text.startswith("apiVersion")]
+    schemas.validate(yaml.safe_load(job), NEWEST, strict=True)
+    (container,) = yaml.safe_load(job)["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert [unknown_words(command) for command in container["command"][2].split(" && ")] == [[], []]
+
+
 class Pods:
     """Pods of the plain manifests, each in the network of a machine."""
 
