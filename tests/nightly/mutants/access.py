@@ -106,8 +106,15 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a peer's uuid is unproven",
         "gossipkv.node.peers.hello:prove",
-        'raise Unauthorized("the peer has no certificate of tls_peers with a uuid, so it is not accepted as a node")',
-        "return",
+        "if uuid is None or proven == uuid:",
+        "if True:",
+        "tests/unit/node/peers/test_dialling_slow.py",
+    ),
+    planted(
+        "a certificate with any name proves any node",
+        "gossipkv.node.peers.hello:prove",
+        "if not set(proven).intersection(names):",
+        "if False:",
         "tests/unit/node/peers/test_dialling_slow.py",
     ),
     planted(

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gossipkv.address import Address
 from gossipkv.client.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
 from gossipkv.client.dispatcher import DIAL_SHARE, HEDGE_SHARE, HEDGES, ROUNDS
-from gossipkv.client.route import AddressRoute
 from gossipkv.errors import ProtocolError, TimedOut, Unavailable, Unknown
 from tests.unit.client.dispatcher_world import FakeLink, World
 
@@ -253,22 +252,6 @@ def test_members_are_learned():
     for address in (C, A, B):  # A broke, and B is dead.
         assert world.dispatcher.target(10.0) == address
         world.dispatcher.on_dial_failed(address, "refused", 5.0)
-
-
-def test_names_of_members_are_those_of_certificates():
-    """A member's name comes before the given one; an address that the name has no longer is not called by it."""
-    service, first, second = (Address(host, 7) for host in ("nodes", "n1.nodes", "n2.nodes"))
-    route = AddressRoute([service])
-    route.resolve(service, [A, B])
-    assert (route.host_of(A), route.host_of(C)) == ("nodes", C.host)
-    route.learn([first], [second])
-    route.resolve(first, [A])
-    route.resolve(second, [B])
-    assert (route.host_of(A), route.host_of(B)) == ("n1.nodes", "nodes")
-    route.learn([first], [second])
-    assert route.addresses[0] == A
-    route.resolve(first, [C])
-    assert (route.host_of(A), route.host_of(C)) == ("nodes", "n1.nodes")
 
 
 def test_a_client_of_one_node_learns_nothing():

@@ -123,7 +123,7 @@ async def test_who_is_dialled_is_another(nodes: Nodes) -> None:
 
 
 async def test_a_name_proves_a_node_without_a_uuid(nodes: Nodes) -> None:
-    """Of the DNS names, one must be the node's; a uuid, even a wrong one, is never overruled by a name."""
+    """One of the DNS names must be the node's; a uuid, even a wrong one, is never overruled by a name."""
     nodes.mine(nodes.peers.pair("mine", "127.0.0.1", "n1", "n1.nodes"))
     nodes.shows(nodes.peers.pair("theirs", "n2.nodes", "n2"))
     assert await nodes.proves(name="n2") == ["n1", "n1.nodes"]
