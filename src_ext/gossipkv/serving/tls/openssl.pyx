@@ -8,8 +8,8 @@ ticket also notes which authority signed the certificate.
 
 OpenSSL writes to sockets without MSG_NOSIGNAL, so SIGPIPE must be ignored, as Python does. OpenSSL keeps errors per
 thread and mistakes a left-over error for its own, so each call below starts by clearing them. A node is identified by
-the uuid in a name `urn:uuid:...` of its certificate, else by the DNS names, if a node authority signed it. The library is opened for this
-module alone and never closed; Python's `ssl` may use the same library or another.
+the uuid in a name `urn:uuid:...` of its certificate, else by the DNS names, if a node authority signed it. The library
+is opened for this module alone and never closed; Python's `ssl` may use the same library or another.
 """
 
 cimport cython
@@ -364,7 +364,7 @@ cdef class TlsEnd:
 
     @property
     def proven(self):
-        """The uuid (16 bytes) or the names that the other end's certificate proves; None: none. Requires: a handshake."""
+        """The uuid (16 bytes) or the names that the other end's certificate proves, or None. Requires: a handshake."""
         return self.context.proven(self.tls)
 
     def feed(self, bytes data not None):
