@@ -16,7 +16,7 @@ from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 from gossipkv.wire.results import DeferredResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from gossipkv.backup.archive import Archive, BackupManifest, Contents, Unfinished
     from gossipkv.backup.cluster import BackedUpCluster
@@ -41,9 +41,15 @@ class BackupMethods:
         places: BackupPlaces,
         abandon_s: float,
         cluster: BackedUpCluster,
+        on_backup: Callable[[Sequence[str], int], object],
     ) -> None:
-        """Begin; `places`: those that a client may name, `abandon_s`: the setting `backup_abandon_after`."""
+        """Begin; `places`: those that a client may name, `abandon_s`: the setting `backup_abandon_after`.
+
+        `on_backup` is called in a worker thread after a complete backup, with its tables and the time of its beginning
+        in milliseconds since 1970.
+        """
         self._environment, self._places, self._abandon_s, self._cluster = environment, places, abandon_s, cluster
+        self._on_backup = on_backup
         # By place and name: another node's unfinished backup when it was last seen, and since when it is unchanged.
         self._silent: dict[tuple[str, str], tuple[Unfinished, float]] = {}
         self._writing: set[str] = set()  # Names of the backups that this node writes.
@@ -69,7 +75,8 @@ class BackupMethods:
 
             archive = await self._archive(place)
             await self._tidy(archive, takes_over=takes_over)
-            name = backup_name(self._environment.clock.wall_ms(), self._environment.random.getrandbits(16))
+            began_ms = self._environment.clock.wall_ms()
+            name = backup_name(began_ms, self._environment.random.getrandbits(16))
             owner = BackupOwner(*self._cluster.own(), since, self._cluster.cluster_id)
             creation = BackupCreation(archive, self._cluster, self._environment, owner, name, progress)
             self._writing.add(name)
@@ -77,6 +84,8 @@ class BackupMethods:
                 manifest = await creation.run(tables)
             finally:
                 self._writing.discard(name)
+            names = [table.name for table in manifest.tables]
+            await self._environment.threads.run(self._on_backup, names, began_ms)
             return {**manifest.summary(), "records": progress.records}
 
         return self._job(options, Work(("backup", place, *tables, since, takes_over), progress, work))

@@ -158,6 +158,10 @@ class RealFiles:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
+    def size_bytes(self, path: Path) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
+
     def lock(self, descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

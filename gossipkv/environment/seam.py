@@ -149,6 +149,9 @@ class Files(Protocol):
     def free_bytes(self, path: Path) -> int:
         """Return how many bytes an ordinary user may still write to the file system of `path`."""
 
+    def size_bytes(self, path: Path) -> int:
+        """Return the size of the file system of `path`."""
+
     def lock(self, descriptor: int) -> None:
         """Take an exclusive lock that ends with the descriptor; raises `BlockingIOError` if another holds it."""
 

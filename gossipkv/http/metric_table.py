@@ -1,4 +1,4 @@
-"""The table of all metrics: name, kind, help, and source in the node's `info`.
+"""The table of all metrics: name, kind, help, and source in the node's `info`, to which `metrics` adds a verdict.
 
 A *source* is one or more dotted paths into `info`; the numbers of several are added.  In a path `*` stands for any key
 and `name_*` for keys with that beginning; its text becomes a label value.  A constant label value follows `=`, and
@@ -204,9 +204,8 @@ METRICS: Final = (
     _gauge("source_unreadable", "1 if the source as a whole cannot be read.", "?source_error"),
     # The cluster.  Reasons of drops are those of the envelope, of sealing, and of the inbox.
     _gauge("members", "Members that this node knows, including itself.", "members_by_state.*", "state"),
-    _gauge("verdict", "Last verdict of this node on the cluster: 0 well, 1 attention, 2 trouble.", "verdict.number"),
-    _gauge("verdict_timestamp_seconds",
-        "Time of the last verdict, in seconds since 1970; reading the metric renews an old verdict.", "verdict.at_s"),
+    _gauge("verdict", "Verdict of this node on the cluster, made for the scrape: 0 well, 1 attention, 2 trouble.",
+        "verdict.number"),
     _gauge("isolated", "1 if this node hears from none of the other members.", "isolated"),
     _gauge("silent", "1 if this node is silent, because its disk cannot be written.", "?silent"),
     _gauge("certificate_expiry_timestamp_seconds",
@@ -235,6 +234,25 @@ METRICS: Final = (
         "?tables.why"),
     _gauge("tables_log_damaged", "1 if log kept for lagging replicas was dropped after damage since the start.",
         "?tables.log_damage"),
+    _gauge("catalogue_acceptors", "Acceptors of the catalogue of tables.", "tables.catalogue.acceptors"),
+    _gauge("catalogue_acceptors_alive", "Those that seem to live; a majority is needed to decide.",
+        "tables.catalogue.acceptors_alive"),
+    _gauge("table_acceptors", "Acceptors of a table's map.", "tables.by_table.*.acceptors", "table"),
+    _gauge("table_acceptors_alive", "Those that seem to live; a majority is needed to decide.",
+        "tables.by_table.*.acceptors_alive", "table"),
+    _gauge("table_partitions", "Partitions of a table.", "tables.by_table.*.partitions", "table"),
+    _gauge("table_partitions_without_majority",
+        "Partitions of a table with too few live replicas for a write at `majority`.",
+        "tables.by_table.*.without_majority", "table"),
+    _gauge("table_missing_replicas", "Wanted replicas of a table that no live node has.",
+        "tables.by_table.*.missing_replicas", "table"),
+    _counter("table_writes_failed", "Clients' writes of tables that failed at their replicas, by the code of the error.",
+        "tables.writes_failed.*", "code", "UNAVAILABLE UNKNOWN OVERLOADED"),
+    _gauge("tombstone_holders", "Nodes that lack deletes, so that tombstones are kept for them.",
+        "tables.tombstone_holders"),
+    _gauge("backup_timestamp_seconds",
+        "Beginning of the last complete backup of a table that this node made, in seconds since 1970.",
+        "backups_ms.*/1000", "table"),
     _gauge("table_copies", "Table partitions with a replica on this node.", "tables.copies"),
     _gauge("table_copies_aside", "Replicas on this node that refuse writes for good.", "tables.copies_aside"),
     _gauge("tables_refuse_writes", "1 if the table store refuses writes now: it is full, closed, or late with merges.",
@@ -276,6 +294,8 @@ METRICS: Final = (
     Metric("gossipkv_resident_versions", TEXT,
         "Resident versions, as a label: all, active or none; the value is always 1.", "memory.resident", "resident"),
     # The node and its process.
+    _gauge("disk_free_bytes", "Free bytes of the data directory's file system.", "disk.free_bytes"),
+    _gauge("disk_size_bytes", "Size of the data directory's file system.", "disk.size_bytes"),
     _gauge("joined", "1 if this node has joined its cluster.", "ready.joined"),
     _gauge("opened", "1 if this node has opened its data.", "ready.opened"),
     _gauge("draining", "1 if this node is about to end.", "ready.draining"),
@@ -302,7 +322,6 @@ LEFT_OUT: Final[dict[Path, str]] = {
     ("memory", "residency"): "a setting",
     ("source",): "settings",
     ("memory", "limit"): "the place of a limit; `gossipkv_mapped_room_bytes` has the remaining bytes",
-    ("verdict", "level"): "a word; `gossipkv_verdict` is its number",
     ("speaks",): "the releases that run, which matter during an upgrade only; `status` has them",
     ("unreadable",): "names of values that an older release cannot read during an upgrade; `status` has them",
     ("tables", "lost"): "`gossipkv_tables_closed` has the state; the verdict has the action",

@@ -1,10 +1,12 @@
-"""The numbers of a node: `/metrics` for Prometheus and compatible systems, `/debug/vars` as JSON, both from one `info`.
+"""The numbers of a node: `/metrics` for Prometheus and compatible systems, `/debug/vars` as JSON.
 
+Both are from one `info`, and a verdict that is made for the scrape: no verdict is made while nobody asks.
 `metric_table.py` lists the metrics and their sources; `samples.py` finds the values.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
@@ -16,6 +18,7 @@ from gossipkv.http.answers import HttpAnswer, document, refusal
 from gossipkv.http.media import qualities
 from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, METRICS, MetricKind
 from gossipkv.http.samples import Histogram, samples
+from gossipkv.status.verdict import LEVELS, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 # Prometheus waits 10 s by default; a scrape should see the reason before that.
 SCRAPE_TIMEOUT_MS: Final = 5000
+VERDICT_TIMEOUT_MS: Final = 3000  # Members have less than a second for their reports.
 OPENMETRICS: Final = "application/openmetrics-text"
 
 
@@ -81,7 +85,11 @@ def as_json(info: Mapping[str, object]) -> dict[str, object]:
 
 async def _info(ask: Asker) -> Mapping[str, object]:
     info = await ask.call("info", timeout_ms=SCRAPE_TIMEOUT_MS)
-    return info if isinstance(info, dict) else {}
+    found: dict[str, object] = {**info} if isinstance(info, dict) else {}
+    with contextlib.suppress(GossipKVError):  # The other numbers are answered without a verdict.
+        verdict = verdict_of(await ask.call("verdict", timeout_ms=VERDICT_TIMEOUT_MS))
+        found["verdict"] = {"number": LEVELS.index(verdict.level)}
+    return found
 
 
 def _wants_openmetrics(accept: bytes) -> bool:

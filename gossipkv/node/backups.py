@@ -12,6 +12,8 @@ from gossipkv.backup.threads import PatientThreads
 from gossipkv.table.rpc.local_calls import LocalCalls
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gossipkv.dataset.library import Library
     from gossipkv.environment.seam import Environment
     from gossipkv.node.directory import DataDirectory
@@ -52,9 +54,14 @@ def backup_methods(
         node=directory.record.node,
         own=lambda: (directory.record.uuid, gossiping.epoch),
     )
+
+    def keep_time(tables: Sequence[str], began_ms: int) -> None:
+        directory.backed_up(tables, began_ms, data.participant.table_names)
+
     return BackupMethods(
         replace(environment, threads=PatientThreads(environment.threads)),
         places=BackupPlaces.of(config, directory.path),
         abandon_s=config.backup_abandon_after / 1000,
         cluster=cluster,
+        on_backup=keep_time,
     )

@@ -1,7 +1,7 @@
 """The data directory of a node: locked while the node runs, and divided among the parts that store files in it.
 
     LOCK                  the process number of its locker, if that could be written
-    NODE, PEERS           documents: the node's identity (`identity`)
+    NODE, PEERS, BACKUPS  documents: the node's identity, and the times of its backups (`identity`)
     active/, datasets/, building/, removing/, damaged/    the built versions (`dataset.local.store`)
     tables/               the store of its tables (`storage.engine`)
     tables-forgotten-1/   a former store (`forgotten`)
@@ -29,15 +29,18 @@ from gossipkv.errors import ConfigError, Corrupt, DirectoryInUse, StorageError, 
 from gossipkv.log import Log
 from gossipkv.node.forgotten import TABLES, has_tables, is_forgotten, set_aside
 from gossipkv.node.identity import (
+    BACKUPS,
     MAX_STORE,
     NODE,
     PEERS,
     keep_founding,
     new_node,
     next_life,
+    read_backups,
     read_peers,
     with_founding,
     without_founding,
+    write_backups,
     write_node,
     write_peers,
 )
@@ -45,7 +48,7 @@ from gossipkv.storage.directories import make_directory, storage_error
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from gossipkv.address import Address
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from gossipkv.node.identity import NodeRecord
 
 _LOCK = "LOCK"
-_DOCUMENTS = (NODE, f"{NODE}.tmp", PEERS, f"{PEERS}.tmp")
+_DOCUMENTS = (NODE, f"{NODE}.tmp", PEERS, f"{PEERS}.tmp", BACKUPS, f"{BACKUPS}.tmp")
 _KNOWN = frozenset({_LOCK, *_DOCUMENTS, TABLES, "lost+found", *version_store.NAMES})
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 
@@ -68,6 +71,7 @@ class DataDirectory:
         self.store = VersionStore(path, files)  # The datasets.
         self.silence: StorageError | None = None  # The reason for which the epoch of this start is not kept.
         self.forgotten: PurePath | None = None  # The place of a store that this start set aside.
+        self.backups_ms = read_backups(files, path)  # When the last backup of each table made here began.
         self._lock: int | None = lock
         self._record = record
         self._writing = threading.Lock()
@@ -230,6 +234,22 @@ class DataDirectory:
             write_peers(self.files, self.path, peers)
         except OSError as error:
             raise storage_error(error, self.path / PEERS, "the file cannot be written") from error
+
+    def backed_up(self, tables: Iterable[str], began_ms: int, existing: Container[str]) -> None:
+        """Keep the time of a complete backup of some tables; forget tables that no longer exist."""
+        times = {**self.backups_ms, **dict.fromkeys(tables, began_ms)}
+        self.backups_ms = {name: time_ms for name, time_ms in times.items() if name in existing}
+        with contextlib.suppress(OSError):  # The metric is right until the next start.
+            write_backups(self.files, self.path, self.backups_ms)
+
+    def disk(self) -> dict[str, int]:
+        """Return the free bytes and the size of the file system; empty if the system does not tell."""
+        with contextlib.suppress(OSError):
+            return {
+                "free_bytes": self.files.free_bytes(self.path),
+                "size_bytes": self.files.size_bytes(self.path),
+            }
+        return {}
 
 
 def _refuse_foreign(files: Files, path: PurePath) -> None:

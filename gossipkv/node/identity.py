@@ -1,4 +1,4 @@
-"""The identity of the node in a data directory, across its starts: the documents NODE and PEERS.
+"""The identity of the node in a data directory, across its starts: the documents NODE, PEERS and BACKUPS.
 
 NODE must neither be lost nor go back. It has the uuid, the name, the *epoch*, which each start raises before the node
 speaks, the cluster id and whether this node drew it, the shard id, and the id and *life* of the store of tables, by
@@ -7,7 +7,7 @@ which an older copy of the store is recognised. Only the node that drew the id m
 
 If NODE is lost with its directory, a new node begins. Its first epoch is the wall clock in milliseconds, so a node that
 returns under its old name without data is newer than its past, unless the clock went back. PEERS only helps a start
-without `join`: it has the last addresses of members.
+without `join`: it has the last addresses of members. BACKUPS has the times of backups that this node made, for metrics.
 
 Everything here blocks, and is called from worker threads, one at a time.
 """
@@ -24,13 +24,13 @@ from gossipkv.storage.slots import read_slots, write_slots
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.document import Body
 
-NODE, PEERS = "NODE", "PEERS"
+NODE, PEERS, BACKUPS = "NODE", "PEERS", "BACKUPS"
 
 MAX_PEERS = 256  # So many that some still live after a long stop.
 
@@ -171,3 +171,19 @@ def write_peers(files: Files, path: PurePath, peers: Sequence[Address]) -> None:
     """Keep addresses of members for the next start. Raises OSError."""
     body: Body = {"peers": [str(address) for address in peers[:MAX_PEERS]]}
     write_document(files, path / PEERS, PEERS, body)
+
+
+def read_backups(files: Files, path: PurePath) -> dict[str, int]:
+    """Return when the last complete backup of each table began, as kept by `write_backups`; empty if unreadable."""
+    with contextlib.suppress(OSError, GossipKVError):
+        return {
+            name: began_ms
+            for name, began_ms in read_document(files, path / BACKUPS, BACKUPS).items()
+            if isinstance(began_ms, int)
+        }
+    return {}
+
+
+def write_backups(files: Files, path: PurePath, began_ms: Mapping[str, int]) -> None:
+    """Keep when the last complete backup of each table began, in milliseconds since 1970. Raises OSError."""
+    write_document(files, path / BACKUPS, BACKUPS, {**began_ms})

@@ -58,8 +58,9 @@ class Measures:
     ready: Callable[[], Mapping[str, bool]]
     uptime_s: Callable[[], float]
     records: Callable[[], Mapping[str, Detail]]  # State of the tables, apart from their store.
-    verdict: Callable[[], Mapping[str, Detail]]  # Summary of the last verdict.
     certificate: Callable[[], int | None]  # End of its validity, in seconds since 1970.
+    disk: Callable[[], Mapping[str, int]]  # Of the data directory: `free_bytes`, `size_bytes`.
+    backups: Callable[[], Mapping[str, int]]  # When the last backup of each table made here began, since 1970.
 
 
 @final
@@ -103,7 +104,6 @@ class Info:
             "members_by_state": {**cluster.members_by_state()},
             "silent": cluster.silence,
             "ready": {**measures.ready()},
-            "verdict": {**measures.verdict()},
             "certificate_expires_s": measures.certificate(),
             "uptime_s": round(measures.uptime_s(), 3),
             "process": {**measures.usage()},
@@ -112,6 +112,8 @@ class Info:
             "source": self._datasets.source(),
             "source_error": self._datasets.trouble(),
             "memory": {**self._datasets.residency()},
+            "disk": {**measures.disk()},
+            "backups_ms": {**measures.backups()},
             "tables": {**self._tables.to_map(), **measures.records()},
             "counters": counters,
             "pumps": [{name: counted[name] for name in OF_EACH_PUMP} for counted in measures.pumps()],

@@ -2,7 +2,7 @@
 
 All members are asked at once, for less than a second each; the verdict names those that do not answer.  The judgement
 is one function of the reports (`status.judging`), so every node gives the same verdict.  Members are asked only when a
-client wants a verdict; for metrics and probes, which come all the time, at most once in ten seconds.
+client wants a verdict, as each scrape of the metrics does; for probes, at most once in ten seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gossipkv.log import Log
 from gossipkv.status.codec import facts
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.reports import NodeReport
-from gossipkv.status.verdict import LEVELS, MemberReports
+from gossipkv.status.verdict import MemberReports
 from gossipkv.status.words import time_text
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.library import Library
     from gossipkv.environment.seam import EnvironmentClock, Threads
-    from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
     from gossipkv.node.gossip import Gossiping
     from gossipkv.node.names import Names
@@ -41,7 +40,7 @@ MEMBER_S: Final = 0.7  # Time for a member to answer, so that a client with a se
 SUSPECT_S: Final = 0.2  # The same for a suspect member: a dead one delays the others less.
 FRESH_S: Final = 0.5  # A verdict that is at most this old is shared between clients.
 CERTIFICATE_CLOSE_S: Final = 14 * 86400  # Warn this long before the end, as the alert does.
-LAST_S: Final = 10.0  # Time between two verdicts that only metrics and probes want.
+LAST_S: Final = 10.0  # Time between two verdicts that only probes want.
 
 
 @final
@@ -109,35 +108,16 @@ class NodeVerdicts:
         report: VerdictReport,
         ask: Callable[[bytes, str, list[Value], float], Awaitable[Value]],
         threads: Threads,
-        clock: EnvironmentClock,
     ) -> None:
         """Begin without a verdict; `ask` asks a member by uuid, and raises a `GossipKVError` if it does not answer."""
         self._report = report
         self._ask = ask
         self._threads = threads
-        self._clock = clock
         self._last: ClusterVerdict | None = None
-        self._made_s, self._made_ms = -LAST_S, 0  # Trio's time, and milliseconds since 1970 for people.
+        self._made_s = -LAST_S
         self._is_outdated = False
         self._making = trio.Lock()
-        self._wanted = trio.Event()
         self._log = Log("gossipkv.node")
-
-    async def run(self) -> None:
-        """Make the verdicts that `last` wants, until cancelled."""
-        while True:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
-            await self.make()
-            await trio.sleep(LAST_S)
-
-    def last(self) -> dict[str, Detail]:
-        """Return a summary of the last verdict, all None before the first; request a new one if that is too old."""
-        if trio.current_time() - self._made_s >= LAST_S:
-            self._wanted.set()
-        if self._last is None:
-            return {"level": None, "number": None, "at_s": None}
-        return {"level": self._last.level, "number": LEVELS.index(self._last.level), "at_s": self._made_ms / 1000}
 
     def outdate(self) -> None:
         """Make another verdict at the next request: whoever changed what should serve waits for that."""
@@ -153,7 +133,7 @@ class NodeVerdicts:
                 verdict = await self._threads.run(judge, heard)
                 if self._last is None or verdict.level != self._last.level:
                     self._log.info("verdict", level=verdict.level, text=verdict.text)
-                self._last, self._made_s, self._made_ms = verdict, trio.current_time(), self._clock.wall_ms()
+                self._last, self._made_s = verdict, trio.current_time()
             return self._last
 
     async def _hear(self) -> MemberReports:

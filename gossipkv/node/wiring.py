@@ -267,7 +267,7 @@ class _NodeParts:
         self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
         self._users_file = UsersFile(config.users, environment, self._know_users, self._names.all)
         self._report = self._make_report()
-        self._verdicts = NodeVerdicts(self._report, self._participant.peers.ask, environment.threads, environment.clock)
+        self._verdicts = NodeVerdicts(self._report, self._participant.peers.ask, environment.threads)
         parts = NodeData(self._participant, self._table_methods, self._library, self._names)
         self._backups = backup_methods(config, environment, directory, gossiping, parts)
         self._handlers = self._make_handlers(self._measures(elsewhere))
@@ -339,8 +339,9 @@ class _NodeParts:
             ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
             records=self._table_methods.to_map,
-            verdict=self._verdicts.last,
             certificate=lambda: self._certificate.expires_s,
+            disk=self._directory.disk,
+            backups=lambda: self._directory.backups_ms,
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
@@ -428,7 +429,6 @@ class _NodeParts:
         await nursery.start(self._peers.run)
         await nursery.start(self._sharing.run)
         await nursery.start(self._participant.run)
-        nursery.start_soon(self._verdicts.run)
         await nursery.start(self._backups.jobs.run)
         if self._directory.silence is None:
             self._library.resume()

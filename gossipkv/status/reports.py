@@ -303,7 +303,7 @@ class TableReport(Record):
     passed_over: dict[str, int]  # Seconds for which nothing moves to a node.
     aside: QuarantinedCopies
     smeared: SmearedPuts
-    no_majority: tuple[str, ...]
+    acceptors: tuple[str, ...]  # Nodes with acceptors of its map, unless all of them live.
     unwell: tuple[NotedPartition, ...]
     unwell_not_named: int
     lags: dict[str, NodeLag]

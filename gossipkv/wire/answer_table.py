@@ -133,11 +133,6 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
             "three booleans for a load balancer: `joined` (the list of members has settled), `opened` (the data on "
             "its disk is open), `draining`",
         ),
-        WireField(
-            "verdict",
-            "this node's latest verdict: `level`, `number` (0 well, 1 attention, 2 trouble), `at_s` (seconds since "
-            "1970); nil before the first. `info` starts a new one, at most every ten seconds",
-        ),
         WireField("resp", "the address for [clients of Redis](../users/redis.md), or nil"),
         WireField("uptime_s", "seconds since the start"),
         WireField(
@@ -164,7 +159,15 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
             "log), `syncs`, `sync_ns`, `log_bytes`, `merged_bytes`. At present: `memtable_bytes`, `young_runs`, "
             "`debt_bytes`, `log_kept_bytes`, `run_bytes`. Write amplification is (`log_bytes` + `merged_bytes`) / "
             "`user_bytes`. Of [smeared puts](../users/tables.md#smeared-puts): `smeared_waiting`, `smeared_bytes`; "
-            "since opening `smeared`, `smeared_forwarded`, `smeared_dropped`",
+            "since opening `smeared`, `smeared_forwarded`, `smeared_dropped`. `catalogue`: its `acceptors` and, of "
+            "these, `acceptors_alive`; `by_table`: the same for each table's map, with `partitions`, those "
+            "`without_majority` of live replicas, and `missing_replicas`. `writes_failed`: numbers of clients' writes by code; "
+            "`tombstone_holders`: the number of nodes for which tombstones are kept",
+        ),
+        WireField("disk", "of the data directory's file system: `free_bytes`, `size_bytes`"),
+        WireField(
+            "backups_ms",
+            "tables to the time, since 1970, at which the last complete backup that this node made of them began",
         ),
         WireField(
             "counters",

@@ -236,5 +236,8 @@ class FaultyFiles:
     def free_bytes(self, path: Path) -> int:
         return self._perform("free_bytes", os.fspath(path), lambda: self.inner.free_bytes(path), path=path)
 
+    def size_bytes(self, path: Path) -> int:
+        return self.inner.size_bytes(path)
+
     def lock(self, descriptor: int) -> None:
         self._perform("lock", str(descriptor), lambda: self.inner.lock(descriptor))

@@ -329,6 +329,10 @@ class SimulatedFiles:
         self._node(path)
         return self._free_bytes()
 
+    def size_bytes(self, path: Path) -> int:
+        self._node(path)
+        return self.capacity_bytes
+
     def _free_bytes(self) -> int:
         return max(0, self.capacity_bytes - self._used_bytes)
 

@@ -29,7 +29,8 @@ def judge(heard: MemberReports) -> ClusterVerdict:
     here = reached(stated, cut)
     of_databases, coming = _of_databases(stated, states, here)
     answering = acceptors(stated.reports, here)
-    reasons = [*of_members(stated, states, cut), *of_nodes(stated), *of_acceptors(answering), *of_databases]
+    acceptors_away = of_acceptors(answering, stated.tables, here, states)
+    reasons = [*of_members(stated, states, cut), *of_nodes(stated), *acceptors_away, *of_databases]
     if not stated.databases and not any(report.source_error for report in stated.reports.values()):
         empty = (
             "Publish a first version (DATABASE/VERSION/FILES below the source root), or create a table "

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # Moving copies have these states, in this order.
 LOOK_ASIDE: Final = "List the quarantined replicas (`gossipkv table quarantine list`)."
 LATE_S: Final = 1.0  # A shorter lag is normal replication.
+ABSENT: Final = frozenset(("dead", "left", "gone"))  # States of acceptors that do not come back by themselves.
 LONG_S: Final = 60.0  # A node with a longer lag does not keep up.
 
 
@@ -31,8 +32,9 @@ def of_table(name: str, entries: Entries, here: Collection[str]) -> Iterator[Rea
         yield Reason(TROUBLE, f"{name}: {error}{at(nodes, entries)}", name)
     yield from _unwell(name, entries)
     yield from _lacking(name, entries, here)
-    answering = {node: node in here for node in _most_named(entry.no_majority for entry in entries.values())}
-    yield from _no_majority(f"{name}: {{}} decide on its partitions", answering, "none can move or split", name)
+    yield from _no_majority(
+        f"{name}: {{}} decide on its partitions", acceptors(entries, here), "none can move or split", name
+    )
     yield from _placed(name, entries)
     yield from _moving(name, entries)
     yield from _late(name, entries)
@@ -165,26 +167,50 @@ def _smeared(name: str, node: str, entry: TableReport) -> Reason:
     return Reason(ATTENTION, f"{waits}, and no replica takes them: {smeared.why}", name, advice)
 
 
-def acceptors(reports: Mapping[str, NodeReport], here: Collection[str]) -> dict[str, bool]:
+def acceptors(reports: Mapping[str, NodeReport | TableReport], here: Collection[str]) -> dict[str, bool]:
     """Return the acceptors that most members name, with True for each that answers some member."""
-    return {name: name in here for name in _most_named(report.acceptors for report in reports.values())}
+    counts = Counter(report.acceptors for report in reports.values() if report.acceptors)
+    named = max(counts, key=lambda names: (counts[names], names), default=())
+    return {name: name in here for name in named}
 
 
-def _most_named(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the names that most members list; empty if there are none."""
-    counts = Counter(names for names in lists if names)
-    return max(counts, key=lambda names: (counts[names], names), default=())
-
-
-def of_acceptors(answering: Mapping[str, bool]) -> Iterator[Reason]:
-    """Yield a reason if no majority of the acceptors answers."""
-    yield from _no_majority("{} decide on tables", answering, "no table can be created or dropped")
+def of_acceptors(
+    catalogue: Mapping[str, bool], tables: Mapping[str, Entries], here: Collection[str], states: Mapping[str, str]
+) -> Iterator[Reason]:
+    """Yield a reason if no majority of the catalogue's acceptors answers, and the absent acceptors of all registers."""
+    yield from _no_majority("{} decide on tables", catalogue, "no table can be created or dropped")
+    absent: dict[tuple[str, ...], list[str]] = {}
+    registers = {"the catalogue": catalogue} | {name: acceptors(entries, here) for name, entries in tables.items()}
+    for name, answering in registers.items():
+        away = [node for node, answers in answering.items() if not answers and states.get(node, "left") in ABSENT]
+        if away and len(away) * 2 < len(answering):
+            absent.setdefault(tuple(away), []).append(name)
+    for nodes, voted in absent.items():
+        names, first = some_text(nodes), nodes[0]
+        are = "is an acceptor" if len(nodes) == 1 else "are acceptors"
+        how = ", ".join(sorted({states.get(node, "left") for node in nodes}))
+        register = "" if voted[0] == "the catalogue" else f" --table {voted[0]}"
+        replace = f"replace it (`gossipkv metadata replace {first} NEW`)"
+        leave = f"without another node, take it out (`gossipkv metadata leave {first}{register}`)"
+        when = f"If {first} does not come back" if how == "left" else f"Start {names}. If {first} is lost for good"
+        yield Reason(
+            ATTENTION,
+            f"{names} ({how}) {are} of {some_text(voted)}: without a majority of acceptors nothing can be decided",
+            None,
+            f"{when}, {replace}, or {leave}.",
+            is_of_tables=True,
+        )
 
 
 def _no_majority(decide: str, answering: Mapping[str, bool], so: str, name: str | None = None) -> Iterator[Reason]:
     here, away = ([node for node, answers in answering.items() if answers is wanted] for wanted in (True, False))
     if answering and len(here) * 2 <= len(answering):
         verb = "answers" if len(here) == 1 else "answer"
-        advice = f"If one of {some_text(away)} is lost for good, replace it (`gossipkv metadata replace`)."
+        table = "" if name is None else f" --table {name}"
+        survivors = " ".join(f"--survivor {node}" for node in here or ["NODE"])
+        force = f"`gossipkv metadata force {survivors}{table}`"
+        advice = (
+            f"Start {some_text(away)}. If a majority of the acceptors is lost for good, {force} says what may be lost."
+        )
         words = decide.format(f"{len(here):,} of the {len(answering):,} nodes that")
         yield Reason(TROUBLE, f"{words} {verb}: {so}", name, advice, is_of_tables=True)

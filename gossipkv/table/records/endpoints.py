@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -67,7 +68,9 @@ class RecordMethods:
             most_key=min(limits.max_key, MAX_KEY_BYTES),
             most_value=min(limits.max_value, MAX_VALUE_BYTES),
             scan_limit=limits.scan_limit,
+            writes_failed=Counter(),
         )
+        self.writes_failed = services.writes_failed
         reads, scans, writes = TableReads(services), TableScans(services), TableWrites(services)
         deletions, feeds = RangeDeletions(services), TableChanges(services, limits.max_feeds)
         self.forward = writes.forward

@@ -37,6 +37,7 @@ from gossipkv.table.session.token import NOTHING, encode_body
 from gossipkv.wire.results import NotAnswered
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Sequence
 
     from gossipkv.replication.deadlines import ParkedRequest
@@ -74,6 +75,7 @@ class RecordServices:
     most_key: int
     most_value: int
     scan_limit: int
+    writes_failed: Counter[str]  # Clients' failed writes, by the code of the error.
 
 
 class RecordRequest(ABC, Generic[T]):

@@ -313,6 +313,7 @@ class WriteRequest(ClientWrite["Token"]):
             self.complete(self.services.tokens.write(self.wanted.token, *self._seen))
             return
         unknown = next((error for error in errors if isinstance(error, Unknown)), None)
+        self.services.writes_failed[(unknown or errors[0]).code] += 1
         if self._batches == 1 or (unknown is None and not self._seen):
             self.complete(errors[0])
         else:

@@ -279,7 +279,7 @@ class TableMethods:
     def _reporter(self) -> TableReporter:
         from gossipkv.table.rpc.status import TableReporter  # noqa: PLC0415  # Loaded at the first call.
 
-        return TableReporter(self._participant, self._records.routing)
+        return TableReporter(self._participant, self._records.routing, self._records.writes_failed)
 
 
 def _name_in(arguments: Arguments) -> str:

@@ -44,7 +44,7 @@ FEW: Final = 64  # Partitions processed before other tasks run.
 MAX_BATCHES: Final = 4096  # Batches of the log searched for the oldest record that a node lacks.
 _JUDGED: Final = (
     "error", "unwell", "unwell_not_named", "moving", "missing", "absent", "waits_for", "to_copy", "copied", "transfer",
-    "aside", "passed_over", "warning", "smeared", "no_majority",
+    "aside", "passed_over", "warning", "smeared", "acceptors",
 )  # fmt: skip
 _REACHABLE: Final = frozenset(state.name.lower() for state in REACHABLE)
 
@@ -147,9 +147,10 @@ class NodesNow:
 class TableReporter:
     """Reports the status of tables and of the replicas on this node."""
 
-    def __init__(self, participant: MetadataParticipant, routing: Router) -> None:
+    def __init__(self, participant: MetadataParticipant, routing: Router, writes_failed: Mapping[str, int]) -> None:
+        """`writes_failed`: clients' failed writes, by the code of the error."""
         self._service, self._directory = participant.service, participant.directory
-        self._routing = routing
+        self._routing, self._writes_failed = routing, writes_failed
 
     def to_map(self) -> dict[str, Detail]:
         """Return the values about local replicas, lag and waiting requests for `info`."""
@@ -170,11 +171,38 @@ class TableReporter:
             "refusal": replication.refusal,
             "lag_records": {**records},
             "lag_s": {**seconds},
+            **self._placed(nodes),
+            "tombstone_holders": len({node for nodes in replication.collector.held_back.values() for node in nodes}),
+            "writes_failed": {**self._writes_failed},
             "waiting": replication.waiting.waiting,
             "waiting_bytes": replication.waiting.bytes,
             "waiting_limit": replication.waiting.most_bytes,
             **({} if self._service.smear_buffer is None else self._service.smear_buffer.to_map()),
         }
+
+    def _placed(self, nodes: NodesNow) -> dict[str, Detail]:
+        """Return numbers of partitions, replicas and acceptors by table, and the acceptors of the catalogue."""
+        metadata, catalogue = self._service.taking_part()
+
+        def acceptors(register: bytes) -> Counter[str]:
+            known_map = metadata.known.get(register)
+            voters = () if known_map is None else known_map.acceptors.new
+            alive = [acceptor for acceptor in voters if acceptor.node in nodes.alive]
+            return Counter(acceptors=len(voters), acceptors_alive=len(alive))
+
+        placed: dict[str, Detail] = {"catalogue": {**acceptors(catalogue.register)}}
+        by_table: dict[str, Detail] = {}
+        for name, table in self._routing.names().items():
+            with contextlib.suppress(GossipKVError):  # Its map is not known here, or has ended.
+                route = self._routing.route(name)
+                slots, counts = route.table.replication, acceptors(table)
+                for hosts, partitions in Counter(place.hosts for place in route.places()).items():
+                    alive = len(nodes.alive.intersection(hosts))
+                    counts["partitions"] += partitions
+                    counts["without_majority"] += partitions * (alive < slots_needed(MAJORITY, slots))
+                    counts["missing_replicas"] += partitions * max(0, slots - alive)
+                by_table[name] = {**counts}
+        return {**placed, "by_table": by_table}
 
     def copies_aside(self) -> int:
         """Return the number of quarantined replicas on this node, with those that take no writes."""
@@ -237,7 +265,7 @@ class TableReporter:
             "passed_over": {now.name_of(node): int(s) for node, s in passed_over_s.items()},
             "aside": self._quarantined(table, replication, now.quarantined),
             "warning": self._warning(table, now),
-            "no_majority": self._no_majority(table, now),
+            "acceptors": self._acceptors(table, now),
             "smeared": None if smears is None else smears.backlog_of(table.id),
             "loading": len([replica for replica in replicas.loader.loads if replica.identity.table == table.id]),
             "tombstones_held_by": [*sorted(self._holders_back(replication, table.id))],
@@ -309,12 +337,11 @@ class TableReporter:
         is_enough = len(now.alive.intersection(node.id for node in now.placed)) >= table.replication
         return [] if is_enough else [*sorted(self._directory.absent().values())]
 
-    def _no_majority(self, table: TableMeta, now: NodesNow) -> list[Detail]:
-        """Return the nodes with acceptors of the table's map if no majority of them is alive; else no nodes."""
+    def _acceptors(self, table: TableMeta, now: NodesNow) -> list[Detail]:
+        """Return the nodes with acceptors of the table's map, unless all of them are alive."""
         metadata, _ = self._service.taking_part()
         nodes = {acceptor.node for acceptor in metadata.known[table.id].acceptors.new}
-        has_majority = len(nodes.intersection(now.alive)) * 2 > len(nodes)
-        return [] if has_majority else [*sorted(map(now.name_of, nodes))]
+        return [] if nodes <= now.alive else [*sorted(map(now.name_of, nodes))]
 
     def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
         """Return the nodes for which tombstones of a table are kept."""

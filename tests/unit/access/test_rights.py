@@ -72,7 +72,7 @@ def test_every_method_has_a_right():
         ReportMethods(part, tables, part, part, part, info=part, report=part, verdicts=part),
         DataMethods(part, part, tables, part, cluster=part, verdicts=part, max_polls=1),
         ClusterMethods(part, part, part, serves=part),
-        BackupMethods(part, places=part, cluster=part),
+        BackupMethods(part, places=part, abandon_s=0, cluster=part, on_backup=part),
     )
     methods = {method for part in parts for method in part.methods}
     assert METHODS.keys() == methods | {b"auth", b"cancel", b"hello", b"status", b"resp", b"changes"}

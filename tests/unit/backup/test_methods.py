@@ -23,8 +23,15 @@ class Node:
 
     def __init__(self, cluster):
         self.cluster = cluster
+        self.made = []  # The tables of each complete backup, and its time.
         cluster.own = lambda: (made_up.UUID, 7)
-        self.backups = BackupMethods(cluster.environment, places=PLACES, abandon_s=3600, cluster=cluster)
+        self.backups = BackupMethods(
+            cluster.environment,
+            places=PLACES,
+            abandon_s=3600,
+            cluster=cluster,
+            on_backup=lambda *backup: self.made.append(backup),
+        )
 
     async def ask(self, method, *params):
         name = method.encode()
@@ -43,6 +50,7 @@ async def node(nursery, autojump_clock):
 async def test_a_backup_from_the_request_to_the_list(node, autojump_clock):
     told = await node.ask("backup", PLACE, {})
     assert (told["state"], told["records"], told["tables"], told["since"]) == ("done", 2, ["t"], None)
+    assert node.made == [(["t"], node.cluster.environment.clock.wall_ms())]
     since = await node.ask("backup", f"{PLACE}/", {"since": told["backup"], "tables": ["t"]})
     assert (since["records"], since["new_bytes"], since["bytes"]) == (0, 0, told["bytes"])
     listed = await node.ask("backup_list", PLACE)

@@ -70,10 +70,16 @@ def info(databases=("geo",), **more):
             "counters": store_counters(), "copies": 16, "copies_aside": 1, "refusal": None,
             "lag_records": {"t": {"n2": 40, "n3": 0}}, "lag_s": {"t": {"n2": 0.25, "n3": 0.0}},
             "waiting": 5, "waiting_bytes": 640, "waiting_limit": 6_400,
+            "catalogue": {"acceptors": 5, "acceptors_alive": 4},
+            "by_table": {"t": {
+                "acceptors": 3, "acceptors_alive": 2, "partitions": 8, "without_majority": 0, "missing_replicas": 8,
+            }},
+            "writes_failed": {"UNAVAILABLE": 2}, "tombstone_holders": 1,
             "smeared_waiting": 7, "smeared_bytes": 700, "smeared": 50, "smeared_forwarded": 42, "smeared_dropped": 1,
         },
         "ready": {"joined": True, "opened": True, "draining": False},
-        "verdict": {"level": "attention", "number": 1, "at_s": 1_795_342_320.5},
+        "verdict": {"number": 1}, "disk": {"free_bytes": 3 << 30, "size_bytes": 9 << 30},
+        "backups_ms": {"t": 1_795_342_320_500},
     } | more  # fmt: skip
 
 
@@ -89,7 +95,7 @@ class Node:
     """A node that answers by method, raises errors among the answers, and records the calls."""
 
     def __init__(self, **answers):
-        self.answers = answers
+        self.answers = {"verdict": {"level": "attention"}} | answers
         self.asked = []
 
     async def call(self, method, *params, timeout_ms=None):

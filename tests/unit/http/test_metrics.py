@@ -124,11 +124,13 @@ async def test_without_a_node(ask, error, status):
     assert (b"X-GossipKV-Error", error.code.encode()) in answer.headers
 
 
-async def test_one_info_a_scrape():
-    node = Node(info=info())
-    await metrics(node)
-    await debug_vars(node)
-    assert node.asked == [("info",), ("info",)]
+async def test_each_scrape_has_its_own_verdict():
+    """A scrape is one `info` and one new verdict, whose level it shows; nothing is left of an earlier one."""
+    node = Node(info=info(), verdict={"level": "trouble"})
+    assert scraped(await metrics(node))["gossipkv_verdict", ()] == 2
+    node.answers["verdict"] = {"level": "well"}
+    assert json.loads((await debug_vars(node)).body)["gossipkv_verdict"] == 0
+    assert node.asked == [("info",), ("verdict",)] * 2
 
 
 async def test_names_are_escaped():
@@ -144,8 +146,8 @@ async def test_names_are_escaped():
 
 
 async def test_a_node_that_says_little_is_scraped():
-    """Metrics without a sample are left out."""
-    answer = await metrics(Node(info=SPARSE))
+    """Metrics without a sample are left out, also that of a verdict which is late."""
+    answer = await metrics(Node(info=SPARSE, verdict=TimedOut("not in time")))
     assert "gossipkv_keys_read_total" in {name for name, _ in scraped(answer)}
     assert answer.body.count(b"# TYPE") == 1 + len(samples(SPARSE))
     assert (await metrics(Node(info=None))).status == 200

@@ -64,7 +64,7 @@ class Made:
         )
         self.expires_s: int | None = None
         self.unreached: dict[str, str] = {}
-        self.verdicts = NodeVerdicts(self.report, self.ask, Threads(), self)
+        self.verdicts = NodeVerdicts(self.report, self.ask, Threads())
 
     def wall_ms(self):
         return int(trio.current_time() * 1000)
@@ -137,45 +137,26 @@ async def test_all_members_are_asked_that_may_live(autojump_clock):
 
 
 async def test_what_was_judged_for_one_is_told_to_others(autojump_clock):
-    """A verdict is shared for half a second; a mere look at the last one renews it after ten, without waiting."""
+    """A verdict is shared for half a second, or for as long as the caller says; nothing is asked by itself."""
     made = Made(member("n2"))
+    await trio.sleep(100)
+    assert made.asked == []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.verdicts.run)
         for _ in range(3):
             nursery.start_soon(made.verdicts.make)
         await trio.sleep(FRESH_S / 2)
         assert made.asked == ["n2"]
         await made.verdicts.make()
         assert made.asked == ["n2"]
-        await trio.sleep(FRESH_S)
-        await made.verdicts.make()
-        assert made.asked == ["n2"] * 2
-        for _ in range(5):
-            assert made.verdicts.last()["level"] == "trouble"
-        assert made.asked == ["n2"] * 2
-        await trio.sleep(LAST_S)
-        made_s = made.verdicts.last()["at_s"]
-        assert trio.current_time() - made_s >= LAST_S
-        await trio.lowlevel.checkpoint()
-        for _ in range(5):
-            await trio.sleep(1)
-            made.verdicts.last()
-        assert made.asked == ["n2"] * 3
-        assert made.verdicts.last()["at_s"] > made_s
-        nursery.cancel_scope.cancel()
-
-
-async def test_nothing_is_asked_by_itself(autojump_clock):
-    """A node without viewers asks no members, and has no verdict at first."""
-    made = Made(member("n2"))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.verdicts.run)
-        await trio.sleep(100)
-        assert made.asked == []
-        assert made.verdicts.last() == {"level": None, "number": None, "at_s": None}
-        await trio.sleep(1)
-        assert made.asked == ["n2"]
-        nursery.cancel_scope.cancel()
+    await trio.sleep(FRESH_S)
+    await made.verdicts.make()
+    assert made.asked == ["n2"] * 2
+    await trio.sleep(LAST_S - 1)
+    await made.verdicts.make(fresh_s=LAST_S)
+    assert made.asked == ["n2"] * 2
+    await trio.sleep(1)
+    await made.verdicts.make(fresh_s=LAST_S)
+    assert made.asked == ["n2"] * 3
 
 
 async def test_an_outdated_verdict_is_made_anew(autojump_clock):

@@ -9,7 +9,7 @@ PLAIN = {"kind": "dataset", "active": "1"}
 TABLE = {"kind": "hash"}
 AWAY = {**TABLE, "partition_count": 8, "away": {"n3": {"state": "gone", "partitions": 8}}}
 LEFT = {**AWAY, "away": {"n3": {"state": "left", "partitions": 1}}}
-UNDECIDED = {**TABLE, "no_majority": ["n1", "n2", "n3"]}
+UNDECIDED = {**TABLE, "acceptors": ["n1", "n2", "n3"]}
 
 
 def entry(active="1", awaits=None, version=None, **more):

@@ -425,7 +425,9 @@ def test_writer_and_verdict_count_alike(states, reached):
     route, (copy,) = one.methods.routing.route("t"), one.replicas.by_partition.values()
     shown = SimpleNamespace(replicas=one.replicas, digests=SimpleNamespace(differ={}))
     alive = {node.uuid for node in records.nodes if node.state is not MemberState.DEAD}
-    why = TableReporter(one.deciding, one.methods.routing)._why_unwell(next(route.places()), shown, route.table, alive)
+    why = TableReporter(one.deciding, one.methods.routing, {})._why_unwell(
+        next(route.places()), shown, route.table, alive
+    )
     can = sum(
         is_reached and other.state is not MemberState.DEAD for other, is_reached in zip(others, reached, strict=True)
     )

@@ -66,7 +66,7 @@ def status(records, by=0):
 def of(records, by=0):
     """Return the reporter of a node that knows all tables and nodes of tables."""
     catalogue = SimpleNamespace(
-        tables=records.tables, table=records.table, nodes=SimpleNamespace(named=lambda: records.placed)
+        register=b"c", tables=records.tables, table=records.table, nodes=SimpleNamespace(named=lambda: records.placed)
     )
     deciding = participant(
         replicating=lambda *_: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
@@ -75,7 +75,7 @@ def of(records, by=0):
         controllers=lambda: SimpleNamespace(rebalancer=SimpleNamespace(passed_over_s=lambda: records.passed_over)),
         smear_buffer=None,
     )  # fmt: skip
-    return TableReporter(deciding, Router(deciding, None))
+    return TableReporter(deciding, Router(deciding, None), {"UNAVAILABLE": 3})
 
 
 def raising(error):
@@ -141,10 +141,13 @@ def test_what_an_ended_assignment_wrote_nobody_lacks(records):
 
 
 def test_who_decides_where_too_few_do(records):
-    """The acceptors are named as soon as no majority of them is alive."""
-    for node, told in zip(records.nodes, ([], ["n1", "n2", "n3"]), strict=False):
+    """The acceptors are named as soon as one of them is not alive, and counted in `info`."""
+    assert status(records)["acceptors"] == []
+    for alive, node in zip((2, 1), records.nodes, strict=False):
         node.state = MemberState.DEAD
-        assert status(records)["no_majority"] == told
+        assert status(records)["acceptors"] == ["n1", "n2", "n3"]
+        counts = of(records).to_map()["by_table"]["t"]
+        assert (counts["acceptors"], counts["acceptors_alive"]) == (3, alive)
 
 
 def test_what_moves_to_a_node_it_does_not_lack(records):
