@@ -174,8 +174,11 @@ def write_peers(files: Files, path: PurePath, peers: Sequence[Address]) -> None:
 
 
 def read_backups(files: Files, path: PurePath) -> dict[str, int]:
-    """Return when the last complete backup of each table began, as kept by `write_backups`; empty if unreadable."""
-    with contextlib.suppress(OSError, GossipKVError):
+    """Return when the last backup of each table began, as kept by `write_backups`; empty if it is damaged or missing.
+
+    Raises OSError.
+    """
+    with contextlib.suppress(FileNotFoundError, GossipKVError):
         return {
             name: began_ms
             for name, began_ms in read_document(files, path / BACKUPS, BACKUPS).items()

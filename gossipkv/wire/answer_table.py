@@ -161,8 +161,8 @@ FIELDS: Final[Mapping[str, tuple[WireField, ...]]] = MappingProxyType({
             "`user_bytes`. Of [smeared puts](../users/tables.md#smeared-puts): `smeared_waiting`, `smeared_bytes`; "
             "since opening `smeared`, `smeared_forwarded`, `smeared_dropped`. `catalogue`: its `acceptors` and, of "
             "these, `acceptors_alive`; `by_table`: the same for each table's map, with `partitions`, those "
-            "`without_majority` of live replicas, and `missing_replicas`. `writes_failed`: numbers of clients' writes by code; "
-            "`tombstone_holders`: the number of nodes for which tombstones are kept",
+            "`without_majority` of live replicas, and `missing_replicas`. `writes_failed`: numbers of clients' writes "
+            "by code; `tombstone_holders`: the number of nodes for which tombstones are kept",
         ),
         WireField("disk", "of the data directory's file system: `free_bytes`, `size_bytes`"),
         WireField(

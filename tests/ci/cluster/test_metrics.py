@@ -58,7 +58,7 @@ def talk_nonsense(address):
 
 def leaves(value, path=()):
     """Return every path through nested maps to a value that is no map."""
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict):
         return [leaf for key, inner in value.items() for leaf in leaves(inner, (*path, key))]
     return [path]
 

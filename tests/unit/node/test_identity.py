@@ -179,6 +179,21 @@ def test_lost_peers_are_harmless(content, tmp_path):
         assert data.peers() == PEERS
 
 
+@pytest.mark.parametrize("content", [None, b"junk", encode("PEERS", {}), encode("BACKUPS", {"carts": "x"})])
+def test_times_of_backups_outlive_a_start(content, tmp_path):
+    """The last time of each table counts, dropped tables are forgotten, and a damaged document counts as none."""
+    with opened(tmp_path) as data:
+        data.backed_up(["carts", "old"], 1_000, {"carts", "old", "users"})
+        data.backed_up(["users"], 2_000, {"carts", "users"})
+    if content is not None:
+        (tmp_path / "BACKUPS").write_bytes(content)
+    with opened(tmp_path) as data:
+        assert data.backups_ms == ({"carts": 1_000, "users": 2_000} if content is None else {})
+        data.backed_up(["users"], 3_000, {"users"})
+    with opened(tmp_path) as data:
+        assert data.backups_ms == {"users": 3_000}
+
+
 def test_another_cluster_is_refused_before_the_epoch_is_raised(tmp_path):
     """A refused start changes nothing."""
     opened(tmp_path).close()
