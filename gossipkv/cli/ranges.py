@@ -15,7 +15,7 @@ from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.errors import Conflict
-from gossipkv.register.metadata.partitions import HASH
+from gossipkv.register.metadata.partitions import HASH, MAX_SHARDS, shard_key
 from gossipkv.status.codec import decode
 from gossipkv.status.reports import TableMap
 from gossipkv.status.words import names_text, plain
@@ -118,29 +118,34 @@ def _tell_move(answer: dict[str, Value], name: str, key: bytes, *, as_json: bool
     metavar="COPY",
     help="Quarantined replica of NODE to continue from; `none` means empty.  [default: the only one]",
 )
+@click.option("--shard", is_flag=True, help="KEY is the number of a hash table's shard.")
 @click.option("--yes", is_flag=True, help="Do it. Without this, the command only says what may be lost.")
 def force_join(
-    name: str, key: bytes, node: str, nodes: AskedNodes, *, copy: str | None, yes: bool, as_json: bool
+    name: str, key: bytes, node: str, nodes: AskedNodes, *, copy: str | None, shard: bool, yes: bool, as_json: bool
 ) -> int:
-    """Re-create a range on NODE after all its hosts are lost for good.
+    """Re-create a range or shard on NODE after all its hosts are lost for good.
 
-    The range is the range of the table NAME that contains KEY. COPY is a name from `table quarantine list NODE`.
+    It is the one of the table NAME that contains KEY. COPY is a name from `table quarantine list NODE`.
     Without --yes, nothing is done: the command says what may be lost, with exit status 2.
     """
+    if shard and not (key.isdigit() and int(key) < MAX_SHARDS):
+        raise click.UsageError(f"--shard: {shown(key)} is not the number of a shard, which `table partitions` shows")
+    what = f"Shard {key.decode()} of {name}" if shard else f"The partition of {name} with {shown(key)}"
     if not yes:
         usual = "from its quarantined replica there, or empty if there is none"
         begins = {None: usual, NO_COPY: "empty"}.get(copy, f"from the replica {copy}")
         return unconfirmed(
-            f"The range of {name} with {shown(key)} would be re-created on {node}, {begins}. All its "
+            f"{what} would be re-created on {node}, {begins}. All its "
             "other records would be lost, even if they were acknowledged, and even if its hosts come "
             "back. If its hosts are only down, start one of them instead"
         )
     options: dict[str, Value] = {
         **({} if copy is None else {"copy": "" if copy == NO_COPY else copy}),
+        **({"shard": True} if shard else {}),
         **allowed(nodes.timeout_ms),
     }
     with nodes.connect() as client:
-        answer = decided(client, "force_join", name, key, node, options)
+        answer = decided(client, "force_join", name, shard_key(int(key)) if shard else key, node, options)
     if as_json:
         print_json(answer)
     else:

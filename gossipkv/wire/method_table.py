@@ -271,14 +271,15 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
             "with `slot` and `to` nil)",
         ),
         WireMethod(
-            "force_join", "table, key, node", "copy timeout_ms",
-            "[Re-create the range](../operators/placement.md#table-force-join) at the node after all hosts are lost "
-            "for good. `copy` names a quarantined replica there; empty: start empty; absent: the only replica "
+            "force_join", "table, key, node", "copy shard timeout_ms",
+            "[Re-create the range or shard](../operators/placement.md#table-force-join) of the key at the node after "
+            "all hosts are lost for good. `shard`: the key is a shard's number, 4 bytes as in `partitions`. "
+            "`copy` names a quarantined replica there; empty: start empty; absent: the only replica "
             "there, or empty.",
             "a map: `table`, `partition` (new id), `node`, `copy` (or nil), `bytes`, `may_be_lost` (a text), "
             "`changed`",
-            "CONFLICT: a host may be alive, or the replica is ambiguous; BAD_REQUEST: a hash table, an unknown "
-            "replica, or a node that is down or removed",
+            "CONFLICT: a host may be alive, or the replica is ambiguous; BAD_REQUEST: an unknown shard or "
+            "replica, or a node that is down, removed, or in another group than the shard",
         ),
         WireMethod(
             "reshard", "table, groups", "timeout_ms",

@@ -289,8 +289,8 @@ def _end_of(value: object) -> ForcedEnd:
 # `retire` replaces neighbouring ranges, from the key on, by an empty one on the last one's nodes. The map forgets their
 # assignments, so their hosts drop the replicas unread, and tokens omit them.
 #
-# `refound` re-creates a range whose hosts are all gone, with one assignment. All earlier assignments are forced out,
-# with the counters of the new node's copy as their ends; `kept` is the assignment of that copy, or 0. No assignment is
+# `refound` re-creates a partition whose hosts are all gone, with one assignment. All earlier ones are forced out, with
+# the counters of the new node's copy as their ends; `kept` is the assignment of that copy, or 0. No assignment is
 # former, so another copy that comes back belongs to no partition.
 
 
@@ -478,8 +478,6 @@ def _refound(view: MapView, argument: object) -> Edits:
             raise OperationRefusal(
                 INVALID, "refound takes [key, partition, new partition, assignment, node, ends, kept]"
             )
-    if decode_table(view.meta).kind != RANGE:
-        raise OperationRefusal(INVALID, "a shard cannot be force-joined")
     entry = view.get(key)
     if entry is not None and decode_partition(entry.record).id == new != partition:
         return Edits()

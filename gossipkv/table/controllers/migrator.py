@@ -254,6 +254,9 @@ class Migrator:
         else:
             shards = {part.partition.id: [part] for part in parts_of(tree)}
             gone = {replica: shards.get(replica.partition[1], []) for replica in copies}
+            for replica in [replica for replica, parts in gone.items() if not parts]:
+                del gone[replica]
+                self._reconciler.drop(replica)  # Its shard was force-joined.
         me = self._replication.replicas.me  # This node has adopted the map, and may host a child again.
         hosts = {part.partition.id: _available(part.partition) - {me} for parts in gone.values() for part in parts}
         reports = await self._reports({(table, id_): sorted(nodes) for id_, nodes in hosts.items()})

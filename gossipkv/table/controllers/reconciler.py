@@ -7,7 +7,8 @@ force. Such a replica may have records that other hosts lack, but merging would 
 A replica whose range was retired, by its table's retention, is dropped.
 
 A replica whose range was divided continues as the children that name it (`replication.maintenance.split`); the rest is
-quarantined. A force-joined range continues with a replica quarantined here if the map says so; else it starts empty.
+quarantined. A force-joined partition continues with a replica quarantined here if the map says so; else it starts
+empty.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ import trio
 from gossipkv.environment.ticks import rest
 from gossipkv.errors import GossipKVError, NotReady, Overloaded
 from gossipkv.log import Log
-from gossipkv.placement.partition import AssignmentState
-from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table, range_of
+from gossipkv.placement.partition import LEFT_OUT, AssignmentState
+from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table, range_of
 from gossipkv.replication.maintenance.split import ChildReplica, divide, keep
 from gossipkv.replication.replica.keys import WHOLE, KeyBounds, ReplicaIdentity
 from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from gossipkv.placement.partition import Assignment, Partition
     from gossipkv.register.metadata.pages import PageReference
@@ -190,13 +191,9 @@ class Reconciler:
                 if described.time_key is not None:
                     self._last_hour.keys[table.id] = described.time_key
                 await self._divide(described, tree, taken_up.leaves)
-            waits: Overloaded | None = None
             changed = (part for part in _changed(tree, taken_up.leaves) if part.version > taken_up.config)
             again = chain.from_iterable(parts_of(tree, bounds) for bounds in dict.fromkeys(dropped))
-            for number, part in enumerate(chain(changed, again)):
-                waits = self._reconcile(described, part) or waits
-                if number % FEW == FEW - 1:
-                    await trio.lowlevel.checkpoint()
+            waits = await self._reconcile_all(described, tree, chain(changed, again))
             if waits is not None:
                 refused = waits
                 continue
@@ -210,6 +207,22 @@ class Reconciler:
     def _own(self, partition: Partition) -> Assignment | None:
         me = self._metadata.me.node
         return next((assignment for assignment in partition.assignments if assignment.node == me), None)
+
+    async def _reconcile_all(
+        self, described: TableMeta, tree: MapTree, parts: Iterable[LocalPartition]
+    ) -> Overloaded | None:
+        """Reconcile the local replicas of these partitions; return the error if a replica cannot be made now."""
+        waits: Overloaded | None = None
+        replacing: list[Partition] = []  # Re-created shards.
+        for number, part in enumerate(parts):
+            waits = self._reconcile(described, part) or waits
+            if described.kind == HASH and any(end.assignment == LEFT_OUT for end in part.partition.ends):
+                replacing.append(part.partition)
+            if number % FEW == FEW - 1:
+                await trio.lowlevel.checkpoint()
+        if replacing:
+            self._replaced(tree, described.id, replacing)
+        return waits
 
     def _reconcile(self, described: TableMeta, part: LocalPartition) -> Overloaded | None:
         """Reconcile the local replica of a partition; return the error if a replica cannot be made now."""
@@ -229,8 +242,21 @@ class Reconciler:
                 return error
         return None
 
+    def _replaced(self, tree: MapTree, table: bytes, replacing: Sequence[Partition]) -> None:
+        """Let go of the replicas of shards that a force-join replaced.
+
+        Raises:
+            NotReady: such a replica is being made.
+        """
+        replicas, named = self._replication.replicas, {part.partition.id for part in parts_of(tree)}
+        if any(of == table and id_ not in named for of, id_ in replicas.making):
+            raise NotReady("a shard was force-joined while this node makes a replica of it")
+        for (of, id_), replica in [*replicas.by_partition.items()]:
+            if of == table and id_ not in named:
+                self._departs(replica, replacing, "its shard was force-joined without this replica")
+
     def _keep(self, child: ChildReplica, kept: int) -> bool:
-        """Continue a force-joined range with a replica quarantined here; False if that replica is gone."""
+        """Continue a force-joined partition with a replica quarantined here; False if that replica is gone."""
         identity = child.identity
         for quarantined in self._replication.replicas.spaces.all_quarantined():
             is_it = (quarantined.identity.table, quarantined.identity.assignment) == (identity.table, kept)

@@ -3,7 +3,7 @@
 split       [table, key, {timeout_ms}]          divide the key's range; the second child begins at the key
 join        [table, key, node, {timeout_ms}]    move a slot of the key's range to the node
 leave       [table, key, node, {timeout_ms}]    move the node's slot of the key's range to a node picked here
-force_join  [table, key, node, {copy, timeout_ms}]   re-create a range whose hosts are all lost (`rpc.force_join`)
+force_join  [table, key, node, {copy, shard, timeout_ms}]   re-create a partition whose hosts are all lost
 partitions  [table, {start, limit}]             list a page of partitions, ranges or shards
 
 A node joins or leaves a range by a move (`controllers.migrator`). The methods answer once the move is begun.
@@ -67,7 +67,7 @@ class RangeAdminMethods:
             b"join": (table_requests.hosting, self._join),
             b"leave": (table_requests.hosting, self._leave),
             b"force_join": (
-                partial(table_requests.hosting, extra=("copy",)),
+                partial(table_requests.hosting, extra=("copy", "shard")),
                 ForceJoin(participant, self._transactions, random).force_join,
             ),
         }

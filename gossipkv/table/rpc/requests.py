@@ -95,9 +95,10 @@ class RangeArguments(NamedTuple):
     """Arguments of `split`, `join`, `leave` and `force_join`."""
 
     table: str
-    key: bytes  # Any key of the range; for `split`, the first key of the second child.
+    key: bytes  # Any key of the range (for `force_join`: or shard); for `split`, the first key of the second child.
     node: str = ""  # The node that joins or leaves the range.
     copy: str | None = None  # Replica for `force_join`; empty: start empty; None: the only replica, if any.
+    is_shard: bool = False  # For `force_join`: the key is the number of a hash table's shard, in 4 bytes.
     timeout_ms: int = DECISION_MS
 
 
@@ -245,7 +246,7 @@ def hosting(arguments: Arguments, extra: tuple[str, ...] = ()) -> RangeArguments
     """Read `[table, key, node, {timeout_ms}]`, and the options `extra`.  Raises BadRequest: another form."""
     table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
     options = arguments.options(*extra, "timeout_ms")
-    return RangeArguments(table, key, node, options.text("copy"), _timeout_ms(options))
+    return RangeArguments(table, key, node, options.text("copy"), options.flag("shard"), _timeout_ms(options))
 
 
 def page(arguments: Arguments) -> tuple[str, bytes, int]:

@@ -147,8 +147,8 @@ METHODS: dict[str, list[Step]] = {
         at_other("get", "{made}", b"a", holds=lambda result: result[0] == b"1"),
         Step(("hash", b"a", "{me}"), BAD), *of_tables(b"a", "{me}"),
     ],
-    "force_join": [RANGE, Step(("{made}", b"a", "{me}"), CONFLICT), Step(("hash", b"a", "{me}"), BAD),
-                   *of_tables(b"a", "{me}")],
+    "force_join": [RANGE, Step(("{made}", b"a", "{me}"), CONFLICT), Step(("hash", b"a", "{me}"), CONFLICT),
+                   Step(("hash", b"\xff\0\0\0", "{me}", {"shard": True}), BAD), *of_tables(b"a", "{me}")],
     "reshard": [
         SHARDS, Step(("{hash}", 2), said(changed=True)), Step(("{hash}", 0), said(changed=True)),
         Step(("{hash}", 5), BAD), Step(("range", 0), BAD), *of_tables(0),

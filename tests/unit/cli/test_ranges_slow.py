@@ -89,6 +89,17 @@ def test_force_join_says_first_what_may_be_lost(ask):
     assert json.loads(done.out) == told
 
 
+def test_force_join_names_a_shard_by_its_number(ask):
+    told = {"table": "t", "partition": 9, "node": "n4", "copy": None, "may_be_lost": "all"}
+    done, asked = ask("table", "force-join", "t", "258", "n4", "--shard", "--yes", force_join=lambda *_: told)
+    assert (done.status, asked) == (0, [("force_join", ["t", b"\0\0\1\2", "n4", {"shard": True}])])
+    done, _ = ask("table", "force-join", "t", "258", "n4", "--shard")
+    assert (done.status, "Shard 258 of t would be re-created on n4" in done.err) == (2, True)
+    for wrong in "k", "-1", "131072":
+        done, asked = ask("table", "force-join", "t", "--shard", "--yes", "--", wrong, "n4")
+        assert (done.status, "is not the number of a shard" in done.err, asked) == (2, True, [])
+
+
 def partition(start, end, **more):
     hosts = [{"node": node, "slot": slot, "state": "AVAILABLE"} for slot, node in enumerate(("n1", "n2"))]
     return {"id": 7, "start": start, "end": end, "hosts": hosts, "bytes": 2048, "rows": 1500, "rate": 12.34, **more}

@@ -74,8 +74,9 @@ def test_what_is_refused(words, argument):
 
 
 def test_a_shard():
-    """A shard has other keys than a range, so no quarantined copy is found by key."""
+    """A shard keeps its number, and the other shards are unchanged."""
     shards = {shard_key(number): WHOLE._replace(id=7 + number) for number in range(4)}
     table = Map(SHARDS, shards)
-    assert table.ask("refound", shard_key(0), 7, 80, 20, node(4), ENDS, 0) == INVALID
-    assert "shard" in table.words
+    assert table.ask("refound", shard_key(2), 9, 80, 20, node(4), ENDS, 1) == "DONE"
+    new = Partition(80, (Assignment(20, node(4), 0, A),), (), (ForcedEnd(2, 0), ForcedEnd(1, 5), ForcedEnd(3, 7)), 1)
+    assert table.partitions == {**shards, shard_key(2): new}
