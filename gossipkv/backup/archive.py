@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from heapq import merge
 from operator import itemgetter
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.dataset.offline.destinations import destination
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError, ProtocolError, StorageError
 from gossipkv.keyspace.time_key import TimeKey, time_key_of
+from gossipkv.register.metadata.partitions import HASH
 from gossipkv.storage.document import COVERED_AT, MAX_DOCUMENT_BYTES, decode, encode, text, whole
 from gossipkv.storage.sorted_file import SUFFIX, SortedFile
 
@@ -87,11 +88,20 @@ class SavedTable:
     ttl_ms: int
     retention_ms: int
     partitions: tuple[SavedPartition, ...]
+    missing: tuple[int, ...] = ()  # Places in `partitions` of those that could not be read: they have no files.
 
     @property
     def files(self) -> Iterator[BackupFile]:
         """All files of the table."""
         return (file for partition in self.partitions for file in partition.files)
+
+    @property
+    def left_out(self) -> list[Value]:
+        """The missing partitions: `{"shard"}`, or `{"start", "end"}` with a nil end for the last range."""
+        if self.kind == HASH:
+            return [{"shard": number} for number in self.missing]
+        firsts = [*(partition.first for partition in self.partitions), None]
+        return [{"start": firsts[place], "end": firsts[place + 1]} for place in self.missing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +121,11 @@ class BackupManifest:
         """All files that this backup needs, by path."""
         return {file.path: file for table in self.tables for file in table.files}
 
+    @property
+    def missing(self) -> dict[str, Value]:
+        """What a partial backup lacks, by table (`SavedTable.left_out`)."""
+        return {table.name: table.left_out for table in self.tables if table.missing}
+
     def summary(self) -> dict[str, Value]:
         """Return the line of this backup in a list."""
         files = self.files.values()
@@ -124,6 +139,7 @@ class BackupManifest:
             "tables": [table.name for table in self.tables],
             "bytes": sum(file.size_bytes for file in files),
             "new_bytes": sum(file.size_bytes for file in own),
+            "missing": self.missing,
         }
 
     def encode(self) -> bytes:
@@ -429,11 +445,15 @@ def _table_of(fields: Json) -> SavedTable:
         case {
             "name": str(name), "id": str(id_), "kind": str(kind), "replication": int(replication),
             "partitioner": str(partitioner), "time_key": None | list() as time_key, "smears": bool(smears),
-            "ttl_ms": int(ttl_ms), "retention_ms": int(retention_ms), "partitions": list(partitions),
+            "ttl_ms": int(ttl_ms), "retention_ms": int(retention_ms), "partitions": list(partitions), **more,
         }:  # fmt: skip
+            missing = more.get("missing", [])  # Older versions do not write it.
+            if not isinstance(missing, list) or not all(place in range(len(partitions)) for place in missing):
+                raise ValueError
             key = None if time_key is None else time_key_of([*time_key])
             saved = tuple(map(_partition_of, partitions))
-            return SavedTable(name, id_, kind, replication, partitioner, key, smears, ttl_ms, retention_ms, saved)
+            table = SavedTable(name, id_, kind, replication, partitioner, key, smears, ttl_ms, retention_ms, saved)
+            return replace(table, missing=tuple(missing))
     raise ValueError
 
 

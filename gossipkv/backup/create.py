@@ -2,7 +2,8 @@
 
 Each partition is one consistent copy; two partitions may be copied at different times. Every write that was
 acknowledged at `majority` or `all` before the backup began is in it. If a source is lost, the partition is copied anew
-from another host; if a range was split meanwhile, its children are copied.
+from another host; if a range was split meanwhile, its children are copied. A *partial* backup leaves out the partitions
+that cannot be copied, and names them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import trio
 
 from gossipkv.backup.archive import BackupFile, BackupManifest, SavedPartition, SavedTable
 from gossipkv.backup.jobs import Progress
-from gossipkv.backup.partition import Page, PartitionBuilder, PartitionReader, best_source
+from gossipkv.backup.partition import Page, PartitionBuilder, PartitionReader, best_source, hosts_needed
 from gossipkv.errors import (
     GossipKVError,
     NotReady,
@@ -72,6 +73,7 @@ class BackupCreation:
     owner: BackupOwner
     name: str
     progress: Progress = field(default_factory=Progress)
+    is_partial: bool = False
     _base: Mapping[int, SavedPartition] = field(default_factory=dict)  # By partition: those of the earlier backup.
     _files: int = 0
     _beat_at: float = 0.0
@@ -133,10 +135,14 @@ class BackupCreation:
     async def _table(self, name: str, route: TableRoute) -> SavedTable:
         table, self.progress.table = route.table, name
         partitions: list[SavedPartition] = []
+        missing: list[int] = []
         following: bytes | int | None = 0 if route.is_hash else b""
         while following is not None:
             place, copied = await self._partition(name, table.id, following)
-            partitions.append(copied)
+            if copied is None:
+                missing.append(len(partitions))
+            first = b"" if route.is_hash else place.first
+            partitions.append(copied or SavedPartition(place.partition, first, b"", ()))
             self.progress.done += 1
             if not isinstance(following, int):
                 following = place.end
@@ -153,11 +159,19 @@ class BackupCreation:
             ttl_ms=table.ttl_ms,
             retention_ms=table.retention_ms,
             partitions=tuple(partitions),
+            missing=tuple(missing),
         )
 
-    async def _partition(self, name: str, table: bytes, at: bytes | int) -> tuple[PartitionRoute, SavedPartition]:
-        """Copy the shard of that number, or the range with that key; again after a failure that may pass."""
+    async def _partition(
+        self, name: str, table: bytes, at: bytes | int
+    ) -> tuple[PartitionRoute, SavedPartition | None]:
+        """Copy the shard of that number, or the range with that key; again after a failure that may pass.
+
+        Return None if a partial backup leaves it out: at once if the hosts that are needed are dead.
+        """
         avoided: set[bytes] = set()
+        place: PartitionRoute | None = None
+        lost: PartitionRoute | None = None
         give_up_at, bytes_then, copies = trio.current_time() + PATIENCE_S, self.progress.bytes, 0
         while True:
             await self._beat()
@@ -166,14 +180,21 @@ class BackupCreation:
                 if route.table.id != table:
                     raise UnknownDatabase(f"the table {name} was dropped during its backup", {"database": name})
                 place = route.shard(at) if isinstance(at, int) else route.place(at)
+                alive = {*place.hosts}.intersection(self.cluster.live_nodes)
+                if self.is_partial and len(alive) < hosts_needed(route, place):
+                    return place, None
                 return place, await self._copy(route, place, avoided)
             except* RETRIED as errors:
                 if self.progress.bytes > bytes_then:
                     give_up_at, bytes_then = trio.current_time() + PATIENCE_S, self.progress.bytes
                     copies += 1
                 if trio.current_time() > give_up_at or copies == MAX_COPIES:
-                    cause = first_of(errors)
-                    raise Unavailable(f"the table {name} cannot be backed up now: {cause.message}") from errors
+                    lost = place if self.is_partial else None
+                    if lost is None:
+                        words = f"the table {name} cannot be backed up now: {first_of(errors).message}"
+                        raise Unavailable(f"{words}; --partial leaves out what cannot be copied") from errors
+            if lost is not None:
+                return lost, None
             await trio.sleep(RETRY_S)
 
     async def _copy(self, route: TableRoute, place: PartitionRoute, avoided: set[bytes]) -> SavedPartition:

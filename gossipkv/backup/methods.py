@@ -63,11 +63,11 @@ class BackupMethods:
         }
 
     def _backup(self, arguments: Arguments) -> DeferredResult:
-        """`backup [destination, {tables, since, take_over, …}]`: the progress, then a summary."""
+        """`backup [destination, {tables, since, take_over, partial, …}]`: the progress, then a summary."""
         place = self._place(arguments)
-        options = arguments.options("tables", "since", "take_over", *JOB)
+        options = arguments.options("tables", "since", "take_over", "partial", *JOB)
         tables, since, progress = options.texts("tables"), options.text("since"), Progress()
-        takes_over = options.flag("take_over")
+        takes_over, is_partial = options.flag("take_over"), options.flag("partial")
 
         async def work() -> dict[str, Value]:
             from gossipkv.backup.archive import BackupOwner, backup_name  # noqa: PLC0415  # Loaded at the first call.
@@ -78,7 +78,7 @@ class BackupMethods:
             began_ms = self._environment.clock.wall_ms()
             name = backup_name(began_ms, self._environment.random.getrandbits(16))
             owner = BackupOwner(*self._cluster.own(), since, self._cluster.cluster_id)
-            creation = BackupCreation(archive, self._cluster, self._environment, owner, name, progress)
+            creation = BackupCreation(archive, self._cluster, self._environment, owner, name, progress, is_partial)
             self._writing.add(name)
             try:
                 manifest = await creation.run(tables)
@@ -88,7 +88,7 @@ class BackupMethods:
             await self._environment.threads.run(self._on_backup, names, began_ms)
             return {**manifest.summary(), "records": progress.records}
 
-        return self._job(options, Work(("backup", place, *tables, since, takes_over), progress, work))
+        return self._job(options, Work(("backup", place, *tables, since, takes_over, is_partial), progress, work))
 
     def _restore(self, arguments: Arguments) -> DeferredResult:
         """`restore [destination or one of its backups, {tables, as, operation, wait_ms, cancel}]`: likewise."""
@@ -153,7 +153,9 @@ class BackupMethods:
                 if fault := next((faults[path] for path in manifest.files if path in faults), None):
                     damaged[manifest.name] = fault
             names: list[Value] = [manifest.name for manifest in manifests]
-            return {"backups": names, "damaged": damaged, "files": progress.done, "bytes": progress.bytes}
+            missing: dict[str, Value] = {manifest.name: manifest.missing for manifest in manifests if manifest.missing}
+            counted: dict[str, Value] = {"files": progress.done, "bytes": progress.bytes}
+            return {"backups": names, "damaged": damaged, "missing": missing, **counted}
 
         return self._job(options, Work(("backup_verify", place, newest), progress, work))
 

@@ -70,9 +70,8 @@ class PartitionReader:
         async with trio.open_nursery() as nursery:
             for node in self._place.hosts:
                 nursery.start_soon(self._report, node, found)
-        hosts = len(self._place.hosts)
-        needed = min(slots_needed(MAJORITY, self._route.table.replication), hosts)
-        if len(found) < max(1, needed):
+        hosts, needed = len(self._place.hosts), hosts_needed(self._route, self._place)
+        if len(found) < needed:
             raise Unavailable(
                 f"a backup needs {needed} of the {hosts} replicas of partition {self._place.partition:016x} of "
                 f"{self._route.table.name}, and {len(found)} answer"
@@ -170,6 +169,11 @@ class PartitionBuilder:
     def abort(self) -> None:
         """Remove what was written."""
         self._builder.abort()
+
+
+def hosts_needed(route: TableRoute, place: PartitionRoute) -> int:
+    """Return the number of hosts of a partition that must report their clocks."""
+    return max(1, min(slots_needed(MAJORITY, route.table.replication), len(place.hosts)))
 
 
 def best_source(clocks: Mapping[bytes, bytes], avoided: set[bytes], number: int) -> tuple[bytes, bytes]:

@@ -90,6 +90,7 @@ class Restore:
             "holds": {**holds},
             "fewer": self._fewer,
             "tables": {name: table.name for name, table in tables.items()},
+            "missing": {name: table.left_out for name, table in tables.items() if table.missing},
             "records": self.progress.records,
             "bytes": self.progress.bytes,
         }

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
 from gossipkv.cli import FAILED, CommandGroup
 from gossipkv.cli.options import JSON, NODES, AskedNodes, ask_map, ask_maps, ask_within
-from gossipkv.cli.output import note, print_json, tell
+from gossipkv.cli.output import note, part_text, print_json, tell
 from gossipkv.cli.screen import description, progress
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.status.words import plain, size_text
@@ -42,6 +42,7 @@ def backup() -> None:
 @DEST
 @TABLES
 @click.option("--since", metavar="BACKUP", help="Copy only the changes since BACKUP of the same DEST.")
+@click.option("--partial", is_flag=True, help="Leave out partitions that cannot be copied, and name them.")
 @TAKE_OVER
 @STEP
 @JSON
@@ -51,6 +52,7 @@ def create(
     since: str | None,
     nodes: AskedNodes,
     *,
+    partial: bool,
     take_over: bool,
     as_json: bool,
 ) -> None:
@@ -60,10 +62,11 @@ def create(
     leaves nothing that the next one does not remove.
     """
     options: dict[str, Value] = {"tables": [*tables], **({} if since is None else {"since": since})}
-    options |= {"take_over": True} if take_over else {}
+    options |= {name: True for name, is_on in (("take_over", take_over), ("partial", partial)) if is_on}
     answer = _job(nodes, "backup", destination, options)
     lines = f"{plain(answer.get('backup'))}: {_counted(answer)} of {_named(answer.get('tables'))} in {destination}"
     tell(answer, lines, as_json=as_json)
+    _note_missing(plain(answer.get("backup")), answer.get("missing"))
 
 
 @backup.command(name="list")
@@ -84,7 +87,9 @@ def list_backups(destination: str, nodes: AskedNodes, *, as_json: bool) -> None:
             continue
         since = "" if found.get("since") is None else f", since {plain(found['since'])}"
         sizes = f"{_size(found.get('new_bytes'))} of its own, {_size(found.get('bytes'))} in all"
-        click.echo(f"{plain(found.get('backup'))}\t{_named(found.get('tables'))}\t{sizes}{since}")
+        lacks = "; ".join(_missing(found.get("missing")))
+        line = f"{plain(found.get('backup'))}\t{_named(found.get('tables'))}\t{sizes}{since}"
+        click.echo(f"{line}, without {lacks}" if lacks else line)
 
 
 @backup.command()
@@ -102,6 +107,9 @@ def verify(source: str, nodes: AskedNodes, *, newest: bool, as_json: bool) -> No
     tell(answer, f"{_named(whole, 'no backup')}: {counted}: all whole", as_json=as_json)
     for name, why in sorted(damaged.items()):
         note(f"gossipkv: {name} is damaged: {plain(why)}")
+    missing = answer.get("missing")
+    for name, lacks in sorted(missing.items()) if isinstance(missing, dict) else ():
+        _note_missing(name, lacks)
     if damaged:
         raise click.exceptions.Exit(FAILED)
 
@@ -158,6 +166,7 @@ def restore(source: str, tables: tuple[str, ...], new_name: str | None, nodes: A
     named = answer.get("tables")
     restored = sorted(named) if isinstance(named, dict) else []
     tell(answer, f"{plain(answer.get('backup'))}: {_counted(answer)} in {_named([*restored])}", as_json=as_json)
+    _note_missing(plain(answer.get("backup")), answer.get("missing"))
     fewer = answer.get("fewer")
     for name, told in sorted(fewer.items()) if isinstance(fewer, dict) else ():
         if isinstance(told, dict):
@@ -195,6 +204,17 @@ def _job(nodes: AskedNodes, method: str, place: str, options: dict[str, Value]) 
 def _cancel(client: Client, method: str, place: str, operation: bytes) -> None:
     with contextlib.suppress(GossipKVError):
         client.call(method, place, {"operation": operation, "cancel": True})
+
+
+def _missing(found: Value) -> list[str]:
+    """Return the partitions that a partial backup lacks, in words for each table."""
+    tables = sorted(found.items()) if isinstance(found, dict) else []
+    return [f"{', '.join(map(part_text, parts))} of {name}" for name, parts in tables if isinstance(parts, list)]
+
+
+def _note_missing(backup: str, found: Value) -> None:
+    for lacks in _missing(found):
+        note(f"gossipkv: {backup} is partial: it lacks {lacks}")
 
 
 def _counted(answer: dict[str, Value]) -> str:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, BinaryIO, Self, final
 import click
 
 from gossipkv.processes.streams import flush_or_drop
-from gossipkv.status.words import printable
+from gossipkv.status.words import plain, printable
 from gossipkv.wire.json_form import json_form
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +73,16 @@ def note(line: str) -> None:
     with contextlib.suppress(OSError):
         click.echo(printable(line), err=True)
     flush_or_drop(sys.stderr)
+
+
+def part_text(part: Value) -> str:
+    """Return a part of a table in words: `{"shard"}`, or `{"start", "end"}` of a range."""
+    match part:
+        case {"start": bytes(start), "end": None | bytes() as end}:
+            return f"the keys from {shown(start)}" + ("" if end is None else f" to before {shown(end)}")
+        case {"shard": int(number)}:
+            return f"shard {number}"
+    return plain(part)
 
 
 @final

@@ -154,11 +154,12 @@ METHODS: Final[Mapping[str, tuple[WireMethod, ...]]] = MappingProxyType({
     ),
     "Backups of tables": (
         WireMethod(
-            "backup", "destination", "tables since take_over operation wait_ms cancel",
+            "backup", "destination", "tables since take_over partial operation wait_ms cancel",
             "[Back up](../operators/backups.md) `tables`, or all, to a directory of the node or a URL; with `since`, "
-            "only the changes after that backup.",
+            "only the changes after that backup; with `partial`, without partitions that cannot be copied.",
             "a map: `state` (`done`), `backup`, `began`, `cluster`, `node`, `since`, `tables`, `records`, `bytes`, "
-            "`new_bytes`; or the [progress](#options-of-backups)",
+            "`new_bytes`, `missing` (tables to lists of `{shard}` or `{start, end}`); or the "
+            "[progress](#options-of-backups)",
             "UNAVAILABLE: a partition has too few replicas, or the destination refuses; CONFLICT: the destination "
             "is another cluster's; OVERLOADED: too many backups and restores run here",
         ),

@@ -133,10 +133,12 @@ class MadeUpCluster:
             raise answer
         return answer
 
-    async def back_up(self, number=1, *tables, since=None):
+    async def back_up(self, number=1, *tables, since=None, is_partial=False):
         """Make a backup; return its manifest."""
         owner = BackupOwner(made_up.UUID, 1, since, self.cluster_id)
-        creation = BackupCreation(self.archive, self, self.environment, owner, made_up.name_of(number))
+        creation = BackupCreation(
+            self.archive, self, self.environment, owner, made_up.name_of(number), is_partial=is_partial
+        )
         return await creation.run(tables)
 
     def saved(self, manifest, table="t"):

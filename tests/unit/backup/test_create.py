@@ -253,6 +253,56 @@ async def test_records_keep_their_expiry_through_a_backup(cluster, autojump_cloc
     assert rows[b"k2"] == [b"soon", record.expires_ms(cluster.one.spaces[cluster.one.copy.space][RECORD + b"k2"])]
 
 
+# -- partial -----------------------------------------------------------------------------------------------------------
+
+MIDDLE = {"t": [{"start": b"k3", "end": b"m"}]}
+
+
+@pytest.fixture
+def three(cluster):
+    """Return the cluster with three ranges, of which the middle one is lost."""
+    cluster.ranges |= {1: memory.Cluster(), 2: memory.Cluster()}
+    cluster.ranges[2].nodes[0].write(x=b"1")
+    cluster.routes["t"].partitions = {b"": 0, b"k3": 1, b"m": 2}
+    del cluster.ranges[1]
+    return cluster
+
+
+async def test_a_lost_partition_is_left_out_of_a_partial_backup(three, autojump_clock):
+    """Without `partial`, the error names the option. A backup since the partial one copies the partition whole."""
+    await fails(three, Unavailable, "--partial leaves out what cannot be copied")
+    manifest = await three.back_up(is_partial=True)
+    assert manifest.missing == manifest.summary()["missing"] == MIDDLE
+    assert three.archive.manifest(manifest.name) == manifest
+    assert three.saved(manifest) == three.one.live | {b"x": b"1"}
+    three.ranges[1] = memory.Cluster()
+    three.ranges[1].nodes[0].write(k3=b"found")
+    three.ranges[1].pass_s(0.5)
+    later = await three.back_up(2, since=manifest.name)
+    assert (later.missing, three.saved(later)[b"k3"]) == ({}, b"found")
+
+
+async def test_a_partition_of_dead_hosts_is_left_out_at_once(three, autojump_clock):
+    """A minute for each would be hours for a table; a partition of which too few hosts answer has that minute."""
+    began = trio.current_time()
+    await three.back_up(1, is_partial=True)
+    assert trio.current_time() - began > 60
+    three.live_nodes = three.live_nodes[:1]
+    began = trio.current_time()
+    manifest = await three.back_up(2, is_partial=True)
+    assert trio.current_time() - began < 1
+    assert [one.missing for one in manifest.tables] == [(0, 1, 2)]
+
+
+async def test_a_partial_backup_is_restored_with_its_gap(three, autojump_clock):
+    manifest = await three.back_up(is_partial=True)
+    told = await three.restore(manifest, "t", new_name="new")
+    assert told["missing"] == {"new": MIDDLE["t"]}
+    assert three.rows[three.restored["new"]] == three.one.live | {b"x": b"1"}
+    (options,) = [params[1] for _, method, params in three.asked if method == "create_table"]
+    assert options["bounds"] == [b"k3", b"m"]
+
+
 # -- since -------------------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,22 @@ def test_the_result_as_json(ask):
     assert asked[0][1][1]["since"] == NAME
 
 
+def test_a_partial_backup_says_what_it_lacks(ask):
+    lacks = {"carts": [{"shard": 3}, {"shard": 5}], "log": [{"start": b"a", "end": None}]}
+    done = {"state": "done", **SUMMARY, "records": 1, "missing": lacks}
+    told, asked = ask("backup", "create", "/b", "--partial", backup=answering(done))
+    assert (told.status, asked[0][1][1]["partial"]) == (0, True)
+    words = f"gossipkv: {NAME} is partial: it lacks "
+    assert told.err == f"{words}shard 3, shard 5 of carts\n{words}the keys from 'a' of log\n"
+    told, _ = ask("backup", "list", "/b", backup_list=answering([done]))
+    assert told.out.endswith(", without shard 3, shard 5 of carts; the keys from 'a' of log\n")
+    answer = {"state": "done", **WHOLE, "missing": {NAME: lacks}}
+    told, _ = ask("backup", "verify", "/b", backup_verify=answering(answer))
+    assert (told.status, words in told.err) == (0, True)
+    told, _ = ask("restore", "/b", restore=answering({**done, "tables": {"carts": "carts"}}))
+    assert (told.status, words in told.err) == (0, True)
+
+
 def test_backups_are_listed(ask):
     later = {**SUMMARY, "backup": "later", "since": NAME, "tables": []}
     told, _ = ask("backup", "list", "/b", backup_list=answering([SUMMARY, later]))
